@@ -28,12 +28,10 @@ import itertools
 import json
 import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +49,7 @@ from refimpl.log_store import LogStore
 from refimpl.server.scheduling import SideBySide
 from refimpl.server.serving import Serving, bound, configuration
 from spec_tests.benchmarks import measure, table
+from spec_tests.support.serving import SERVE, started
 
 SPAWN = multiprocessing.get_context("spawn")
 DELTA = "/api/2.1/unity-catalog/delta/v1/catalogs/unity/schemas/default/tables"
@@ -218,7 +217,7 @@ def echo() -> None:
 def requests(seconds: float) -> float:
     """How many requests per second a server that does nothing answers to one client, one after the other."""
     body = json.dumps({"updates": ["x" * 400]})
-    with serving("from spec_tests.benchmarks.server import echo; echo()") as (url, _):
+    with started("-c", "from spec_tests.benchmarks.server import echo; echo()") as (_, url):
         connection = http.client.HTTPConnection(urlsplit(url).netloc)
         count, start = 0, time.perf_counter()
         while time.perf_counter() < start + seconds:
@@ -228,18 +227,6 @@ def requests(seconds: float) -> float:
         took = time.perf_counter() - start
         connection.close()
     return count / took
-
-
-@contextlib.contextmanager
-def serving(program: str, *arguments: str) -> Iterator[tuple[str, int]]:
-    """Start the program; yield its URL and its process id."""
-    command = [sys.executable, "-c", program, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["url"], process.pid
-        finally:
-            process.terminate()
 
 
 def main() -> int:
@@ -258,16 +245,15 @@ def main() -> int:
             disk, echoed = syncs(directory, options.seconds / 2), requests(options.seconds / 2)
             limit.setdefault("the syncs of a commit, one after the other", []).append(disk)
             limit.setdefault("requests that do nothing, one after the other", []).append(echoed)
-            command = ("from refimpl.cli import main; main()", "serve", "-w", directory, "--port", "0",
-                       "--log-level", "error")  # fmt: skip
-            with serving(*command) as (url, pid):
+            with started(*SERVE, directory) as (server, url):
                 tables_of = {"one client": names[:1], "8 tables": names, "one table": [SHARED] * CLIENTS}
                 for label, tables in tables_of.items():
                     for kind, address in ((InProcess, directory), (OverHttp, url)):
-                        before = processor_seconds(pid)
+                        before = processor_seconds(server.pid)
                         landed, by_clients = run(kind, [address], tables, options.seconds)
                         rate.setdefault(f"{label}, {kind.__name__}", []).append(sum(landed) / options.seconds)
-                        loop, threads = (now - then for now, then in zip(processor_seconds(pid), before, strict=True))
+                        after = processor_seconds(server.pid)
+                        loop, threads = (now - then for now, then in zip(after, before, strict=True))
                         parts = {"clients": by_clients}
                         if kind is OverHttp:
                             parts |= {"the event loop": loop, "the owner's threads": threads}
@@ -279,7 +265,7 @@ def main() -> int:
                         direct = sum(v[-1] for name, v in used.items() if InProcess.__name__ in name)
                         in_all.append(of_http / direct)
                 starved.append(min(landed) / max(landed))
-                with serving(*command) as (second, _):
+                with started(*SERVE, directory) as (_, second):
                     landed, _ = run(OverHttp, [url, second], names, options.seconds)
                     rate.setdefault("8 tables, two servers", []).append(sum(landed) / options.seconds)
             for label, count in REQUESTS.items():

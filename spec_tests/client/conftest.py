@@ -2,8 +2,7 @@
 owners.
 """
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,26 +48,6 @@ def appending(table: Table, path: str, **options: int) -> Transaction:
     transaction = table.transaction(**options)  # type: ignore[arg-type]
     transaction.add(adding(path))
     return transaction
-
-
-def at_once(count: int, act: Callable[[int], object]) -> list[Exception]:
-    """Run `act` in `count` threads that start together; return the exceptions that they raised."""
-    barrier = threading.Barrier(count)
-    raised: list[Exception] = []
-
-    def run(number: int) -> None:
-        barrier.wait()
-        try:
-            act(number)
-        except Exception as error:  # noqa: BLE001 - a thread's failure must reach the test
-            raised.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return raised
 
 
 @dataclass

@@ -4,11 +4,8 @@ Spark.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,11 +21,10 @@ from conformance.adapters.jvm.machine import NoJavaError
 from conformance.jars import JarsError
 from refimpl.client.table import Table
 from refimpl.spark import coordinator
+from spec_tests.support.serving import SERVE, started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_COMMAND: Final = "from refimpl.cli import main; main()"
 
 
 @contextmanager
@@ -37,13 +33,8 @@ def served(warehouse: Path, *options: str) -> Iterator[str]:
     serve`. Skips the test without the extra `server`.
     """
     pytest.importorskip("uvicorn", reason="the extra `server` is not installed")
-    command = [sys.executable, "-c", _COMMAND, "serve", "-w", str(warehouse), "--port", "0", "--log-level", "error"]
-    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["url"]
-        finally:
-            process.terminate()
+    with started(*SERVE, warehouse, *options) as (_, url):
+        yield url
 
 
 def needed_classpath(group: str, *, hadoop: bool = False) -> str:

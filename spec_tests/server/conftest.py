@@ -80,28 +80,15 @@ def listen(directory: Path) -> Iterator[Listen]:
         yield started
 
 
-class _Announced(uvicorn.Server):
-    """uvicorn in a thread, with an event for the moment when it listens."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listens = threading.Event()
-
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets=sockets)
-        self.listens.set()
-
-
 @contextmanager
 def _listening(server: Server, directory: Path) -> Iterator[str]:
     socket = bound("127.0.0.1", 0)
-    running = _Announced(
+    running = uvicorn.Server(
         configuration(server.application, Serving(warehouse=directory, log_level="error", stop_seconds=1))
     )
     thread = threading.Thread(target=running.run, kwargs={"sockets": [socket]})
     thread.start()
     try:
-        assert running.listens.wait(120)
         yield f"http://127.0.0.1:{socket.getsockname()[1]}"
     finally:
         running.should_exit = True

@@ -1,12 +1,10 @@
 """Failing disks, killed servers, two servers on one directory: nothing acknowledged is lost, nothing lands twice."""
 
-import json
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import UNAVAILABLE, VERSION_CONFLICT, WireTable, refusal
 from spec_tests.support import faults as disk
 from spec_tests.support.faults import disk_is_broken, disk_is_full, read_only
+from spec_tests.support.serving import SERVE, started
 
 # The disk
 
@@ -163,29 +162,20 @@ def test_two_servers_on_a_warehouse_ratify_each_version_once(serve: Serve) -> No
     servers = [serve(), serve()]
     first = WireTable(servers[0]).create()
     landed: list[tuple[int, str]] = []
-    wrong: list[object] = []
 
     def client(number: int) -> None:
         mine = WireTable(servers[number % 2])
         mine.table_id, mine.location = first.table_id, first.location
-        while True:
-            version = mine.state()[0] + 1
-            if version > 10:
-                return
+        while (version := mine.state()[0] + 1) <= 10:
             staged = mine.write_staged(version)
             answer = mine.propose(staged)
             if answer.status_code == 200:
                 landed.append((version, staged.name))
-            elif refusal(answer) != VERSION_CONFLICT:
-                wrong.append(answer.text)
-                return
+            else:
+                assert refusal(answer) == VERSION_CONFLICT, answer.text
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert wrong == []
+    with ThreadPoolExecutor(4) as clients:
+        list(clients.map(client, range(4)))
     assert sorted(version for version, _ in landed) == list(range(1, 11))
     listed = first.load()["commits"]
     assert [(c["version"], c["file-name"]) for c in reversed(listed)] == sorted(landed)
@@ -222,16 +212,14 @@ def test_closing_server_finishes_running_calls(directory: Path, monkeypatch: pyt
 
     monkeypatch.setattr(server._warehouse.owner, "commit_if", slow)
     monkeypatch.setattr(server._warehouse, "close", lambda: steps.append("closed"))
-    answers: list[int] = []
-    asking = threading.Thread(target=lambda: answers.append(table.propose(staged).status_code))
-    asking.start()
-    assert entered.wait(120)
-    assert not server.close(0.0)
-    monkeypatch.setattr(server._reads, "close", close_and_let_go_on)
-    assert server.close(20.0)
-    assert steps == ["closed", "committed", "closed"]
-    asking.join(20)
-    assert answers == [200]
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(table.propose, staged)
+        assert entered.wait(120)
+        assert not server.close(0.0)
+        monkeypatch.setattr(server._reads, "close", close_and_let_go_on)
+        assert server.close(20.0)
+        assert steps == ["closed", "committed", "closed"]
+        assert asking.result().status_code == 200
     with refimpl.open(directory, create=True) as warehouse:
         assert warehouse.owner.get_commits(table.table_id).latest_ratified_version == 1
 
@@ -239,19 +227,25 @@ def test_closing_server_finishes_running_calls(directory: Path, monkeypatch: pyt
 # Real processes
 
 
-@contextmanager
-def process(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as started:
-        try:
-            assert started.stdout is not None
-            yield started, json.loads(started.stdout.readline())["url"]
-        finally:
-            started.kill()
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from refimpl.commits import Ratified
+from refimpl.owner.local import LocalOwner
+from refimpl.server.serving import Serving, serve
 
+original, fatal = LocalOwner.commit_if, int(sys.argv[2])
 
-def serving(directory: Path) -> tuple[str, ...]:
-    command = "from refimpl.cli import main; main()"
-    return ("-c", command, "serve", "-w", str(directory), "--port", "0", "--log-level", "error")
+def commit_if(self, table_id, version, *more):
+    outcome = original(self, table_id, version, *more)
+    if version == fatal and isinstance(outcome, Ratified):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return outcome
+
+LocalOwner.commit_if = commit_if
+serve(Serving(warehouse=Path(sys.argv[1]), log_level="error"))
+"""
+"""A server that kills itself after it has ratified one given version, before it answers."""
 
 
 @pytest.mark.processes
@@ -259,15 +253,15 @@ def test_server_killed_between_ratifying_and_answering_loses_nothing(tmp_path: P
     """The client got no answer. The next server answers its repeated request with success."""
     directory = tmp_path / "warehouse"
     refimpl.open(directory, create=True).close()
-    with process("-m", "spec_tests.server.killed_server", str(directory), "2") as (started, url):
+    with started("-c", KILLED, directory, "2") as (server, url):
         with httpx2.Client(base_url=url, timeout=120) as client:
             table = WireTable(client).create()
             table.land(1)
             staged = table.write_staged(2)
             with pytest.raises(httpx2.TransportError):
                 table.propose(staged)
-        assert started.wait(120) == -signal.SIGKILL
-    with process(*serving(directory)) as (started, url), httpx2.Client(base_url=url, timeout=120) as client:
+        assert server.wait(120) == -signal.SIGKILL
+    with started(*SERVE, directory) as (_, url), httpx2.Client(base_url=url, timeout=120) as client:
         table.http = client
         assert table.state()[0] == 2
         assert table.propose(staged).status_code == 200
@@ -282,7 +276,7 @@ def test_commit_of_a_killed_server_is_resolved_at_the_next_one(tmp_path: Path) -
     directory = tmp_path / "warehouse"
     refimpl.open(directory, create=True).close()
     impatient = Environment(pause=lambda seconds: None)
-    with process("-m", "spec_tests.server.killed_server", str(directory), "2") as (started, url):
+    with started("-c", KILLED, directory, "2") as (server, url):
         with refimpl.open(url, environment=impatient) as remote:
             table = remote.create_table("orders", pa.schema({"id": pa.int64()}))
             table.append(pa.table({"id": [1]}))
@@ -290,8 +284,8 @@ def test_commit_of_a_killed_server_is_resolved_at_the_next_one(tmp_path: Path) -
                 table.append(pa.table({"id": [2]}))
             with pytest.raises(OutcomeUnknown, match="ask again"):
                 remote.owner.attempt_outcome(table.table_id or "", unknown.value.attempt)
-        assert started.wait(120) == -signal.SIGKILL
-    with process(*serving(directory)) as (_, url), refimpl.open(url) as remote:
+        assert server.wait(120) == -signal.SIGKILL
+    with started(*SERVE, directory) as (_, url), refimpl.open(url) as remote:
         outcome = remote.owner.attempt_outcome(table.table_id or "", unknown.value.attempt)
         assert isinstance(outcome, Landed)
         assert outcome.commit.version == 2

@@ -24,8 +24,8 @@ from refimpl.errors import DeltaError
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.routes import DELTA_BASE, DELTA_ROUTES, LEGACY_BASE, LEGACY_ROUTES, ApiRoute
 from refimpl.server.serving import Serving, configuration
-from spec_tests.server.test_faults import process
 from spec_tests.server.wire import BAD, DELTA, LEGACY, WireTable, refusal, reported
+from spec_tests.support.serving import started
 
 FORBIDDEN = (403, "PermissionDeniedException")
 LISTING = f"{LEGACY}/tables?catalog_name=unity&schema_name=default"
@@ -327,7 +327,7 @@ def sent_to(address: tuple[str, int], stack: ExitStack, sent: bytes) -> socket.s
 
 @pytest.mark.processes
 def test_connections_that_never_end_are_closed(tmp_path: Path) -> None:
-    with process("-c", PROGRAM, str(tmp_path / "warehouse"), "0.3", "20") as (started, url), ExitStack() as stack:
+    with started("-c", PROGRAM, tmp_path / "warehouse", "0.3", "20") as (server, url), ExitStack() as stack:
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         opened = partial(sent_to, address, stack)
         chunked = opened(POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{    \r\n")
@@ -372,8 +372,8 @@ def test_connections_that_never_end_are_closed(tmp_path: Path) -> None:
         with httpx2.Client(base_url=url, timeout=120) as client:
             WireTable(client).create().land(1)
         waiting = opened(b"")
-        started.send_signal(signal.SIGTERM)
-        assert started.wait(120) == 0, sys.platform
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(120) == 0, sys.platform
         assert answers_of(waiting) == b""
 
 
@@ -381,7 +381,7 @@ def test_connections_that_never_end_are_closed(tmp_path: Path) -> None:
 def test_hostile_connections_do_not_block_other_clients(tmp_path: Path) -> None:
     """More connections than the server keeps, and more slow bodies than it accepts requests. No time limit ends
     them."""
-    with process("-c", PROGRAM, str(tmp_path / "warehouse"), "60", "60") as (started, url), ExitStack() as stack:
+    with started("-c", PROGRAM, tmp_path / "warehouse", "60", "60") as (server, url), ExitStack() as stack:
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         opened = partial(sent_to, address, stack)
 
@@ -415,8 +415,8 @@ def test_hostile_connections_do_not_block_other_clients(tmp_path: Path) -> None:
             assert answered(whole + smuggled).count(b"HTTP/1.1 200") == 2
             assert answered(whole[:-1]) == b""
             assert answered(b"GET /hea") == b""
-        started.send_signal(signal.SIGTERM)
-        assert started.wait(120) == 0
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(120) == 0
 
 
 def test_forwarded_headers_do_not_change_the_client_address(tmp_path: Path) -> None:

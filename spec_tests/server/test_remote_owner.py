@@ -11,6 +11,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -390,11 +391,8 @@ def test_writers_over_a_bad_network_commit_each_row_once(catalog: str, reach: Re
 
     with FaultProxy(catalog, plan=Plan(seed=1, shares=shares), patience=0.05) as proxy:
         tables = [table_through(reach(proxy.url, **PLACE)) for _ in range(3)]
-        writers = [threading.Thread(target=write, args=(each, 100 * i)) for i, each in enumerate(tables)]
-        for writer in writers:
-            writer.start()
-        for writer in writers:
-            writer.join()
+        with ThreadPoolExecutor() as writers:
+            list(writers.map(write, tables, (0, 100, 200)))
         assert proxy.counts().total() > 20
     landed = ids_in(reach(catalog, **PLACE).table("orders"))
     assert len(acknowledged) > 12

@@ -44,10 +44,10 @@ from refimpl.server.scheduling import (
     shared_environment,
 )
 from spec_tests.server.conftest import Serve, inline_table
-from spec_tests.server.test_faults import process
 from spec_tests.server.test_hostile import PROGRAM, answers_of
 from spec_tests.server.wire import LEGACY, UNAVAILABLE, WireTable, added, refusal
 from spec_tests.support.faults import Faults
+from spec_tests.support.serving import started
 
 THREADS = 2
 
@@ -82,24 +82,17 @@ def test_reads_and_health_do_not_wait_for_writers(serve: Serve, directory: Path)
     table.land(1)
     while lock.asked.acquire(blocking=False):
         pass
-    statuses: list[int] = []
-
-    def write() -> None:
-        statuses.append(table.propose(table.write_staged(2)).status_code)
-
-    drop = threading.Thread(target=lambda: http.delete(f"{table.base}/tables/nothing"))
-    writers = [threading.Thread(target=write) for _ in range(2 * THREADS)]
-    staging = threading.Thread(target=lambda: http.post(f"{table.base}/staging-tables", json={"name": "more"}))
-    with another_process(directory):
-        for each in (*writers, staging, drop):
-            each.start()
-        assert lock.asked.acquire(timeout=120)  # one thread requests the lock, and decides for all
-        for path in (table.url, f"{table.base}/tables", f"{LEGACY}/catalogs", "/health", "/metrics", "/openapi.json"):
-            assert http.get(path).status_code == 200, path
-        assert not statuses
-    for each in (*writers, staging, drop):
-        each.join(20)
-    assert sorted(statuses) == [200] + [409] * (2 * THREADS - 1)
+    with ThreadPoolExecutor(2 * THREADS + 2) as pool:
+        with another_process(directory):
+            writers = [pool.submit(lambda: table.propose(table.write_staged(2))) for _ in range(2 * THREADS)]
+            pool.submit(http.post, f"{table.base}/staging-tables", json={"name": "more"})
+            pool.submit(http.delete, f"{table.base}/tables/nothing")
+            assert lock.asked.acquire(timeout=120)  # one thread requests the lock, and decides for all
+            tables = f"{table.base}/tables"
+            for path in (table.url, tables, f"{LEGACY}/catalogs", "/health", "/metrics", "/openapi.json"):
+                assert http.get(path).status_code == 200, path
+            assert not any(writer.done() for writer in writers)
+        assert sorted(writer.result().status_code for writer in writers) == [200] + [409] * (2 * THREADS - 1)
 
 
 def test_write_is_rejected_at_its_deadline_and_changes_nothing(serve: Serve, directory: Path) -> None:
@@ -108,13 +101,8 @@ def test_write_is_rejected_at_its_deadline_and_changes_nothing(serve: Serve, dir
     http = serve(environment=environment, limits=Limits(threads=1, request_seconds=0.2))
     table = WireTable(http).create()
     staged = [table.write_staged(1) for _ in range(3)]
-    answers: list[Any] = []
-    with another_process(directory):
-        writers = [threading.Thread(target=lambda each=each: answers.append(table.propose(each))) for each in staged]
-        for writer in writers:
-            writer.start()
-        for writer in writers:
-            writer.join(20)
+    with another_process(directory), ThreadPoolExecutor(3) as writers:
+        answers = list(writers.map(table.propose, staged))
     assert [refusal(answer) for answer in answers] == [UNAVAILABLE] * 3
     assert table.state()[0] == 0
     assert table.propose(staged[0]).status_code == 200
@@ -298,15 +286,15 @@ def test_abandoned_call_leaves_no_reported_exception() -> None:
 def served_table(directory: Path) -> Iterator[tuple[subprocess.Popen[str], WireTable]]:
     """A server in another process, with a table."""
     with (
-        process("-c", PROGRAM, str(directory), "10", "0.5") as (started, url),
+        started("-c", PROGRAM, directory, "10", "0.5") as (server, url),
         httpx2.Client(base_url=url, timeout=120) as client,
     ):
-        yield started, WireTable(client).create()
+        yield server, WireTable(client).create()
 
 
 @pytest.mark.processes
 def test_a_server_stops_while_another_process_holds_the_lock(directory: Path) -> None:
-    with served_table(directory) as (started, table):
+    with served_table(directory) as (server, table):
         body = json.dumps(table.request(added(table.write_staged(1)))).encode()
         head = f"POST {table.url} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         with (
@@ -315,23 +303,23 @@ def test_a_server_stops_while_another_process_holds_the_lock(directory: Path) ->
         ):
             writer.sendall(head.encode() + body)
             assert table.http.get("/health").status_code == 200  # by now, the server has read the earlier request
-            os.kill(started.pid, signal.SIGTERM)
+            os.kill(server.pid, signal.SIGTERM)
             assert answers_of(writer).startswith(b"HTTP/1.1 503")
-            assert started.wait(120) == 0
+            assert server.wait(120) == 0
 
 
 @pytest.mark.processes
 def test_a_server_stops_while_another_process_publishes(directory: Path) -> None:
     """No request is open, so the server stops with success."""
     with (
-        served_table(directory) as (started, table),
+        served_table(directory) as (server, table),
         refimpl.open(directory) as warehouse,
         host_lock(directory / "_owner" / f"publishing-{table.table_id}")(),
     ):
         warehouse.owner.set_policy(table.table_id, MaintenancePolicy(backfill_every=1))
         table.land(1)
-        os.kill(started.pid, signal.SIGTERM)
-        assert started.wait(120) == 0
+        os.kill(server.pid, signal.SIGTERM)
+        assert server.wait(120) == 0
         assert [commit.version for commit in warehouse.owner.get_commits(table.table_id).commits] == [1]
 
 
@@ -601,21 +589,10 @@ async def test_each_table_has_its_own_queue() -> None:
 
 async def called(application: Any, port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
     """Send one request on the connection from this port."""
-    content = b"" if body is None else json.dumps(body).encode()
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": content, "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(dict(message))
-
-    scope = {
-        "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "headers": [],
-        "http_version": "1.1", "scheme": "http", "server": ("test", 80), "client": ("test", port), "root_path": "",
-    }  # fmt: skip
-    await application(scope, receive, send)
-    return sent[0]["status"], json.loads(sent[1]["body"])
+    transport = httpx2.ASGITransport(application, client=("127.0.0.1", port))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        answer = await client.request(method, path, json=body)
+        return answer.status_code, answer.json()
 
 
 async def proposed(table: WireTable, port: int, version: int) -> tuple[int, Any]:
