@@ -6,16 +6,18 @@ out. After a power cut, no lost change can be restored. An interruption concerns
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from unittest import mock
 
 from conformance.simulated_reference.clients import SimulatedClients
 from conformance.simulated_reference.processes import STORAGE, Change, Patch, SimulatedProcesses, unchanged
 from conformance.simulation import crash, power, traces
+from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.explore import Report, by_priorities, depth_first
 from conformance.simulation.operations import Operation, operations
 from conformance.simulation.schedule import Step
@@ -52,14 +54,14 @@ class _Mutant:
     scope: str
     """The id of a scope of schedules, or the name of an operation, in which the mutant is found."""
     requirement: str
+    change: Change = unchanged
+    patch: Patch = contextlib.nullcontext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleMutant(_Mutant):
     """A bad owner that only a schedule exposes."""
 
-    change: Change = unchanged
-    patch: Patch = contextlib.nullcontext
     needs_clocks: bool = False
     """Whether two clocks with a difference of an hour expose the mutant, even without an interleaving."""
     family = "schedule"
@@ -124,8 +126,6 @@ def _turns(trace: traces.Trace) -> Iterator[str]:
 class CrashMutant(_Mutant):
     """A bad owner that only an interrupted operation exposes."""
 
-    change: Change = unchanged
-    patch: Patch = contextlib.nullcontext
     family = "crash"
 
     def hunt(self) -> Hunt:
@@ -146,12 +146,22 @@ class CrashMutant(_Mutant):
 class PowerMutant(_Mutant):
     """A bad owner that only a power cut exposes."""
 
-    host: Callable[[], SimulatedProcesses]
+    make_files: type[SimulatedFiles] = SimulatedFiles
+    connection: Callable[[Any, Callable[[], Disk]], Any] = lambda database, _disk: database
+    """Changes a connection; also gets a function that returns the current disk."""
+    checkpointing: bool = False
     deaths: bool = False
     """Whether a process must die before the cut."""
     failing_syncs: bool = False
     """Whether a sync must fail before the cut, or before the death."""
     family = "power"
+
+    def host(self) -> SimulatedProcesses:
+        host = SimulatedProcesses(
+            patch=self.patch, make_files=self.make_files, checkpointing=self.checkpointing,
+            change_database=lambda database: self.connection(database, lambda: host.disk),
+        )  # fmt: skip
+        return host
 
     def hunt(self) -> Hunt:
         with self.host() as host:
@@ -178,6 +188,8 @@ class PowerMutant(_Mutant):
 
 
 Mutant = ScheduleMutant | CrashMutant | PowerMutant
+M = TypeVar("M", bound=_Mutant)
+T = TypeVar("T")
 
 
 def operation_named(name: str) -> Operation:
@@ -185,6 +197,23 @@ def operation_named(name: str) -> Operation:
 
 
 # How variants are made
+
+
+def recorded(
+    mutants: list[M], kind: type[M], field: str, scope: str, requirement: str, *method: Any, **more: Any
+) -> Callable[[T], T]:
+    """Add a mutant to the list. Its `field` is the decorated code or, if `method` names a class and one of its methods,
+    a patch of this method. Its id and title are the name and the docstring of the code.
+    """
+
+    def record(code: T) -> T:
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", code.__name__).lower().replace("_", "-")  # type: ignore[attr-defined]
+        more[field] = (lambda: mock.patch.object(*method, code)) if method else code
+        title = " ".join((code.__doc__ or "").split())
+        mutants.append(kind(id=name, title=title, scope=scope, requirement=requirement, **more))
+        return code
+
+    return record
 
 
 class Wrapped:
@@ -195,10 +224,6 @@ class Wrapped:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.wrapped, name)
-
-
-def patched(target: object, name: str, function: Any) -> Patch:
-    return lambda: mock.patch.object(target, name, function)
 
 
 def connected(environment: Environment, wrap: Callable[[Any], Any]) -> Environment:

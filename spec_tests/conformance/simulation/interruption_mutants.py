@@ -3,14 +3,15 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
 from conformance.adapters.reference.host_effects import STAGING_FOLDERS
-from conformance.simulated_reference.processes import Patch, SimulatedProcesses
 from conformance.simulation.disk import Disk, Number, SimulatedFiles
 from refimpl import log_path
+from refimpl.commits import RatifiedCommit
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_path import LOG_FOLDER, Version
@@ -23,8 +24,13 @@ from refimpl.owner.local import OWNER_FOLDER, LocalOwner
 from refimpl.owner.records import Promise, PromiseKind, TableRecord
 from refimpl.owner.statements import Writer
 from refimpl.owner.write_ahead_log import WriteAheadLog
-from spec_tests.conformance.simulation.hunting import CrashMutant, PowerMutant, Wrapped, connected, patched, with_lock
-from spec_tests.conformance.simulation.schedule_mutants import recorded_first, trusts_the_lock
+from spec_tests.conformance.simulation.hunting import CrashMutant, PowerMutant, Wrapped, connected, recorded, with_lock
+from spec_tests.conformance.simulation.schedule_mutants import recorded_before_it_is_visible, trusts_the_lock
+
+CRASH_MUTANTS: Final[list[CrashMutant]] = []
+POWER_MUTANTS: Final[list[PowerMutant]] = []
+crash = partial(recorded, CRASH_MUTANTS, CrashMutant)
+power = partial(recorded, POWER_MUTANTS, PowerMutant)
 
 
 class _WithoutFileSync(SimulatedFiles):
@@ -37,19 +43,22 @@ class _WithoutFileSync(SimulatedFiles):
             super().sync(path, number)
 
 
-class _StagedFileNotSynced(_WithoutFileSync):
+@power("make_files", "commit/catalogManaged/staged", "PROFILE-DURABLE-01")
+class StagedFileNotSynced(_WithoutFileSync):
     """A staged file is not synced before it is proposed."""
 
     folders = STAGING_FOLDERS
 
 
-class _PublishedFileNotSynced(_WithoutFileSync):
+@power("make_files", "backfill/catalogManaged/staged", "PROFILE-DURABLE-01")
+class PublishedFileNotSynced(_WithoutFileSync):
     """A published file is not synced before it gets its name."""
 
     folders = frozenset({LOG_FOLDER})
 
 
-class _StagedNameNotSynced(SimulatedFiles):
+@power("make_files", "commit/managedCommit/staged", "PROFILE-DURABLE-01")
+class StagedNameNotSynced(SimulatedFiles):
     """The name of a staged file is not synced before it is proposed."""
 
     def fsync_directory(self, path: Path) -> None:
@@ -57,7 +66,8 @@ class _StagedNameNotSynced(SimulatedFiles):
             super().fsync_directory(path)
 
 
-class _PublishedNameNotSynced(SimulatedFiles):
+@power("make_files", "commit/catalogManaged/direct", "PROFILE-DURABLE-01")
+class PublishedNameNotSynced(SimulatedFiles):
     """The name of a published file is not synced before it is reported."""
 
     def fsync_directory(self, path: Path) -> None:
@@ -65,7 +75,8 @@ class _PublishedNameNotSynced(SimulatedFiles):
             super().fsync_directory(path)
 
 
-class _FolderNotSynced(SimulatedFiles):
+@power("make_files", "create/catalogManaged/staged", "PROFILE-DURABLE-01")
+class TableFolderNotSynced(SimulatedFiles):
     """The names of a new table's folder, and of the log folder in it, are never synced."""
 
     def fsync_directory(self, path: Path) -> None:
@@ -73,7 +84,8 @@ class _FolderNotSynced(SimulatedFiles):
             super().fsync_directory(path)
 
 
-class _LedgerNameNotSynced(SimulatedFiles):
+@power("make_files", "first-start/catalogManaged/inline", "PROFILE-DURABLE-01")
+class LedgerNameNotSynced(SimulatedFiles):
     """The ledger is renamed into place without a sync, and SQLite then creates its write-ahead log beside it."""
 
     def fsync_directory(self, path: Path) -> None:
@@ -81,7 +93,8 @@ class _LedgerNameNotSynced(SimulatedFiles):
             super().fsync_directory(path)
 
 
-class _LinkedBeforeSynced(SimulatedFiles):
+@power("make_files", "commit/managedCommit/direct", "MC-BACKFILL-01")
+class LinkedBeforeSynced(SimulatedFiles):
     """A published file becomes visible first and durable afterwards."""
 
     def sync(self, path: Path, number: Number) -> None:
@@ -93,7 +106,8 @@ class _LinkedBeforeSynced(SimulatedFiles):
         self.fsync(target)
 
 
-class _StagedAgainNotSynced(SimulatedFiles):
+@power("make_files", "commit/managedCommit/staged", "PROFILE-DURABLE-01", deaths=True)
+class StagedAgainNotSynced(SimulatedFiles):
     """A staged file that already exists is proposed, even if its writer died before it synced the file."""
 
     def sync(self, path: Path, number: Number) -> None:
@@ -110,7 +124,8 @@ class _StagedAgainNotSynced(SimulatedFiles):
         super().replace(source, target)
 
 
-class _TakenNameNotSynced(SimulatedFiles):
+@power("make_files", "backfill/catalogManaged/inline", "CM-PUBLISH-06", deaths=True)
+class TakenNameNotSynced(SimulatedFiles):
     """An existing name is reported, even if the process that linked it died before it synced the name."""
 
     _taken = False
@@ -125,23 +140,25 @@ class _TakenNameNotSynced(SimulatedFiles):
         super().fsync_directory(path)
 
 
-class _FailedSyncRetried(SimulatedFiles):
-    """A failed sync is repeated, and the second answer is believed."""
+@power("make_files", "commit/managedCommit/staged", "PROFILE-DURABLE-01", failing_syncs=True)
+class FailedSyncRetried(SimulatedFiles):
+    """A failed sync is repeated, and the second answer is believed: the kernel reports a failure only once."""
 
     def sync(self, path: Path, number: Number) -> None:
-        with _retried():
+        with contextlib.suppress(OSError):
             super().sync(path, number)
 
     def fsync(self, path: Path) -> None:
-        with _retried():
+        with contextlib.suppress(OSError):
             super().fsync(path)
 
     def fsync_directory(self, path: Path) -> None:
-        with _retried():
+        with contextlib.suppress(OSError):
             super().fsync_directory(path)
 
 
-class _InDoubtKept(SimulatedFiles):
+@power("make_files", "backfill/catalogManaged/inline", "CM-PUBLISH-06", failing_syncs=True)
+class NameInDoubtKept(SimulatedFiles):
     """A published file whose name failed to sync is kept, instead of being written again."""
 
     def replace(self, source: Path, target: Path) -> None:
@@ -151,30 +168,44 @@ class _InDoubtKept(SimulatedFiles):
             super().replace(source, target)
 
 
-def _retried() -> AbstractContextManager[None]:
-    """The second sync succeeds without an effect, because the kernel reports a failure only once."""
-    return contextlib.suppress(OSError)
+class _OnDisk(Wrapped):
+    """A connection that knows its current disk."""
 
-
-class _LazyLedger(Wrapped):
-    """A connection with a lower `synchronous`."""
-
-    def __init__(self, database: Any, level: str) -> None:
+    def __init__(self, database: Any, disk: Callable[[], Disk]) -> None:
         super().__init__(database)
-        self._level = level
+        self._disk = disk
+
+    def unsynced(self) -> AbstractContextManager[Any]:
+        return mock.patch.object(self._disk(), "sync", lambda _number: None)
+
+
+@power("connection", "commit/catalogManaged/inline", "PROFILE-OUTCOME-02")
+class LedgerSynchronousNormal(_OnDisk):
+    """The ledger is written with a lower `synchronous`: NORMAL."""
+
+    level = "NORMAL"
 
     def execute(self, statement: str, *values: Any) -> Any:
-        return self.wrapped.execute(statement.replace("synchronous=FULL", f"synchronous={self._level}"), *values)
+        return self.wrapped.execute(statement.replace("synchronous=FULL", f"synchronous={self.level}"), *values)
 
 
-def _equal_file_believed(log: LogStore, version: Version, content: bytes, commit_mode: object = None) -> None:
-    """An existing version with the expected bytes counts as published once it is synced again."""
+@power("connection", "commit/catalogManaged/staged", "PROFILE-OUTCOME-02")
+class LedgerSynchronousOff(LedgerSynchronousNormal):
+    """The ledger is written with a lower `synchronous`: OFF."""
+
+    level = "OFF"
+
+
+@power("patch", "backfill/catalogManaged/inline", "CM-PUBLISH-06", LogStore, "publish", failing_syncs=True, deaths=True)
+def equal_file_believed(log: LogStore, version: Version, content: bytes, commit_mode: object = None) -> None:
+    """A published file with the expected bytes is recorded although an earlier sync of it failed."""
     name = log_path.commit(version)
     if not log.put_if_absent(name, content) and log.read(name) != content:
         raise CorruptLogError(f"{name} is not version {version}")
 
 
-class _LogFolderNotSynced(SimulatedFiles):
+@power("make_files", "create/managedCommit/staged", "PROFILE-DURABLE-01")
+class LogFolderNotSynced(SimulatedFiles):
     """The name of a new table's log folder is never synced."""
 
     def fsync_directory(self, path: Path) -> None:
@@ -182,38 +213,61 @@ class _LogFolderNotSynced(SimulatedFiles):
             super().fsync_directory(path)
 
 
-class _UnsyncedCommits(Wrapped):
+class _UnsyncedCommits(_OnDisk):
     """A connection that does not wait for the disk if its transaction executes a given statement."""
 
-    def __init__(self, database: Any, statement: str, disk: Callable[[], Disk]) -> None:
-        super().__init__(database)
-        self._statement = statement
-        self._disk = disk
-        self._does = False
+    statement: str
+    _does = False
 
     def execute(self, statement: str, *values: Any) -> Any:
-        self._does = self._does or statement.lstrip().startswith(self._statement)
+        self._does = self._does or statement.lstrip().startswith(self.statement)
         if statement != "COMMIT" or not self._does:
             return self.wrapped.execute(statement, *values)
         self._does = False
-        with mock.patch.object(self._disk(), "sync", lambda _number: None):
+        with self.unsynced():
             return self.wrapped.execute(statement, *values)
 
 
-class _UnsyncedGroups(Wrapped):
-    """A connection that waits for the disk only if its transaction ratifies a single commit."""
+@power("connection", "commit/managedCommit/direct", "PROFILE-OUTCOME-01")
+class PromiseNotSynced(_UnsyncedCommits):
+    """The transaction of a promise does not wait for the disk."""
 
-    def __init__(self, database: Any, disk: Callable[[], Disk]) -> None:
-        super().__init__(database)
-        self._disk = disk
-        self._commits = 0
+    statement = "INSERT INTO promises"
+
+
+@power("connection", "resolve/catalogManaged/staged", "PROFILE-OUTCOME-02")
+class TombstoneNotSynced(_UnsyncedCommits):
+    """The transaction of a tombstone does not wait for the disk."""
+
+    statement = "INSERT OR IGNORE INTO tombstones"
+
+
+@power("connection", "commit/managedCommit/staged", "PROFILE-DURABLE-01")
+class RatifiedNotSynced(_UnsyncedCommits):
+    """The transaction of a commit does not wait for the disk."""
+
+    statement = "INSERT INTO commits"
+
+
+@power("connection", "drop/managedCommit/staged", "PROFILE-DISCOVERY-01")
+class DropNotSynced(_UnsyncedCommits):
+    """The transaction of a drop does not wait for the disk."""
+
+    statement = "UPDATE tables SET state"
+
+
+@power("connection", "group/catalogManaged/inline", "PROFILE-DURABLE-01")
+class GroupAnsweredBeforeItsSync(_OnDisk):
+    """A transaction waits for the disk only if it ratifies a single commit."""
+
+    _commits = 0
 
     def execute(self, statement: str, *values: Any) -> Any:
         self._commits += statement.lstrip().startswith("INSERT INTO commits")
         if statement != "COMMIT":
             return self.wrapped.execute(statement, *values)
         together, self._commits = self._commits > 1, 0
-        with mock.patch.object(self._disk(), "sync", lambda _number: None) if together else contextlib.nullcontext():
+        with self.unsynced() if together else contextlib.nullcontext():
             return self.wrapped.execute(statement, *values)
 
 
@@ -222,7 +276,8 @@ def _group_decided(owner: LocalOwner, group: Sequence[Waiting], decided: list[De
         decided.extend(owner._decide_in(writer, each) for each in group)
 
 
-def _failed_sync_believed_by_one(owner: LocalOwner, group: Sequence[Waiting]) -> list[Any]:
+@power("patch", "group/catalogManaged/inline", "PROFILE-DURABLE-01", LocalOwner, "_decide_together", failing_syncs=True)
+def group_failed_sync_believed_by_one(owner: LocalOwner, group: Sequence[Waiting]) -> list[Any]:
     """The leader reports an unknown outcome; the members after it report their decisions."""
     decided: list[Decision | None] = []
     try:
@@ -232,7 +287,9 @@ def _failed_sync_believed_by_one(owner: LocalOwner, group: Sequence[Waiting]) ->
     return decided
 
 
-def _acknowledged_although_rolled_back(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
+@crash("patch", "group/catalogManaged/inline", "PROFILE-DURABLE-01", LocalOwner, "_decide_together")
+def group_acknowledged_although_rolled_back(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
+    """The error of one member rolls the group back, but members decided before it are acknowledged."""
     decided: list[Decision | None] = []
     try:
         _group_decided(owner, group, decided)
@@ -243,7 +300,9 @@ def _acknowledged_although_rolled_back(owner: LocalOwner, group: Sequence[Waitin
     return decided
 
 
-def _published_before_the_sync(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
+@power("patch", "group/managedCommit/staged", "PROFILE-OUTCOME-01", LocalOwner, "_decide_together")
+def group_published_before_its_sync(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
+    """The members of a group are published before the transaction that ratifies them is durable."""
     with owner.context.ledger.write() as writer:
         decided = [owner._decide_in(writer, each) for each in group]
         for each in group:
@@ -251,194 +310,78 @@ def _published_before_the_sync(owner: LocalOwner, group: Sequence[Waiting]) -> l
         return decided
 
 
-class _FoldsUnsynced(Wrapped):
-    """A connection that moves its write-ahead log into the database, and overwrites the log before the database is
-    synced.
-    """
-
-    def __init__(self, database: Any, disk: Callable[[], Disk]) -> None:
-        super().__init__(database)
-        self._disk = disk
+@power("connection", "fold/catalogManaged/inline", "PROFILE-OUTCOME-01", checkpointing=True)
+class FoldedWithoutSync(_OnDisk):
+    """The write-ahead log is moved into the database, and overwritten before the database is synced."""
 
     def wal_checkpoint(self, *values: Any, **more: Any) -> Any:
-        with mock.patch.object(self._disk(), "sync", lambda _number: None):
+        with self.unsynced():
             return self.wrapped.wal_checkpoint(*values, **more)
 
 
-def _files(
-    name: str, scope: str, files: type[SimulatedFiles], requirement: str = "PROFILE-DURABLE-01", **needs: bool
-) -> PowerMutant:
-    return PowerMutant(
-        id=name,
-        title=" ".join((files.__doc__ or "").split()),
-        requirement=requirement,
-        scope=scope,
-        host=lambda: SimulatedProcesses(make_files=files),
-        **needs,
-    )
-
-
-def _patched(
-    name: str,
-    title: str,
-    scope: str,
-    target: object,
-    method: str,
-    instead: Any,
-    *,
-    requirement: str = "PROFILE-DURABLE-01",
-    **needs: bool,
-) -> PowerMutant:
-    return PowerMutant(
-        id=name,
-        title=title,
-        requirement=requirement,
-        scope=scope,
-        host=lambda: SimulatedProcesses(patch=patched(target, method, instead)),
-        **needs,
-    )
-
-
-def _lazy(level: str, scope: str) -> PowerMutant:
-    return PowerMutant(
-        id=f"ledger-synchronous-{level.lower()}",
-        title=f"The ledger is written with synchronous={level}.",
-        requirement="PROFILE-OUTCOME-02",
-        scope=scope,
-        host=lambda: SimulatedProcesses(change_database=lambda database: _LazyLedger(database, level)),
-    )
-
-
-def _with_database(wrap: Callable[[Any, Callable[[], Disk]], Any], **options: bool) -> SimulatedProcesses:
-    """A host whose connections are changed. `wrap` gets a connection, and a function that returns the current disk."""
-    host = SimulatedProcesses(change_database=lambda database: wrap(database, lambda: host.disk), **options)
-    return host
-
-
-def _unsynced(name: str, statement: str, scope: str, requirement: str) -> PowerMutant:
-    return PowerMutant(
-        id=name,
-        title=f"The transaction of `{statement}` does not wait for the disk.",
-        requirement=requirement,
-        scope=scope,
-        host=lambda: _with_database(lambda database, disk: _UnsyncedCommits(database, statement, disk)),
-    )
-
-
-POWER_MUTANTS: Final = (
-    _files("staged-file-not-synced", "commit/catalogManaged/staged", _StagedFileNotSynced),
-    _files("staged-name-not-synced", "commit/managedCommit/staged", _StagedNameNotSynced),
-    _files("published-file-not-synced", "backfill/catalogManaged/staged", _PublishedFileNotSynced),
-    _files("published-name-not-synced", "commit/catalogManaged/direct", _PublishedNameNotSynced),
-    _files("table-folder-not-synced", "create/catalogManaged/staged", _FolderNotSynced),
-    _files("linked-before-synced", "commit/managedCommit/direct", _LinkedBeforeSynced, "MC-BACKFILL-01"),
-    _files("ledger-name-not-synced", "first-start/catalogManaged/inline", _LedgerNameNotSynced),
-    _patched(
-        "recovered-log-not-synced",
-        "The ledger uses entries of its write-ahead log that a dead process wrote but never synced.",
-        "commit/catalogManaged/inline",
-        Ledger,
-        "_write_last_transaction_again",
-        lambda _ledger, _database: None,
-        deaths=True,
-    ),
-    _patched(
-        "recovered-log-synced-again",
-        "The ledger syncs its write-ahead log again after an earlier sync of it failed.",
-        "commit/catalogManaged/inline",
-        WriteAheadLog,
-        "write_again",
-        lambda _log, _frames: None,
-        failing_syncs=True,
-        deaths=True,
-    ),
-    _patched(
-        "equal-file-believed",
-        "A published file with the expected bytes is recorded although an earlier sync of it failed.",
-        "backfill/catalogManaged/inline",
-        LogStore,
-        "publish",
-        _equal_file_believed,
-        requirement="CM-PUBLISH-06",
-        failing_syncs=True,
-        deaths=True,
-    ),
-    _files("staged-again-not-synced", "commit/managedCommit/staged", _StagedAgainNotSynced, deaths=True),
-    _files(
-        "taken-name-not-synced", "backfill/catalogManaged/inline", _TakenNameNotSynced, "CM-PUBLISH-06", deaths=True
-    ),
-    _files("failed-sync-retried", "commit/managedCommit/staged", _FailedSyncRetried, failing_syncs=True),
-    _files("name-in-doubt-kept", "backfill/catalogManaged/inline", _InDoubtKept, "CM-PUBLISH-06", failing_syncs=True),
-    _lazy("NORMAL", "commit/catalogManaged/inline"),
-    _lazy("OFF", "commit/catalogManaged/staged"),
-    _files("log-folder-not-synced", "create/managedCommit/staged", _LogFolderNotSynced),
-    _unsynced("promise-not-synced", "INSERT INTO promises", "commit/managedCommit/direct", "PROFILE-OUTCOME-01"),
-    _unsynced(
-        "tombstone-not-synced",
-        "INSERT OR IGNORE INTO tombstones",
-        "resolve/catalogManaged/staged",
-        "PROFILE-OUTCOME-02",
-    ),
-    _unsynced("ratified-not-synced", "INSERT INTO commits", "commit/managedCommit/staged", "PROFILE-DURABLE-01"),
-    _unsynced("drop-not-synced", "UPDATE tables SET state", "drop/managedCommit/staged", "PROFILE-DISCOVERY-01"),
-    PowerMutant(
-        id="group-answered-before-its-sync",
-        title="A transaction of several commits does not wait for the disk.",
-        requirement="PROFILE-DURABLE-01",
-        scope="group/catalogManaged/inline",
-        host=lambda: _with_database(_UnsyncedGroups),
-    ),
-    _patched(
-        "group-failed-sync-believed-by-one",
-        "The sync of a group fails, and some of its members are acknowledged.",
-        "group/catalogManaged/inline",
-        LocalOwner,
-        "_decide_together",
-        _failed_sync_believed_by_one,
-        failing_syncs=True,
-    ),
-    _patched(
-        "group-published-before-its-sync",
-        "The members of a group are published before the transaction that ratifies them is durable.",
-        "group/managedCommit/staged",
-        LocalOwner,
-        "_decide_together",
-        _published_before_the_sync,
-        requirement="PROFILE-OUTCOME-01",
-    ),
-    PowerMutant(
-        id="folded-without-sync",
-        title="The write-ahead log is moved into the database, and overwritten before the database is synced.",
-        requirement="PROFILE-OUTCOME-01",
-        scope="fold/catalogManaged/inline",
-        host=lambda: _with_database(_FoldsUnsynced, checkpointing=True),
-    ),
+@power(
+    "patch", "commit/catalogManaged/inline", "PROFILE-DURABLE-01", Ledger, "_write_last_transaction_again", deaths=True
 )
+def recovered_log_not_synced(_ledger: Ledger, _database: Any) -> None:
+    """The ledger uses entries of its write-ahead log that a dead process wrote but never synced."""
+
+
+@power(
+    "patch", "commit/catalogManaged/inline", "PROFILE-DURABLE-01", WriteAheadLog, "write_again", failing_syncs=True,
+    deaths=True,
+)  # fmt: skip
+def recovered_log_synced_again(_log: WriteAheadLog, _frames: Any) -> None:
+    """The ledger syncs its write-ahead log again after an earlier sync of it failed."""
 
 
 # Mutants that only an interrupted effect exposes: they are correct while no process dies
 
 
-def _without_promise(kind: PromiseKind) -> Patch:
-    """One kind of commit by put-if-absent is linked first and recorded afterwards, without a promise before the
-    link.
-    """
+def _without_promise(kind: PromiseKind) -> AbstractContextManager[Any]:
     ordinary = Writer.add_promise
 
     def add_promise(writer: Writer, table: TableRecord, promise: Promise) -> None:
         if promise.kind is not kind:
             ordinary(writer, table, promise)
 
-    return patched(Writer, "add_promise", add_promise)
+    return mock.patch.object(Writer, "add_promise", add_promise)
 
 
-def _always_forgotten(writer: Writer, table: TableRecord, _log: LogStore, _now: int) -> None:
+@crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01")
+def publish_without_promise() -> AbstractContextManager[Any]:
+    """A direct commit is linked first and recorded afterwards, without a promise."""
+    return _without_promise(PromiseKind.PUBLISH)
+
+
+@crash("patch", "take-over/managedCommit/staged", "PROFILE-DURABLE-01")
+def take_over_without_promise() -> AbstractContextManager[Any]:
+    """A take-over is linked first and recorded afterwards, without a promise."""
+    return _without_promise(PromiseKind.TAKE_OVER)
+
+
+@crash("patch", "hand-back/managedCommit/staged", "PROFILE-OUTCOME-01")
+def hand_back_without_promise() -> AbstractContextManager[Any]:
+    """A hand-back is linked first and recorded afterwards, without a promise."""
+    return _without_promise(PromiseKind.HAND_BACK)
+
+
+@crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", promises, "settle")
+def promise_always_forgotten(writer: Writer, table: TableRecord, _log: LogStore, _now: int) -> None:
+    """Recovery forgets every promise, whether or not its file is visible."""
     promise = writer.promise(table.key)
     if promise is not None:
         promises.forget(writer, table, promise)
 
 
-def _recorded_in_two_transactions() -> AbstractContextManager[Any]:
+@crash("patch", "commit/catalogManaged/direct", "PROFILE-DURABLE-01", promises, "_published_now")
+def promise_always_believed(_promise: Promise, _log: LogStore, **_more: Any) -> bool:
+    """Recovery assumes that every promise was kept, and links nothing."""
+    return True
+
+
+@crash("patch", "commit/managedCommit/direct", "PROFILE-DURABLE-01")
+def recorded_in_two_transactions() -> AbstractContextManager[Any]:
+    """A kept promise is recorded in one transaction and forgotten in another."""
     ordinary = Writer.forget_promise
 
     def forget_promise(writer: Writer, table: TableRecord) -> None:
@@ -452,25 +395,30 @@ def _recorded_in_two_transactions() -> AbstractContextManager[Any]:
 _RESOLVED: Final = "tombstones WHERE table_id = ? AND attempt = ?"
 
 
-class _ForgetsTombstones(Wrapped):
-    """Only the process that resolved an attempt knows its tombstone."""
+@crash("change", "resolve/catalogManaged/staged", "PROFILE-OUTCOME-02")
+def tombstones_in_memory(environment: Environment) -> Environment:
+    """Only the process that resolved an attempt knows its outcome."""
 
-    def __init__(self, database: Any) -> None:
-        super().__init__(database)
-        self._own: set[str] = set()
+    class Forgets(Wrapped):
+        def __init__(self, database: Any) -> None:
+            super().__init__(database)
+            self._own: set[str] = set()
 
-    def execute(self, statement: str, *values: Any) -> Any:
-        if statement.startswith("INSERT OR IGNORE INTO tombstones"):
-            self._own.add(values[0][1])
-            return None
-        if _RESOLVED in statement:
-            known = int(values[0][-1] in self._own)
-            statement = statement.replace(_RESOLVED, f"(SELECT ? AS table_id, ? AS attempt) WHERE {known}")
-        return self.wrapped.execute(statement, *values)
+        def execute(self, statement: str, *values: Any) -> Any:
+            if statement.startswith("INSERT OR IGNORE INTO tombstones"):
+                self._own.add(values[0][1])
+                return None
+            if _RESOLVED in statement:
+                known = int(values[0][-1] in self._own)
+                statement = statement.replace(_RESOLVED, f"(SELECT ? AS table_id, ? AS attempt) WHERE {known}")
+            return self.wrapped.execute(statement, *values)
+
+    return connected(environment, Forgets)
 
 
-def _error_believed(context: Context, table: TableRecord, promise: Promise) -> Any:
-    """After a disk error, the owner assumes that the link did not happen."""
+@crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", Context, "keep")
+def error_of_a_link_believed(context: Context, table: TableRecord, promise: Promise) -> Any:
+    """A failed link is assumed to have had no effect."""
     try:
         mine = promises.publish(promise, context.log(table))
     except OSError as error:
@@ -484,7 +432,8 @@ def _error_believed(context: Context, table: TableRecord, promise: Promise) -> A
     return None
 
 
-def _failed_commit_believed() -> AbstractContextManager[Any]:
+@crash("patch", "commit/catalogManaged/inline", "PROFILE-DURABLE-01")
+def error_of_a_commit_believed() -> AbstractContextManager[Any]:
     """A transaction whose commit failed is reported as not committed."""
     ordinary = Ledger._commit
 
@@ -497,7 +446,8 @@ def _failed_commit_believed() -> AbstractContextManager[Any]:
     return mock.patch.object(Ledger, "_commit", commit)
 
 
-def _lease(environment: Environment) -> Environment:
+@crash("change", "commit/catalogManaged/direct", "PROFILE-CORE-03", patch=trusts_the_lock)
+def lock_with_a_lease(environment: Environment) -> Environment:
     """A lock is taken away from a slow process, which does not notice."""
 
     def leased(take: Callable[[], Any]) -> Callable[[], AbstractContextManager[Any]]:
@@ -512,7 +462,8 @@ def _lease(environment: Environment) -> Environment:
     return with_lock(environment, leased)
 
 
-def _described_after_the_commit() -> AbstractContextManager[Any]:
+@crash("patch", "create/catalogManaged/staged", "PROFILE-DURABLE-01")
+def description_decides() -> AbstractContextManager[Any]:
     """A creation that landed is reported as failed if the table cannot be described."""
 
     class Believes(OutcomeUnknown):
@@ -522,97 +473,13 @@ def _described_after_the_commit() -> AbstractContextManager[Any]:
     return mock.patch.object(lifecycle, "OutcomeUnknown", Believes)
 
 
-CRASH_MUTANTS: Final = (
-    *(
-        CrashMutant(
-            id=f"{kind.value}-without-promise",
-            title=f"{what} is linked first and recorded afterwards, without a promise",
-            scope=scope,
-            requirement=requirement,
-            patch=_without_promise(kind),
-        )
-        for kind, what, scope, requirement in (
-            (PromiseKind.PUBLISH, "a direct commit", "commit/managedCommit/direct", "PROFILE-OUTCOME-01"),
-            (PromiseKind.TAKE_OVER, "a take-over", "take-over/managedCommit/staged", "PROFILE-DURABLE-01"),
-            (PromiseKind.HAND_BACK, "a hand-back", "hand-back/managedCommit/staged", "PROFILE-OUTCOME-01"),
-        )
-    ),
-    CrashMutant(
-        id="group-acknowledged-although-rolled-back",
-        title="the error of one member rolls the group back, but members decided before it are acknowledged",
-        scope="group/catalogManaged/inline",
-        requirement="PROFILE-DURABLE-01",
-        patch=patched(LocalOwner, "_decide_together", _acknowledged_although_rolled_back),
-    ),
-    CrashMutant(
-        id="direct-recorded-first",
-        title="a direct commit is recorded as published, and then linked",
-        scope="commit/catalogManaged/direct",
-        requirement="PROFILE-DURABLE-01",
-        patch=patched(Context, "keep", recorded_first),
-    ),
-    CrashMutant(
-        id="hand-back-recorded-first",
-        title="a table is recorded as handed back, and then its last commit is linked",
-        scope="hand-back/catalogManaged/staged",
-        requirement="PROFILE-DURABLE-01",
-        patch=patched(Context, "keep", recorded_first),
-    ),
-    CrashMutant(
-        id="promise-always-forgotten",
-        title="recovery forgets every promise, whether or not its file is visible",
-        scope="commit/managedCommit/direct",
-        requirement="PROFILE-OUTCOME-01",
-        patch=patched(promises, "settle", _always_forgotten),
-    ),
-    CrashMutant(
-        id="promise-always-believed",
-        title="recovery assumes that every promise was kept, and links nothing",
-        scope="commit/catalogManaged/direct",
-        requirement="PROFILE-DURABLE-01",
-        patch=patched(promises, "_published_now", lambda _promise, _log, **_more: True),
-    ),
-    CrashMutant(
-        id="recorded-in-two-transactions",
-        title="a kept promise is recorded in one transaction and forgotten in another",
-        scope="commit/managedCommit/direct",
-        requirement="PROFILE-DURABLE-01",
-        patch=_recorded_in_two_transactions,
-    ),
-    CrashMutant(
-        id="tombstones-in-memory",
-        title="only the process that resolved an attempt knows its outcome",
-        scope="resolve/catalogManaged/staged",
-        requirement="PROFILE-OUTCOME-02",
-        change=lambda environment: connected(environment, _ForgetsTombstones),
-    ),
-    CrashMutant(
-        id="error-of-a-link-believed",
-        title="a failed link is assumed to have had no effect",
-        scope="commit/managedCommit/direct",
-        requirement="PROFILE-OUTCOME-01",
-        patch=patched(Context, "keep", _error_believed),
-    ),
-    CrashMutant(
-        id="error-of-a-commit-believed",
-        title="a transaction whose commit failed is reported as not committed",
-        scope="commit/catalogManaged/inline",
-        requirement="PROFILE-DURABLE-01",
-        patch=_failed_commit_believed,
-    ),
-    CrashMutant(
-        id="lock-with-a-lease",
-        title="a lock is taken away from a slow holder, which continues",
-        scope="commit/catalogManaged/direct",
-        requirement="PROFILE-CORE-03",
-        change=_lease,
-        patch=trusts_the_lock,
-    ),
-    CrashMutant(
-        id="description-decides",
-        title="a creation that landed is reported as failed if the new table cannot be described",
-        scope="create/catalogManaged/staged",
-        requirement="PROFILE-DURABLE-01",
-        patch=_described_after_the_commit,
-    ),
-)
+@crash("patch", "commit/catalogManaged/direct", "PROFILE-DURABLE-01", Context, "keep")
+def direct_recorded_first(*kept: Any) -> RatifiedCommit | None:
+    """A direct commit is recorded as published, and then linked."""
+    return recorded_before_it_is_visible(*kept)
+
+
+@crash("patch", "hand-back/catalogManaged/staged", "PROFILE-DURABLE-01", Context, "keep")
+def hand_back_recorded_first(*kept: Any) -> RatifiedCommit | None:
+    """A table is recorded as handed back, and then its last commit is linked."""
+    return recorded_before_it_is_visible(*kept)

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -27,13 +28,12 @@ from refimpl.owner.group import Decision, Groups, Waiting
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import AttemptRecord, Promise, TableRecord
 from refimpl.owner.statements import Writer
-from spec_tests.conformance.simulation.hunting import ScheduleMutant, Wrapped, connected, patched, with_lock
+from spec_tests.conformance.simulation.hunting import ScheduleMutant, Wrapped, connected, recorded, with_lock
+
+SCHEDULE_MUTANTS: Final[list[ScheduleMutant]] = []
+schedule = partial(recorded, SCHEDULE_MUTANTS, ScheduleMutant)
 
 TOMBSTONE_LIFE_MS: Final = 600_000
-
-
-def no_lock(environment: Environment) -> Environment:
-    return with_lock(environment, lambda _take: contextlib.nullcontext)
 
 
 def _recorded(writer: Writer, table: TableRecord, promise: Promise, now: int) -> RatifiedCommit:
@@ -50,8 +50,21 @@ def trusts_the_lock() -> AbstractContextManager[Any]:
     return mock.patch.object(promises, "record", _recorded)
 
 
-def _lock_until_commit(environment: Environment) -> Environment:
-    """The first commit releases the lock, although its holder has more to do under it."""
+@schedule("change", "two-writers[managedCommit,direct]", "PROFILE-CORE-03", patch=trusts_the_lock)
+def lock_not_taken(environment: Environment) -> Environment:
+    """The owner's lock is not taken: the promise of a running process counts as abandoned."""
+    return with_lock(environment, lambda _take: contextlib.nullcontext)
+
+
+@schedule("change", "two-take-overs[managedCommit,staged]", "PROFILE-CORE-03", patch=trusts_the_lock)
+def two_take_overs_unlocked(environment: Environment) -> Environment:
+    """Two take-overs of one table run without the lock."""
+    return lock_not_taken(environment)
+
+
+@schedule("change", "two-writers[catalogManaged,direct]", "PROFILE-CORE-03", patch=trusts_the_lock)
+def lock_released_early(environment: Environment) -> Environment:
+    """The first commit releases the lock, before the promised version is linked."""
     held: list[contextlib.ExitStack] = []
 
     class Frees(Wrapped):
@@ -77,29 +90,45 @@ def _lock_until_commit(environment: Environment) -> Environment:
     return with_lock(connected(environment, Frees), freed)
 
 
-class _AsksThenReplaces(Wrapped):
-    """Files whose put-if-absent is a check and a rename."""
-
-    def link(self, source: Path, target: Path) -> None:
-        if self.wrapped.exists(str(target)):
-            raise FileExistsError(str(target))
-        self.wrapped.replace(source, target)
+@schedule("change", "hand-back[managedCommit,staged]", "PROFILE-CORE-03", patch=trusts_the_lock)
+def hand_back_unlocked(environment: Environment) -> Environment:
+    """The lock is released between the promise to hand back and its link."""
+    return lock_released_early(environment)
 
 
-def _asks_then_replaces(environment: Environment) -> Environment:
-    return replace(environment, files=_AsksThenReplaces(environment.files))
+@schedule("change", "take-over[managedCommit,staged]", "MC-COMMIT-02")
+def asks_then_replaces(environment: Environment) -> Environment:
+    """Put-if-absent is a check and a rename: a filesystem writer's version is overwritten."""
+
+    class Files(Wrapped):
+        def link(self, source: Path, target: Path) -> None:
+            if self.wrapped.exists(str(target)):
+                raise FileExistsError(str(target))
+            self.wrapped.replace(source, target)
+
+    return replace(environment, files=Files(environment.files))
 
 
 # Edits of the owner
 
 
-def _what_is_stored(
+class _LastOneStays(Wrapped):
+    """A ledger in which a repeated insert of a version replaces the earlier row."""
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        return self.wrapped.execute(statement.replace("INSERT INTO commits", "INSERT OR REPLACE INTO commits"), *values)
+
+
+@schedule("patch", "looker[managedCommit,direct]", "MC-READ-06", Context, "_with_what_is_visible")
+def answers_from_the_ledger_alone(
     _self: Context, _table: TableRecord, answer: CommitsAnswer, *_range: Version | None
 ) -> CommitsAnswer:
+    """A visible commit is not reported until the ledger knows it."""
     return answer
 
 
-def _outcome_from_an_old_look(owner: local.LocalOwner, table_id: str, attempt: str) -> AttemptOutcome:
+@schedule("patch", "delayed[managedCommit,staged]", "PROFILE-OUTCOME-02", LocalOwner, "attempt_outcome")
+def resolves_from_an_old_look(owner: LocalOwner, table_id: str, attempt: str) -> AttemptOutcome:
     """The owner reads the ledger before it takes the lock, and records that old state under the lock."""
     with owner.ledger.read() as view:
         seen = view.attempt(owner.context.required(view, table_id), attempt)
@@ -109,12 +138,13 @@ def _outcome_from_an_old_look(owner: local.LocalOwner, table_id: str, attempt: s
     return NotLanded() if seen is None or seen.landed is None else Landed(commit=seen.landed)
 
 
-def _attempts_looked_up_early() -> AbstractContextManager[Any]:
+@schedule("patch", "delayed[catalogManaged,inline]", "PROFILE-OUTCOME-02")
+def attempts_checked_outside_the_transaction() -> AbstractContextManager[Any]:
     """The owner looks up the attempt when its request arrives, and not again under the lock."""
     looked_up: dict[str, AttemptRecord | None] = {}
-    examined, attempt = local.LocalOwner._examined, Writer.attempt
+    examined, attempt = LocalOwner._examined, Writer.attempt
 
-    def examined_early(owner: local.LocalOwner, place: TableRecord, version: int, proposal: Any) -> Any:
+    def examined_early(owner: LocalOwner, place: TableRecord, version: int, proposal: Any) -> Any:
         with owner.ledger.read() as view:
             looked_up[proposal.attempt] = view.attempt(place, proposal.attempt)
         return examined(owner, place, version, proposal)
@@ -123,7 +153,7 @@ def _attempts_looked_up_early() -> AbstractContextManager[Any]:
         return looked_up[wanted] if wanted in looked_up else attempt(writer, table, wanted)
 
     stack = contextlib.ExitStack()
-    stack.enter_context(mock.patch.object(local.LocalOwner, "_examined", examined_early))
+    stack.enter_context(mock.patch.object(LocalOwner, "_examined", examined_early))
     stack.enter_context(mock.patch.object(Writer, "attempt", remembered))
     return stack
 
@@ -142,7 +172,8 @@ def _contents(context: Context, table_id: str, version: Version | None) -> tuple
     return table, contents
 
 
-def _forget_first(context: Context, table_id: str, version: Version | None) -> Backfilled:
+@schedule("patch", "backfiller[managedCommit,staged]", "MC-FILES-06", local, "backfill")
+def forgets_before_it_publishes(context: Context, table_id: str, version: Version | None) -> Backfilled:
     """The ledger forgets the bytes, and then the owner publishes them."""
     with context.lock():
         table, contents = _contents(context, table_id, version)
@@ -154,8 +185,9 @@ def _forget_first(context: Context, table_id: str, version: Version | None) -> B
     return Backfilled(through=table.backfilled, published=len(contents))
 
 
-def _newest_first(context: Context, table_id: str, version: Version | None) -> Backfilled:
-    """The last version becomes visible before the versions below it."""
+@schedule("patch", "two-backfillers[managedCommit,staged]", "MC-BACKFILL-03", local, "backfill")
+def publishes_the_newest_first(context: Context, table_id: str, version: Version | None) -> Backfilled:
+    """A backfill makes the last version visible before the versions below it."""
     with context.lock():
         table, contents = _contents(context, table_id, version)
         for each, content in reversed(contents):
@@ -166,7 +198,8 @@ def _newest_first(context: Context, table_id: str, version: Version | None) -> B
     return Backfilled(through=table.backfilled, published=len(contents))
 
 
-def _shared_work(context: Context, table_id: str, version: Version | None) -> Backfilled:
+@schedule("patch", "two-backfillers[managedCommit,staged]", "MC-BACKFILL-05", local, "backfill")
+def backfillers_divide_the_versions(context: Context, table_id: str, version: Version | None) -> Backfilled:
     """Backfillers share the versions without a lock: the first that claims a version publishes it."""
     table, contents = _contents(context, table_id, version)
     log, files = context.log(table), context.environment.files
@@ -186,29 +219,30 @@ def _shared_work(context: Context, table_id: str, version: Version | None) -> Ba
     return Backfilled(through=last, published=len(contents))
 
 
-class _DecidesOutside(Wrapped):
+@schedule("change", "two-writers[catalogManaged,inline]", "CM-COMMIT-08")
+def decided_outside_the_transaction(environment: Environment) -> Environment:
     """A transaction begins with its first change. Its decision uses rows that were read before."""
 
-    _wanted = False
+    class Late(_LastOneStays):
+        _wanted = False
 
-    def execute(self, statement: str, *values: Any) -> Any:
-        if statement == "BEGIN IMMEDIATE":
-            self._wanted = True
-            return None
-        if statement in ("COMMIT", "ROLLBACK") and self._wanted:
-            self._wanted = False
-            return None
-        if self._wanted and statement.lstrip().startswith(("INSERT", "UPDATE", "DELETE")):
-            self._wanted = False
-            self.wrapped.execute("BEGIN IMMEDIATE")
-        return self.wrapped.execute(statement.replace("INSERT INTO commits", "INSERT OR REPLACE INTO commits"), *values)
+        def execute(self, statement: str, *values: Any) -> Any:
+            if statement == "BEGIN IMMEDIATE":
+                self._wanted = True
+                return None
+            if statement in ("COMMIT", "ROLLBACK") and self._wanted:
+                self._wanted = False
+                return None
+            if self._wanted and statement.lstrip().startswith(("INSERT", "UPDATE", "DELETE")):
+                self._wanted = False
+                self.wrapped.execute("BEGIN IMMEDIATE")
+            return super().execute(statement, *values)
+
+    return lock_not_taken(connected(environment, Late))
 
 
-def _decides_outside(environment: Environment) -> Environment:
-    return no_lock(connected(environment, _DecidesOutside))
-
-
-def _tombstones_expire(environment: Environment) -> Environment:
+@schedule("change", "delayed[catalogManaged,staged]", "PROFILE-OUTCOME-02", needs_clocks=True)
+def tombstones_expire(environment: Environment) -> Environment:
     """Each writer deletes tombstones that are old by its own clock."""
 
     class Expires(Wrapped):
@@ -222,20 +256,21 @@ def _tombstones_expire(environment: Environment) -> Environment:
     return connected(environment, Expires)
 
 
-class _WritesInPlace(Wrapped):
-    """Files whose put-if-absent creates the name, and then writes the content."""
+@schedule("change", "two-backfillers[catalogManaged,inline]", "CM-PUBLISH-03")
+def publishes_in_place(environment: Environment) -> Environment:
+    """A published file has its name before it has its content."""
 
-    def link(self, source: Path, target: Path) -> None:
-        content = self.wrapped.read(source)
-        with self.wrapped.create(target) as file:
-            file.write(content)
+    class Files(Wrapped):
+        def link(self, source: Path, target: Path) -> None:
+            content = self.wrapped.read(source)
+            with self.wrapped.create(target) as file:
+                file.write(content)
+
+    return replace(environment, files=Files(environment.files))
 
 
-def _writes_in_place(environment: Environment) -> Environment:
-    return replace(environment, files=_WritesInPlace(environment.files))
-
-
-def _latest_by_a_second_look(
+@schedule("patch", "backfiller[catalogManaged,inline]", "CM-STORE-09", Context, "answer")
+def latest_by_a_second_look(
     context: Context, table_id: str, start: Version | None = None, end: Version | None = None
 ) -> CommitsAnswer:
     """The commits and the latest version come from two reads of the ledger."""
@@ -245,7 +280,8 @@ def _latest_by_a_second_look(
         return CommitsAnswer(commits=commits, latest_ratified_version=context.required(view, table_id).latest)
 
 
-def _forgets_what_came_meanwhile(context: Context, table_id: str, _version: Version | None) -> Backfilled:
+@schedule("patch", "backfiller[managedCommit,staged]", "MC-COMMIT-02", local, "backfill")
+def forgets_what_came_meanwhile(context: Context, table_id: str, _version: Version | None) -> Backfilled:
     """The versions to publish are decided before the lock is taken; under the lock, every version up to the latest is
     marked as published.
     """
@@ -258,7 +294,8 @@ def _forgets_what_came_meanwhile(context: Context, table_id: str, _version: Vers
     return backfilled
 
 
-def recorded_first(context: Context, table: TableRecord, promise: Promise) -> RatifiedCommit | None:
+@schedule("patch", "backfiller[catalogManaged,direct]", "CM-STORE-09", Context, "keep")
+def recorded_before_it_is_visible(context: Context, table: TableRecord, promise: Promise) -> RatifiedCommit | None:
     """The ledger records a promise as kept, and then the owner links its file."""
     with context.ledger.write() as writer:
         commit = promises.record(writer, table, promise, context.now)
@@ -266,13 +303,15 @@ def recorded_first(context: Context, table: TableRecord, promise: Promise) -> Ra
     return commit
 
 
-def _whatever_is_there(promise: Promise, log: Any, **_more: bool) -> bool:
-    """An existing version counts as the promised one, whoever linked it."""
+@schedule("patch", "take-over[catalogManaged,staged]", "CM-COMMIT-08", promises, "publish")
+def take_over_without_a_check(promise: Promise, log: Any, **_more: bool) -> bool:
+    """An existing version counts as the promised one, whether or not a filesystem writer linked it."""
     log.put_if_absent(f"{promise.version:020}.json", promise.content)
     return True
 
 
-def _listed_then_asked(reader: LogReader, version: Version | None = None) -> Loaded:
+@schedule("patch", "reader[catalogManaged,inline]", "PROFILE-CLIENT-01", loading, "load")
+def reader_lists_then_asks(reader: LogReader, version: Version | None = None) -> Loaded:
     """The reader lists the log, then asks the owner, once each. A commit published in between may be in neither
     answer.
     """
@@ -282,8 +321,9 @@ def _listed_then_asked(reader: LogReader, version: Version | None = None) -> Loa
     return loading._read(reader, segment, ReplayedState(), [])
 
 
+@schedule("patch", "transactions[catalogManaged,inline]", "ICT-08")
 @contextlib.contextmanager
-def _time_of_the_first_try() -> Iterator[None]:
+def writer_keeps_its_time() -> Iterator[None]:
     """A client keeps the time of its first try after a lost race, and the owner does not check it."""
     with (
         mock.patch.object(transaction, "after_lost_race", lambda mine, _winner: mine),
@@ -292,14 +332,20 @@ def _time_of_the_first_try() -> Iterator[None]:
         yield
 
 
-def _answers_as_they_arrived(groups: Groups, group: Sequence[Waiting]) -> None:
+@schedule("patch", "threads[catalogManaged,inline]", "CM-COMMIT-08", Groups, "_decide")
+def group_answered_as_it_arrived(groups: Groups, group: Sequence[Waiting]) -> None:
     """The members are decided in the order of their versions, but get the answers in the order of their arrival."""
     arrived = [each for each in groups._waiting if each in group]
     for each, answer in zip(arrived, groups._together(group), strict=True):
         each.answer = answer
 
 
-def _judged_before_any_is_written(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
+@schedule(
+    "patch", "threads[managedCommit,staged]", "MC-COMMIT-02", LocalOwner, "_decide_together",
+    change=lambda environment: connected(environment, _LastOneStays),
+)  # fmt: skip
+def group_judged_before_any_is_written(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
+    """The members of a group are all judged in the state before the group: two of them get the same version."""
     with owner.context.ledger.write() as writer:
         judged = []
         for each in group:
@@ -310,174 +356,3 @@ def _judged_before_any_is_written(owner: LocalOwner, group: Sequence[Waiting]) -
             else None if verdict is None else Decision(outcome=verdict)
             for each, (table, verdict, facts) in zip(group, judged, strict=True)
         ]  # fmt: skip
-
-
-class _LastOneStays(Wrapped):
-    """A ledger in which a repeated insert of a version replaces the earlier row."""
-
-    def execute(self, statement: str, *values: Any) -> Any:
-        return self.wrapped.execute(statement.replace("INSERT INTO commits", "INSERT OR REPLACE INTO commits"), *values)
-
-
-SCHEDULE_MUTANTS: Final = (
-    ScheduleMutant(
-        id="group-answered-as-it-arrived",
-        title="the members of a group are decided by version, but answered in the order of their arrival",
-        scope="threads[catalogManaged,inline]",
-        requirement="CM-COMMIT-08",
-        patch=patched(Groups, "_decide", _answers_as_they_arrived),
-    ),
-    ScheduleMutant(
-        id="group-judged-before-any-is-written",
-        title="the members of a group are all judged in the state before the group: two of them get the same version",
-        scope="threads[managedCommit,staged]",
-        requirement="MC-COMMIT-02",
-        change=lambda environment: connected(environment, _LastOneStays),
-        patch=patched(LocalOwner, "_decide_together", _judged_before_any_is_written),
-    ),
-    ScheduleMutant(
-        id="lock-not-taken",
-        title="the owner's lock is not taken: the promise of a running process counts as abandoned",
-        scope="two-writers[managedCommit,direct]",
-        requirement="PROFILE-CORE-03",
-        change=no_lock,
-        patch=trusts_the_lock,
-    ),
-    ScheduleMutant(
-        id="lock-released-early",
-        title="the lock is released by the first commit, before the promised version is linked",
-        scope="two-writers[catalogManaged,direct]",
-        requirement="PROFILE-CORE-03",
-        change=_lock_until_commit,
-        patch=trusts_the_lock,
-    ),
-    ScheduleMutant(
-        id="hand-back-unlocked",
-        title="the lock is released between the promise to hand back and its link",
-        scope="hand-back[managedCommit,staged]",
-        requirement="PROFILE-CORE-03",
-        change=_lock_until_commit,
-        patch=trusts_the_lock,
-    ),
-    ScheduleMutant(
-        id="asks-then-replaces",
-        title="put-if-absent is a check and a rename: a filesystem writer's version is overwritten",
-        scope="take-over[managedCommit,staged]",
-        requirement="MC-COMMIT-02",
-        change=_asks_then_replaces,
-    ),
-    ScheduleMutant(
-        id="answers-from-the-ledger-alone",
-        title="a visible commit is not reported until the ledger knows it",
-        scope="looker[managedCommit,direct]",
-        requirement="MC-READ-06",
-        patch=patched(Context, "_with_what_is_visible", _what_is_stored),
-    ),
-    ScheduleMutant(
-        id="resolves-from-an-old-look",
-        title="an attempt is resolved by a ledger state from before the lock: it lands, but is reported otherwise",
-        scope="delayed[managedCommit,staged]",
-        requirement="PROFILE-OUTCOME-02",
-        patch=patched(local.LocalOwner, "attempt_outcome", _outcome_from_an_old_look),
-    ),
-    ScheduleMutant(
-        id="attempts-checked-outside-the-transaction",
-        title="an attempt is looked up when its request arrives, and not again when it is decided",
-        scope="delayed[catalogManaged,inline]",
-        requirement="PROFILE-OUTCOME-02",
-        patch=_attempts_looked_up_early,
-    ),
-    ScheduleMutant(
-        id="forgets-before-it-publishes",
-        title="the ledger forgets commits whose files are not visible yet",
-        scope="backfiller[managedCommit,staged]",
-        requirement="MC-FILES-06",
-        patch=patched(local, "backfill", _forget_first),
-    ),
-    ScheduleMutant(
-        id="publishes-the-newest-first",
-        title="a backfill makes the last version visible before the versions below it",
-        scope="two-backfillers[managedCommit,staged]",
-        requirement="MC-BACKFILL-03",
-        patch=patched(local, "backfill", _newest_first),
-    ),
-    ScheduleMutant(
-        id="backfillers-divide-the-versions",
-        title="two backfillers without a lock: one publishes version 2 before the other has published version 1",
-        scope="two-backfillers[managedCommit,staged]",
-        requirement="MC-BACKFILL-05",
-        patch=patched(local, "backfill", _shared_work),
-    ),
-    ScheduleMutant(
-        id="decided-outside-the-transaction",
-        title="the version is compared before the transaction begins, and two writers get the same version",
-        scope="two-writers[catalogManaged,inline]",
-        requirement="CM-COMMIT-08",
-        change=_decides_outside,
-    ),
-    ScheduleMutant(
-        id="tombstones-expire",
-        title="the outcome of an attempt is forgotten after ten minutes, by the writer's clock",
-        scope="delayed[catalogManaged,staged]",
-        requirement="PROFILE-OUTCOME-02",
-        change=_tombstones_expire,
-        needs_clocks=True,
-    ),
-    ScheduleMutant(
-        id="publishes-in-place",
-        title="a published file has its name before it has its content",
-        scope="two-backfillers[catalogManaged,inline]",
-        requirement="CM-PUBLISH-03",
-        change=_writes_in_place,
-    ),
-    ScheduleMutant(
-        id="latest-by-a-second-look",
-        title="the commits and the latest version are read from two states of the ledger",
-        scope="backfiller[catalogManaged,inline]",
-        requirement="CM-STORE-09",
-        patch=patched(Context, "answer", _latest_by_a_second_look),
-    ),
-    ScheduleMutant(
-        id="forgets-what-came-meanwhile",
-        title="a backfill marks commits as published that were ratified after it read the ledger",
-        scope="backfiller[managedCommit,staged]",
-        requirement="MC-COMMIT-02",
-        patch=patched(local, "backfill", _forgets_what_came_meanwhile),
-    ),
-    ScheduleMutant(
-        id="recorded-before-it-is-visible",
-        title="a direct commit is recorded, and then linked",
-        scope="backfiller[catalogManaged,direct]",
-        requirement="CM-STORE-09",
-        patch=patched(Context, "keep", recorded_first),
-    ),
-    ScheduleMutant(
-        id="take-over-without-a-check",
-        title="a take-over does not check whether it or a filesystem writer created the version",
-        scope="take-over[catalogManaged,staged]",
-        requirement="CM-COMMIT-08",
-        patch=patched(promises, "publish", _whatever_is_there),
-    ),
-    ScheduleMutant(
-        id="two-take-overs-unlocked",
-        title="two take-overs of one table run without the lock",
-        scope="two-take-overs[managedCommit,staged]",
-        requirement="PROFILE-CORE-03",
-        change=no_lock,
-        patch=trusts_the_lock,
-    ),
-    ScheduleMutant(
-        id="reader-lists-then-asks",
-        title="a reader lists, then asks, and does not list again: a commit published in between is in neither answer",
-        scope="reader[catalogManaged,inline]",
-        requirement="PROFILE-CLIENT-01",
-        patch=patched(loading, "load", _listed_then_asked),
-    ),
-    ScheduleMutant(
-        id="writer-keeps-its-time",
-        title="a writer that lost a race commits the next version with the time of its first try",
-        scope="transactions[catalogManaged,inline]",
-        requirement="ICT-08",
-        patch=_time_of_the_first_try,
-    ),
-)

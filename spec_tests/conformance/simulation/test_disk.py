@@ -40,10 +40,20 @@ def write(files: SimulatedFiles, name: str, content: bytes, *, synced: bool = Tr
     return path
 
 
-def durable_names(files: SimulatedFiles) -> set[str]:
-    number = files.disk.find(LOG)
+def number_of(files: SimulatedFiles, path: Path) -> int:
+    number = files.disk.find(path)
     assert number is not None
-    return set(files.disk.snapshot().directories[number])
+    return number
+
+
+def durable_names(files: SimulatedFiles) -> set[str]:
+    return set(files.disk.snapshot().directories[number_of(files, LOG)])
+
+
+def on_disk(files: SimulatedFiles, path: Path) -> tuple[bytes, int]:
+    """The durable content of a file, and the number of changes that are not durable."""
+    content, unsynced = files.disk.snapshot().files[number_of(files, path)]
+    return content, len(unsynced)
 
 
 def test_written_content_can_be_read_before_it_is_durable(files: SimulatedFiles) -> None:
@@ -55,9 +65,7 @@ def test_written_content_can_be_read_before_it_is_durable(files: SimulatedFiles)
 
 def test_a_file_sync_makes_content_durable_but_not_names(files: SimulatedFiles) -> None:
     path = write(files, "a", b"one")
-    number = files.disk.find(path)
-    assert number is not None
-    assert files.disk.snapshot().files[number] == (b"one", ())
+    assert on_disk(files, path) == (b"one", 0)
     assert durable_names(files) == set()
     files.fsync_directory(LOG)
     assert durable_names(files) == {"a"}
@@ -66,12 +74,9 @@ def test_a_file_sync_makes_content_durable_but_not_names(files: SimulatedFiles) 
 def test_a_directory_sync_makes_names_durable_but_not_content(files: SimulatedFiles) -> None:
     path = write(files, "a", b"one", synced=False)
     files.fsync_directory(LOG)
-    number = files.disk.find(path)
-    assert number is not None
-    durable, unsynced = files.disk.snapshot().files[number]
-    assert (durable, len(unsynced)) == (b"", 1)
+    assert on_disk(files, path) == (b"", 1)
     files.fsync(path)
-    assert files.disk.snapshot().files[number] == (b"one", ())
+    assert on_disk(files, path) == (b"one", 0)
 
 
 def test_a_link_is_a_second_name_and_replaces_no_file(files: SimulatedFiles) -> None:
@@ -154,9 +159,7 @@ def test_a_failed_sync_is_reported_once_and_its_data_is_lost(files: SimulatedFil
         files.fsync(path)
     assert failed.value.errno == errno.EIO
     files.fsync(path)
-    number = files.disk.find(path)
-    assert number is not None
-    assert files.disk.snapshot().files[number] == (b"", ())
+    assert on_disk(files, path) == (b"", 0)
     assert files.read(path) == b"one"
 
 
@@ -272,8 +275,7 @@ def disks(files: SimulatedFiles) -> list[Disk]:
 def test_writes_survive_in_any_combination(files: SimulatedFiles) -> None:
     path = write(files, "a", b"....", synced=True)
     files.fsync_directory(LOG)
-    number = files.disk.find(path)
-    assert number is not None
+    number = number_of(files, path)
     for change in (Write(0, b"A"), Write(1, b"B"), Truncate(3)):
         files.disk.change(number, change, now=0)
     assert {log["a"] for log in left(files)} == {
@@ -284,8 +286,7 @@ def test_writes_survive_in_any_combination(files: SimulatedFiles) -> None:
 def test_above_the_limit_the_seed_chooses_the_states(files: SimulatedFiles) -> None:
     path = write(files, "a", b"", synced=True)
     files.fsync_directory(LOG)
-    number = files.disk.find(path)
-    assert number is not None
+    number = number_of(files, path)
     for at in range(20):
         files.disk.change(number, Write(at, b"x"), now=0)
     cut = PowerCut(files.disk.snapshot())

@@ -9,9 +9,8 @@ from conformance.interface import messages as m
 from conformance.simulated_reference.clients import SimulatedClients
 from conformance.simulated_reference.processes import STORAGE, SimulatedProcesses
 from conformance.simulation import crash, power
-from conformance.simulation.crash import Mode, OneRun
-from conformance.simulation.disk import Disk
-from conformance.simulation.effects import Kind, Moment
+from conformance.simulation.crash import Mode
+from conformance.simulation.effects import Kind
 from conformance.simulation.explore import Report, depth_first, follow
 from conformance.simulation.operations import COMMIT_MODES, operations
 from conformance.simulation.power import Budget
@@ -123,16 +122,6 @@ def test_pruning_loses_no_outcome_of_two_writers(host: SimulatedClients) -> None
     assert report.finished
 
 
-def test_the_same_choices_give_the_same_history(host: SimulatedClients) -> None:
-    scope = the_scope("two-writers", "managedCommit", "staged")
-    start = prepare(scope, host)
-    runs = [follow(lambda: ScopeRun(scope, host, start), ["bob", "alice"] * 8) for _ in range(2)]
-    (one, steps), (other, same) = runs
-    assert steps == same
-    assert one == other
-    assert {step.client for step in steps} == {"alice", "bob"}
-
-
 # The reference survives an interruption of every effect
 
 OPERATIONS = {
@@ -163,20 +152,6 @@ def test_a_landed_take_over_is_not_reported_as_failed() -> None:
 
 def test_every_operation_of_the_owner_is_a_scope() -> None:
     assert {each.kind for each in operations(STORAGE)} == OPERATIONS
-
-
-def test_a_run_numbers_its_effects_and_marks_transactions() -> None:
-    operation = operation_named("create/catalogManaged/staged")
-    seen: list[tuple[int, Moment]] = []
-    with SimulatedProcesses() as host:
-        run = OneRun(host, Disk(), 1, (), lambda number, moment: seen.append((number, moment)))
-        (end,) = run.go(lambda ask: operation.script(operation, ask))
-    begun = [number for number, moment in seen if moment is Moment.BEFORE]
-    assert begun == list(range(1, len(run.effects) + 1))
-    inside = {effect.kind for effect, in_transaction in run.effects if in_transaction}
-    assert {Kind.WRITE, Kind.FSYNC} <= inside, "these are SQLite's effects of a commit"
-    assert not inside & {Kind.LINK, Kind.ACQUIRE, Kind.BEGIN}
-    assert [each.answer is not None for each in end[1]] == [True]
 
 
 # The reference loses nothing to a power cut at any effect
