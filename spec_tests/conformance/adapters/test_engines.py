@@ -1,6 +1,7 @@
 """The code that the adapters of engines share: messages for users, data files, environments, versions, jars."""
 
 import json
+import re
 import stat
 import tomllib
 from pathlib import Path
@@ -121,9 +122,8 @@ def test_other_versions_of_duckdb_are_fetched_with_their_extensions(
     with pytest.raises(UsageError) as raised:
         DuckDb.fetch("1.99.0")
     assert raised.value.problem.endswith("cannot reach the package index; check the network")
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(UsageError, match="invalid version"):
         DuckDb.fetch("../../elsewhere")
-    assert "invalid version" in raised.value.problem
     assert [each.name for each in (tmp_path / "cache").rglob("*")] == ["delta-commit-conformance"]
     assert "does not speak Unity Catalog's Delta API; expected 1.5.5" in DuckDb.missing("1.5.4")
 
@@ -139,9 +139,9 @@ exit {code}
 """
 
 
-@pytest.fixture
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 
 def cargo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, code: int = 0) -> Path:
@@ -154,25 +154,20 @@ def cargo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, code: int = 0) -> 
     return seen
 
 
-@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize(
     ("version", "words"), [("0.1.0", "0.30.0"), ("0.30.0", "engines --fetch delta-kernel-rs@0.30.0")]
 )
 def test_the_error_for_an_unknown_or_missing_version_says_what_to_do(version: str, words: str) -> None:
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(UsageError, match=re.escape(words)):
         open_subject(f"engine:delta-kernel-rs@{version}")
-    assert words in raised.value.problem
 
 
-@pytest.mark.usefixtures("empty_cache")
 def test_a_missing_cargo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(UsageError, match="cargo"):
         DeltaKernelRs.fetch(None)
-    assert "cargo" in raised.value.problem
 
 
-@pytest.mark.usefixtures("empty_cache")
 def test_cargo_builds_the_requested_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = cargo(tmp_path, monkeypatch)
     assert CliRunner().invoke(application, ["engines", "--fetch", "delta-kernel-rs@0.30.0"]).exit_code == 0
@@ -184,7 +179,6 @@ def test_cargo_builds_the_requested_version(tmp_path: Path, monkeypatch: pytest.
     assert DeltaKernelRs.missing("0.30.0") == ""
 
 
-@pytest.mark.usefixtures("empty_cache")
 def test_an_older_version_is_built_without_newer_crates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = cargo(tmp_path, monkeypatch)
     DeltaKernelRs.fetch("0.20.0")
@@ -194,12 +188,10 @@ def test_an_older_version_is_built_without_newer_crates(tmp_path: Path, monkeypa
     assert not {"delta_kernel_default_engine", "delta-kernel-unity-catalog"} & set(crates)
 
 
-@pytest.mark.usefixtures("empty_cache")
 def test_a_failed_build_leaves_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cargo(tmp_path, monkeypatch, code=101)
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(UsageError, match="101"):
         DeltaKernelRs.fetch(None)
-    assert "101" in raised.value.problem
     assert list(program(delta_kernel_rs.NEWEST).parent.iterdir()) == []
 
 

@@ -14,7 +14,7 @@ from conformance.checks import all_checks
 from conformance.command.application import application
 from conformance.command.listing import files
 from conformance.interface import messages as m
-from conformance.interface.subject import Subject
+from conformance.interface.log_names import commit_file
 from conformance.models import proposals
 from conformance.results import Layer, Verdict
 from conformance.running.verdicts import failing
@@ -22,6 +22,7 @@ from conformance.scenario.check import Family
 from conformance.scenario.running import run_case
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import smoke
+from spec_tests.conformance.asking import Asking, Table
 
 pytestmark = pytest.mark.processes
 
@@ -43,53 +44,32 @@ def name(request: pytest.FixtureRequest) -> str:
     return COMMANDS[request.param]
 
 
-def proposal(table: str, version: int, attempt: str) -> m.Commit:
-    actions = proposals.append(attempt, proposals.BASE_TIME + version)
-    return m.Commit(table=table, version=version, attempt=attempt, actions=actions)
-
-
-def created(subject: Subject) -> tuple[str, m.CreateTable]:
-    """A table of the subject, and the answer to its creation."""
-    feature = subject.identity.features[-1]
-    request = m.CreateTable(
-        name="orders", feature=feature, commit_mode=subject.identity.commit_modes[feature][0], attempt="creation",
-        actions=proposals.version_0(feature, "creation", "id"),
-    )  # fmt: skip
-    answer = subject.ask("a", request)
-    assert isinstance(answer, m.Ratified)
-    assert answer.table is not None
-    return answer.table, request
-
-
 def test_smoke_passes(name: str) -> None:
     with open_subject(name, timeout=LONG) as subject:
         report = smoke(subject)
     assert report.ok, str(report)
 
 
+def created(owner: Asking, **more: str) -> Table:
+    feature = owner.identity.features[-1]
+    return owner.table(feature=feature, commit_mode=owner.identity.commit_modes[feature][0], **more)
+
+
 def test_a_conversation_has_the_expected_answers(name: str) -> None:
-    with open_subject(name, timeout=LONG) as subject:
-        table, creation = created(subject)
-        assert subject.ask("a", creation) == m.Ratified(version=0, table=table)
-        assert subject.ask("a", proposal(table, 1, "first")) == m.Ratified(version=1)
-        assert subject.ask("a", proposal(table, 1, "first")) == m.Ratified(version=1)
-        lost = subject.ask("b", proposal(table, 1, "second"))
-        assert isinstance(lost, m.Conflict)
-        assert lost.latest == 1
-        assert [each.version for each in lost.winners or ()] == [1]
-        assert subject.ask("b", proposal(table, 3, "third")) == m.Gap(latest=1)
-        listed = subject.ask("c", m.GetCommits(table=table))
-        assert isinstance(listed, m.Commits)
-        assert [each.version for each in listed.commits] == [1]
-        assert subject.ask("c", m.BackfillToVersion(table=table, version=1)) == m.Done()
-        listed = subject.ask("c", m.GetCommits(table=table))
-        assert listed == m.Commits(commits=(), latest=1)
-        seen = subject.ask("c", m.Observe(table=table))
-        assert isinstance(seen, m.Observation)
-        published = {file.name: file.content for file in seen.files}
-        assert proposals.attempt_of(published["00000000000000000001.json"] or "") == "first"
-        assert subject.ask("c", m.DropTable(table=table)) == m.Done()
-        assert subject.ask("c", proposal(table, 2, "late")) == m.NotFound()
+    with Asking(open_subject(name, timeout=LONG)) as owner:
+        table = created(owner)
+        first, second = table.proposal(1), table.proposal(1)
+        for _ in range(2):
+            assert owner.ask(first) == m.Ratified(version=1)
+        lost = owner.expect(m.Conflict, second)
+        assert (lost.latest, [each.version for each in lost.winners or ()]) == (1, [1])
+        assert owner.ask(table.proposal(3)) == m.Gap(latest=1)
+        assert [each.version for each in table.commits().commits] == [1]
+        table.backfill(1)
+        assert table.commits() == m.Commits(commits=(), latest=1)
+        assert proposals.attempt_of(table.files()[commit_file(1)] or "") == first.attempt
+        owner.expect(m.Done, m.DropTable(table=table.reference))
+        owner.expect(m.NotFound, table.proposal(2))
 
 
 def test_the_core_checks_pass(name: str) -> None:
@@ -104,18 +84,17 @@ def test_the_core_checks_pass(name: str) -> None:
 
 
 def test_the_durable_example_survives_a_kill_and_a_torn_write(tmp_path: Path) -> None:
-    with open_subject(COMMANDS["python"], timeout=LONG, directory=tmp_path) as subject:
-        table, _ = created(subject)
-        assert subject.ask("a", proposal(table, 1, "first")) == m.Ratified(version=1)
-        subject.ask("kit", m.Crash())
+    with Asking(open_subject(COMMANDS["python"], timeout=LONG, directory=tmp_path)) as owner:
+        table = created(owner)
+        (first,) = table.land(1)
+        owner.ask(m.Crash())
         with (tmp_path / "journal.jsonl").open("ab") as journal:
             journal.write(b'{"fact": "ratified", "table": "or')  # a kill during a write leaves this
-        assert subject.ask("kit", m.Restart()) == m.Done()
-        assert subject.ask("a", proposal(table, 2, "second")) == m.Ratified(version=2)
-        subject.ask("kit", m.Restart())
-        assert subject.ask("a", proposal(table, 1, "first")) == m.Ratified(version=1)
-        assert subject.ask("a", proposal(table, 2, "second")) == m.Ratified(version=2)
-        assert isinstance(subject.ask("a", proposal(table, 2, "other")), m.Conflict)
+        owner.expect(m.Done, m.Restart())
+        (second,) = table.land(2)
+        owner.expect(m.Done, m.Restart())
+        assert [owner.ask(each) for each in (first, second)] == [m.Ratified(version=1), m.Ratified(version=2)]
+        owner.expect(m.Conflict, table.proposal(2))
 
 
 def test_the_examples_need_only_their_standard_libraries() -> None:

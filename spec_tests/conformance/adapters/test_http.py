@@ -6,17 +6,18 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import InProcess
+from conformance.adapters.wire import encode
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner
-from conformance.proxy.listener import is_loopback
+from conformance.proxy.listener import Handler, Listener, is_loopback
 
 LONG = 120.0
 IDENTITY = m.Identity(
@@ -39,50 +40,21 @@ class Scripted:
 @contextmanager
 def raw(respond: Callable[[bytes, socket.socket], Any]) -> Iterator[str]:
     """Start a server that answers `hello`, and then sends any bytes. Yields its URL."""
-    hello = json.dumps({"id": 1, "answer": identity()}).encode()
-    listener = socket.create_server(("127.0.0.1", 0))
     greeted = threading.Event()
 
-    def serve(connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            for received in requests(connection):
-                if greeted.is_set():
-                    respond(received, connection)
-                else:
-                    greeted.set()
-                    connection.sendall(response(hello))
+    class Raw(Handler):
+        def respond(self) -> None:
+            received = self.body()
+            if greeted.is_set():
+                respond(received, self.connection)
+            else:
+                greeted.set()
+                self.connection.sendall(response(encode(m.Reply(id=1, answer=IDENTITY))))
 
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+        do_POST = respond  # noqa: N815
 
-    threading.Thread(target=accept, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-    finally:
-        with suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-
-
-def requests(connection: socket.socket) -> Iterator[bytes]:
-    """The body of each request, as soon as it is complete."""
-    stream = connection.makefile("rb")
-    while stream.readline():
-        length = 0
-        while (header := stream.readline().strip().lower()) != b"":
-            if header.startswith(b"content-length:"):
-                length = int(header.partition(b":")[2])
-        yield stream.read(length)
-
-
-def identity() -> dict[str, Any]:
-    return {
-        "outcome": "identity", "name": "raw", "version": "1", "interface_version": 1, "side": "owner",
-        "profiles": ["core"],
-    }  # fmt: skip
+    with Listener("127.0.0.1", 0, Raw) as server:
+        yield f"{server.url}/"
 
 
 def response(body: bytes, status: str = "200 OK") -> bytes:

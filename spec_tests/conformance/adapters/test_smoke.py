@@ -239,10 +239,6 @@ def test_a_raised_exception_is_an_error_of_the_owner() -> None:
 # `hello`
 
 
-def test_the_models_identity_has_no_contradiction() -> None:
-    assert contradictions(GOOD) == []
-
-
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "side": ({"side": "owners"}, "`side` is 'owners'; did you mean 'owner'?"),
     "name": ({"name": " "}, "`name` is empty"),

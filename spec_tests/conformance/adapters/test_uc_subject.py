@@ -4,9 +4,11 @@ answers.
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import pytest
 
 from conformance.adapters.uc.api import Address, AddressError, address_of
@@ -14,6 +16,7 @@ from conformance.adapters.uc.owner import UcSubject
 from conformance.checks import all_checks
 from conformance.generated.running import run_case
 from conformance.interface import messages as m
+from conformance.interface.log_names import LOG, commit_file, staged_file
 from conformance.interface.subject import AdapterError, UsageError
 from conformance.models import proposals
 from conformance.proxy import Fault, FaultProxy, Match
@@ -22,6 +25,7 @@ from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import smoke
 from spec_tests.conformance.adapters.catalog_server import Answers, Catalog, Refusal, serving
+from spec_tests.conformance.asking import Asking, Table, attempt
 
 LONG = 120.0
 COMMIT = Match(method="POST", body="add-commit")
@@ -34,12 +38,14 @@ REQUIREMENTS = {
 }
 
 
-def attempt(number: int) -> str:
-    return f"00000000-0000-4000-8000-{number:012}"
+def name_of(url: str) -> str:
+    return f"uc:{url}?catalog=main&schema=s1"
 
 
-def name_of(url: str, options: str = "") -> str:
-    return f"uc:{url}?catalog=main&schema=s1{options}"
+@contextmanager
+def asking(url: str) -> Iterator[Asking]:
+    with open_subject(name_of(url), timeout=LONG) as subject:
+        yield Asking(subject)
 
 
 @pytest.fixture
@@ -49,49 +55,26 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Catalog]]:
 
 
 @pytest.fixture
-def subject(server: tuple[str, Catalog]) -> Iterator[UcSubject]:
-    with open_subject(name_of(server[0]), timeout=LONG) as subject:
-        assert isinstance(subject, UcSubject)
-        yield subject
+def catalog(server: tuple[str, Catalog]) -> Catalog:
+    return server[1]
 
 
-def creation(name: str = TABLE, number: int = 0) -> m.CreateTable:
-    actions = proposals.version_0("catalogManaged", attempt(number), attempt(99))
-    return m.CreateTable(
-        name=name, feature="catalogManaged", commit_mode="staged", attempt=attempt(number), actions=actions
-    )  # fmt: skip
+@pytest.fixture
+def owner(server: tuple[str, Catalog]) -> Iterator[Asking]:
+    with asking(server[0]) as owner:
+        yield owner
 
 
-def created(subject: UcSubject, name: str = TABLE) -> str:
-    answer = subject.ask("creator", creation(name))
-    assert isinstance(answer, m.Ratified)
-    assert answer.table is not None
-    return answer.table
-
-
-def proposal(table: str, version: int, number: int | None = None) -> m.Commit:
-    own = attempt(version if number is None else number)
-    actions = proposals.append(own, proposals.BASE_TIME + version)
-    return m.Commit(table=table, version=version, attempt=own, actions=actions)
-
-
-def names(subject: UcSubject, table: str) -> list[str]:
-    seen = subject.ask("observer", m.Observe(table=table))
-    assert isinstance(seen, m.Observation)
-    return [file.name for file in seen.files]
-
-
-def listed(subject: UcSubject, table: str) -> tuple[list[int], int | None]:
-    answer = subject.ask("reader", m.GetCommits(table=table))
-    assert isinstance(answer, m.Commits)
+def listed(table: Table) -> tuple[list[int], int | None]:
+    answer = table.commits()
     return [commit.version for commit in answer.commits], answer.latest
 
 
 # The kit's commands
 
 
-def test_smoke_passes(subject: UcSubject) -> None:
-    assert smoke(subject).ok
+def test_smoke_passes(owner: Asking) -> None:
+    assert smoke(owner.subject).ok
 
 
 @pytest.mark.parametrize(
@@ -118,82 +101,78 @@ def test_recorded_and_correct_answers_get_the_expected_verdict(
 # Creating
 
 
-def test_version_0_is_created_as_the_server_requires(subject: UcSubject, server: tuple[str, Catalog]) -> None:
-    table = created(subject)
-    assert names(subject, table) == ["00000000000000000000.json"]
-    location = Path(server[1].tables[TABLE].location.removeprefix("file://"))
-    actions = [json.loads(line) for line in (location / "_delta_log/00000000000000000000.json").read_text().split("\n")
-               if line]  # fmt: skip
-    assert actions[0]["commitInfo"]["txnId"] == attempt(0)
+def test_version_0_is_created_as_the_server_requires(owner: Asking, catalog: Catalog) -> None:
+    creation = owner.creation(TABLE)
+    table = owner.expect(m.Ratified, creation).table or ""
+    location = Path(catalog.tables[TABLE].location.removeprefix("file://"))
+    assert [path.name for path in (location / LOG).iterdir()] == [commit_file(0)]
+    actions = [json.loads(line) for line in (location / LOG / commit_file(0)).read_text().split("\n") if line]
+    assert actions[0]["commitInfo"]["txnId"] == creation.attempt
     assert "vacuumProtocolCheck" in actions[1]["protocol"]["readerFeatures"]
     assert actions[2]["metaData"]["configuration"]["io.unitycatalog.tableId"] == table.rpartition("@")[2]
-    assert server[1].tables[TABLE].properties["delta.feature.catalogManaged"] == "supported"
+    assert catalog.tables[TABLE].properties["delta.feature.catalogManaged"] == "supported"
 
 
 def test_a_creation_with_a_lost_answer_is_recognized_by_its_version_0(server: tuple[str, Catalog]) -> None:
     url, catalog = server
-    with FaultProxy(url) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
+    with FaultProxy(url) as proxy, asking(proxy.url) as owner:
         proxy.next(Fault.DROP_RESPONSE, match=Match(method="POST", path="/tables$"))
-        assert isinstance(subject.ask("a", creation()), m.Unknown)
+        creation = owner.creation(TABLE)
+        owner.expect(m.Unknown, creation)
         reference = f"{TABLE}@{catalog.tables[TABLE].uuid}"
-        assert subject.ask("a", creation()) == m.Ratified(version=0, table=reference)
-        assert subject.ask("b", creation(number=1)) == m.Conflict(latest=0, winner_table=reference)
+        assert owner.ask(creation) == m.Ratified(version=0, table=reference)
+        assert owner.ask(owner.creation(TABLE)) == m.Conflict(latest=0, winner_table=reference)
     assert len(catalog.tables) == 1
 
 
-def test_a_name_that_no_catalog_permits_is_replaced(subject: UcSubject) -> None:
-    first, second = created(subject, "Orders and more"), created(subject, "orders-and-more")
-    assert first != second
-    loaded = subject.ask("a", m.LoadTable(name="Orders and more"))
-    assert isinstance(loaded, m.Table)
-    assert loaded.table == first
+def test_a_name_that_no_catalog_permits_is_replaced(owner: Asking) -> None:
+    first, second = owner.table("Orders and more"), owner.table("orders-and-more")
+    assert first.reference != second.reference
+    assert owner.expect(m.Table, m.LoadTable(name="Orders and more")).table == first.reference
 
 
 # Committing
 
 
-def test_a_commit_is_staged_before_the_server_gets_it(subject: UcSubject, server: tuple[str, Catalog]) -> None:
-    table = created(subject)
-    assert subject.ask("a", proposal(table, 1)) == m.Ratified(version=1)
-    staged = f"00000000000000000001.{attempt(1)}.json"
-    assert names(subject, table) == ["00000000000000000000.json", f"_staged_commits/{staged}"]
-    commit = server[1].tables[TABLE].commits[1]
+def test_a_commit_is_staged_before_the_server_gets_it(owner: Asking, catalog: Catalog) -> None:
+    table = owner.table(TABLE)
+    (sent,) = table.land(1)
+    staged = staged_file(1, sent.attempt)
+    assert list(table.files()) == [commit_file(0), f"_staged_commits/{staged}"]
+    commit = catalog.tables[TABLE].commits[1]
     assert (commit["file-name"], commit["timestamp"]) == (staged, proposals.BASE_TIME + 1)
-    assert listed(subject, table) == ([1], 1)
+    assert listed(table) == ([1], 1)
 
 
-def test_each_kind_of_refusal_has_its_own_answer(subject: UcSubject, server: tuple[str, Catalog]) -> None:
-    table = created(subject)
-    subject.ask("a", proposal(table, 1))
-    assert subject.ask("b", proposal(table, 1, 8)) == m.Conflict()
-    assert subject.ask("b", proposal(table, 5)) == m.Gap(latest=1)
-    assert subject.ask("b", proposal(table, 0, 7)) == m.Conflict(latest=1)
-    absent = m.Commit(table=table, version=2, attempt=attempt(9), staged_file=f"{2:020}.{attempt(9)}.json")
-    assert isinstance(subject.ask("b", absent), m.Rejected)
-    assert isinstance(subject.ask("b", proposal(f"{TABLE}@{attempt(5)}", 2)), m.NotFound)
-    assert isinstance(subject.ask("b", proposal("unknown", 1)), m.NotFound)
-    assert listed(subject, table) == ([1], 1)
-    assert server[1].tables[TABLE].latest == 1
+def test_each_kind_of_refusal_has_its_own_answer(owner: Asking, catalog: Catalog) -> None:
+    table = owner.table(TABLE)
+    table.land(1)
+    assert owner.ask(table.proposal(1)) == m.Conflict()
+    assert owner.ask(table.proposal(5)) == m.Gap(latest=1)
+    assert owner.ask(table.proposal(0)) == m.Conflict(latest=1)
+    absent = attempt()
+    owner.expect(m.Rejected, table.proposal(2, attempt=absent, actions=None, staged_file=staged_file(2, absent)))
+    for unknown in (f"{TABLE}@{attempt()}", "unknown"):
+        owner.expect(m.NotFound, msgspec.structs.replace(table.proposal(2), table=unknown))
+    assert listed(table) == ([1], 1)
+    assert catalog.tables[TABLE].latest == 1
 
 
-def test_an_attempt_is_one_version_and_one_content(subject: UcSubject) -> None:
-    table = created(subject)
-    first = proposal(table, 1)
-    subject.ask("a", first)
-    assert subject.ask("a", first) == m.Ratified(version=1)
-    assert isinstance(subject.ask("a", proposal(table, 2, 1)), m.Rejected)
-    other = m.Commit(table=table, version=1, attempt=attempt(1), actions=("{}",))
-    assert isinstance(subject.ask("a", other), m.Rejected)
-    assert listed(subject, table) == ([1], 1)
+def test_an_attempt_is_one_version_and_one_content(owner: Asking) -> None:
+    table = owner.table(TABLE)
+    (first,) = table.land(1)
+    assert owner.ask(first) == m.Ratified(version=1)
+    owner.expect(m.Rejected, table.proposal(2, attempt=first.attempt))
+    owner.expect(m.Rejected, msgspec.structs.replace(first, actions=("{}",)))
+    assert listed(table) == ([1], 1)
 
 
-def test_the_client_publishes_if_the_backlog_is_full(subject: UcSubject, server: tuple[str, Catalog]) -> None:
-    table = created(subject)
-    for version in range(1, 13):
-        assert subject.ask("a", proposal(table, version)) == m.Ratified(version=version)
-    assert f"{10:020}.json" in names(subject, table)
-    assert listed(subject, table) == ([11, 12], 12)
-    assert server[1].tables[TABLE].backfilled == 10
+def test_the_client_publishes_if_the_backlog_is_full(owner: Asking, catalog: Catalog) -> None:
+    table = owner.table(TABLE)
+    table.land(*range(1, 13))
+    assert table.published() == [*range(11)]
+    assert listed(table) == ([11, 12], 12)
+    assert catalog.tables[TABLE].backfilled == 10
 
 
 @pytest.mark.parametrize(
@@ -206,153 +185,144 @@ def test_the_client_publishes_if_the_backlog_is_full(subject: UcSubject, server:
 def test_an_unanswered_commit_is_unknown_until_repeated(
     server: tuple[str, Catalog], fault: Fault, landed: bool
 ) -> None:
-    with FaultProxy(server[0]) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
-        assert isinstance(subject, UcSubject)
-        table = created(subject)
+    with FaultProxy(server[0]) as proxy, asking(proxy.url) as owner:
+        table = owner.table(TABLE)
         proxy.next(fault, match=COMMIT)
-        assert isinstance(subject.ask("a", proposal(table, 1)), m.Unknown)
-        assert listed(subject, table)[1] == (1 if landed else 0)
-        assert subject.ask("a", proposal(table, 1)) == m.Ratified(version=1)
-        assert listed(subject, table) == ([1], 1)
+        proposal = table.proposal(1)
+        owner.expect(m.Unknown, proposal)
+        assert table.latest == int(landed)
+        assert owner.ask(proposal) == m.Ratified(version=1)
+        assert listed(table) == ([1], 1)
 
 
 @pytest.mark.parametrize("fault", [Fault.BUSY, Fault.UNAVAILABLE, Fault.DROP_RESPONSE])
 def test_a_deferred_lookup_proves_nothing(server: tuple[str, Catalog], fault: Fault) -> None:
     """A busy server answers 429, which does not mean that the table does not exist."""
-    with FaultProxy(server[0]) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
-        assert isinstance(subject, UcSubject)
-        table = created(subject)
-        for question in (m.GetCommits(table=table), m.LoadTable(name=TABLE), m.DropTable(table=table)):
+    with FaultProxy(server[0]) as proxy, asking(proxy.url) as owner:
+        table = owner.table(TABLE)
+        for kind in (m.GetCommits, m.DropTable):
             proxy.next(fault, match=Match(method="GET"))
-            assert isinstance(subject.ask("a", question), m.Unknown)
-        assert listed(subject, table) == ([], 0)
+            owner.expect(m.Unknown, kind(table=table.reference))
+        proxy.next(fault, match=Match(method="GET"))
+        owner.expect(m.Unknown, m.LoadTable(name=TABLE))
+        assert listed(table) == ([], 0)
 
 
 def test_a_rejected_lookup_is_not_a_missing_table(
-    subject: UcSubject, server: tuple[str, Catalog], monkeypatch: pytest.MonkeyPatch
+    owner: Asking, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = created(subject)
+    table = owner.table(TABLE)
 
     def refused(name: str) -> NoReturn:
         raise Refusal(400, "InvalidParameterValueException", name)
 
     with monkeypatch.context() as changed:
-        changed.setattr(server[1], "_table", refused)
-        assert isinstance(subject.ask("a", m.GetCommits(table=table)), m.Rejected)
-        assert isinstance(subject.ask("b", creation(number=1)), m.Rejected)
-    assert listed(subject, table) == ([], 0)
+        changed.setattr(catalog, "_table", refused)
+        owner.expect(m.Rejected, m.GetCommits(table=table.reference))
+        owner.expect(m.Rejected, owner.creation(TABLE))
+    assert listed(table) == ([], 0)
 
 
 def test_a_request_is_repeated_identically(server: tuple[str, Catalog]) -> None:
     """A repeated commit that changed the metadata still has its first etag, which is now out of date."""
-    with FaultProxy(server[0]) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
-        assert isinstance(subject, UcSubject)
-        table = created(subject)
-        own = attempt(1)
-        changed = proposals.metadata(attempt(99), 0, {"owner": "me"}, ())
-        actions = (proposals.commit_info(own, proposals.BASE_TIME + 1), changed)
-        request = m.Commit(table=table, version=1, attempt=own, actions=actions)
+    url, catalog = server
+    with FaultProxy(url) as proxy, asking(proxy.url) as owner:
+        request = changing(owner.table(TABLE), {"owner": "me"}, ())
         proxy.next(Fault.DROP_RESPONSE, match=COMMIT)
-        assert isinstance(subject.ask("a", request), m.Unknown)
-        assert subject.ask("a", request) == m.Ratified(version=1)
-        assert subject.ask("a", request) == m.Ratified(version=1)
-    first, *again = server[1].updates
+        owner.expect(m.Unknown, request)
+        assert owner.ask(request) == m.Ratified(version=1)
+        assert owner.ask(request) == m.Ratified(version=1)
+    first, *again = catalog.updates
     assert again == [first] * 2
     assert first["requirements"][1] == {"type": "assert-etag", "etag": "etag-1"}
-    assert server[1].tables[TABLE].etag == 2
+    assert catalog.tables[TABLE].etag == 2
 
 
-def test_a_refused_commit_is_built_again(subject: UcSubject, server: tuple[str, Catalog]) -> None:
-    table = created(subject)
-    early = proposal(table, 2, 5)
-    assert subject.ask("a", early) == m.Gap(latest=0)
-    assert subject.ask("a", proposal(table, 1)) == m.Ratified(version=1)
-    assert subject.ask("a", early) == m.Ratified(version=2)
-    assert listed(subject, table) == ([1, 2], 2)
-    assert len(server[1].updates) == 3
+def test_a_refused_commit_is_built_again(owner: Asking, catalog: Catalog) -> None:
+    table = owner.table(TABLE)
+    early = table.proposal(2)
+    assert owner.ask(early) == m.Gap(latest=0)
+    table.land(1)
+    assert owner.ask(early) == m.Ratified(version=2)
+    assert listed(table) == ([1, 2], 2)
+    assert len(catalog.updates) == 3
 
 
-def test_a_zero_timestamp_is_a_timestamp(subject: UcSubject, server: tuple[str, Catalog]) -> None:
-    table = created(subject)
-    subject.ask("a", m.Commit(table=table, version=1, attempt=attempt(1), actions=proposals.append(attempt(1), 0)))
-    assert server[1].tables[TABLE].commits[1]["timestamp"] == 0
+def test_a_zero_timestamp_is_a_timestamp(owner: Asking, catalog: Catalog) -> None:
+    own = attempt()
+    owner.expect(m.Ratified, owner.table(TABLE).proposal(1, attempt=own, actions=proposals.append(own, 0)))
+    assert catalog.tables[TABLE].commits[1]["timestamp"] == 0
 
 
-def test_a_lost_answer_is_hidden_from_the_client_only(subject: UcSubject, server: tuple[str, Catalog]) -> None:
-    table = created(subject)
-    assert subject.lose("a", proposal(table, 1)) == m.Ratified(version=1)
-    assert subject.lose("b", proposal(table, 1, 8)) == m.Conflict()
-    assert server[1].tables[TABLE].latest == 1
+def test_a_lost_answer_is_hidden_from_the_client_only(owner: Asking) -> None:
+    assert isinstance(owner.subject, UcSubject)
+    table = owner.table(TABLE)
+    assert owner.subject.lose("a", table.proposal(1)) == m.Ratified(version=1)
+    assert owner.subject.lose("b", table.proposal(1)) == m.Conflict()
+    assert table.latest == 1
 
 
 # Metadata
 
 
-def test_a_commit_that_changes_the_metadata_is_sent_with_the_change(
-    subject: UcSubject, server: tuple[str, Catalog]
-) -> None:
-    table = created(subject)
-    before = subject.ask("a", m.LoadTable(name=TABLE))
-    assert isinstance(before, m.Table)
+def changing(table: Table, properties: dict[str, str], partition_columns: tuple[str, ...]) -> m.Commit:
+    """A proposal of version 1 with other metadata."""
+    own = attempt()
+    changed = proposals.metadata(attempt(), 0, properties, partition_columns)
+    return table.proposal(1, attempt=own, actions=(proposals.commit_info(own, proposals.BASE_TIME + 1), changed))
+
+
+def test_a_commit_that_changes_the_metadata_is_sent_with_the_change(owner: Asking, catalog: Catalog) -> None:
+    table = owner.table(TABLE)
+    before = owner.expect(m.Table, m.LoadTable(name=TABLE))
     configuration = json.loads(before.metadata or "")["metaData"]["configuration"]
     assert configuration["delta.enableInCommitTimestamps"] == "true"
     assert "catalogManaged" in json.loads(before.protocol or "")["protocol"]["writerFeatures"]
-    own = attempt(1)
-    changed = proposals.metadata(attempt(99), 0, {**configuration, "owner": "me"}, ("part",))
-    actions = (proposals.commit_info(own, proposals.BASE_TIME + 1), changed)
-    assert subject.ask("a", m.Commit(table=table, version=1, attempt=own, actions=actions)) == m.Ratified(version=1)
-    after = subject.ask("a", m.LoadTable(name=TABLE))
-    assert isinstance(after, m.Table)
-    metadata = json.loads(after.metadata or "")["metaData"]
+    owner.expect(m.Ratified, changing(table, {**configuration, "owner": "me"}, ("part",)))
+    metadata = json.loads(owner.expect(m.Table, m.LoadTable(name=TABLE)).metadata or "")["metaData"]
     assert metadata["configuration"] == {**configuration, "owner": "me"}
     assert metadata["partitionColumns"] == ["part"]
-    assert server[1].tables[TABLE].etag == 2
+    assert catalog.tables[TABLE].etag == 2
 
 
 # Publishing, dropping, and the kit's access to the files
 
 
-def test_publishing_is_in_order_and_reported_to_the_server(subject: UcSubject, server: tuple[str, Catalog]) -> None:
-    table = created(subject)
-    for version in (1, 2, 3):
-        subject.ask("a", proposal(table, version))
-    assert subject.ask("p", m.BackfillToVersion(table=table, version=2)) == m.Done()
-    published = [name for name in names(subject, table) if "/" not in name]
-    assert published == [f"{version:020}.json" for version in (0, 1, 2)]
-    assert listed(subject, table) == ([3], 3)
-    assert server[1].tables[TABLE].backfilled == 2
+def test_publishing_is_in_order_and_reported_to_the_server(owner: Asking, catalog: Catalog) -> None:
+    table = owner.table(TABLE)
+    table.land(1, 2, 3)
+    table.backfill(2)
+    assert table.published() == [0, 1, 2]
+    assert listed(table) == ([3], 3)
+    assert catalog.tables[TABLE].backfilled == 2
 
 
-def test_a_published_file_with_another_content_stops_publishing(
-    subject: UcSubject, server: tuple[str, Catalog]
-) -> None:
-    table = created(subject)
-    for version in (1, 2):
-        subject.ask("a", proposal(table, version))
-    assert subject.ask("k", m.Plant(table=table, file=f"{1:020}.json", content="other")) == m.Done()
-    assert isinstance(subject.ask("p", m.BackfillToVersion(table=table, version=2)), m.Rejected)
-    assert f"{2:020}.json" not in names(subject, table)
-    assert server[1].tables[TABLE].backfilled == 0
-    assert subject.ask("k", m.Remove(table=table, file=f"{1:020}.json")) == m.Done()
-    assert subject.ask("p", m.BackfillToVersion(table=table, version=2)) == m.Done()
+def test_a_published_file_with_another_content_stops_publishing(owner: Asking, catalog: Catalog) -> None:
+    table = owner.table(TABLE)
+    table.land(1, 2)
+    owner.expect(m.Done, m.Plant(table=table.reference, file=commit_file(1), content="other"))
+    owner.expect(m.Rejected, m.BackfillToVersion(table=table.reference, version=2))
+    assert table.published() == [0, 1]
+    assert catalog.tables[TABLE].backfilled == 0
+    owner.expect(m.Done, m.Remove(table=table.reference, file=commit_file(1)))
+    table.backfill(2)
 
 
-def test_a_dropped_table_differs_from_a_new_table_of_its_name(subject: UcSubject) -> None:
-    first = created(subject)
-    assert subject.ask("a", m.DropTable(table=first)) == m.Done()
-    assert subject.ask("a", m.LoadTable(name=TABLE)) == m.NotFound()
-    second = subject.ask("a", creation(number=1))
-    assert isinstance(second, m.Ratified)
-    assert second.table != first
-    for request in (m.GetCommits(table=first), m.DropTable(table=first), proposal(first, 1)):
-        assert subject.ask("a", request) == m.NotFound()
-    assert listed(subject, second.table or "") == ([], 0)
+def test_a_dropped_table_differs_from_a_new_table_of_its_name(owner: Asking) -> None:
+    first = owner.table(TABLE)
+    owner.expect(m.Done, m.DropTable(table=first.reference))
+    owner.expect(m.NotFound, m.LoadTable(name=TABLE))
+    second = owner.table(TABLE)
+    assert second.reference != first.reference
+    for request in (m.GetCommits(table=first.reference), m.DropTable(table=first.reference), first.proposal(1)):
+        owner.expect(m.NotFound, request)
+    assert listed(second) == ([], 0)
 
 
-def test_nothing_outside_the_log_is_changed(subject: UcSubject, tmp_path: Path) -> None:
-    table = created(subject)
+def test_nothing_outside_the_log_is_changed(owner: Asking, tmp_path: Path) -> None:
+    table = owner.table(TABLE)
     for file in ("../x", "/etc/x", ""):
-        assert isinstance(subject.ask("k", m.Plant(table=table, file=file, content="x")), m.Rejected)
+        owner.expect(m.Rejected, m.Plant(table=table.reference, file=file, content="x"))
     assert not list(tmp_path.rglob("x"))
 
 
@@ -364,24 +334,22 @@ def test_the_token_is_sent_with_every_call_and_never_shown(tmp_path: Path, monke
         with pytest.raises(AdapterError, match=r"401 NotAuthorizedException.*\$UC_TOKEN, which is not set"):
             open_subject(name_of(url))
         monkeypatch.setenv("UC_TOKEN", "hush")
-        with open_subject(name_of(url), timeout=LONG) as subject:
-            assert isinstance(subject.ask("a", creation()), m.Ratified)
-            assert "hush" not in repr(subject.identity)
+        with asking(url) as owner:
+            owner.table(TABLE)
+            assert "hush" not in repr(owner.identity)
     assert "hush" not in repr(address_of("http://h?catalog=c&schema=s"))
 
 
-@pytest.mark.parametrize("options", ["?catalog=other&schema=s1"])
-def test_a_missing_catalog_is_an_error(server: tuple[str, Catalog], options: str) -> None:
+def test_a_missing_catalog_is_an_error(server: tuple[str, Catalog]) -> None:
     with pytest.raises(AdapterError, match="no Delta API for the catalog 'other'"):
-        open_subject(f"uc:{server[0]}{options}")
+        open_subject(f"uc:{server[0]}?catalog=other&schema=s1")
 
 
-def test_tables_on_another_machine_are_an_error(server: tuple[str, Catalog], subject: UcSubject) -> None:
-    server[1].root = Path("/nowhere")
-    created_at = server[1]._stage
-    server[1]._stage = lambda: {**created_at(), "location": "s3://bucket/t"}  # type: ignore[method-assign]
+def test_tables_on_another_machine_are_an_error(owner: Asking, catalog: Catalog) -> None:
+    staged = {**catalog._stage(), "location": "s3://bucket/t"}
+    catalog._stage = lambda: staged  # type: ignore[method-assign]
     with pytest.raises(AdapterError, match="s3://bucket/t"):
-        subject.ask("a", creation())
+        owner.table(TABLE)
 
 
 def test_an_unreachable_server_is_an_error() -> None:
@@ -413,9 +381,8 @@ def test_an_invalid_address_is_an_error(name: str, problem: str) -> None:
     "name", ["http://me:hush@h?catalog=c", "ftp://me:hush@h", "http://h?catalog=c&token=hush", "ftp://h?api_key=hush"]
 )
 def test_an_error_never_repeats_a_possible_token(name: str) -> None:
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(UsageError, match=r"\A((?!hush).)*\Z"):
         open_subject(f"uc:{name}")
-    assert "hush" not in raised.value.problem
 
 
 def test_an_address_is_split_into_url_and_options() -> None:
