@@ -1,6 +1,5 @@
 """The file of every reported finding reproduces it, and every violated requirement of a run has a finding."""
 
-import datetime
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -18,12 +17,14 @@ from conformance.interface.subject import Subject
 from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import Finding, read_finding, write_bundle
 from conformance.requirements.catalogue import load
-from conformance.results import CaseResult, Environment, Layer, RunResult, SubjectFacts, Verdict, Violation
+from conformance.results import CaseResult, Environment, RunResult, SubjectFacts, Verdict, Violation
 from conformance.running.plan import case_seed, profile_named
 from conformance.running.worker import check_named
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
 from conformance.subjects.names import engine_of, open_subject
+from spec_tests.conformance.reports import runs
+from spec_tests.conformance.running.cases import case
 from spec_tests.engines.prerequisites import needed_classpath
 
 ROOT = Path(__file__).parents[2]
@@ -114,8 +115,8 @@ def test_a_finding_has_all_facts_that_its_maintainers_need(entry: Stored) -> Non
     shown = [each for violation in entry.finding.violations for each in violation.requirements]
     assert entry.about.requirements[0] in shown
     assert set(shown) <= set(entry.about.requirements)
-    for identifier in entry.about.requirements:
-        load().requirement(identifier)
+    levels = {load().requirement(each).level for each in entry.about.requirements}
+    assert entry.about.quotes or "MUST" not in levels
     for text in (entry.about.title, entry.about.versions, entry.about.cause, entry.about.consequence):
         assert text.strip()
     assert entry.finding.subject.version in entry.about.versions
@@ -123,12 +124,6 @@ def test_a_finding_has_all_facts_that_its_maintainers_need(entry: Stored) -> Non
     assert f"replay conformance/findings/found/{entry.id}/finding.json" in text
     assert "\n1. " in text
     assert (ROOT / markdown.FOLDER / entry.id / "finding.json").is_file()
-
-
-@pytest.mark.parametrize("entry", FINDINGS, ids=lambda entry: entry.id)
-def test_a_finding_about_a_must_quotes_a_sentence(entry: Stored) -> None:
-    levels = {load().requirement(each).level for each in entry.about.requirements}
-    assert entry.about.quotes or "MUST" not in levels
 
 
 def test_a_finding_quotes_the_documents() -> None:
@@ -195,13 +190,13 @@ def test_a_reported_bug_is_reproduced_and_gone_in_a_later_version(bug: markdown.
 
 
 def test_a_run_and_its_finding_are_recorded_and_shown_on_the_page(tmp_path: Path) -> None:
-    result, case = _result()
+    result, failed = _result()
     (tmp_path / "result.json").write_bytes(msgspec.json.encode(result))
-    write_bundle(result, case, tmp_path / "bundle")
+    write_bundle(result, failed, tmp_path / "bundle")
     tested = stored.record(tmp_path / "result.json", tmp_path)
     folder = stored.keep(tmp_path / "bundle", "it-forgets", tmp_path)
     assert stored.runs(tmp_path) == [tested]
-    assert read_finding(folder / "finding.json").case == case.case
+    assert read_finding(folder / "finding.json").case == failed.case
 
     about = folder / stored.ABOUT
     about.write_text(about.read_text().replace('title = ""', 'title = "It forgets | everything"'))
@@ -232,8 +227,8 @@ def test_an_incomplete_run_is_not_recorded(tmp_path: Path) -> None:
 
 
 def test_invalid_files_of_findings_are_rejected(tmp_path: Path) -> None:
-    result, case = _result()
-    write_bundle(result, case, tmp_path / "bundle")
+    result, failed = _result()
+    write_bundle(result, failed, tmp_path / "bundle")
     about = stored.keep(tmp_path / "bundle", "one", tmp_path) / stored.ABOUT
     about.write_text(about.read_text() + 'titel = "misspelt"\n')
     with pytest.raises(ReportError):
@@ -252,15 +247,10 @@ def test_the_command_prints_the_page_and_one_finding(tmp_path: Path) -> None:
 
 def _result() -> tuple[RunResult, CaseResult]:
     violation = Violation(requirements=("MC-READ-06",), message="It forgot.", expected="a memory", observed="none")
-    case = CaseResult(
-        case="stale-reads/it[managedCommit/staged]", check="it", title="It is asked.", family="stale-reads",
-        layer=Layer.EXAMPLE, feature="managedCommit", commit_mode="staged", requirements=("MC-READ-06",),
-        verdict=Verdict.FAILED, violations=(violation,), operations=2,
+    failed = case(
+        "stale-reads/it[managedCommit/staged]", Verdict.FAILED, title="It is asked.", requirements=("MC-READ-06",),
+        violations=(violation,), operations=2,
     )  # fmt: skip
     facts = SubjectFacts(named="jvm:theirs", name="theirs", version="1.2", side="owner", profiles=("core",))
-    started = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC).isoformat()
-    result = RunResult(
-        kit_version="0.1.0", interface_version=1, subject=facts, profile="quick", seed=3, complete=True,
-        cases=(case,), requirements=(), environment=Environment(started=started, seconds=1.5), exit_code=1,
-    )  # fmt: skip
-    return result, case
+    environment = Environment(started="2026-11-21T00:00:00+00:00", seconds=1.5)
+    return runs.run(failed, subject=facts, seed=3, requirements=(), environment=environment), failed

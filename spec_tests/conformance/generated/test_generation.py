@@ -24,7 +24,9 @@ from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.results import CaseResult, Layer, Verdict, Violation
 from conformance.scenario.check import Check, Variant
+from conformance.scenario.running import violations_of
 from spec_tests.conformance.drafts import CASES, Case
+from spec_tests.conformance.running.cases import case
 
 GENERATED = [check for check in all_checks() if check.layer is Layer.MODEL]
 REQUESTS = next(check for check in GENERATED if check.name == "any-sequence-of-requests")
@@ -198,14 +200,7 @@ def test_generated_programs_differ() -> None:
 
     generation = Noted(REQUESTS, STAGED, InProcess(ModelOwner()), seed=3, count=10)
     REQUESTS.function(generation)
-    assert len(set(made)) == len(made) == 10
-
-
-def test_the_count_is_the_number_of_scenarios() -> None:
-    """Hypothesis generates exactly this number."""
-    generation = Generation(REQUESTS, STAGED, InProcess(ModelOwner()), seed=3, count=7)
-    REQUESTS.function(generation)
-    assert generation.executions == 7
+    assert len(set(made)) == len(made) == generation.executions == 10
 
 
 def test_a_program_is_plain_json() -> None:
@@ -224,7 +219,7 @@ def test_a_program_with_a_misspelt_step_is_refused() -> None:
 # A history is shrunk to the contradicting operations, and contains only recorded lines
 
 
-BAD = [case for case in CASES if case.violates]
+BAD = [each for each in CASES if each.violates]
 
 
 def judged(text: str) -> HistoryVerdict:
@@ -237,17 +232,8 @@ def read(text: str) -> list[Event]:
 
 def failed(text: str) -> CaseResult:
     """A case that failed with the checkers' violations."""
-    violations = tuple(
-        Violation(
-            requirements=("MC-COMMIT-01",), message=each.message, rule=each.rule.value, table=each.table,
-            version=each.version, operations=tuple(operation.id for operation in each.operations),
-        )
-        for each in judged(text).violations
-    )  # fmt: skip
-    return CaseResult(
-        case="c", check="c", title="", family="", layer=Layer.PROCESSES, feature="managedCommit", commit_mode="staged",
-        requirements=(), verdict=Verdict.FAILED, violations=violations, history=text,
-    )  # fmt: skip
+    violations = tuple(violations_of(judged(text)))
+    return case("c/c[managedCommit/staged]", Verdict.FAILED, layer=Layer.PROCESSES, violations=violations, history=text)
 
 
 def history(stream: io.BytesIO) -> HistoryWriter:
@@ -290,9 +276,9 @@ def test_a_long_history_becomes_two_operations_and_the_log() -> None:
     assert {each.rule.value for each in judged(small.history).violations} == {small.violations[0].rule}
 
 
-@pytest.mark.parametrize("case", BAD, ids=lambda case: case.file)
-def test_a_shrunk_history_has_the_same_violation_and_only_recorded_lines(case: Case) -> None:
-    text = case.path.read_text(encoding="utf-8")
+@pytest.mark.parametrize("fixture", BAD, ids=lambda fixture: fixture.file)
+def test_a_shrunk_history_has_the_same_violation_and_only_recorded_lines(fixture: Case) -> None:
+    text = fixture.path.read_text(encoding="utf-8")
     whole = failed(text)
     small = shrinking.shrunk(whole)
     assert small.history is not None
@@ -308,16 +294,12 @@ def test_an_incomplete_history_is_not_shrunk() -> None:
     """No conclusion can be drawn from an incomplete history."""
     text = noisy()
     cut = "".join(text.splitlines(keepends=True)[:-5])
-    result = failed(text)
-    unfinished = CaseResult(**{**{name: getattr(result, name) for name in result.__struct_fields__}, "history": cut})
+    unfinished = msgspec.structs.replace(failed(text), history=cut)
     assert shrinking.shrunk(unfinished) == unfinished
 
 
 def test_a_failure_without_a_checkers_violation_keeps_its_history() -> None:
     text = BAD[0].path.read_text(encoding="utf-8")
-    result = failed(text)
     by_demand = Violation(requirements=("MC-COMMIT-01",), message="an answer was wrong")
-    changed = CaseResult(
-        **{**{name: getattr(result, name) for name in result.__struct_fields__}, "violations": (by_demand,)}
-    )
+    changed = msgspec.structs.replace(failed(text), violations=(by_demand,))
     assert shrinking.shrunk(changed) == changed

@@ -28,7 +28,7 @@ from conformance.interface.subject import Subject
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.storage import FolderStorage
 from conformance.results import CaseResult, Layer, Verdict
-from conformance.scenario.check import Check, Variant
+from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
 
 CHECKS = [check for check in all_checks() if check.layer is Layer.PROCESSES]
@@ -154,12 +154,6 @@ def test_the_client_processes_end_with_the_subject() -> None:
     answer = beside.ask("kit", GetCommits(table="orders"))
     assert isinstance(answer, Unknown)
     assert "closed" in answer.reason
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_every_check_has_a_description(check: Check) -> None:
-    assert check.requirements
-    assert check.title.endswith(".")
 
 
 def _rules(result: CaseResult) -> set[str | None]:

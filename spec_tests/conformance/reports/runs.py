@@ -8,13 +8,14 @@ import msgspec
 
 from conformance import reports
 from conformance.checkers.check import check_events
+from conformance.history.events import Header
 from conformance.history.files import read
+from conformance.reports.page import Column, to_matrix
 from conformance.requirements.catalogue import Level, Side, load, place_of
 from conformance.results import (
     CaseResult,
     Environment,
     KnownFailure,
-    Layer,
     Link,
     RequirementResult,
     RequirementVerdict,
@@ -23,6 +24,7 @@ from conformance.results import (
     Verdict,
 )
 from conformance.scenario.running import violations_of
+from spec_tests.conformance.running.cases import case
 
 HISTORIES = Path(__file__).resolve().parents[3] / "fixtures" / "histories"
 FAMILIES = ("concurrent-writers", "version-0", "backfill-ordering", "stale-reads")
@@ -41,15 +43,9 @@ def failed(path: Path) -> CaseResult:
     assert verdict.violations
     violations = tuple(violations_of(verdict))
     return _case(
-        path,
-        verdict.header.feature,
-        verdict.header.note,
-        verdict=Verdict.FAILED,
-        requirements=violations[0].requirements,
-        violations=violations,
-        operations=verdict.operations,
-        history=path.read_text("utf-8"),
-    )
+        path, verdict.header, verdict=Verdict.FAILED, requirements=violations[0].requirements, violations=violations,
+        operations=verdict.operations, history=path.read_text("utf-8"),
+    )  # fmt: skip
 
 
 @cache
@@ -59,39 +55,19 @@ def passed(path: Path) -> CaseResult:
     wanted = PREFIX[header.feature]
     mine = [each.id for each in load().requirements if each.id.startswith(wanted) and each.side is Side.OWNER]
     number = histories("good").index(path)
-    return _case(
-        path, header.feature, header.note, verdict=Verdict.PASSED, requirements=tuple(mine[number * 3 : number * 3 + 3])
-    )
+    return _case(path, header, requirements=tuple(mine[number * 3 : number * 3 + 3]))
 
 
-def _case(path: Path, feature: str, title: str, **more: Any) -> CaseResult:
-    family = FAMILIES[len(path.stem) % len(FAMILIES)]
-    fields: dict[str, Any] = {"operations": 5, **more}
-    return CaseResult(
-        case=f"{family}/{path.stem}[{feature}/staged]",
-        check=path.stem,
-        title=title,
-        family=family,
-        layer=Layer.EXAMPLE,
-        feature=feature,
-        commit_mode="staged",
-        **fields,
-    )
+def _case(path: Path, header: Header, **more: Any) -> CaseResult:
+    name = f"{FAMILIES[len(path.stem) % len(FAMILIES)]}/{path.stem}[{header.feature}/staged]"
+    return case(name, **{"title": header.note, "operations": 5, **more})
 
 
 def without_verdict(verdict: Verdict, reason: str, number: int = 1) -> CaseResult:
-    return CaseResult(
-        case=f"limits/nothing-to-see-{number}[catalogManaged/inline]",
-        check=f"nothing-to-see-{number}",
-        title="A backlog limit refuses what exceeds it.",
-        family="limits",
-        layer=Layer.EXAMPLE,
-        feature="catalogManaged",
-        commit_mode="inline",
-        requirements=("PROFILE-CORE-05",),
-        verdict=verdict,
-        reason=reason,
-    )
+    return case(
+        f"limits/nothing-to-see-{number}[catalogManaged/inline]", verdict, reason=reason,
+        title="A backlog limit refuses what exceeds it.", requirements=("PROFILE-CORE-05",),
+    )  # fmt: skip
 
 
 def run(*cases: CaseResult, **changes: Any) -> RunResult:
@@ -187,6 +163,7 @@ def sample() -> RunResult:
     bad = [failed(HISTORIES / "bad" / f"{name}.jsonl") for name in ("two-winners-of-one-version", "lost-on-restart")]
     good = passed(histories("good")[0])
     known = failed(HISTORIES / "bad" / "backfill-answered-and-not-done.jsonl")
+    known = msgspec.structs.replace(known, reproduction='{"seed":1}')
     cases = (
         *bad,
         known,
@@ -208,6 +185,16 @@ def sample() -> RunResult:
     return msgspec.structs.replace(result, requirements=kept)
 
 
+def matrix() -> str:
+    """A page of two runs, and of a subject that was not run."""
+    columns = [
+        Column(subject="stdio:go-owner", result=run(failed(HISTORIES / "bad" / "lost-on-restart.jsonl"))),
+        Column(subject="stdio:other <owner>", result=run(passed(histories("good")[0]), passed(histories("good")[1]))),
+        Column(subject="engine:delta-kernel", reason="no Java was found; install a JDK 17"),
+    ]
+    return to_matrix(columns, Path("matrix"))
+
+
 def stored_reports() -> dict[str, str]:
     """The text of each report of the sample, by file name."""
     result, folder = sample(), Path("report")
@@ -217,6 +204,7 @@ def stored_reports() -> dict[str, str]:
         "summary.md": reports.to_markdown(result, folder),
         "badge.json": reports.to_badge(result),
         "index.html": reports.to_html(result, folder),
+        "matrix.html": matrix(),
     }
 
 

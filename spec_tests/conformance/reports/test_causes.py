@@ -1,5 +1,7 @@
 """Findings are grouped by their probable cause, and all reports agree on the causes and their order."""
 
+import contextlib
+import io
 import json
 import re
 from pathlib import Path
@@ -14,9 +16,10 @@ from conformance.command.application import application
 from conformance.command.summary import show_result
 from conformance.reports.causes import causes, changes, mutants_like, recorded_of, two_ratified
 from conformance.results import CaseResult, Layer, RunResult, Verdict, Violation
-from conformance.running.execution import Options, execute
-from conformance.running.plan import Selection
+from conformance.scenario.check import Family
+from spec_tests.conformance import kills
 from spec_tests.conformance.reports import runs
+from spec_tests.conformance.running import cases
 
 ASKED, CONCLUDED = "the list is [1, 3]", "a conclusion from the whole history"
 LATE, LOST = "an answer that is out of date", "ratified-but-lost"
@@ -27,11 +30,8 @@ def violation(name: str, message: str = ASKED, **more: Any) -> Violation:
 
 
 def case(check: str, *violations: Violation, feature: str = "managedCommit", **more: Any) -> CaseResult:
-    fields: dict[str, Any] = {"layer": Layer.EXAMPLE, "operations": 5, **more}
-    return CaseResult(
-        case=f"limits/{check}[{feature}/staged]", check=check, title=f"{check}.", family="limits", feature=feature,
-        commit_mode="staged", requirements=(), verdict=Verdict.FAILED, violations=violations, **fields,
-    )  # fmt: skip
+    fields = {"title": f"{check}.", "operations": 5, "requirements": (), "violations": violations, **more}
+    return cases.case(f"limits/{check}[{feature}/staged]", Verdict.FAILED, **fields)
 
 
 def history(*lines: str, footer: bool = True) -> str:
@@ -96,10 +96,10 @@ def test_direct_evidence_comes_before_conclusions() -> None:
 def test_a_restart_is_part_of_a_cause_only_if_every_case_needs_it(restarted: bool) -> None:
     asked, answered = commit(1, FIRST)
     lost = violation("MC-COMMIT-02", rule=LOST, operations=(1,), contradicting=1)
-    cases = [case("a", lost, history=history(asked, RESTART, answered.replace('"at": 3', '"at": 4')))]
+    failed = [case("a", lost, history=history(asked, RESTART, answered.replace('"at": 3', '"at": 4')))]
     if not restarted:
-        cases.append(case("b", lost, history=history(asked, answered)))
-    (cause,) = causes(runs.run(*cases))
+        failed.append(case("b", lost, history=history(asked, answered)))
+    (cause,) = causes(runs.run(*failed))
     assert cause.headline.startswith("After a restart, a commit that") is restarted
 
 
@@ -150,9 +150,6 @@ def test_two_ratified_attempts_are_preferred_to_indirect_evidence() -> None:
 
 
 def runs_console(result: RunResult) -> str:
-    import contextlib
-    import io
-
     with contextlib.redirect_stdout(io.StringIO()) as stream:
         show_result(result, None)
     return stream.getvalue()
@@ -269,40 +266,29 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
         assert f"{word}: 1 case\n  limits/b[managedCommit/staged]: The list is [1, 3]\n" in shown.stdout
 
 
-REFUSED = "The replay of an attempt that landed is refused"
-UNPUBLISHED = "A backfill is answered as done and its commits are not published"
-GONE = "After a restart, a commit that was answered as ratified is not in the log"
-
-
-class _Silent:
-    def begins(self, *_: Any) -> None: ...
-    def case(self, *_: Any, **__: Any) -> None: ...
-    def note(self, *_: Any) -> None: ...
-
-
 @pytest.mark.parametrize(
     ("mutant", "family", "headline"),
     [
-        ("loser-is-answered-as-ratified", "concurrent-writers", "Two attempts are ratified as one version"),
+        ("loser-is-answered-as-ratified", Family.CONCURRENT_WRITERS, "Two attempts are ratified as one version"),
         (
-            "backfill-is-answered-early",
-            "backfill-ordering",
+            "backfill-is-answered-early", Family.BACKFILL,
             "A backfill is answered as done and its commits are not published",
         ),
-        ("replaces-timestamps", "in-commit-timestamps", "A ratified commit has other content than its writer proposed"),
-        ("replay-is-a-conflict", "unknown-outcomes-and-replays", REFUSED),
-        ("references-are-names", "create-drop-discover", "A dropped table accepts a commit"),
-        ("restart-undoes-drops", "create-drop-discover", "After a restart, a dropped table exists again"),
+        ("replaces-timestamps", Family.TIMESTAMPS, "A ratified commit has other content than its writer proposed"),
+        ("replay-is-a-conflict", Family.REPLAYS, "The replay of an attempt that landed is refused"),
+        ("references-are-names", Family.LIFECYCLE, "A dropped table accepts a commit"),
+        ("restart-undoes-drops", Family.LIFECYCLE, "After a restart, a dropped table exists again"),
         (
-            "saves-on-shutdown-only",
-            "restarts",
+            "saves-on-shutdown-only", Family.RESTARTS,
             "After a restart, a commit that was answered as ratified is not in the log",
         ),
     ],
-)
-def test_the_first_cause_of_a_mutant_is_its_defect(mutant: str, family: str, headline: str) -> None:
-    selection = Selection(family=(family,), layer=(Layer.EXAMPLE,))
-    grouped = causes(execute(Options(subject=f"mutant:{mutant}", selection=selection), _Silent()))
-    assert grouped[0].headline == headline
+)  # fmt: skip
+def test_the_first_cause_of_a_mutant_is_its_defect(mutant: str, family: Family, headline: str) -> None:
+    name = f"mutant:{mutant}"
+    matching = [each for each in kills.cases(kills.identity(name)) if each.check.family is family]
+    examples = [kills.run(each, name) for each in matching if each.check.layer is Layer.EXAMPLE]
+    first = causes(runs.run(*examples))[0]
+    assert first.headline == headline
     if mutant == "replaces-timestamps":
-        assert "differs in `commitInfo.inCommitTimestamp`: " in str(grouped[0].evidence[0])
+        assert "differs in `commitInfo.inCommitTimestamp`: " in str(first.evidence[0])

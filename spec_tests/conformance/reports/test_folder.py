@@ -88,9 +88,8 @@ def test_a_history_is_not_accepted_as_a_finding(tmp_path: Path) -> None:
     assert "check" in raised.value.problem
     for content in (b"", b"{}", b"\xff\xfe", b"[" * 100_000):
         (tmp_path / "other.json").write_bytes(content)
-        with pytest.raises(reports.ReportError) as raised:
+        with pytest.raises(reports.ReportError, match="is not a finding"):
             reports.read_finding(tmp_path / "other.json")
-        assert "is not a finding" in raised.value.problem
     with pytest.raises(reports.ReportError):
         reports.read_finding(tmp_path / "nothing.json")
 
@@ -129,9 +128,8 @@ def test_two_writes_of_one_result_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_second_run_in_one_folder_is_rejected(tmp_path: Path) -> None:
     with reports.ReportFolder(tmp_path):
-        with pytest.raises(reports.FolderInUseError) as raised:
+        with pytest.raises(reports.FolderInUseError, match=re.escape(str(tmp_path))):
             reports.write(result(), tmp_path)
-        assert str(tmp_path) in raised.value.problem
         assert there(tmp_path) == set()
     assert reports.write(result(), tmp_path)
 
@@ -155,9 +153,8 @@ def test_another_process_is_kept_out_until_the_first_ends(tmp_path: Path) -> Non
 def test_an_unwritable_folder_is_an_error_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(reports.ReportError) as raised:
+        with pytest.raises(reports.ReportError, match=re.escape(str(path))):
             reports.write(result(), path)
-        assert str(path) in raised.value.problem
 
 
 @pytest.mark.parametrize("at", range(8))

@@ -41,25 +41,22 @@ def case(
     name: str = "limits/a-check[managedCommit/staged]",
     verdict: Verdict = Verdict.PASSED,
     *violated: tuple[str, ...],
-    requirements: tuple[str, ...] = (MUST,),
-    reason: str = "",
+    **more: Any,
 ) -> CaseResult:
-    """Make a result. `violated` has the requirements of each violation."""
+    """Make a result. `violated` has the requirements of each violation; `more` has other fields."""
     family, _, rest = name.partition("/")
     check, _, variant = rest.partition("[")
     feature, _, commit_mode = variant.removesuffix("]").partition("/")
+    fields: dict[str, Any] = {
+        "title": "A check.",
+        "layer": Layer.EXAMPLE,
+        "requirements": (MUST,),
+        "violations": tuple(Violation(requirements=each, message="it was so") for each in violated),
+        **more,
+    }
+    verdict = Verdict.FAILED if violated else verdict
     return CaseResult(
-        case=name,
-        check=check,
-        title="A check.",
-        family=family,
-        layer=Layer.EXAMPLE,
-        feature=feature,
-        commit_mode=commit_mode,
-        requirements=requirements,
-        verdict=Verdict.FAILED if violated else verdict,
-        reason=reason,
-        violations=tuple(Violation(requirements=each, message="it was so") for each in violated),
+        case=name, check=check, family=family, feature=feature, commit_mode=commit_mode, verdict=verdict, **fields
     )
 
 
