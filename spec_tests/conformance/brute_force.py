@@ -10,6 +10,7 @@ about ten operations.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from conformance.history import events
 from conformance.history.events import Entry, FileLook, Header, Promise, Witness
@@ -106,24 +107,21 @@ class Owner:
 
     # Requests
 
-    def commit(self, attempt: str, version: int, answer: events.Answer | None) -> Effect:
-        def effect(state: State) -> Iterable[State]:
-            landed = self.landed(state, attempt)
-            if answer is None or isinstance(answer, events.Unknown):
-                return self.append(state, attempt) if state.length == version else ()
-            if isinstance(answer, events.Ratified):
-                if answer.version != version:
-                    return ()
-                if landed == version:
-                    return (state,)
-                return self.append(state, attempt) if state.length == version else ()
-            if isinstance(answer, (events.Conflict, events.Gap)):
-                if attempt in state.resolved and Promise.TOMBSTONE_FIRST in self.header.promises:
-                    return ()
-                return (state,) if self.refusal_is_right(state, version, landed, answer) else ()
-            return (state,)  # an owner may reject a commit for any reason
-
-        return effect
+    def commit(self, attempt: str, version: int, answer: events.Answer | None, state: State) -> Iterable[State]:
+        landed = self.landed(state, attempt)
+        if answer is None or isinstance(answer, events.Unknown):
+            return self.append(state, attempt) if state.length == version else ()
+        if isinstance(answer, events.Ratified):
+            if answer.version != version:
+                return ()
+            if landed == version:
+                return (state,)
+            return self.append(state, attempt) if state.length == version else ()
+        if isinstance(answer, (events.Conflict, events.Gap)):
+            if attempt in state.resolved and Promise.TOMBSTONE_FIRST in self.header.promises:
+                return ()
+            return (state,) if self.refusal_is_right(state, version, landed, answer) else ()
+        return (state,)  # an owner may reject a commit for any reason
 
     def refusal_is_right(
         self, state: State, version: int, landed: int | None, answer: events.Conflict | events.Gap
@@ -145,46 +143,37 @@ class Owner:
             and self.entries_are_right(state, answer.winners)
         )
 
-    def transact(self, attempt: str, answer: events.Answer | None) -> Effect:
-        def effect(state: State) -> Iterable[State]:
-            if answer is None or isinstance(answer, events.Unknown):
-                return self.append(state, attempt)
-            if isinstance(answer, events.Committed):
-                if self.landed(state, attempt) == answer.version:
-                    return (state,)
-                return self.append(state, attempt) if state.length == answer.version else ()
-            if isinstance(answer, events.Conflict):
-                latest = self.claim(answer.latest, asked=False)
-                agrees = latest is None or latest < state.length
-                return (state,) if agrees and self.entries_are_right(state, answer.winners) else ()
-            return (state,)
+    def transact(self, attempt: str, answer: events.Answer | None, state: State) -> Iterable[State]:
+        if answer is None or isinstance(answer, events.Unknown):
+            return self.append(state, attempt)
+        if isinstance(answer, events.Committed):
+            if self.landed(state, attempt) == answer.version:
+                return (state,)
+            return self.append(state, attempt) if state.length == answer.version else ()
+        if isinstance(answer, events.Conflict):
+            latest = self.claim(answer.latest, asked=False)
+            agrees = latest is None or latest < state.length
+            return (state,) if agrees and self.entries_are_right(state, answer.winners) else ()
+        return (state,)
 
-        return effect
+    def outcome(self, attempt: str, answer: events.Answer | None, state: State) -> Iterable[State]:
+        landed = self.landed(state, attempt)
+        if isinstance(answer, events.Landed):
+            return (state,) if landed == answer.version else ()
+        if isinstance(answer, events.NotLanded):
+            return (replace(state, resolved=state.resolved | {attempt}),) if landed is None else ()
+        return (state,)
 
-    def outcome(self, attempt: str, answer: events.Answer | None) -> Effect:
-        def effect(state: State) -> Iterable[State]:
-            landed = self.landed(state, attempt)
-            if isinstance(answer, events.Landed):
-                return (state,) if landed == answer.version else ()
-            if isinstance(answer, events.NotLanded):
-                return (replace(state, resolved=state.resolved | {attempt}),) if landed is None else ()
-            return (state,)
+    def read(self, answer: events.Commits | events.Table, state: State) -> Iterable[State]:
+        latest = self.claim(answer.latest, asked=True)
+        listed = answer.commits or ()
+        if latest is not None and not self.unnoticed(state, latest):
+            return ()
+        if latest is not None and any(entry.version > latest for entry in listed):
+            return ()
+        return (state,) if self.entries_are_right(state, listed) else ()
 
-        return effect
-
-    def read(self, answer: events.Commits | events.Table) -> Effect:
-        def effect(state: State) -> Iterable[State]:
-            latest = self.claim(answer.latest, asked=True)
-            listed = answer.commits or ()
-            if latest is not None and not self.unnoticed(state, latest):
-                return ()
-            if latest is not None and any(entry.version > latest for entry in listed):
-                return ()
-            return (state,) if self.entries_are_right(state, listed) else ()
-
-        return effect
-
-    def omission(self, request: events.Request, answer: events.Commits | events.Table) -> Effect:
+    def omission(self, request: events.Request, answer: events.Commits | events.Table, state: State) -> Iterable[State]:
         """Every version in the requested range that the owner does not list is published."""
         latest = self.claim(answer.latest, asked=True)
         first, last = 0, -1 if latest is None else latest
@@ -193,42 +182,32 @@ class Owner:
             last = last if request.end is None else min(last, request.end)
         listed = {entry.version for entry in answer.commits or ()}
         left_out = [version for version in range(first, last + 1) if version not in listed]
-        return lambda state: (state,) if all(version < state.published for version in left_out) else ()
+        return (state,) if all(version < state.published for version in left_out) else ()
 
-    def snapshot(self, request: events.Snapshot, answer: events.SnapshotRead) -> Effect:
+    def snapshot(self, request: events.Snapshot, answer: events.SnapshotRead, state: State) -> Iterable[State]:
         may_be_stale = request.version is not None or request.timestamp is not None or request.by_path or answer.stale
         if self.header.feature == "managedCommit" and Promise.FRESH_SNAPSHOTS not in self.header.promises:
             may_be_stale = True  # the client may read this table without asking the owner
+        if request.by_path and answer.version >= state.published:
+            return ()
+        if may_be_stale:
+            return (state,) if answer.version < state.length else ()
+        return (state,) if self.unnoticed(state, answer.version) else ()
 
-        def effect(state: State) -> Iterable[State]:
-            if request.by_path and answer.version >= state.published:
-                return ()
-            if may_be_stale:
-                return (state,) if answer.version < state.length else ()
-            return (state,) if self.unnoticed(state, answer.version) else ()
+    def is_published(self, version: int, state: State) -> Iterable[State]:
+        return (state,) if version < state.published else ()
 
-        return effect
+    def is_not_published(self, version: int, state: State) -> Iterable[State]:
+        return (state,) if version >= state.published else ()
 
-    def is_published(self, version: int) -> Effect:
-        return lambda state: (state,) if version < state.published else ()
+    def backfill_begins(self, number: int, version: int, state: State) -> Iterable[State]:
+        target = min(version + 1, state.length)
+        yield replace(state, targets=state.targets | {(number, target)})
 
-    def is_not_published(self, version: int) -> Effect:
-        return lambda state: (state,) if version >= state.published else ()
-
-    def backfill_begins(self, number: int, version: int) -> Effect:
-        def effect(state: State) -> Iterable[State]:
-            target = min(version + 1, state.length)
-            yield replace(state, targets=state.targets | {(number, target)})
-
-        return effect
-
-    def backfill_ends(self, number: int) -> Effect:
-        def effect(state: State) -> Iterable[State]:
-            for operation, target in state.targets:
-                if operation == number and target <= state.published:
-                    yield replace(state, targets=state.targets - {(operation, target)})
-
-        return effect
+    def backfill_ends(self, number: int, state: State) -> Iterable[State]:
+        for operation, target in state.targets:
+            if operation == number and target <= state.published:
+                yield replace(state, targets=state.targets - {(operation, target)})
 
 
 def is_linearizable(items: Iterable[Item]) -> bool:
@@ -259,10 +238,10 @@ def is_linearizable(items: Iterable[Item]) -> bool:
 def steps_of(owner: Owner, item: Item, cleanups: list[int]) -> Iterator[Step]:
     if isinstance(item, FileLook):
         for file in item.published:
-            yield Step(item.since, item.at, owner.is_published(file.version))
+            yield Step(item.since, item.at, partial(owner.is_published, file.version))
         removed = owner.header.cleanup or any(item.at >= at - owner.header.clock.skew for at in cleanups)
         for version in () if removed else item.absent:
-            yield Step(item.since, item.at, owner.is_not_published(version))
+            yield Step(item.since, item.at, partial(owner.is_not_published, version))
     elif isinstance(item, Operation):
         known = item.answer is not None and not isinstance(item.answer, events.Unknown)
         end = item.answered if known and item.answered is not None else NEVER
@@ -274,24 +253,24 @@ def effects_of(owner: Owner, item: Operation) -> Iterator[Effect]:
     request, answer = item.request, item.answer
     if isinstance(request, PROPOSALS) and not isinstance(request, events.Transact):
         version = getattr(request, "version", 0)
-        yield owner.commit(request.attempt, version, answer)
+        yield partial(owner.commit, request.attempt, version, answer)
         if isinstance(request, events.HandBack) and isinstance(answer, events.Ratified) and answer.version > 0:
-            yield owner.is_published(answer.version - 1)
+            yield partial(owner.is_published, answer.version - 1)
     elif isinstance(request, events.Transact):
-        yield owner.transact(request.attempt, answer)
+        yield partial(owner.transact, request.attempt, answer)
     elif isinstance(request, events.AttemptOutcome):
-        yield owner.outcome(request.attempt, answer)
+        yield partial(owner.outcome, request.attempt, answer)
     elif isinstance(answer, (events.Commits, events.Table)):
-        yield owner.read(answer)
+        yield partial(owner.read, answer)
         if answer.commits is not None:
-            yield owner.omission(request, answer)
+            yield partial(owner.omission, request, answer)
     elif isinstance(answer, events.SnapshotRead) and isinstance(request, events.Snapshot):
-        yield owner.snapshot(request, answer)
+        yield partial(owner.snapshot, request, answer)
     elif isinstance(answer, events.Done) and isinstance(request, events.BackfillToVersion):
-        yield owner.backfill_begins(item.id, request.version)
-        yield owner.backfill_ends(item.id)
+        yield partial(owner.backfill_begins, item.id, request.version)
+        yield partial(owner.backfill_ends, item.id)
     elif isinstance(answer, events.Done) and isinstance(request, events.Checkpoint):
-        yield owner.is_published(request.version)
+        yield partial(owner.is_published, request.version)
 
 
 class Search:

@@ -15,27 +15,7 @@ import msgspec
 from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.checkers.rules import Rule
 from conformance.history import events
-from conformance.history.events import (
-    Answer,
-    Clock,
-    Content,
-    Counts,
-    Event,
-    Fail,
-    Fault,
-    FileLook,
-    Footer,
-    Header,
-    Info,
-    Invoke,
-    Ok,
-    Promise,
-    PublishedFile,
-    Request,
-    Subject,
-    Unknown,
-    Witness,
-)
+from conformance.history.events import Content, Event, Fault, Footer, Header, Promise, Witness
 from conformance.history.operations import operations
 from spec_tests.conformance.brute_force import is_linearizable
 
@@ -116,7 +96,9 @@ class Draft:
                 lines.append(_look(each, numbers[at]))
             elif at not in numbers:
                 numbers[at] = len(numbers)
-                lines.append(Invoke(at=time, id=numbers[at], client=each.client, table=TABLE, request=each.request))
+                lines.append(
+                    events.Invoke(at=time, id=numbers[at], client=each.client, table=TABLE, request=each.request)
+                )
             else:
                 assert each.answer is not None
                 lines.append(ended(time, numbers[at], each.answer))
@@ -125,8 +107,8 @@ class Draft:
     def _header(self) -> Header:
         return Header(
             schema=events.SCHEMA_VERSION,
-            clock=Clock(unit="tick", skew=self.skew),
-            subject=Subject(name=self.subject),
+            clock=events.Clock(unit="tick", skew=self.skew),
+            subject=events.Subject(name=self.subject),
             feature="managedCommit" if self.feature == "managedCommit" else "catalogManaged",
             profiles=tuple(sorted(self.profiles)),
             promises=tuple(sorted(self.promises, key=lambda promise: promise.value)),
@@ -147,11 +129,11 @@ class Draft:
             )
 
     def _footer(self, lines: list[Event]) -> Footer:
-        counts = dict.fromkeys(Counts.__struct_fields__, 0)
+        counts = dict.fromkeys(events.Counts.__struct_fields__, 0)
         for line in lines:
             counts[str(type(line).__struct_config__.tag)] += 1
         counts["witness"] = len(self.log)
-        return Footer(counts=Counts(**counts), tables={TABLE: len(self.log)}, complete=True)
+        return Footer(counts=events.Counts(**counts), tables={TABLE: len(self.log)}, complete=True)
 
 
 Moment = tuple[int, int, int, DraftOperation | DraftListing | Fault]
@@ -163,18 +145,22 @@ def _moments(at: int, each: DraftOperation) -> Iterator[Moment]:
         yield each.answered, 1, at, each
 
 
-def _look(each: DraftListing, number: int) -> FileLook:
-    files = tuple(PublishedFile(version=version, content=each.contents.get(version)) for version in each.published)
-    return FileLook(since=each.since, at=each.at, id=number, table=TABLE, published=files, absent=tuple(each.absent))
+def _look(each: DraftListing, number: int) -> events.FileLook:
+    files = tuple(
+        events.PublishedFile(version=version, content=each.contents.get(version)) for version in each.published
+    )
+    return events.FileLook(
+        since=each.since, at=each.at, id=number, table=TABLE, published=files, absent=tuple(each.absent)
+    )
 
 
 def ended(at: int, number: int, answer: events.Answer) -> Event:
     """The event for an answer."""
-    if isinstance(answer, Unknown):
-        return Info(at=at, id=number, answer=answer)
+    if isinstance(answer, events.Unknown):
+        return events.Info(at=at, id=number, answer=answer)
     if isinstance(answer, REFUSALS):
-        return Fail(at=at, id=number, answer=answer)
-    return Ok(at=at, id=number, answer=answer)
+        return events.Fail(at=at, id=number, answer=answer)
+    return events.Ok(at=at, id=number, answer=answer)
 
 
 # The verdict on a draft, compared with brute force
@@ -199,13 +185,13 @@ def log(*attempts: str) -> list[Version]:
 
 
 def asked(
-    client: str, invoked: int, answered: int | None, request: Request, answer: Answer | None = None
+    client: str, invoked: int, answered: int | None, request: events.Request, answer: events.Answer | None = None
 ) -> DraftOperation:
     return DraftOperation(client, request, invoked, answered, answer)
 
 
 def commit(
-    attempt: str, version: int, invoked: int, answered: int | None, answer: Answer | None = None
+    attempt: str, version: int, invoked: int, answered: int | None, answer: events.Answer | None = None
 ) -> DraftOperation:
     """A proposal. If `answered` is None, the outcome is unknown. Without an `answer`, it was ratified."""
     given = events.Ratified(version=version) if answer is None and answered is not None else answer

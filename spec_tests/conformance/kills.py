@@ -27,8 +27,8 @@ THOROUGH: Final = ("committing", "lifecycle", "publishing", "content", "interfac
 """Modules whose mutants are found for every requirement that they violate."""
 FILE: Final = Path(__file__).with_name("kills.json")
 REMEMBERED: Final[dict[str, list[str]]] = json.loads(FILE.read_text("utf-8"))
-"""For each mutant, the cases that found it in an earlier search. They are tried first; if they do not find it, the
-search continues. `python -m spec_tests.conformance.mutation_score --remember` writes the file.
+"""For each mutant and bad outsider, the cases that found it in an earlier search. They are tried first; if they do not
+find it, the search continues. `python -m spec_tests.conformance.mutation_score --remember` writes the file.
 """
 
 
@@ -100,9 +100,15 @@ def about(requirement: str, identity: Identity) -> list[Case]:
     return [case for case in cases(identity, [requirement]) if case in evidence]
 
 
-def is_remembered(mutant: Mutant, case: Case) -> bool:
-    """Whether the case found the mutant in an earlier search."""
-    return str(case) in REMEMBERED.get(mutant.id, ())
+def is_remembered(subject: str, case: Case) -> bool:
+    """Whether the case found this mutant, or this outsider, in an earlier search."""
+    return str(case) in REMEMBERED.get(subject, ())
+
+
+def failed_case(name: str) -> Case | None:
+    """A case that the subject of that name fails; None if there is no such case."""
+    everything = sorted(cases(identity(name)), key=lambda each: not is_remembered(name, each))
+    return next((case for case in everything if run(case, name).verdict is Verdict.FAILED), None)
 
 
 _KNOWN: dict[object, list[tuple[Case, frozenset[str]]]] = {}
@@ -166,7 +172,7 @@ def kill(mutant: Mutant) -> Kill:
     name = name_of(mutant)
     try:
         everything = list(cases(identity_of(mutant), mutant.violates))
-        for case in sorted(everything, key=lambda each: not is_remembered(mutant, each)):
+        for case in sorted(everything, key=lambda each: not is_remembered(mutant.id, each)):
             result = run(case, name)
             requirement = names(result, mutant.violates)
             if requirement is None:
@@ -231,7 +237,7 @@ def found_by(check: Check, mutants: Iterable[Mutant]) -> Trial | None:
 def _trials(plans: Iterable[tuple[Mutant, list[Case]]]) -> list[Trial]:
     """The remembered cases first."""
     trials = [(mutant, case) for mutant, mine in plans for case in mine]
-    return sorted(trials, key=lambda each: not is_remembered(*each))
+    return sorted(trials, key=lambda each: not is_remembered(each[0].id, each[1]))
 
 
 def meant_for(check: Check) -> list[Mutant]:

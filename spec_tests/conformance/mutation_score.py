@@ -15,7 +15,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 
@@ -29,7 +29,7 @@ from conformance.running.plan import PROFILES, case_seed
 from conformance.running.verdicts import failing
 from spec_tests.conformance import kills
 from spec_tests.conformance.kills import Fate, Kill
-from spec_tests.conformance.outsiders import Outsider, all_outsiders
+from spec_tests.conformance.outsiders import all_outsiders
 
 CLEAN = 10_000
 """The number of generated scenarios of the full proof."""
@@ -108,6 +108,9 @@ def remember() -> int:
             kills.shown_by(requirement, [each]) for each in guilty if kills.is_thorough(each)
         )]  # fmt: skip
     pairs |= {(mutant.id, str(case)) for mutant, case in filter(None, trials)}
+    pairs |= {
+        (each.name, str(kills.failed_case(each.name))) for each in all_outsiders() if each.bad and not each.unseen
+    }
     remembered = {mutant: sorted(case for each, case in pairs if each == mutant) for mutant, _ in sorted(pairs)}
     kills.FILE.write_text(json.dumps(remembered, indent=1) + "\n", encoding="utf-8")
     return len(pairs)
@@ -183,25 +186,6 @@ def _note(result: RunResult) -> str:
     )
 
 
-def all_plain(pattern: str = "*") -> Iterator[Plain]:
-    """Run the good subjects first, then the bad ones; only those whose `good:ID` or `mutant:ID` matches."""
-    for mutant in sorted(all_mutants().values(), key=lambda each: bool(each.violates)):
-        if fnmatchcase(kills.name_of(mutant), pattern):
-            yield judge(mutant)
-
-
-def outsiders(pattern: str) -> Iterator[tuple[Outsider, Plain]]:
-    """Run the matching subjects that were written from the documents alone: in the standard profile, unless quick finds
-    a violation.
-    """
-    for each in all_outsiders():
-        if fnmatchcase(each.name, pattern):
-            plain = judged(each.name, bad=each.bad, strict=each.advice)
-            if plain.exit_code == ExitCode.CONFORMANT:
-                plain = judged(each.name, bad=each.bad, strict=each.advice, profile="standard")
-            yield each, plain
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spec_tests.conformance.mutation_score")
@@ -226,76 +210,66 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{remember()} cases of {len(kills.bad())} mutants are tried first from now on")
         return 0
     if options.outsiders is not None:
-        return _outsiders(options.outsiders, as_json=options.json)
+        return _printed(_outsider_rows(options.outsiders), "subjects have the right verdict", as_json=options.json)
     if options.plain is not None:
-        return _plain(options.plain, as_json=options.json)
+        return _printed(_plain_rows(options.plain), "subjects have the right verdict", as_json=options.json)
     if options.figures:
         return _figures(CLEAN if options.clean is None else options.clean, as_json=options.json)
     if options.clean is not None:
         return _clean(options.clean, every=options.examples, as_json=options.json)
-    return _kills(options.mutants, as_json=options.json)
+    return _printed(_kill_rows(options.mutants), "killed by a requirement that they violate", as_json=options.json)
 
 
-def _kills(pattern: str, *, as_json: bool) -> int:
-    rows = []
+Row = tuple[object, str, bool]
+"""A dataclass, the line that shows it, and whether it is as it should be."""
+
+
+def _printed(rows: Iterable[Row], what: str, *, as_json: bool) -> int:
+    """Print each row when it is known, or all of them as JSON; return the exit code."""
+    known: list[Row] = []
+    for row in rows:
+        known.append(row)
+        if not as_json:
+            print(row[1], flush=True)
+    right = sum(each for *_, each in known)
+    if as_json:
+        print(json.dumps({"right": right, "subjects": [asdict(each) for each, *_ in known]}, indent=2))  # type: ignore[call-overload]
+    else:
+        print(f"{right} of {len(known)} {what}" if known else "no subject matches")
+    return 0 if known and right == len(known) else 1
+
+
+def _kill_rows(pattern: str) -> Iterator[Row]:
     for mutant in kills.bad():
-        if not fnmatchcase(mutant.id, pattern):
-            continue
-        each = kills.kill(mutant)
-        rows.append(each)
-        if not as_json:
-            print(_line(each), flush=True)
-    killed = sum(each.fate is Fate.KILLED for each in rows)
-    if as_json:
-        print(json.dumps({"killed": killed, "mutants": [asdict(each) for each in rows]}, indent=2))
-    elif not rows:
-        print(f"no mutant matches {pattern!r}", file=sys.stderr)
-    else:
-        print(f"{killed} of {len(rows)} killed by a requirement that they violate")
-    return 0 if rows and killed == len(rows) else 1
+        if fnmatchcase(mutant.id, pattern):
+            kill = kills.kill(mutant)
+            found = f"{kill.requirement:20} {kill.operations:4} operations  {kill.layer:8} {kill.case}"
+            killed = kill.fate is Fate.KILLED
+            yield kill, f"{mutant.id:45} {found if killed else f'{kill.fate.upper()}  {kill.note[:600]}'}", killed
 
 
-def _line(kill: Kill) -> str:
-    if kill.fate is Fate.KILLED:
-        return f"{kill.mutant:45} {kill.requirement:20} {kill.operations:4} operations  {kill.layer:8} {kill.case}"
-    return f"{kill.mutant:45} {kill.fate.upper()}  {kill.note[:600]}"
+def _plain_rows(pattern: str) -> Iterator[Row]:
+    """Run the good subjects first, then the bad ones; only those whose `good:ID` or `mutant:ID` matches."""
+    for mutant in sorted(all_mutants().values(), key=lambda each: bool(each.violates)):
+        if fnmatchcase(kills.name_of(mutant), pattern):
+            each = judge(mutant)
+            word = "right" if each.right else "WRONG"
+            line = f"{word} {each.subject:45} exit {each.exit_code}  {each.seconds:5.1f} s  {each.note[:200]}"
+            yield each, line, each.right
 
 
-def _plain(pattern: str, *, as_json: bool) -> int:
-    rows = []
-    for each in all_plain(pattern):
-        rows.append(each)
-        if not as_json:
-            verdict = "right" if each.right else "WRONG"
-            print(
-                f"{verdict} {each.subject:45} exit {each.exit_code}  {each.seconds:5.1f} s  {each.note[:200]}",
-                flush=True,
-            )
-    right = sum(each.right for each in rows)
-    if as_json:
-        print(json.dumps({"right": right, "subjects": [asdict(each) for each in rows]}, indent=2))
-    elif not rows:
-        print(f"no subject matches {pattern!r}", file=sys.stderr)
-    else:
-        print(f"{right} of {len(rows)} runs without options have the right verdict")
-    return 0 if rows and right == len(rows) else 1
-
-
-def _outsiders(pattern: str, *, as_json: bool) -> int:
-    rows = []
-    for outsider, each in outsiders(pattern):
-        rows.append((outsider, each))
-        if not as_json:
-            verdict = "right" if each.right else "not seen" if outsider.unseen else "WRONG"
-            print(f"{verdict:8} {outsider.kind:11} {outsider.subject.__name__:30} {each.note[:200]}", flush=True)
-    bad = [each.right for outsider, each in rows if outsider.bad]
-    accused = sum(not each.right for outsider, each in rows if not outsider.bad)
-    if as_json:
-        subjects = [{"kind": outsider.kind, **asdict(each)} for outsider, each in rows]
-        print(json.dumps({"bad": len(bad), "found": sum(bad), "accused": accused, "subjects": subjects}, indent=2))
-    else:
-        print(f"{sum(bad)} of {len(bad)} bad ones found, {accused} of {len(rows) - len(bad)} legal ones accused")
-    return 0 if rows and all(each.right or outsider.unseen for outsider, each in rows) else 1
+def _outsider_rows(pattern: str) -> Iterator[Row]:
+    """Run the matching subjects that were written from the documents alone: in the standard profile, unless quick finds
+    a violation.
+    """
+    for outsider in all_outsiders():
+        if fnmatchcase(outsider.name, pattern):
+            each = judged(outsider.name, bad=outsider.bad, strict=outsider.advice)
+            if each.exit_code == ExitCode.CONFORMANT:
+                each = judged(outsider.name, bad=outsider.bad, strict=outsider.advice, profile="standard")
+            word = "right" if each.right else "not seen" if outsider.unseen else "WRONG"
+            line = f"{word:8} {outsider.kind:11} {outsider.subject.__name__:30} {each.note[:200]}"
+            yield each, line, each.right or bool(outsider.unseen)
 
 
 def _clean(scenarios: int, *, every: int | None, as_json: bool) -> int:

@@ -18,19 +18,18 @@ import json
 import multiprocessing
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import msgspec
 
-from conformance.checkers.check import explain, judge
+from conformance.checkers.check import HistoryViolation, explain, judge
 from conformance.checkers.columns import HistoryColumns
 from conformance.history import events
 from conformance.history.events import Entry, Event, Promise
-from conformance.history.operations import ANSWERS, Operation, operations
+from conformance.history.operations import ANSWERS, Item, Operation, operations
 from spec_tests.conformance.brute_force import is_linearizable
 from spec_tests.conformance.drafts import TABLE, Draft, DraftOperation, Version
 from spec_tests.conformance.simulated_histories import simulate
@@ -50,8 +49,7 @@ def _pick(draft: Draft, random: Random, *answers: type[Any]) -> DraftOperation |
 
 
 def _move_a_time(draft: Draft, random: Random) -> None:
-    each = _pick(draft, random)
-    if each is None:
+    if (each := _pick(draft, random)) is None:
         return
     by = random.choice((-5, -3, -2, -1, 1, 2, 3, 5))
     if each.answered is not None and random.random() < 0.5:
@@ -61,8 +59,7 @@ def _move_a_time(draft: Draft, random: Random) -> None:
 
 
 def _shift_an_operation(draft: Draft, random: Random) -> None:
-    each = _pick(draft, random)
-    if each is not None:
+    if each := _pick(draft, random):
         by = random.choice((-6, -4, -2, -1, 1, 2, 4, 6))
         each.invoked += by
         each.answered = None if each.answered is None else each.answered + by
@@ -76,24 +73,25 @@ def _answer_at_once(draft: Draft, random: Random) -> None:
 
 
 def _change_latest(draft: Draft, random: Random) -> None:
-    each = _pick(draft, random, events.Conflict, events.Gap, events.Commits, events.Table)
-    if each is not None and each.answer is not None:
+    if (
+        each := _pick(draft, random, events.Conflict, events.Gap, events.Commits, events.Table)
+    ) and each.answer is not None:
         latest: int | None = each.answer.latest  # type: ignore[union-attr]
         latest = random.choice((None, -1, 0, 1, 2)) if latest is None else max(-1, latest + random.choice((-2, -1, 1)))
         each.answer = msgspec.structs.replace(each.answer, latest=latest)
 
 
 def _change_version(draft: Draft, random: Random) -> None:
-    each = _pick(draft, random, events.Ratified, events.Committed, events.Landed, events.SnapshotRead)
-    if each is not None and each.answer is not None:
+    if (
+        each := _pick(draft, random, events.Ratified, events.Committed, events.Landed, events.SnapshotRead)
+    ) and each.answer is not None:
         version = max(0, each.answer.version + random.choice((-1, 1)))  # type: ignore[union-attr]
         each.answer = msgspec.structs.replace(each.answer, version=version)
 
 
 def _change_answer(draft: Draft, random: Random) -> None:
     """Replace an answer by another possible answer to the request."""
-    each = _pick(draft, random)
-    if each is None:
+    if (each := _pick(draft, random)) is None:
         return
     version = getattr(each.request, "version", None)
     if version is None:
@@ -111,8 +109,7 @@ def _change_answer(draft: Draft, random: Random) -> None:
 
 
 def _lose_the_answer(draft: Draft, random: Random) -> None:
-    each = _pick(draft, random)
-    if each is not None:
+    if each := _pick(draft, random):
         each.answer, each.answered = None, None
 
 
@@ -134,8 +131,7 @@ def _forget_an_operation(draft: Draft, random: Random) -> None:
 
 def _change_the_request(draft: Draft, random: Random) -> None:
     """Change the version, range or attempt of a request."""
-    each = _pick(draft, random)
-    if each is None:
+    if (each := _pick(draft, random)) is None:
         return
     request = each.request
     if isinstance(request, events.GetCommits):
@@ -265,32 +261,20 @@ CHANGES = [change for change, weight in WEIGHTS.items() for _ in range(weight)]
 
 
 BATCH = 1000
+CONFORMANT, VIOLATION = "conformant", "violation"
 
 
-@dataclass(slots=True)
 class Figures:
-    """The number and the kinds of compared histories."""
+    """The number and the kinds of compared histories, and the histories on which the two disagree."""
 
-    histories: int = 0
-    operations: int = 0
-    verdicts: Counter[str] = field(default_factory=Counter)
-    untouched: int = 0
-    """Unchanged histories of a correct owner; all of them must be conformant."""
-    outcomes: Counter[str] = field(default_factory=Counter)
-    """The number of histories that contain an answer of this kind."""
-    traits: Counter[str] = field(default_factory=Counter)
-    rules: Counter[str] = field(default_factory=Counter)
-    """The number of histories that violate this rule."""
-    disagreements: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """For each kind of figure: how many histories have an answer, a trait, a verdict, violate a rule."""
+        self.disagreements: list[int] = []
 
     def add(self, other: Figures) -> None:
-        self.histories += other.histories
-        self.operations += other.operations
-        self.untouched += other.untouched
-        self.verdicts += other.verdicts
-        self.outcomes += other.outcomes
-        self.traits += other.traits
-        self.rules += other.rules
+        for kind, counter in other.counts.items():
+            self.counts[kind] += counter
         self.disagreements += other.disagreements
 
 
@@ -308,27 +292,29 @@ def compare(seed: int, numbers: range) -> Figures:
     figures = Figures()
     for number in numbers:
         lines, perturbed = history(seed, number)
-        items = list(operations(lines))
-        findings, _ = judge(HistoryColumns(items))
-        explain(findings, items)
+        items, found = judged(lines)
         expected = is_linearizable(items)
-        figures.histories += 1
-        figures.untouched += not perturbed
-        figures.verdicts["conformant" if expected else "violation"] += 1
-        figures.rules.update({finding.rule.value for finding in findings})
         seen = [item for item in items if isinstance(item, Operation)]
-        figures.operations += len(seen)
-        figures.outcomes.update({_tag(operation) for operation in seen})
-        figures.traits.update(traits(seen, lines))
-        on_record = violated_without_final_log(lines)
-        figures.traits["a violation without the final log"] += on_record
-        if expected == bool(findings) or (not perturbed and not expected) or (on_record and expected):
+        on_record = bool(judged(without_final_log(lines))[1])
+        figures.counts["verdict"].update([CONFORMANT if expected else VIOLATION])
+        figures.counts["answer"].update({_tag(operation) for operation in seen})
+        figures.counts["trait"].update(traits(seen, lines))
+        figures.counts["trait"]["unchanged, of a correct owner"] += not perturbed
+        figures.counts["trait"]["a violation without the final log"] += on_record
+        figures.counts["rule"].update({violation.rule.value for violation in found})
+        if expected == bool(found) or (not perturbed and not expected) or (on_record and expected):
             figures.disagreements.append(number)
     return figures
 
 
-def violated_without_final_log(lines: list[Event]) -> bool:
-    """Whether the checker reports a violation without the final log."""
+def judged(lines: list[Event]) -> tuple[list[Item], list[HistoryViolation]]:
+    """The items of a history, and the violations that the checker finds."""
+    items = list(operations(lines))
+    findings, _ = judge(HistoryColumns(items))
+    return items, list(explain(findings, items))
+
+
+def without_final_log(lines: list[Event]) -> list[Event]:
     log = [event for event in lines if isinstance(event, events.Witness)]
     direct = any(event.commit_mode == "direct" for event in log)
     before = [event.version + 1 for event in log if event.before]
@@ -337,10 +323,7 @@ def violated_without_final_log(lines: list[Event]) -> bool:
     assert isinstance(footer, events.Footer)
     counts = msgspec.structs.replace(footer.counts, witness=0, unseen=1)
     ended = msgspec.structs.replace(footer, counts=counts, tables={TABLE: 0})
-    items = list(operations([*rest, unseen, ended]))
-    findings, _ = judge(HistoryColumns(items))
-    explain(findings, items)
-    return bool(findings)
+    return [*rest, unseen, ended]
 
 
 def _tag(operation: Operation) -> str:
@@ -350,24 +333,23 @@ def _tag(operation: Operation) -> str:
 def traits(seen: list[Operation], lines: list[Event]) -> Iterator[str]:
     """The properties of a history that make it useful for the comparison."""
     sends = Counter(o.request.attempt for o in seen if isinstance(o.request, (events.Commit, events.CreateTable)))
-    if any(count > 1 for count in sends.values()):
-        yield "an attempt sent again"
     resolved = {o.request.attempt for o in seen if isinstance(o.answer, events.NotLanded)}  # type: ignore[union-attr]
-    if resolved:
-        yield "a tombstone"
-    if any(getattr(o.request, "attempt", None) in resolved and isinstance(o.request, events.Commit) for o in seen):
-        yield "a request of an attempt with a tombstone"
-    if any(o.answer is None or isinstance(o.answer, events.Unknown) for o in seen):
-        yield "an unknown outcome"
-    if any(getattr(o.answer, "stale", False) for o in seen):
-        yield "a stale read"
-    if any(isinstance(o.answer, events.Conflict) and o.answer.latest is not None for o in seen):
-        yield "a conflict that tells latest"
-    if any(isinstance(o.answer, events.Gap) and o.answer.latest is not None for o in seen):
-        yield "a gap that tells latest"
-    kinds = {str(type(event).__struct_config__.tag) for event in lines}
-    if "fs" in kinds:
-        yield "a look at files"
+    tells_latest = {type(o.answer) for o in seen if getattr(o.answer, "latest", None) is not None}
+    found: dict[str, bool] = {
+        "an attempt sent again": any(count > 1 for count in sends.values()),
+        "a tombstone": bool(resolved),
+        "a request of an attempt with a tombstone": any(
+            isinstance(o.request, events.Commit) and o.request.attempt in resolved for o in seen
+        ),
+        "an unknown outcome": any(o.answer is None or isinstance(o.answer, events.Unknown) for o in seen),
+        "a stale read": any(getattr(o.answer, "stale", False) for o in seen),
+        "a conflict that tells latest": events.Conflict in tells_latest,
+        "a gap that tells latest": events.Gap in tells_latest,
+        "a look at files": any(isinstance(event, events.FileLook) for event in lines),
+        "versions from before": any(isinstance(event, events.Witness) and event.before for event in lines),
+        "direct commits": any(isinstance(event, events.Witness) and event.commit_mode == "direct" for event in lines),
+    }
+    yield from (name for name, holds in found.items() if holds)
     header = lines[0]
     assert isinstance(header, events.Header)
     yield from header.profiles
@@ -375,10 +357,6 @@ def traits(seen: list[Operation], lines: list[Event]) -> Iterator[str]:
     yield header.feature
     if header.clock.skew:
         yield "several clocks"
-    if any(isinstance(event, events.Witness) and event.before for event in lines):
-        yield "versions from before"
-    if any(isinstance(event, events.Witness) and event.commit_mode == "direct" for event in lines):
-        yield "direct commits"
 
 
 def _work(task: tuple[int, int, int]) -> Figures:
@@ -393,12 +371,8 @@ def prove(seed: int, histories: int, processes: int) -> Figures:
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for part in pool.imap_unordered(_work, tasks):
             figures.add(part)
-            verdicts = ", ".join(f"{name} {count}" for name, count in sorted(figures.verdicts.items()))
-            print(
-                f"{figures.histories} of {histories} histories: {verdicts}; {len(figures.disagreements)} disagreements",
-                file=sys.stderr,
-                flush=True,
-            )
+            judged = figures.counts["verdict"].total()
+            print(f"{judged} of {histories}: {len(figures.disagreements)} disagreements", file=sys.stderr, flush=True)
     figures.disagreements.sort()
     return figures
 
@@ -406,15 +380,9 @@ def prove(seed: int, histories: int, processes: int) -> Figures:
 def as_json(figures: Figures, seconds: float, seed: int) -> dict[str, Any]:
     return {
         "seed": seed,
-        "histories": figures.histories,
-        "operations": figures.operations,
-        "agreement": 1 - len(figures.disagreements) / figures.histories,
+        "agreement": 1 - len(figures.disagreements) / figures.counts["verdict"].total(),
         "disagreements": figures.disagreements[:20],
-        "verdicts": dict(sorted(figures.verdicts.items())),
-        "of_a_correct_owner_untouched": figures.untouched,
-        "histories_with_an_answer": dict(sorted(figures.outcomes.items())),
-        "histories_with": dict(sorted(figures.traits.items())),
-        "histories_that_violate": dict(sorted(figures.rules.items())),
+        **{f"histories_by_{kind}": dict(sorted(counter.items())) for kind, counter in figures.counts.items()},
         "seconds": round(seconds, 1),
     }
 
@@ -424,10 +392,9 @@ def show(seed: int, number: int) -> None:
     lines, perturbed = history(seed, number)
     for event in lines:
         print(msgspec.json.encode(event).decode())
-    items = list(operations(lines))
-    findings, _ = judge(HistoryColumns(items))
-    print(f"perturbed: {perturbed}; brute force: {'conformant' if is_linearizable(items) else 'violation'}")
-    for violation in explain(findings, items):
+    items, found = judged(lines)
+    print(f"perturbed: {perturbed}; brute force: {CONFORMANT if is_linearizable(items) else VIOLATION}")
+    for violation in found:
         print(f"checker: {violation.rule.value}: {violation.message}")
 
 

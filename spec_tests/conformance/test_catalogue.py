@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -202,18 +203,18 @@ SAID_AGAIN = Restatement(source="rules", section="Second", fingerprint=AGAIN, of
 ASIDE = Aside(source="rules", section="Second", fingerprint=FLYING, kind=Kind.EXAMPLE, about="It is an example.")
 
 
-def small_catalogue(
-    requirements: tuple[Requirement, ...] = (ONE, TWO),
-    freedoms: tuple[Freedom, ...] = (FREE,),
-    restatements: tuple[Restatement, ...] = (SAID_AGAIN,),
-    asides: tuple[Aside, ...] = (ASIDE,),
-) -> Catalogue:
-    return Catalogue(
-        documents=(DOCUMENT, FLAT),
-        requirements=requirements,
-        freedoms=freedoms,
-        restatements=restatements,
-        asides=asides,
+ENTRIES = {"requirements": (ONE, TWO), "freedoms": (FREE,), "restatements": (SAID_AGAIN,), "asides": (ASIDE,)}
+
+
+def small_catalogue(**changes: tuple[Any, ...]) -> Catalogue:
+    return Catalogue(documents=(DOCUMENT, FLAT), **{**ENTRIES, **changes})  # type: ignore[arg-type]
+
+
+def damaged(entry: object, **fields: object) -> Catalogue:
+    """The small catalogue with other fields of one entry."""
+    other = msgspec.structs.replace(entry, **fields)  # type: ignore[type-var]
+    return small_catalogue(
+        **{kind: tuple(other if each is entry else each for each in entries) for kind, entries in ENTRIES.items()}
     )
 
 
@@ -223,59 +224,32 @@ def test_a_consistent_small_catalogue_has_no_findings() -> None:
         assert list(check(small_catalogue(), DOCUMENT, TEXT)) == []
 
 
-def changed(requirement: Requirement, **fields: object) -> tuple[Requirement, ...]:
-    return tuple(msgspec.structs.replace(old, **fields) if old is requirement else old for old in (ONE, TWO))
-
-
 DAMAGE = {
-    "two requirements with one id": (small_catalogue(changed(TWO, id=ONE.id)), "R-PATIENCE-01 is used by two entries"),
+    "two requirements with one id": (damaged(TWO, id=ONE.id), "R-PATIENCE-01 is used by two entries"),
     "two freedoms with one id": (
         small_catalogue(freedoms=(FREE, msgspec.structs.replace(FREE, paraphrase="A writer may also go home."))),
         "FREE-01 is used by two entries",
     ),
-    "an id of another form": (small_catalogue(changed(TWO, id="R-2")), "invalid id R-2"),
-    "an id of another document": (small_catalogue(changed(TWO, id="F-02")), "F-02 begins with F"),
-    "an empty paraphrase": (small_catalogue(changed(ONE, paraphrase="")), "R-PATIENCE-01 needs a paraphrase"),
-    "two requirements with one paraphrase": (
-        small_catalogue(changed(TWO, paraphrase=ONE.paraphrase)),
-        "R-02 says the same as R-PATIENCE-01",
-    ),
-    "an untestable requirement without a reason": (
-        small_catalogue(changed(ONE, untestable=" ")),
-        "R-PATIENCE-01 is untestable without a reason",
-    ),
-    "an invalid fingerprint": (small_catalogue(changed(ONE, fingerprint="An owner")), "R-PATIENCE-01 has the fingerpr"),
-    "a shared sentence that is not marked": (
-        small_catalogue(changed(TWO, shared=False)),
-        "R-02, FREE-01 have the same",
-    ),
-    "a shared sentence without a second entry": (
-        small_catalogue(changed(ONE, shared=True)),
-        "R-PATIENCE-01 says `shared`",
-    ),
-    "a sentence that is both binding and put aside": (
-        small_catalogue(asides=(msgspec.structs.replace(ASIDE, fingerprint=PATIENT),)),
-        "R-PATIENCE-01, the aside of",
-    ),
-    "a restatement without a requirement": (
-        small_catalogue(restatements=(msgspec.structs.replace(SAID_AGAIN, of=()),)),
-        "the restatement of",
-    ),
-    "a restatement of an unknown requirement": (
-        small_catalogue(restatements=(msgspec.structs.replace(SAID_AGAIN, of=("R-99",)),)),
-        "the restatement of",
-    ),
-    "an aside without a reason": (small_catalogue(asides=(msgspec.structs.replace(ASIDE, about=""),)), "the aside of"),
-    "no section despite headings": (small_catalogue(changed(ONE, section="")), "R-PATIENCE-01 has the section"),
+    "an id of another form": (damaged(TWO, id="R-2"), "invalid id R-2"),
+    "an id of another document": (damaged(TWO, id="F-02"), "F-02 begins with F"),
+    "an empty paraphrase": (damaged(ONE, paraphrase=""), "R-PATIENCE-01 needs a paraphrase"),
+    "two requirements with one paraphrase": (damaged(TWO, paraphrase=ONE.paraphrase), "R-02 says the same as R-PATI"),
+    "an untestable requirement without a reason": (damaged(ONE, untestable=" "), "R-PATIENCE-01 is untestable without"),
+    "an invalid fingerprint": (damaged(ONE, fingerprint="An owner"), "R-PATIENCE-01 has the fingerpr"),
+    "a shared sentence that is not marked": (damaged(TWO, shared=False), "R-02, FREE-01 have the same"),
+    "a shared sentence without a second entry": (damaged(ONE, shared=True), "R-PATIENCE-01 says `shared`"),
+    "a sentence that is both binding and put aside": (damaged(ASIDE, fingerprint=PATIENT), "R-PATIENCE-01, the aside"),
+    "a restatement without a requirement": (damaged(SAID_AGAIN, of=()), "the restatement of"),
+    "a restatement of an unknown requirement": (damaged(SAID_AGAIN, of=("R-99",)), "the restatement of"),
+    "an aside without a reason": (damaged(ASIDE, about=""), "the aside of"),
+    "no section despite headings": (damaged(ONE, section=""), "R-PATIENCE-01 has the section"),
     "a rule of an unknown page": (
-        small_catalogue(changed(ONE, rule="lost#patience", section="", fingerprint="")),
-        "R-PATIENCE-01 cites lost",
+        damaged(ONE, rule="lost#patience", section="", fingerprint=""), "R-PATIENCE-01 cites lost",
     ),
     "both a sentence and a rule": (
-        small_catalogue(changed(ONE, rule="rules#patience", section="")),
-        "R-PATIENCE-01 cites a sentence by its fingerprint, or a rule",
+        damaged(ONE, rule="rules#patience", section=""), "R-PATIENCE-01 cites a sentence by its fingerprint, or a rule",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -313,7 +287,7 @@ PAGE = Document(name="page", page="kit/page", prefixes=("D",), coverage=Coverage
 
 
 def cites_the_page(anchor: str) -> Catalogue:
-    return small_catalogue(changed(ONE, rule=f"page#{anchor}", section="", fingerprint=""))
+    return damaged(ONE, rule=f"page#{anchor}", section="", fingerprint="")
 
 
 def test_a_rule_of_a_page_is_cited_by_its_anchor() -> None:
@@ -329,7 +303,7 @@ def test_a_rule_of_a_page_is_cited_by_its_anchor() -> None:
 def test_a_paraphrase_repeats_no_phrase_of_its_document() -> None:
     text = "# First\n\nThe owner of every table has patience with all writers, always.\n"
     assert list(quotations(small_catalogue(), DOCUMENT, text)) == []
-    copied = small_catalogue(changed(ONE, paraphrase="Every table has patience with all writers, it seems."))
+    copied = damaged(ONE, paraphrase="Every table has patience with all writers, it seems.")
     (finding,) = quotations(copied, DOCUMENT, text)
     assert finding.startswith("R-PATIENCE-01 repeats")
 

@@ -319,18 +319,13 @@ GREETS = f"{LOOP}        print({HELLO!r}, flush=True)\n    else:\n"
         ("import time\nprint('thinking', flush=True)\ntime.sleep(60)\n", "which is not JSON", True),
         ("import time\ntime.sleep(60)\n", "no answer within 0.5 s", True),
         ("while True: print('x' * 1000)\n", "which is not JSON", True),
-        ("import sys\nwhile True: sys.stderr.write('x' * 1000)\n", "no answer within 0.5 s", True),
         (f"{GREETS}        raise RuntimeError('my mistake')\n", "my mistake", False),
         (f"{GREETS}        sys.exit(7)\n", "exit code 7", False),
         (f"{GREETS}        sys.stdin.readline()\n        sys.stdin.readline()\n", "no answer within 0.5 s", False),
-        (f"{GREETS}        print('debug', call, flush=True)\n", "which is not JSON", True),
-        (f"{GREETS}        print('null', flush=True)\n", "null", True),
         (f"{GREETS}        print(json.dumps({{'id': call['id'], 'answer': {{'outcome': 'maybe'}}}}), flush=True)\n",
          "maybe", True),
-        (f"{GREETS}        print('{{' * 10**7, end='', flush=True)\n", "no answer within 0.5 s", False),
     ],
-    ids=("syntax", "prints", "hangs", "floods", "floods-stderr", "raises", "exits", "silent", "debugs", "null",
-         "outcome", "no-line-feed"),
+    ids=("syntax", "prints", "hangs", "floods", "raises", "exits", "silent", "outcome"),
 )  # fmt: skip
 def test_a_broken_owner_is_described_and_not_waited_for_twice(
     source: str, headline: str, broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,7 @@ from conformance.checks import all_checks
 from conformance.models.owner import ModelOwner
 from conformance.mutants import Mutant, all_mutants
 from conformance.requirements.catalogue import Level, Requirement, load
-from conformance.results import ExitCode, Layer, Verdict
+from conformance.results import ExitCode, Layer
 from conformance.running.verdicts import JUDGED, failing
 from conformance.scenario.check import Check, Family
 from spec_tests.conformance import kills, mutation_score
@@ -112,64 +112,6 @@ def test_a_mutant_that_violates_only_advice_is_recognized() -> None:
 
 # Subjects written from the documents alone: their mistakes are found, their freedoms are not accused
 
-FOUND_BY: Final = {
-    "KeyStoredBeforeTheBacklogCheck": "a-full-backlog-rejects-until-a-backfill",
-    "RetryStagesAgain": "a-replay-with-other-actions-changes-nothing",
-    "KeysInTheMemoryOfANode": "a-replay-is-ratified-after-a-restart",
-    "HandBackRebases": "a-hand-back-needs-the-next-version",
-    "SameSizeIsTheSameFile": "a-foreign-file-is-not-taken-for-the-commit",
-    "MissingStagedFileIsPublished": "a-missing-staged-file-is-not-replaced",
-    "YieldsToAnotherPublisher": "a-backfill-accepts-a-client-published-commit",
-    "JanitorOffByOne": "unpublished-commits-stay-listed",
-    "WatermarkBeyondTheLatest": "a-backfill-beyond-the-latest-version-adds-nothing",
-    "SplitsAtUnicodeLineEnds": "unusual-content-is-kept",
-    "NumbersAsDoubles": "unusual-content-is-kept",
-    "SortsVersionsAsText": "a-long-table-is-listed-and-published",
-    "NegativeSlice": "ranges-across-published-versions-are-complete",
-    "EmptyAnswerIsCached": "a-fully-published-table-accepts-commits",
-    "TimestampsInSeconds": "the-owners-times-are-those-of-the-commits",
-    "RowWithTheFirstCommit": "a-take-over-survives-restarts",
-    "RedoOverwrites": "a-request-that-lost-while-the-owner-was-dead",
-    "HandBackIsForgotten": "a-hand-back-survives-a-restart",
-    "SecondTakeOverResumes": "a-second-take-over-uses-the-current-log",
-    "RecreatedTableInheritsRows": "a-reused-name-is-a-new-table",
-    "StagingFolderDecides": "a-backfill-after-each-answer",
-    "SnapshotCachedByName": "a-name-resolves-to-its-current-table",
-    "StartsFromTheNewestCheckpoint": "the-catalogs-latest-version-limits-the-snapshot",
-    "EnablementBoundaryIsExclusive": "a-time-is-searched-on-its-side-of-the-enablement",
-    "TimestampOfTheReadVersion": "a-client-backfills-a-refilled-backlog",
-    "ChecksTheNewestWinnerOnly": "every-winner-is-checked",
-    "UnlistedMeansLost": "a-client-resolves-a-lost-answer-first",
-    "OwnershipAsOfTheReadVersion": "a-filesystem-writer-respects-a-take-over",
-    "CompactsFromAPublishedStart": "a-compaction-waits-for-backfilling",
-    "CutOffAtAnIncompleteCheckpoint": "an-incomplete-checkpoint-is-no-cut-off",
-    "GapNeedsNoTombstone": "rejected-attempts-have-not-landed",
-    "HandBackForgetsAttempts": "a-hand-back-does-not-change-outcomes",
-    "LostHandBackFreezesTable": "a-hand-back-needs-the-next-version",
-    "QueuesBeyondBacklog": "a-full-backlog-rejects-until-a-backfill",
-    "ProtocolRidesOnMetadata": "a-resolution-contains-protocol-and-metadata",
-    "AttemptsRebuiltFromBacklog": "a-replay-is-ratified-after-a-restart",
-    "PathIsCached": "resolving-a-table-is-as-fresh-as-get-commits",
-    "CreationReplayNamesSuccessor": "a-duplicated-creation-after-the-drop-is-ignored",
-    "LoserIsNamedAsWinner": "a-conflict-contains-no-false-information",
-    "FirstThousandActions": "a-large-commit-is-kept",
-    "NoticesOneFile": "a-visible-direct-commit-counts-without-notification",
-    "PublishesWhatIsThere": "a-foreign-file-is-not-taken-for-the-commit",
-    "SecondRaceUnchecked": "the-last-of-many-lost-races-is-checked",
-    "CacheSurvivesRecreation": "a-name-resolves-to-its-current-table",
-    "VacuumComparesEncodedNames": "vacuum-spares-the-files-of-unpublished-versions",
-    "CompactsByPath": "a-compaction-keeps-deletion-vectors",
-    "CompactsPairsAway": "a-compaction-keeps-removals",
-    "SidecarIsOptional": "a-v2-checkpoint-includes-its-sidecars",
-    "DeletionVectorIsNoRemoval": "an-update-by-deletion-vector-conflicts-with-a-rewrite",
-    "OptimizeIgnoresDeletes": "a-rearrangement-conflicts-with-a-removal",
-    "CheckpointsWithoutVectors": "a-checkpoint-keeps-deletion-vectors",
-    "TimestampAfterFileTime": "a-commit-is-later-than-its-predecessor",
-    "VectorOffsetIgnored": "a-deletion-vector-is-identified-by-its-offset",
-    "ListsTooEarly": "a-backfill-before-each-request",
-}
-"""For each subject, a check that fails."""
-
 
 def by_name(outsider: Outsider) -> str:
     return outsider.subject.__name__
@@ -179,9 +121,7 @@ def by_name(outsider: Outsider) -> str:
 def test_an_outsiders_mistake_is_found(outsider: Outsider) -> None:
     if outsider.unseen:
         pytest.skip(outsider.unseen)
-    check = FOUND_BY[by_name(outsider)]
-    matching = [case for case in kills.cases(kills.identity(outsider.name)) if case.check.name == check]
-    assert any(kills.run(case, outsider.name).verdict is Verdict.FAILED for case in matching)
+    assert kills.failed_case(outsider.name)
 
 
 LEGAL: Final = [each for each in all_outsiders() if not each.bad]

@@ -37,17 +37,6 @@ class _Armed(ModelOwner):
         return super().create_table(client, request)
 
 
-class DoesLittle(ModelOwner):
-    """Rejects every commit but the first of a table, and promises no more."""
-
-    def hello(self, client: str, request: m.Hello) -> m.Identity:
-        profiles = ("core", "version-0-by-owner", "staged", "inline", "direct-publish")
-        return msgspec.structs.replace(super().hello(client, request), profiles=profiles, promises=(), crash_points=())
-
-    def commit(self, client: str, request: m.Commit) -> Any:
-        return super().commit(client, request) if request.version == 1 else m.Rejected(reason="one is enough")
-
-
 class DyingSometimes(ModelOwner):
     """Its process ends when it gets a request for versions in the wrong order. A new process continues as if nothing
     had happened.

@@ -163,12 +163,7 @@ def test_a_list_of_known_failures_is_written_completed_and_used(tmp_path: Path) 
     words = (
         "run",
         f"{OURS}:Wrong",
-        "--family",
-        "concurrent-writers",
-        "--layer",
-        "example",
-        "--check",
-        "*-have-one-winner",
+        *["--family", "concurrent-writers", "--layer", "example", "--check", "*-have-one-winner"],
     )
     assert command(*words, "--write-known", file).exit_code == ExitCode.VIOLATION
     entries = tomllib.loads(file.read_text("utf-8"))["known-failure"]

@@ -1,5 +1,6 @@
 """Runs against subjects of every kind: verdicts, exit codes, misbehaviour, time; and their plans."""
 
+import re
 import sys
 import tempfile
 import threading
@@ -30,7 +31,7 @@ from conformance.results import (
 )
 from conformance.running import execution, worker_pool
 from conformance.running.execution import Options, execute
-from conformance.running.plan import LAYERS, PROFILES, Plan, Selection, case_seed, plan, profile_named, seconds, select
+from conformance.running.plan import LAYERS, PROFILES, Plan, Selection, plan, profile_named, seconds, select
 from conformance.running.worker import ActivityMonitor, DrivenSubject, Open, RunCase, SubjectFolders, demand_same
 from conformance.scenario.check import Family
 from conformance.subjects.names import answer_seconds, open_subject
@@ -117,13 +118,6 @@ def test_another_seed_gives_other_scenarios() -> None:
     assert all(a.history != b.history for a, b in zip(first.cases, second.cases, strict=True))
 
 
-def test_a_selection_does_not_change_the_selected_case() -> None:
-    alone = run(f"{OURS}:Wrong").cases
-    family = run(f"{OURS}:Wrong", selection=Selection(family=(ONE.family,), check=("a-*", ONE.name))).cases
-    assert len(family) > len(alone)
-    assert [case for case in family if case.check == ONE.name] == list(alone)
-
-
 def test_a_run_with_only_known_failures_is_green_and_names_them() -> None:
     known = (KnownFailure(case=f"concurrent-writers/{ONE.name}[*]", reason="ticket 17"),)
     listener = Listener()
@@ -175,9 +169,8 @@ def test_the_first_failure_can_end_the_run() -> None:
     ],
 )
 def test_a_run_without_cases_is_refused_with_the_reason(subject: str, selection: Selection, words: str) -> None:
-    with pytest.raises(UnusableError) as refused:
+    with pytest.raises(UnusableError, match=re.escape(words)):
         run(subject, selection=selection)
-    assert words in refused.value.problem
 
 
 # Subjects that misbehave
@@ -268,15 +261,6 @@ def test_a_dead_worker_is_reported_with_its_last_output() -> None:
     died = [case for case in result.cases if "SIGKILL" in case.reason]
     assert len(died) == execution.MOST_MISHAPS
     assert all(case.verdict is Verdict.INCONCLUSIVE and "out of luck" in case.reason for case in died)
-
-
-def test_a_subject_that_does_little_is_not_conformant() -> None:
-    """It violates no requirement, but most cases end without a verdict."""
-    result = run(f"{OURS}:DoesLittle", selection=Selection(family=(Family.STALE_READS,), layer=(Layer.EXAMPLE,)))
-    assert not [case for case in result.cases if case.verdict is Verdict.FAILED]
-    assert any(case.verdict is Verdict.PASSED for case in result.cases)
-    assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
-    assert "fewer than half" in result.stopped
 
 
 def test_a_crashing_subject_is_not_conformant() -> None:
@@ -411,20 +395,6 @@ def test_every_answer_counts_as_activity() -> None:
         assert activity.answers == 2
 
 
-def test_a_subject_is_reopened_after_a_failed_case(tmp_path: Path) -> None:
-    good, bad = opened("model", tmp_path_of(tmp_path, "good")), opened(f"{OURS}:Wrong", tmp_path_of(tmp_path, "bad"))
-    for driven, verdict, folders in ((good, Verdict.PASSED, ["1"]), (bad, Verdict.FAILED, ["1", "2"])):
-        assert driven.run(one()).verdict is verdict
-        directory = Path(driven._task.directory)
-        assert sorted(path.name for path in directory.iterdir() if path.name.isdecimal()) == folders
-        driven.close()
-
-
-def tmp_path_of(tmp_path: Path, name: str) -> Path:
-    (tmp_path / name).mkdir()
-    return tmp_path / name
-
-
 def test_a_case_does_not_depend_on_the_cases_before_it(tmp_path: Path) -> None:
     driven = opened(f"{OURS}:Wrong", tmp_path)
     first = driven.run(one(1))
@@ -445,9 +415,8 @@ def test_results_contain_no_name_of_a_folder(tmp_path: Path) -> None:
 
 def test_a_subject_that_is_reopened_may_change_only_its_storage() -> None:
     demand_same(identity(storage="/a"), identity(storage="/b"))
-    with pytest.raises(AdapterError) as refused:
+    with pytest.raises(AdapterError, match="`profiles`"):
         demand_same(identity("staged"), identity("inline"))
-    assert "`profiles`" in refused.value.problem
 
 
 # The plan: order, seeds and selection
@@ -455,12 +424,6 @@ def test_a_subject_that_is_reopened_may_change_only_its_storage() -> None:
 
 QUICK = PROFILES["quick"]
 OWNER = identity("staged", "inline", "idempotent-retry")
-
-
-def test_a_plan_is_always_the_same_and_has_no_case_twice() -> None:
-    first = plan(OWNER, QUICK, 7)
-    assert first == plan(OWNER, QUICK, 7)
-    assert len(set(first.order)) == len(first.order) > 10
 
 
 def test_fast_layers_come_first_and_core_families_before_others() -> None:
@@ -484,18 +447,18 @@ def test_every_check_runs_once_before_any_runs_twice() -> None:
     assert {str(case.variant) for case in first} == {str(case.variant) for case in examples}
 
 
-def test_a_seed_depends_only_on_the_case_and_the_runs_seed() -> None:
-    everything = {case.name: case.seed for case in plan(OWNER, QUICK, 7).cases}
+def test_a_plan_is_always_the_same_and_a_seed_depends_only_on_the_case() -> None:
+    planned = plan(OWNER, QUICK, 7)
+    assert planned == plan(OWNER, QUICK, 7)
+    assert len(set(planned.order)) == len(planned.order) > 10
+    everything = {case.name: case.seed for case in planned.cases}
     chosen = plan(OWNER, QUICK, 7, select(check=[ONE.name])).cases
     assert chosen
     assert all(everything[case.name] == case.seed for case in chosen)
     assert len(set(everything.values())) == len(everything)
+    assert all(0 <= seed < 2**53 for seed in everything.values()), "exact in JSON"
     others = {case.name: case.seed for case in plan(OWNER, QUICK, 8).cases}
     assert all(others[name] != seed for name, seed in everything.items())
-
-
-def test_a_seed_is_exact_in_json() -> None:
-    assert all(0 <= case_seed(seed, "a") < 2**53 for seed in range(100))
 
 
 def test_a_subject_gets_only_the_checks_of_its_side() -> None:
@@ -536,7 +499,6 @@ def test_counts_come_from_the_profile() -> None:
         ONE.name,
         f"concurrent-writers/{ONE.name}",
         f"concurrent-writers/{ONE.name}[managedCommit/staged]",
-        f"*{ONE.name[1:]}",
         f"{ONE.name}[catalogManaged/staged]",
         f"*/{ONE.name}[*/staged]",
     ],
@@ -560,12 +522,8 @@ def test_selections_of_one_kind_add_up_and_of_two_kinds_narrow() -> None:
     assert names(family=["concurrent-writers"], check=[first]) == set()
     assert names(family=["concurrent-writers"], check=[ONE.name]) == names(check=[ONE.name])
     assert names(layer=["example"]) >= names(check=[ONE.name])
-
-
-def test_a_requirement_selects_the_cases_that_check_it() -> None:
     cases = plan(OWNER, QUICK, 0, select(requirement=["PROFILE-CORE-*"])).cases
-    assert cases
-    assert all(any(each.startswith("PROFILE-CORE-") for each in case.requirements) for case in cases)
+    assert cases and all(any(each.startswith("PROFILE-CORE-") for each in case.requirements) for case in cases)
 
 
 def test_a_selection_prints_as_its_options() -> None:
@@ -587,9 +545,8 @@ def test_a_selection_prints_as_its_options() -> None:
     ],
 )
 def test_an_unknown_selection_suggests_names(chosen: dict[str, list[str]], words: str) -> None:
-    with pytest.raises(UnusableError) as refused:
+    with pytest.raises(UnusableError, match=re.escape(words)):
         select(**chosen)
-    assert words in refused.value.problem
 
 
 @pytest.mark.parametrize(
@@ -607,20 +564,15 @@ def test_only_the_star_is_special_in_a_pattern(pattern: str, name: str, expected
     assert matches(pattern, name) is expected
 
 
-@pytest.mark.parametrize(("text", "expected"), [("90", 90), ("60s", 60), ("1.5m", 90), ("2h", 7200), ("500ms", 0.5)])
-def test_a_duration_is_parsed(text: str, expected: float) -> None:
-    assert seconds(text, "--budget") == expected
-
-
 @pytest.mark.parametrize("text", ["", "0", "0s", "-5s", "5d", "a minute", "1e3", "inf"])
 def test_an_invalid_duration_names_its_option(text: str) -> None:
-    with pytest.raises(UnusableError) as refused:
+    with pytest.raises(UnusableError, match="--budget"):
         seconds(text, "--budget")
-    assert "--budget" in refused.value.problem
+    durations = {"90": 90, "60s": 60, "1.5m": 90, "2h": 7200, "500ms": 0.5}
+    assert {each: seconds(each, "--budget") for each in durations} == durations
 
 
 def test_the_error_for_an_unknown_profile_lists_the_profiles() -> None:
     assert profile_named("quick") is QUICK
-    with pytest.raises(UnusableError) as refused:
+    with pytest.raises(UnusableError, match="quick, standard, thorough"):
         profile_named("fast")
-    assert "quick, standard, thorough" in refused.value.problem
