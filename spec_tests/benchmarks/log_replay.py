@@ -17,24 +17,15 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from refimpl import actions, log_path
-from refimpl.actions import CommitInfo
+from refimpl import log_path
 from refimpl.client import checkpointing
 from refimpl.client.table import Table
-from spec_tests.benchmarks import measure, table
+from spec_tests.benchmarks import measure
 from spec_tests.benchmarks.snapshot import filesystem_table
 
 COMMITS: Final = 10
 Figures = tuple[float, float, float]
 """Seconds, and megabytes of the Python process and of the JVM."""
-
-
-def many_files(location: Path, files: int) -> None:
-    filesystem_table(location, 1)
-    for version in range(1, COMMITS + 1):
-        info = CommitInfo({"timestamp": 1_700_000_000_000 + version, "operation": "WRITE"})
-        content = actions.encode([info, *(table.add() for _ in range(files // COMMITS))])
-        (location / log_path.LOG_FOLDER / log_path.commit(version)).write_bytes(content)
 
 
 def peak_megabytes(process: int | str) -> float:
@@ -83,7 +74,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         tables = {files: Path(name) / str(files) for files in (options.few, options.files)}
         for files, location in tables.items():
-            many_files(location, files)
+            filesystem_table(location, COMMITS + 1, files // COMMITS)
         for work in (by_driver, by_spark):
             few, many = (
                 [alone(work, location, files) for _ in range(options.rounds)] for files, location in tables.items()

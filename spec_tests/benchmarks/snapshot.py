@@ -32,22 +32,17 @@ from refimpl.table_feature import CommitMode
 from spec_tests.benchmarks import measure, table
 
 
-def one_add(version: int) -> bytes:
-    info = CommitInfo({"timestamp": 1_700_000_000_000 + version, "operation": "WRITE"})
-    return actions.encode([info, table.add()])
-
-
-def filesystem_table(location: Path, commits: int) -> None:
+def filesystem_table(location: Path, commits: int, files: int = 1) -> None:
+    """A table with so many commits; each commit after the first adds so many files."""
     log = location / log_path.LOG_FOLDER
     log.mkdir(parents=True)
-    first: list[actions.Action] = [
-        CommitInfo({"timestamp": 1_700_000_000_000, "operation": "CREATE TABLE"}),
-        Protocol(min_reader_version=1, min_writer_version=2),
-        Metadata(id=table.new_id(), schema_string=table.SCHEMA),
-    ]
-    (log / log_path.commit(0)).write_bytes(actions.encode(first))
-    for version in range(1, commits):
-        (log / log_path.commit(version)).write_bytes(one_add(version))
+    protocol = Protocol(min_reader_version=1, min_writer_version=2)
+    first = [protocol, Metadata(id=table.new_id(), schema_string=table.SCHEMA)]
+    for version in range(commits):
+        operation = "WRITE" if version else "CREATE TABLE"
+        info = CommitInfo({"timestamp": 1_700_000_000_000 + version, "operation": operation})
+        rest = [table.add() for _ in range(files)] if version else first
+        (log / log_path.commit(version)).write_bytes(actions.encode([info, *rest]))
 
 
 def load_seconds(location: Path, commits: int) -> float:
@@ -68,12 +63,8 @@ class Checkpointed:
     """A filesystem table whose files were added in ten commits."""
 
     def __init__(self, location: Path, files: int) -> None:
-        filesystem_table(location, 1)
+        filesystem_table(location, 11, files // 10)
         self.log = location / log_path.LOG_FOLDER
-        for version in range(1, 11):
-            info = CommitInfo({"timestamp": 1_700_000_000_000 + version, "operation": "WRITE"})
-            content = actions.encode([info, *(table.add() for _ in range(files // 10))])
-            (self.log / log_path.commit(version)).write_bytes(content)
         self.location = location
         self.snapshot = Table.by_path(location).snapshot()
         self.peer = deltalake.DeltaTable(str(location))
