@@ -63,9 +63,6 @@ class JarsError(Exception):
         super().__init__(problem)
         self.problem = problem
 
-    def __reduce__(self) -> tuple[type[JarsError], tuple[str]]:
-        return type(self), (self.problem,)
-
 
 def classpath(group: str, *, hadoop: bool = False, delta: str | None = None) -> str:
     """The group's libraries in the form of the JVM's `-classpath`; `hadoop` adds all libraries of PySpark, for a JVM

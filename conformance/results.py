@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from conformance.requirements.catalogue import BINDING, Level
+from conformance.requirements.catalogue import Link as Link
 
 
 class ExitCode(IntEnum):
@@ -107,6 +108,11 @@ class Violation(_Value, frozen=True, kw_only=True):
     version: int | None = None
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 case`, `2 cases`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def only_strays(violations: Sequence[Violation]) -> bool:
     """Whether the only violations are files in other folders, which the kit checks after all other steps."""
     return bool(violations) and all(each.requirements == STRAYS for each in violations)
@@ -165,13 +171,6 @@ def fails(violation: Violation, levels: Mapping[str, Level], *, strict: bool = F
     `levels`: by requirement; an unknown level counts as MUST."""
     found = {levels.get(each, Level.MUST) for each in violation.requirements} or {Level.MUST}
     return not found.isdisjoint(BINDING) or (strict and Level.SHOULD in found)
-
-
-class Link(_Value, frozen=True, kw_only=True):
-    """A public address."""
-
-    title: str
-    url: str
 
 
 class RequirementResult(_Value, frozen=True, kw_only=True):

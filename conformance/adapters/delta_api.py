@@ -441,7 +441,7 @@ class _Known:
             return
         self._protocol = proposals.body_of(content, "protocol") or self._protocol
         self._metadata = proposals.body_of(content, "metaData") or self._metadata
-        self._time = _time_of(content) or self._time
+        self._time = proposals.time_of(content) or self._time
 
     def _staged(self, entry: m.CommitEntry) -> Path:
         return self._log / STAGING[self.table.feature] / (entry.file_name or "")
@@ -452,7 +452,7 @@ class _Known:
         modified = file.stat().st_mtime_ns // 1_000_000 if content else 0
         return ApiCommit(
             version=version,
-            timestamp=_time_of(content.decode("utf-8", "surrogateescape")) or modified,
+            timestamp=proposals.time_of(content.decode("utf-8", "surrogateescape")) or modified,
             file_name=file.name,
             file_size=len(content) or 1,
             file_modification_timestamp=modified,
@@ -488,12 +488,6 @@ class _Known:
 
 def _body(line: str | None, kind: str) -> dict[str, Any]:
     return {} if line is None else proposals.body_of(line, kind) or {}
-
-
-def _time_of(content: str) -> int | None:
-    """The in-commit timestamp of a commit, in ms."""
-    time = (proposals.body_of(content.partition("\n")[0], "commitInfo") or {}).get("inCommitTimestamp")
-    return time if isinstance(time, int) else None
 
 
 _NESTED: Final = {
@@ -644,14 +638,7 @@ def _handler_for(api: DeltaApi, turn: threading.Lock) -> type[Handler]:
                 return
             except AdapterError as error:
                 status, content = 500, error.problem.encode()
-            self.send_response(status)
-            if content and self.command != "HEAD":
-                self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content)
-            self.wfile.flush()
+            self.reply(status, content, "application/json")
 
         do_GET = do_POST = do_DELETE = do_HEAD = do_PUT = do_PATCH = _answer  # noqa: N815
 

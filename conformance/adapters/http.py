@@ -106,7 +106,7 @@ class HttpSubject(Closing):
 
     def _same(self, answer: Answer) -> None:
         if not isinstance(answer, Unknown):
-            wire.same_identity(self.identity, wire.identity_of(answer, self._name), self._name)
+            wire.same_identity(self.identity, answer, self._name)
 
     def _exchange(self, client: str, request: Request, over: Connections | LossyConnections) -> Answer:
         with self._lock:
@@ -198,13 +198,6 @@ def _handler_for(reply: Callable[[Call], Reply]) -> type[Handler]:
             self._send(405, b"POST a call here; its schema: delta-commit-conformance schema interface\n")
 
         def _send(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json" if status == 200 else "text/plain; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            if self.close_connection:
-                self.send_header("Connection", "close")
-            self.end_headers()
-            self.wfile.write(body)
-            self.wfile.flush()
+            self.reply(status, body, "application/json" if status == 200 else "text/plain; charset=utf-8")
 
     return Calls

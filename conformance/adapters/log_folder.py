@@ -8,18 +8,43 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Final
 
 from conformance.interface import messages as m
-
-LOG: Final = "_delta_log"
+from conformance.interface.log_names import LOG
+from conformance.models import proposals
 
 
 class OutsideError(Exception):
     """The path is not below the log folder."""
+
+
+def content_of(actions: Iterable[str]) -> bytes:
+    """The content of a log file with these actions: newline-delimited JSON."""
+    return proposals.content(actions).encode("utf-8", "surrogatepass")
+
+
+class LogAccess:
+    """The requests by which the kit reads and changes the files of a log, for an owner whose logs are folders here."""
+
+    def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
+        """The answer of `ask`; the owner's errors become answers too."""
+        raise NotImplementedError
+
+    def log_of(self, table: m.TableRef) -> LogFolder:
+        """The log of a table of the owner, or of a filesystem table of the kit."""
+        raise NotImplementedError
+
+    def observe(self, _client: str, request: m.Observe) -> m.Answer:
+        return self.answered(lambda: m.Observation(files=self.log_of(request.table).files(contents=request.contents)))
+
+    def plant(self, _client: str, request: m.Plant) -> m.Answer:
+        return self.answered(lambda: self.log_of(request.table).plant(request))
+
+    def remove(self, _client: str, request: m.Remove) -> m.Answer:
+        return self.answered(lambda: self.log_of(request.table).remove(request.file))
 
 
 class LogFolder:
@@ -60,9 +85,10 @@ class LogFolder:
         done = self.put(request.file, content, if_absent=request.if_absent, modified=request.modified)
         return m.Done() if done else m.Conflict()
 
-    def remove(self, file: str) -> None:
+    def remove(self, file: str) -> m.Done:
         """Remove a file, if it exists."""
         self.path(file).unlink(missing_ok=True)
+        return m.Done()
 
     def files(self, *, contents: bool) -> tuple[m.LogFile, ...]:
         """Every file below the log folder, sorted. Files that another process removes during the listing are left

@@ -121,7 +121,7 @@ class StdioSubject(Closing):
             return process
         answer = process.ask(client, request, self._timeout)
         if isinstance(request, Hello) and not isinstance(answer, Unknown):
-            wire.same_identity(self.identity, wire.identity_of(answer, self._name), self._name)
+            wire.same_identity(self.identity, answer, self._name)
         return answer
 
     def kill(self, client: str) -> None:
@@ -182,7 +182,7 @@ class StdioSubject(Closing):
         process, answer = self._started()
         if isinstance(answer, Unknown):
             return None, answer
-        wire.same_identity(self.identity, wire.identity_of(answer, self._name), self._name)
+        wire.same_identity(self.identity, answer, self._name)
         return process, answer
 
     def _crash(self) -> Answer:

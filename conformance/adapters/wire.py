@@ -184,9 +184,10 @@ def identity_of(answer: Answer, subject: str) -> Identity:
     )
 
 
-def same_identity(before: Identity, now: Identity, subject: str) -> None:
+def same_identity(before: Identity, answer: Answer, subject: str) -> None:
     """Raises `AdapterError` if the subject's identity changed. Only the location of its storage may differ, because
     each scenario for clients has a folder of its own."""
+    now = identity_of(answer, subject)
     changed = [
         f"{each} was {shown(repr(getattr(before, each)), 100)} and is {shown(repr(getattr(now, each)), 100)}"
         for each in Identity.__struct_fields__

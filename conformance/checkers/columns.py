@@ -154,7 +154,9 @@ class HistoryColumns:
         for item in items:
             if isinstance(item, Operation):
                 self.operations += 1
-                _PLACE[type(item.request)](self, self._table(item.table), item)
+                table = self._table(item.table)
+                if not isinstance(item.request, events.Other):
+                    _PLACE[type(item.request)](self, table, item)
             elif isinstance(item, Witness):
                 _place_witness(self._table(item.table), item)
             elif isinstance(item, FileLook):
@@ -275,25 +277,16 @@ def _place_snapshot(history: HistoryColumns, table: TableColumns, op: Operation)
         table.path_reads.add(op.id, answer.version, op.invoked, answered)
 
 
-def _place_backfill(_: HistoryColumns, table: TableColumns, op: Operation) -> None:
+def _place_publication(_: HistoryColumns, table: TableColumns, op: Operation) -> None:
     if op.answered is not None and isinstance(op.answer, events.Done):
-        assert isinstance(op.request, events.BackfillToVersion)
-        table.backfilled.add(op.id, op.request.version, op.invoked, op.answered)
-
-
-def _place_checkpoint(_: HistoryColumns, table: TableColumns, op: Operation) -> None:
-    if op.answered is not None and isinstance(op.answer, events.Done):
-        assert isinstance(op.request, events.Checkpoint)
-        table.checkpoints.add(op.id, op.request.version, op.invoked, op.answered)
+        assert isinstance(op.request, (events.BackfillToVersion, events.Checkpoint))
+        rows = table.checkpoints if isinstance(op.request, events.Checkpoint) else table.backfilled
+        rows.add(op.id, op.request.version, op.invoked, op.answered)
 
 
 def _place_cleanup(_: HistoryColumns, table: TableColumns, op: Operation) -> None:
     if table.first_cleanup is None or op.invoked < table.first_cleanup:
         table.first_cleanup = op.invoked
-
-
-def _place_nothing(_: HistoryColumns, table: TableColumns, op: Operation) -> None:
-    pass
 
 
 _PLACE: Final = {
@@ -306,10 +299,9 @@ _PLACE: Final = {
     events.GetCommits: _place_read,
     events.LoadTable: _place_read,
     events.Snapshot: _place_snapshot,
-    events.BackfillToVersion: _place_backfill,
-    events.Checkpoint: _place_checkpoint,
+    events.BackfillToVersion: _place_publication,
+    events.Checkpoint: _place_publication,
     events.Cleanup: _place_cleanup,
-    events.Other: _place_nothing,
 }
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
 
-from conformance.command.output import JsonOption, counted, say, show, show_json
-from conformance.results import ExitCode, UnusableError
+from conformance.command.output import JsonOption, say, show, show_json
+from conformance.results import ExitCode, UnusableError, counted
 from conformance.running.plan import seconds
 from conformance.safe_text import one_line
 
@@ -171,11 +172,7 @@ def _document(judgement: Judgement, last: int) -> dict[str, Any]:
         {"stage": each.number, "title": each.title, "page": each.page, "passed": each.number <= judgement.passed}
         for each in STAGES[:last]
     ]
-    found = failure and {
-        "stage": failure.stage.number, "page": failure.stage.page, "check": failure.check, "about": failure.about,
-        "headline": failure.headline, "expected": failure.expected, "rule": failure.rule, "broken": failure.broken,
-        "exchange": failure.exchange, "printed": failure.printed,
-    }  # fmt: skip
+    found = failure and {**msgspec.structs.asdict(failure), "stage": failure.stage.number, "page": failure.stage.page}
     return {
         "passed": judgement.passed, "checks": judgement.checks, "stages": stages, "failure": found,
         "seconds": round(judgement.seconds, 3),

@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from conformance.command.output import TIMEOUT_TEXT, JsonOption, TimeoutOption, counted, say, show, show_json
-from conformance.command.running import interruptible, number_of, progress, require_libraries
+from conformance.command.output import TIMEOUT_TEXT, JsonOption, TimeoutOption, say, show, show_json
+from conformance.command.running import (
+    ProfileOption,
+    SeedOption,
+    WorkersOption,
+    interruptible,
+    number_of,
+    progress,
+    require_libraries,
+)
 from conformance.interface.subject import UsageError
-from conformance.results import ExitCode, UnusableError
-from conformance.running.plan import PROFILES, profile_named, seconds
+from conformance.results import ExitCode, UnusableError, counted
+from conformance.running.plan import profile_named, seconds
 from conformance.safe_text import one_line
 
 if TYPE_CHECKING:
@@ -38,9 +46,7 @@ def matrix(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="folder for the page and the subjects' reports")
     ] = Path("matrix"),
-    profile: Annotated[
-        str, typer.Option("--profile", "-p", metavar="NAME", help=f"size of each run: {', '.join(PROFILES)}")
-    ] = "quick",
+    profile: ProfileOption = "quick",
     budget: Annotated[
         str | None,
         typer.Option(
@@ -50,10 +56,8 @@ def matrix(
             "quick: 300s, which Delta Spark exceeds on a busy machine)",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the generated scenarios")] = 0,
-    workers: Annotated[
-        str, typer.Option("-n", "--workers", metavar="N", help="number of worker processes; or: auto")
-    ] = "auto",
+    seed: SeedOption = 0,
+    workers: WorkersOption = "auto",
     fetch: Annotated[
         bool, typer.Option("--fetch", help="first download or build the engines that are missing (Maven, cargo)")
     ] = False,
@@ -70,9 +74,9 @@ def matrix(
     from conformance.reports.bundle import write_file
     from conformance.reports.page import Column, slug, to_matrix
     from conformance.running.execution import Options
-    from conformance.subjects.names import engine_of, kind_of, known_engines
+    from conformance.subjects.names import ENGINES, engine_of, kind_of
 
-    names = list(dict.fromkeys(subjects or (*OURS, *(f"engine:{each}" for each in known_engines()))))
+    names = list(dict.fromkeys(subjects or (*OURS, *(f"engine:{each}" for each in ENGINES))))
     for name in names:
         if not Path(name).is_dir():
             kind, rest = kind_of(name), name.partition(":")[2]

@@ -54,11 +54,6 @@ def show_rows(rows: Sequence[Mapping[str, str]], *, wide: str, also: Sequence[st
     Console(highlight=False).print(table)
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """`1 case`, `2 cases`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def listed(words: Iterable[str], limit: int) -> str:
     """The first few, and the number of further ones."""
     found = list(words)

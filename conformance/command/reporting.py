@@ -10,8 +10,8 @@ import msgspec
 import typer
 
 from conformance.adapters.wire import near
-from conformance.command.output import JsonOption, counted, say, show, show_json
-from conformance.results import ExitCode, UnusableError
+from conformance.command.output import JsonOption, say, show, show_json
+from conformance.results import ExitCode, UnusableError, counted
 
 if TYPE_CHECKING:
     from conformance.checkers.check import HistoryVerdict

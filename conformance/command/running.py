@@ -24,12 +24,11 @@ from conformance.command.output import (
     JsonOption,
     SubjectArgument,
     TimeoutOption,
-    counted,
     say,
     show,
     show_json,
 )
-from conformance.results import CaseResult, ExitCode, RunResult, UnusableError, Verdict
+from conformance.results import CaseResult, ExitCode, RunResult, UnusableError, Verdict, counted
 from conformance.running.plan import PROFILES, profile_named, seconds
 from conformance.safe_text import one_line
 
@@ -47,26 +46,31 @@ _EXTRA_OF: Final = {"hypothesis": "conformance", "jinja2": "conformance", "py4j"
 """The extra that installs a library, by library."""
 
 
+ProfileOption = Annotated[
+    str, typer.Option("--profile", "-p", metavar="NAME", help=f"size of the run: {', '.join(PROFILES)}")
+]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="seed of the generated scenarios")]
+WorkersOption = Annotated[
+    str,
+    typer.Option(
+        "-n", "--workers", metavar="N", help="number of worker processes, each with its own subject; or: auto"
+    ),
+]
+
+
 def run(
     subject: SubjectArgument = None,
     classpath: ClasspathOption = None,
     engine_version: EngineVersionOption = None,
-    profile: Annotated[
-        str, typer.Option("--profile", "-p", metavar="NAME", help=f"size of the run: {', '.join(PROFILES)}")
-    ] = "quick",
+    profile: ProfileOption = "quick",
     budget: Annotated[
         str | None,
         typer.Option(
             "--budget", metavar="TIME", help="maximum time; a run that exceeds it is incomplete (exit code 3)"
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the generated scenarios")] = 0,
-    workers: Annotated[
-        str,
-        typer.Option(
-            "-n", "--workers", metavar="N", help="number of worker processes, each with its own subject; or: auto"
-        ),
-    ] = "auto",
+    seed: SeedOption = 0,
+    workers: WorkersOption = "auto",
     check: Annotated[
         list[str] | None,
         typer.Option(

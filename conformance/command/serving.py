@@ -144,6 +144,6 @@ def engines(
         engine, version = names.engine_of(f"engine:{fetch}", fetch)
         print(engine.fetch(version))
         return
-    for name in names.known_engines():
+    for name in names.ENGINES:
         problem = names.engine_of(f"engine:{name}", name)[0].missing(None)
         print(f"engine:{name}: {problem or 'can run here'}")

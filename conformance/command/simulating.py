@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import msgspec
 import typer
 
-from conformance.command.output import JsonOption, counted, examples, say, show, show_json
-from conformance.results import ExitCode, UnusableError
+from conformance.command.output import JsonOption, examples, say, show, show_json
+from conformance.results import ExitCode, UnusableError, counted
 from conformance.running.plan import seconds
 
 if TYPE_CHECKING:
@@ -26,15 +26,14 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES: Final = 15.0
 """Of progress."""
-_EPILOG: Final = """Examples:
-
-delta-commit-conformance simulate explore two-writers --workers 2
-
-delta-commit-conformance simulate crash commit/catalogManaged
-
-delta-commit-conformance simulate power --subject python:conformance.simulation.example_owner:ExampleOwner
-
-Exit codes: 0 no violation · 1 violation · 2 usage error · 3 a space was not finished"""
+_EPILOG: Final = (
+    examples(
+        "simulate explore two-writers --workers 2",
+        "simulate crash commit/catalogManaged",
+        "simulate power --subject python:conformance.simulation.example_owner:ExampleOwner",
+    )
+    + "\n\nExit codes: 0 no violation · 1 violation · 2 usage error · 3 a space was not finished"
+)
 
 ScopesArgument = Annotated[
     list[str] | None,
@@ -93,12 +92,8 @@ def explore(
         known = [each for each in known if host.can(each)]
     chosen = _chosen([each.id for each in known], scopes)
     began = time.perf_counter()
-    results: list[traces.Explored] = []
     limit = seconds(budget, "--budget")
-    for found in _in_order(partial(_explored, subject, limit, seed), chosen, workers):
-        results.append(found)
-        if not json:
-            _show_explored(found)
+    results = _collected(partial(_explored, subject, limit, seed), chosen, workers, None if json else _show_explored)
     first = next((each.trace for each in results if each.trace is not None), None)
     if trace is not None and first is not None:
         trace.write_bytes(to_json(first))
@@ -163,11 +158,9 @@ def crash_(
     if unknown:
         raise UnusableError(f"unknown mode {min(unknown)!r}; expected one of {', '.join(Mode)}")
     modes = tuple(Mode(each) for each in mode or Mode)
-    started, results = time.perf_counter(), []
-    for result in _in_order(partial(_crashed, subject, modes), _operations(subject, scopes), workers):
-        results.append(result)
-        if not json:
-            _show_crashed(result, modes)
+    started, chosen = time.perf_counter(), _operations(subject, scopes)
+    shown = None if json else partial(_show_crashed, modes=modes)
+    results = _collected(partial(_crashed, subject, modes), chosen, workers, shown)
     effects, runs = sum(each.effects for each in results), sum(each.runs for each in results)
     summary = (
         f"{counted(len(results), 'operation')}, {counted(effects, 'effect')}, {counted(len(modes), 'mode')}, "
@@ -220,11 +213,8 @@ def power_(
         budget = Budget(states=3000, deaths=True, states_in_recovery=2, failing_syncs=True)
     if failing_syncs is not None:
         budget = Budget(states=1, states_in_recovery=24, failing_syncs=True, deaths_after_failing=failing_syncs)
-    started, results = time.perf_counter(), []
-    for result in _in_order(partial(_cut, subject, budget, seed), _operations(subject, scopes), workers):
-        results.append(result)
-        if not json:
-            _show_cut(result)
+    started, chosen = time.perf_counter(), _operations(subject, scopes)
+    results = _collected(partial(_cut, subject, budget, seed), chosen, workers, None if json else _show_cut)
     states = sum(each.states for each in results)
     cuts = sum(each.cuts for each in results)
     summary = f"{counted(len(results), 'scope')}, {counted(cuts, 'cut')}, {states:,} distinct states after a cut"
@@ -323,6 +313,18 @@ def _chosen(known: Sequence[str], beginnings: Sequence[str] | None) -> list[str]
 # Work in several processes
 
 Done = TypeVar("Done")
+
+
+def _collected(
+    function: Callable[[str], Done], names: Sequence[str], workers: int, shown: Callable[[Done], None] | None
+) -> list[Done]:
+    """The results of `function`, each shown as soon as it is known."""
+    results = []
+    for result in _in_order(function, names, workers):
+        results.append(result)
+        if shown is not None:
+            shown(result)
+    return results
 
 
 def _in_order(function: Callable[[str], Done], names: Sequence[str], workers: int) -> Iterator[Done]:

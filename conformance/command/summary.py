@@ -7,13 +7,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from conformance.command.output import counted, listed, show
+from conformance.command.output import listed, show
 from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
 from conformance.reports.recorded import in_letters
-from conformance.reports.summary import Standing, reason_for, standing, summarise
+from conformance.reports.summary import Standing, beyond_message, reason_for, standing, summarise
 from conformance.requirements.catalogue import Profile, load, origin
-from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation, headline
+from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation, counted, headline
 from conformance.safe_text import one_line
 
 MOST_CAUSES: Final = 10
@@ -90,10 +90,8 @@ def _show_case(result: RunResult, case: CaseResult, violation: Violation, varian
     recorded = recorded_of(case)
     show(f"    {_cut(in_letters(violation.message, recorded))}")
     composed = violation.message.endswith(headline(violation.expected, violation.observed))
-    if violation.expected and not composed and violation.expected not in violation.message:
-        show(f"    expected: {_cut(in_letters(violation.expected, recorded))}")
-    if violation.observed and not composed and violation.observed not in violation.message:
-        show(f"    observed: {_cut(in_letters(violation.observed, recorded))}")
+    for name, text in ({} if composed else beyond_message(violation)).items():
+        show(f"    {name.lower()}: {_cut(in_letters(text, recorded))}")
 
 
 def _is_a_story(result: RunResult) -> bool:

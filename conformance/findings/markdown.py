@@ -16,7 +16,7 @@ from conformance.findings.stored import HOME, Stored, Tested
 from conformance.history.events import FileLook
 from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import HISTORY, replay_command
-from conformance.reports.recorded import Recorded, Step, began, ended, read_history
+from conformance.reports.recorded import Recorded, Step, began, ended, in_letters, read_history
 from conformance.requirements.catalogue import Level, load, origin, place_of
 from conformance.results import Violation
 from conformance.safe_text import code, escaped
@@ -121,7 +121,7 @@ def _entry(stored: Stored) -> str:
 def report(stored: Stored) -> str:
     """One finding, complete: versions, title, steps, expected, observed, and its reproduction, for the maintainers."""
     about, finding = stored.about, stored.finding
-    violation = _main(stored)
+    violation, recorded = _main(stored), read_history((stored.folder / HISTORY).read_text("utf-8"))
     others = [each for each in about.requirements if each not in violation.requirements]
     parts = [
         f"# {escaped(about.title)}",
@@ -133,11 +133,11 @@ def report(stored: Stored) -> str:
         *([f"Other scenarios of the kit fail for the same cause: {', '.join(others)}."] if others else []),
         "## Steps",
         *([f"Given: {escaped(about.conditions)}."] if about.conditions else []),
-        _steps(stored, violation),
+        _steps(recorded, violation),
         "## Expected",
         escaped(violation.expected or violation.message),
         "## Observed",
-        escaped(_named(stored, violation.observed or violation.message)),
+        escaped(in_letters(violation.observed or violation.message, recorded)),
         "## Cause",
         escaped(about.cause),
         "## Consequence",
@@ -162,24 +162,19 @@ def _sentence(identifier: str) -> str:
     return f"- {escaped(requirement.paraphrase)} ({identifier}, {escaped(where)}){read}"
 
 
-def _steps(stored: Stored, violation: Violation) -> str:
+def _steps(recorded: Recorded, violation: Violation) -> str:
     """The steps, in the order of their answers: a delayed request is placed where it took effect. Steps after the
     violation are omitted, and the final log is added."""
-    recorded = _recorded(stored)
     last = max(violation.operations, default=len(recorded.steps))
     steps = [each for each in recorded.steps if each.id <= last]
     steps.sort(key=lambda step: (math.inf if (end := ended(step)) is None else end, step.id))
     lines = [
-        f"{number}. {escaped(_named(stored, _line(step)))}{_sent_early(steps[: number - 1], step)}"
+        f"{number}. {escaped(in_letters(_line(step), recorded))}{_sent_early(steps[: number - 1], step)}"
         for number, step in enumerate(steps, 1)
     ]
     log = ", ".join(f"version {each.version} is {each.attempt or 'older'}" for each in recorded.log)
-    final = escaped(_named(stored, log)) or "nothing"
+    final = escaped(in_letters(log, recorded)) or "nothing"
     return "\n".join(lines) + f"\n\nThe final state of the owner and the log: {final}."
-
-
-def _recorded(stored: Stored) -> Recorded:
-    return read_history((stored.folder / HISTORY).read_text("utf-8"))
 
 
 def _line(step: Step) -> str:
@@ -192,19 +187,3 @@ def _line(step: Step) -> str:
 def _sent_early(before: Sequence[Step], step: Step) -> str:
     sooner = [number for number, each in enumerate(before, 1) if (ended(each) or 0) > began(step)]
     return f" (sent before step {sooner[0]} was answered)" if sooner else ""
-
-
-def _named(stored: Stored, text: str) -> str:
-    """The text with letters instead of attempt ids, in order of appearance."""
-    recorded = _recorded(stored)
-    requests = [step.request for step in recorded.steps if not isinstance(step, FileLook)]
-    found = [getattr(request, "attempt", None) for request in requests] + [each.attempt for each in recorded.log]
-    for place, attempt in enumerate(dict.fromkeys(each for each in found if each)):
-        text = text.replace(attempt, _letter(place))
-    return text
-
-
-def _letter(place: int) -> str:
-    """A to Z, then A1 and so on."""
-    round_, letter = divmod(place, 26)
-    return chr(ord("A") + letter) + (str(round_) if round_ else "")

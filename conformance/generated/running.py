@@ -4,6 +4,7 @@ programs is `passed`, or the smallest failing program with its history."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 import msgspec
@@ -28,29 +29,28 @@ class FoundError(Exception):
     """A program failed, so the generation stops."""
 
 
+@dataclass
 class Generation:
     """Runs generated programs on a subject. A check's function is given one, and calls `run`."""
 
-    def __init__(
-        self, check: Check, variant: Variant, subject: Subject, *, seed: int, count: int, salt: str = "",
-        shrink: bool = True,
-    ) -> None:  # fmt: skip
-        self.check = check
-        self.variant = variant
-        self.subject = subject
-        self.seed = seed
-        self.count = count
-        self.salt = salt
-        self.shrink = shrink
-        self.executions = 0
-        self.operations = 0
-        self.ratified = 0
-        self.inconclusive: list[str] = []
-        self.failure: tuple[Program, CaseResult] | None = None
-        self.broken: AdapterError | None = None
-        self._program: list[Step] = []
-        self._drive: Drive | None = None
-        self._watched = False
+    check: Check
+    variant: Variant
+    subject: Subject
+    _: KW_ONLY
+    seed: int
+    count: int
+    salt: str = ""
+    shrink: bool = True
+    executions: int = 0
+    operations: int = 0
+    ratified: int = 0
+    inconclusive: list[str] = field(default_factory=list)
+    failure: tuple[Program, CaseResult] | None = None
+    broken: AdapterError | None = None
+    _program: list[Step] = field(default_factory=list)
+    _drive: Drive | None = None
+    _watched: bool = False
+    _seed: int = 0
 
     def run(self, *kinds: type[Step]) -> None:
         """Run programs of these kinds of steps, without restarts if the subject does not promise durability."""
@@ -220,9 +220,9 @@ def simpler(program: Program) -> Iterator[Program]:
         if plain != program.steps:
             yield replace(program, steps=plain)
     for index, step in enumerate(program.steps):
-        for field in msgspec.structs.fields(step):
-            if getattr(step, field.name) != field.default:
-                changed = replace(step, **{field.name: field.default})
+        for each in msgspec.structs.fields(step):
+            if getattr(step, each.name) != each.default:
+                changed = replace(step, **{each.name: each.default})
                 yield replace(program, steps=(*program.steps[:index], changed, *program.steps[index + 1 :]))
 
 
@@ -241,9 +241,11 @@ def run_case(
     """Run a check: an example once, a generated layer `count` times, or exactly the `reproduction` of an earlier
     result. Raises only `AdapterError`, if the subject does not implement the interface."""
     if check.layer is Layer.PROCESSES:
-        return _rounds(
-            check, variant, subject, seed=seed, count=count, salt=salt, reproduction=reproduction, shrink=shrink
-        )
+        if reproduction is not None:  # rounds are not deterministic, so a replay runs several of them
+            seed, count = msgspec.json.decode(reproduction, type=Reproduction).seed, REPEATS
+        rounds = Rounds(check, variant, subject, seed=seed, count=count, salt=salt, shrink=shrink)
+        check.function(rounds)
+        return rounds.result()
     if check.layer is not Layer.MODEL:
         return run_example(check, variant, subject, seed=seed, salt=salt, host=host)
     generation = Generation(check, variant, subject, seed=seed, count=count, salt=salt, shrink=shrink)
@@ -251,15 +253,3 @@ def run_case(
         return generation.replayed(steps.decode(reproduction))
     check.function(generation)
     return generation.result()
-
-
-def _rounds(
-    check: Check, variant: Variant, subject: Subject, *, seed: int, count: int, salt: str, reproduction: str | None,
-    shrink: bool,
-) -> CaseResult:  # fmt: skip
-    """Run rounds. They are not deterministic, so a replay runs several of them."""
-    if reproduction is not None:
-        seed, count = msgspec.json.decode(reproduction, type=Reproduction).seed, REPEATS
-    rounds = Rounds(check, variant, subject, seed=seed, count=count, salt=salt, shrink=shrink)
-    check.function(rounds)
-    return rounds.result()

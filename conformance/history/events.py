@@ -18,6 +18,12 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from conformance.interface.messages import Done as Done
+from conformance.interface.messages import NotFound as NotFound
+from conformance.interface.messages import NotLanded as NotLanded
+from conformance.interface.messages import Unknown as Unknown
+from conformance.interface.messages import Unsupported as Unsupported
+
 SCHEMA_VERSION: Final = 1
 
 Version = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -172,10 +178,6 @@ class Landed(_Answer, frozen=True, kw_only=True, tag="landed"):
     version: Version
 
 
-class NotLanded(_Answer, frozen=True, kw_only=True, tag="not_landed"):
-    """The attempt has not landed, and never lands."""
-
-
 class Commits(_Answer, frozen=True, kw_only=True, tag="commits"):
     latest: Latest | None
     commits: tuple[Entry, ...] = ()
@@ -191,10 +193,6 @@ class SnapshotRead(_Answer, frozen=True, kw_only=True, tag="snapshot_read"):
     version: Version
     stale: bool = False
     """Whether the client said that newer versions may exist, or did not ask the owner."""
-
-
-class Done(_Answer, frozen=True, kw_only=True, tag="done"):
-    pass
 
 
 class Conflict(_Answer, frozen=True, kw_only=True, tag="conflict"):
@@ -214,19 +212,7 @@ class Rejected(_Answer, frozen=True, kw_only=True, tag="rejected"):
     reason: str = ""
 
 
-class NotFound(_Answer, frozen=True, kw_only=True, tag="not_found"):
-    pass
-
-
-class Unsupported(_Answer, frozen=True, kw_only=True, tag="unsupported"):
-    reason: str = ""
-
-
-class Unknown(_Answer, frozen=True, kw_only=True, tag="unknown"):
-    """A timeout or a broken connection: the request may have taken effect, or may still do so."""
-
-    reason: str = ""
-
+# The other answers are the interface's own: they have no detail that a history leaves out
 
 Success = Ratified | Committed | Landed | NotLanded | Commits | Table | SnapshotRead | Done
 Refusal = Conflict | Gap | Rejected | NotFound | Unsupported

@@ -7,7 +7,7 @@ for a message that a history does not record as a request (`observe` is recorded
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -22,44 +22,34 @@ _HIGHEST: Final = 2**63 - 1
 
 
 def request(message: messages.Request) -> Request | None:
-    """The event for a request."""
+    """The event for a request. The subject may add to the content of a creation or a take-over what its table feature
+    needs; so only other proposals have a content."""
+    more: dict[str, Any] = {}
     match message:
-        case messages.Commit():
-            content = None if message.actions is None else _proposed(message.actions)
-            return events.Commit(version=message.version, attempt=message.attempt, content=content)
-        case messages.CreateTable():
-            # The subject may add what its table feature needs to protocol and metadata: other content than proposed.
-            return events.CreateTable(attempt=message.attempt)
-        case messages.TakeOver():  # the subject may add its name, as in a creation
-            return events.TakeOver(version=message.version, attempt=message.attempt)
-        case messages.HandBack():
-            content = _proposed(message.actions)
-            return events.HandBack(version=message.version, attempt=message.attempt, content=content)
+        case messages.Commit() | messages.HandBack():
+            more["content"] = None if message.actions is None else _proposed(message.actions)
+        case messages.Snapshot():
+            more["by_path"] = message.path is not None
         case messages.Transact():
             return events.Transact(attempt=message.marker)
-        case messages.AttemptOutcome():
-            return events.AttemptOutcome(attempt=message.attempt)
-        case messages.GetCommits():
-            return events.GetCommits(start=message.start, end=message.end)
-        case messages.LoadTable():
-            return events.LoadTable()
-        case messages.Snapshot():
-            by_path = message.path is not None
-            return events.Snapshot(version=message.version, timestamp=message.timestamp, by_path=by_path)
-        case messages.BackfillToVersion():
-            return events.BackfillToVersion(version=message.version)
-        case messages.Checkpoint():
-            return events.Checkpoint(version=message.version)
         case messages.Compact():
             return events.Checkpoint(version=message.end)
-        case messages.Cleanup() | messages.Remove():
+        case messages.Remove():
             return events.Cleanup()
         case messages.Plant():
             return events.Other(name=f"plant {message.file}")
         case messages.Observe():
             return None
-        case _:
-            return events.Other(name=messages.name_of(message))
+    kind = getattr(events, type(message).__name__, None)
+    if kind is None:
+        return events.Other(name=messages.name_of(message))
+    event: Request = kind(**_shared(message, kind), **more)
+    return event
+
+
+def _shared(message: messages.Message, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The fields of the message that an event of this kind has too."""
+    return {name: getattr(message, name) for name in kind.__struct_fields__ if name in message.__struct_fields__}
 
 
 def answer(asked: messages.Request, given: messages.Answer) -> Answer | None:
@@ -76,38 +66,21 @@ def answer(asked: messages.Request, given: messages.Answer) -> Answer | None:
 
 def _answer(asked: messages.Request, given: messages.Answer) -> Answer | None:
     match given:
-        case messages.Ratified(version=version):
-            return events.Ratified(version=version)
         case messages.Committed(version=None):
             return events.Rejected(reason="nothing to commit")
-        case messages.Committed(version=int(version)):
-            return events.Committed(version=version)
-        case messages.Landed(version=version):
-            return events.Landed(version=version)
-        case messages.NotLanded():
-            return events.NotLanded()
         case messages.Conflict():
             return events.Conflict(latest=given.latest, winners=_entries(given.winners or ()))
-        case messages.Gap(latest=latest):
-            return events.Gap(latest=latest)
-        case messages.Rejected(reason=reason):
-            return events.Rejected(reason=reason)
-        case messages.Unsupported(reason=reason):
-            return events.Unsupported(reason=reason)
-        case messages.Unknown(reason=reason):
-            return events.Unknown(reason=reason)
-        case messages.NotFound():
-            return events.NotFound()
         case messages.Commits():
             return events.Commits(latest=given.latest, commits=_entries(given.commits))
         case messages.Table() if isinstance(asked, messages.LoadTable):
             return events.Table(latest=given.latest, commits=None if given.commits is None else _entries(given.commits))
-        case messages.SnapshotRead():
-            return events.SnapshotRead(version=given.version, stale=given.stale)
-        case messages.Done() | messages.Policy() | messages.Identity():
-            return events.Done()
-        case _:
+        case messages.Table() | messages.Observation():
             return None
+        case messages.Policy() | messages.Identity():
+            return events.Done()
+    kind = getattr(events, type(given).__name__)
+    event: Answer = kind(**_shared(given, kind))
+    return event
 
 
 def published(files: Iterable[messages.LogFile]) -> list[PublishedFile]:

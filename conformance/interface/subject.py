@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Final, Protocol, Self
 
 from conformance.interface.messages import Answer, Identity, Request, Unknown
 
@@ -34,9 +34,6 @@ class AdapterError(Exception):
         self.came = came
         self.says = says
 
-    def __reduce__(self) -> tuple[type[AdapterError], tuple[Any, ...]]:
-        return type(self), (self.problem, self.came, self.says)
-
 
 class UsageError(Exception):
     """The name of a subject is invalid. `problem` gives the reason, and what to do."""
@@ -44,9 +41,6 @@ class UsageError(Exception):
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
         self.problem = problem
-
-    def __reduce__(self) -> tuple[type[UsageError], tuple[str]]:
-        return type(self), (self.problem,)
 
 
 class ProcessDied(Exception):  # noqa: N818  # it did what it was asked to

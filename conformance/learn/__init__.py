@@ -23,8 +23,7 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 
@@ -32,7 +31,7 @@ from conformance.adapters import wire
 from conformance.adapters.stdio import StdioSubject
 from conformance.checks import all_checks
 from conformance.interface.messages import Answer, Crash, Identity, Request, Restart, Unknown, name_of
-from conformance.interface.subject import GONE, AdapterError
+from conformance.interface.subject import GONE, AdapterError, Closing
 from conformance.requirements.catalogue import load
 from conformance.results import CaseResult, UnusableError, Verdict, headline
 from conformance.scenario.check import Check, Variant
@@ -202,8 +201,7 @@ class Sent:
     answer: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """The first failure."""
 
     stage: Stage
@@ -332,7 +330,7 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-class _Recorded:
+class _Recorded(Closing):
     """The owner, with a record of all requests. After one timeout it gets no further
     requests."""
 
@@ -373,11 +371,3 @@ class _Recorded:
 
     def close(self) -> None:
         self._subject.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -162,3 +162,9 @@ def attempt_of(text: str) -> str | None:
     except (ValueError, KeyError, TypeError):
         return None
     return found if isinstance(found, str) else None
+
+
+def time_of(content: str) -> int | None:
+    """The in-commit timestamp of this commit, in ms; None if its first action has none."""
+    time = (body_of(content.partition("\n")[0], "commitInfo") or {}).get("inCommitTimestamp")
+    return time if isinstance(time, int) else None

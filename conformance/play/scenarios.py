@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from conformance.play.world import LOCATION, START_MS, TABLE, Actor, Scenario
 from conformance.simulation.disk import SimulatedFiles
-from conformance.simulation.effects import Kind
+from conformance.simulation.effects import Kind, happening
 from refimpl.actions import Add
 from refimpl.client.create import create_filesystem_table, create_table
 from refimpl.client.maintenance import clean_up, write_checkpoint
@@ -209,10 +209,10 @@ class OverwritingFiles(SimulatedFiles):
     """A store without put-if-absent: a new file replaces an existing one of that name."""
 
     def link(self, source: Path, target: Path) -> None:
-        self._before(Kind.LINK, target)
-        with contextlib.suppress(FileNotFoundError):
-            self.disk.unlink(target, now=0)
-        self.disk.link(source, target, now=0)
+        with happening(self._hook, Kind.LINK, target):
+            with contextlib.suppress(FileNotFoundError):
+                self.disk.unlink(target, now=0)
+            self.disk.link(source, target, now=0)
 
 
 # The scenarios

@@ -57,6 +57,19 @@ class Handler(BaseHTTPRequestHandler):
             raise BodyError(400, "the body is incomplete")
         return body
 
+    def reply(self, status: int, content: bytes, kind: str) -> None:
+        """Send a response with this content of that type; after HEAD without it."""
+        shown = b"" if self.command == "HEAD" else content
+        self.send_response(status)
+        if shown:
+            self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(shown)
+        self.wfile.flush()
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
         """Write no line to stderr for a request."""
 

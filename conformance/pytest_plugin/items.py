@@ -19,6 +19,7 @@ from conformance.interface.messages import Identity
 from conformance.interface.subject import AdapterError
 from conformance.reports.bundle import COMMAND
 from conformance.reports.recorded import read_history, tabulate
+from conformance.reports.summary import in_full
 from conformance.results import CaseResult, KnownFailure, UnusableError, Verdict, Violation
 from conformance.running import verdicts
 from conformance.running.plan import PlannedCase, plan, profile_named, seconds
@@ -192,11 +193,7 @@ def explanation(result: CaseResult, subject: str, profile: str, seed: int) -> st
     """What contradicts what, for the person who reads the output of the tests; and the command that shows it again."""
     parts = [f"{result.case}, after {result.operations} operations", result.title]
     for violation in result.violations:
-        parts.append(f"{', '.join(violation.requirements)}: {violation.message}")
-        if violation.expected and violation.expected not in violation.message:
-            parts.append(f"Expected: {violation.expected}")
-        if violation.observed and violation.observed not in violation.message:
-            parts.append(f"Observed: {violation.observed}")
+        parts += in_full(violation)
     if result.history is not None:
         parts.append("\n".join(["What happened:", *_happened(result.history, result.violations[0])]))
     words = [COMMAND, "run", "--profile", profile, "--seed", str(seed), "--check", result.case, "--", subject]

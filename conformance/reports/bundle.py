@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from conformance.reports.as_json import ReportError, encoded
-from conformance.reports.summary import direct_first
+from conformance.reports.summary import beyond_message, direct_first
 from conformance.results import CaseResult, Layer, RunResult, SubjectFacts, Violation
 from conformance.safe_text import block, code, escaped
 
@@ -64,25 +64,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def finding_of_case(result: RunResult, case: CaseResult) -> Finding:
     """The finding of a case."""
-    return Finding(
-        kit_version=result.kit_version,
-        interface_version=result.interface_version,
-        subject=result.subject,
-        profile=result.profile,
-        seed=result.seed,
-        strict=result.strict,
-        case=case.case,
-        check=case.check,
-        title=case.title,
-        layer=case.layer,
-        feature=case.feature,
-        commit_mode=case.commit_mode,
-        requirements=case.requirements,
-        violations=case.violations,
-        operations=case.operations,
-        reproduction=case.reproduction,
-        history=None if case.history is None else HISTORY,
-    )
+    values = {
+        name: getattr(of, name) for of in (result, case) for name in Finding.__struct_fields__ if hasattr(of, name)
+    }
+    values |= {"schema": FINDING_SCHEMA_VERSION, "history": None if case.history is None else HISTORY}
+    return Finding(**values)
 
 
 def read_finding(file: Path) -> Finding:
@@ -162,10 +148,7 @@ def _readme(result: RunResult, case: CaseResult) -> str:
 def _violation(violation: Violation, number: int) -> str:
     names = ", ".join(map(escaped, violation.requirements)) or "No requirement is named"
     parts = [f"## {number}. {names}", escaped(violation.message)]
-    if violation.expected and violation.expected not in violation.message:
-        parts.append(f"Expected: {escaped(violation.expected)}")
-    if violation.observed and violation.observed not in violation.message:
-        parts.append(f"Observed: {escaped(violation.observed)}")
+    parts += [f"{name}: {escaped(text)}" for name, text in beyond_message(violation).items()]
     if violation.operations:
         parts.append(f"Operations in the history: {', '.join(map(str, violation.operations))}.")
     return "\n\n".join(parts)

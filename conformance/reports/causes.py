@@ -20,7 +20,7 @@ from conformance.history import events
 from conformance.history.events import InvalidHistoryError
 from conformance.history.operations import Operation
 from conformance.mutants import Mutant, all_mutants
-from conformance.reports.recorded import Recorded, began, in_letters, read_history, with_evidence
+from conformance.reports.recorded import Recorded, began, in_letters, operation_of, read_history, with_evidence
 from conformance.reports.summary import direct_first, failing_cases, levels_of, simplest
 from conformance.requirements.catalogue import BINDING
 from conformance.results import (
@@ -251,9 +251,9 @@ def _lost_whole(recorded: Recorded) -> str:
             return TABLE_LOST
         if isinstance(step.answer, events.Ratified):
             there.add(step.table)
-        if _name(step.request) == "drop_table" and isinstance(step.answer, events.Done):
+        if operation_of(step.request) == "drop_table" and isinstance(step.answer, events.Done):
             given_up.add(step.table)
-        elif _name(step.request) in ("drop_table", "hand_back"):
+        elif operation_of(step.request) in ("drop_table", "hand_back"):
             there.discard(step.table)
     return ""
 
@@ -268,7 +268,7 @@ def _accepts_after_a_drop(recorded: Recorded) -> bool:
             if step.table in dropped and step.request.attempt not in landed:
                 return True
             landed.add(step.request.attempt)
-        elif _name(step.request) == "drop_table" and isinstance(step.answer, events.Done):
+        elif operation_of(step.request) == "drop_table" and isinstance(step.answer, events.Done):
             dropped.add(step.table)
     return False
 
@@ -413,15 +413,10 @@ def _earlier(member: _Member) -> set[str]:
         return set()
     last = max(member.violation.operations[:2], default=0)
     return {
-        _name(step.request)
+        operation_of(step.request)
         for step in member.recorded.steps
         if isinstance(step, Operation) and step.id < last and isinstance(step.answer, events.Done | events.Ratified)
     }
-
-
-def _name(request: object) -> str:
-    """The name of the request's operation."""
-    return request.name if isinstance(request, events.Other) else str(type(request).__struct_config__.tag)  # type: ignore[attr-defined]
 
 
 def _without_case(result: RunResult, explained: set[str]) -> list[Cause]:

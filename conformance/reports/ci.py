@@ -17,9 +17,9 @@ from xml.etree import ElementTree
 from conformance.reports.bundle import COMMAND, bundle_name, finding_of, replay_command, run_command
 from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
 from conformance.reports.recorded import in_letters
-from conformance.reports.summary import Standing, Tone, direct_first, plural, reason_for, standing, summarise
+from conformance.reports.summary import Standing, Tone, direct_first, in_full, reason_for, standing, summarise
 from conformance.requirements.catalogue import origin
-from conformance.results import CaseResult, RunResult, Violation
+from conformance.results import CaseResult, RunResult, Violation, counted
 from conformance.safe_text import block, code, escaped, one_line, visible
 
 
@@ -93,18 +93,9 @@ def _headline(case: CaseResult) -> str:
 
 
 def _explanation(result: RunResult, case: CaseResult) -> str:
-    parts = [case.title, *(_violation_text(violation) for violation in direct_first(case.violations))]
+    parts = [case.title, *("\n".join(in_full(violation)) for violation in direct_first(case.violations))]
     parts.append(f"Again: {run_command(result, case)}")
     return "\n\n".join(parts)
-
-
-def _violation_text(violation: Violation) -> str:
-    lines = [f"{', '.join(violation.requirements)}: {violation.message}"]
-    if violation.expected and violation.expected not in violation.message:
-        lines.append(f"Expected: {violation.expected}")
-    if violation.observed and violation.observed not in violation.message:
-        lines.append(f"Observed: {violation.observed}")
-    return "\n".join(lines)
 
 
 def _run_itself(root: ElementTree.Element, result: RunResult) -> None:
@@ -201,7 +192,7 @@ def _lines(result: RunResult, folder: Path | None) -> Iterator[str]:
 def _causes(result: RunResult, folder: Path | None, found: list[Cause], heading: str) -> Iterator[str]:
     if found:
         names = {requirement.requirement for cause in found for requirement in cause.requirements}
-        yield f"## {heading}: {plural(len(names), 'requirement')}, {plural(len(found), 'probable cause')}"
+        yield f"## {heading}: {counted(len(names), 'requirement')}, {counted(len(found), 'probable cause')}"
         yield ""
     for number, each in enumerate(found, 1):
         yield from _cause(result, number, each, folder)
@@ -210,7 +201,7 @@ def _causes(result: RunResult, folder: Path | None, found: list[Cause], heading:
 def _cause(result: RunResult, number: int, cause: Cause, folder: Path | None) -> Iterator[str]:
     yield f"### {number}. {escaped(cause.headline)}"
     yield ""
-    shown = [f"{plural(len(cause.evidence), 'check')}, {plural(len(cause.cases), 'case')}"] if cause.cases else []
+    shown = [f"{counted(len(cause.evidence), 'check')}, {counted(len(cause.cases), 'case')}"] if cause.cases else []
     yield escaped("; ".join([*shown, *cause.hints])) + "."
     yield ""
     for requirement in cause.requirements[:1]:
@@ -231,7 +222,7 @@ def _cause(result: RunResult, number: int, cause: Cause, folder: Path | None) ->
     for found in cause.evidence[:MOST_CASES]:
         yield from _finding(result, found.case, found.violation, folder, variants_in_words(found.cases))
     if len(cause.evidence) > MOST_CASES:
-        yield f"And in {plural(len(cause.evidence) - MOST_CASES, 'more check')}."
+        yield f"And in {counted(len(cause.evidence) - MOST_CASES, 'more check')}."
         yield ""
     if like := mutants_like(result, cause):
         yield f"Bad subjects with a similar defect: {', '.join(map(code, like))}."
@@ -244,7 +235,7 @@ def _finding(
     known = reason_for(result, case, violation)
     note = f" (known: {escaped(known)})" if known else ""
     message = escaped(_cut(in_letters(violation.message, recorded_of(case))))
-    yield f"{code(case.case)} after {plural(case.operations, 'operation')}{note}: {message}"
+    yield f"{code(case.case)} after {counted(case.operations, 'operation')}{note}: {message}"
     if variants not in case.case:
         yield ""
         yield f"The same on {escaped(variants)}."
@@ -277,5 +268,5 @@ def _open(result: RunResult) -> Iterator[str]:
         for case in found[:MOST_OPEN]:
             yield f"- {code(case.case)}, {standing(result, case)}: {escaped(_cut(case.reason or result.stopped))}"
         if len(found) > MOST_OPEN:
-            yield f"- and {plural(len(found) - MOST_OPEN, 'more case')}"
+            yield f"- and {counted(len(found) - MOST_OPEN, 'more case')}"
         yield ""

@@ -39,9 +39,17 @@ from conformance.reports.recorded import (
     sides,
     tabulate,
 )
-from conformance.reports.summary import Standing, Summary, plural, reason_for, side_of, standing, summarise
+from conformance.reports.summary import Standing, Summary, reason_for, side_of, standing, summarise
 from conformance.requirements.catalogue import Side, load, origin
-from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult, Violation, headline
+from conformance.results import (
+    CaseResult,
+    RequirementResult,
+    RequirementVerdict,
+    RunResult,
+    Violation,
+    counted,
+    headline,
+)
 from conformance.safe_text import visible
 
 HERE: Final = Path(__file__).parent
@@ -77,37 +85,6 @@ PLAYER: Final = "player.html"
 """The name of the player's file, in the same folder."""
 MOST_NAMES: Final = 50
 """How many cases with the same reason are named."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentPart:
-    """A document, with its requirements by section."""
-
-    name: str
-    id: str
-    sections: tuple[tuple[str, tuple[tuple[RequirementResult, str], ...]], ...]
-    """For each section, its requirements, each with its side."""
-    counts: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckPart:
-    """A check, with its result on each variant."""
-
-    name: str
-    title: str
-    requirements: tuple[str, ...]
-    variants: tuple[tuple[CaseResult, Standing], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReasonPart:
-    """Cases without a verdict that have the same reason."""
-
-    standing: Standing
-    reason: str
-    cases: tuple[str, ...]
-    more: int
 
 
 def to_html(result: RunResult, folder: Path | None = None) -> str:
@@ -174,7 +151,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_visible,
     )
-    environment.globals |= {"origin": origin, "plural": plural}
+    environment.globals |= {"origin": origin, "plural": counted}
     environment.filters["prose"] = _prose
     environment.filters["variants"] = lambda found: variants_in_words([case for case, *_ in found])
     environment.filters["word"] = lambda text: str(text).replace(" ", "-")
@@ -219,8 +196,8 @@ def _document(source: str) -> str:
     return titles.get(source, source.removesuffix(".md"))
 
 
-def documents(requirements: Iterable[RequirementResult]) -> list[DocumentPart]:
-    """Requirements by document and section, in the order of their first requirements."""
+def documents(requirements: Iterable[RequirementResult]) -> list[dict[str, Any]]:
+    """Requirements by document and section, each with its side, in the order of their first requirements."""
     sections_by_source: dict[str, dict[str, list[tuple[RequirementResult, str]]]] = {}
     for requirement in requirements:
         section = "" if "#" in requirement.section else requirement.section  # all rules of a page are in one list
@@ -228,12 +205,12 @@ def documents(requirements: Iterable[RequirementResult]) -> list[DocumentPart]:
             (requirement, side_of(requirement))
         )
     return [
-        DocumentPart(
-            name=_document(source),
-            id=f"document-{number}",
-            sections=tuple((section, tuple(requirements)) for section, requirements in sections.items()),
-            counts=_counts([requirement for part in sections.values() for requirement, _ in part]),
-        )
+        {
+            "name": _document(source),
+            "id": f"document-{number}",
+            "sections": list(sections.items()),
+            "counts": _counts([requirement for part in sections.values() for requirement, _ in part]),
+        }
         for number, (source, sections) in enumerate(sections_by_source.items(), 1)
     ]
 
@@ -247,7 +224,7 @@ def _counts(requirements: Sequence[RequirementResult]) -> str:
     return ", ".join(f"{numbers[verdict]} {WORDS[verdict]}" for verdict in ordered if numbers[verdict])
 
 
-def families(result: RunResult) -> list[tuple[str, list[CheckPart], str]]:
+def families(result: RunResult) -> list[tuple[str, list[dict[str, Any]], str]]:
     """Cases by family and check, and for each family the number of cases of each standing."""
     checks_by_family: dict[str, dict[str, list[CaseResult]]] = {}
     for case in result.cases:
@@ -256,13 +233,14 @@ def families(result: RunResult) -> list[tuple[str, list[CheckPart], str]]:
             for family, checks in checks_by_family.items()]  # fmt: skip
 
 
-def _check(result: RunResult, cases: Sequence[CaseResult]) -> CheckPart:
-    return CheckPart(
-        name=cases[0].check,
-        title=cases[0].title,
-        requirements=tuple(dict.fromkeys(requirement for case in cases for requirement in case.requirements)),
-        variants=tuple((case, standing(result, case)) for case in cases),
-    )
+def _check(result: RunResult, cases: Sequence[CaseResult]) -> dict[str, Any]:
+    """A check, with its result on each variant."""
+    return {
+        "name": cases[0].check,
+        "title": cases[0].title,
+        "requirements": dict.fromkeys(requirement for case in cases for requirement in case.requirements),
+        "variants": [(case, standing(result, case)) for case in cases],
+    }
 
 
 def _standings(result: RunResult, checks: Iterable[Sequence[CaseResult]]) -> str:
@@ -270,7 +248,7 @@ def _standings(result: RunResult, checks: Iterable[Sequence[CaseResult]]) -> str
     return ", ".join(f"{found.count(each)} {each}" for each in Standing if each in found)
 
 
-def reasons(result: RunResult) -> list[ReasonPart]:
+def reasons(result: RunResult) -> list[dict[str, Any]]:
     """The reasons why cases have no verdict; first those of cases that should have one."""
     cases_by_reason: dict[tuple[Standing, str], list[str]] = {}
     for case in result.cases:
@@ -279,7 +257,7 @@ def reasons(result: RunResult) -> list[ReasonPart]:
             cases_by_reason.setdefault((where, case.reason), []).append(case.case)
     order = list(Standing)
     return [
-        ReasonPart(standing=where, reason=reason, cases=tuple(cases[:MOST_NAMES]), more=max(0, len(cases) - MOST_NAMES))
+        {"standing": where, "reason": reason, "cases": cases[:MOST_NAMES], "more": max(0, len(cases) - MOST_NAMES)}
         for (where, reason), cases in sorted(cases_by_reason.items(), key=lambda pair: order.index(pair[0][0]))
     ]
 
@@ -486,18 +464,6 @@ class _Run:
     """For each violated requirement, the place of its explanation on the page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Grid:
-    """The table of all runs of one side."""
-
-    title: str
-    side: str
-    runs: tuple[_Run, ...]
-    documents: tuple[DocumentPart, ...]
-    first: frozenset[RequirementVerdict]
-    """The verdicts whose rows the page shows when it opens."""
-
-
 def slug(subject: str) -> str:
     """The name of the subject's folder beside the page."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", subject).strip("-.") or "subject"
@@ -548,8 +514,9 @@ def _findings_by_requirement(parts: Sequence[CausePart]) -> dict[str, str]:
     return places
 
 
-def _grid(side: str, runs: Sequence[_Run]) -> _Grid:
-    """The table with all requirements that have a row."""
+def _grid(side: str, runs: Sequence[_Run]) -> dict[str, Any]:
+    """The table of all runs of one side, with all requirements that have a row. `first`: the verdicts whose rows the
+    page shows when it opens."""
     rows: dict[str, RequirementResult] = {}
     for run in runs:
         for requirement in run.result.requirements:
@@ -558,10 +525,10 @@ def _grid(side: str, runs: Sequence[_Run]) -> _Grid:
     order = list(dict.fromkeys(requirement.requirement for run in runs for requirement in run.result.requirements))
     shown = [rows[name] for name in order if name in rows]
     verdicts = {verdict.verdict for run in runs for verdict in run.verdicts.values()}
-    return _Grid(
-        title=_TITLES.get(side, side),
-        side=side,
-        runs=tuple(runs),
-        documents=tuple(documents(shown)),
-        first=_BAD if _BAD & verdicts else frozenset(RequirementVerdict),
-    )
+    return {
+        "title": _TITLES.get(side, side),
+        "side": side,
+        "runs": runs,
+        "documents": documents(shown),
+        "first": _BAD if _BAD & verdicts else frozenset(RequirementVerdict),
+    }

@@ -18,6 +18,7 @@ from conformance.history.events import Fault, FileLook, Header, InvalidHistoryEr
 from conformance.history.files import read_events
 from conformance.history.operations import Operation, operations
 from conformance.history.times import Times, times_of
+from conformance.interface.messages import name_of
 from conformance.results import Violation
 from conformance.safe_text import one_line
 
@@ -228,7 +229,7 @@ def request_label(step: Step, letters: Mapping[str, str] = {}) -> str:
     if isinstance(step, FileLook):
         return "list files"
     request = step.request
-    parts = [request.name if isinstance(request, events.Other) else _tag(request)]
+    parts = [operation_of(request)]
     if (version := getattr(request, "version", None)) is not None:
         parts.append(f"v{version}")
     if isinstance(request, events.GetCommits) and (request.start is not None or request.end is not None):
@@ -253,7 +254,7 @@ def _answer(step: Operation, letters: Mapping[str, str]) -> str:
     answer = step.answer
     if answer is None:
         return "no answer"
-    name = _tag(answer).replace("_", " ")
+    name = name_of(answer).replace("_", " ")
     if isinstance(answer, events.Unknown):
         return "unknown"
     parts = []
@@ -311,8 +312,9 @@ def columns(text: str) -> int:
     )
 
 
-def _tag(value: object) -> str:
-    return str(type(value).__struct_config__.tag)  # type: ignore[attr-defined]
+def operation_of(request: events.Request) -> str:
+    """The name of the request's operation."""
+    return request.name if isinstance(request, events.Other) else name_of(request)
 
 
 def _range(start: int | None, end: int | None) -> str:

@@ -24,6 +24,7 @@ from conformance.results import (
     RunResult,
     Verdict,
     Violation,
+    counted,
     fails,
 )
 from conformance.safe_text import one_line
@@ -89,11 +90,6 @@ def comparable(result: RunResult) -> RunResult:
     return msgspec.structs.replace(result, environment=Environment())
 
 
-def plural(number: int, one: str, many: str = "") -> str:
-    """`1 case`, `2 cases`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def standing(result: RunResult, case: CaseResult) -> Standing:
     """How the case counts for the run, with the run's known failures and strictness."""
     if case.verdict is not Verdict.FAILED:
@@ -151,10 +147,10 @@ def summarise(result: RunResult) -> Summary:
     cases = Counter(standing(result, case) for case in result.cases)
     tone, verdict = _verdict(result, requirements, cases)
     numbers = ", ".join(_numbers(requirements, cases))
-    counted = f"so far {numbers}" if not result.complete and requirements else numbers
+    so_far = f"so far {numbers}" if not result.complete and requirements else numbers
     why = _further_reasons(result, tone)
     # violations come first: the reasons of cases without a verdict can be long
-    parts = (counted, *why) if requirements[RequirementVerdict.VIOLATED] else (*why, counted)
+    parts = (so_far, *why) if requirements[RequirementVerdict.VIOLATED] else (*why, so_far)
     return Summary(
         tone=tone,
         verdict=verdict,
@@ -172,9 +168,9 @@ def summarise(result: RunResult) -> Summary:
 def _counted(result: RunResult, cases: Counter[Standing]) -> str:
     if not result.cases:
         return "no case"
-    checks = plural(len({case.check for case in result.cases}), "check")
+    checks = counted(len({case.check for case in result.cases}), "check")
     standings = ", ".join(f"{cases[each]:,} {each}" for each in Standing if cases[each])
-    return f"{plural(len(result.cases), 'case')} of {checks}, on each table feature and commit mode: {standings}"
+    return f"{counted(len(result.cases), 'case')} of {checks}, on each table feature and commit mode: {standings}"
 
 
 def _exit_meaning(result: RunResult, requirements: Counter[RequirementVerdict], cases: Counter[Standing]) -> str:
@@ -223,25 +219,25 @@ def _further_reasons(result: RunResult, tone: Tone) -> list[str]:
 def stale_in_words(stale: Iterable[KnownFailure]) -> str:
     """How many entries of the list are outdated."""
     number = len(list(stale))
-    return f"{plural(number, 'known failure')} {'is' if number == 1 else 'are'} no longer true"
+    return f"{counted(number, 'known failure')} {'is' if number == 1 else 'are'} no longer true"
 
 
 def _numbers(requirements: Counter[RequirementVerdict], cases: Counter[Standing]) -> list[str]:
     held, violated = requirements[RequirementVerdict.HELD], requirements[RequirementVerdict.VIOLATED]
     parts = [
-        f"{plural(held, 'requirement')} {'holds' if held == 1 else 'hold'}",
+        f"{counted(held, 'requirement')} {'holds' if held == 1 else 'hold'}",
         f"{violated or 'none'} {'is' if violated < 2 else 'are'} violated",
     ]
     if warned := requirements[RequirementVerdict.WARNED]:
         parts.append(
-            f"{plural(warned, 'piece of advice', 'pieces of advice')} {'is' if warned == 1 else 'are'} not followed"
+            f"{counted(warned, 'piece of advice', 'pieces of advice')} {'is' if warned == 1 else 'are'} not followed"
         )
     if inconclusive := requirements[RequirementVerdict.INCONCLUSIVE]:
         parts.append(f"{inconclusive:,} stayed inconclusive")
     if known := cases[Standing.KNOWN]:
-        parts.append(f"{plural(known, 'case')} failed as listed")
+        parts.append(f"{counted(known, 'case')} failed as listed")
     if not_run := cases[Standing.NOT_RUN]:
-        parts.append(f"{plural(not_run, 'case')} {'was' if not_run == 1 else 'were'} not run")
+        parts.append(f"{counted(not_run, 'case')} {'was' if not_run == 1 else 'were'} not run")
     return parts
 
 
@@ -249,7 +245,7 @@ def _short(requirements: Counter[RequirementVerdict]) -> list[str]:
     violated, warned = requirements[RequirementVerdict.VIOLATED], requirements[RequirementVerdict.WARNED]
     parts = [f"{violated:,} violated"] if violated else []
     if warned:
-        parts.append(plural(warned, "warning"))
+        parts.append(counted(warned, "warning"))
     return [*parts, f"{requirements[RequirementVerdict.HELD]:,} hold"]
 
 
@@ -257,3 +253,15 @@ def direct_first(violations: Iterable[Violation]) -> list[Violation]:
     """The violations of the scenario's own expectations, then those that a checker derived; otherwise in their
     order."""
     return sorted(violations, key=lambda violation: violation.rule is not None)
+
+
+def beyond_message(violation: Violation) -> dict[str, str]:
+    """The parts of the violation that its message leaves out, by their names."""
+    parts = {"Expected": violation.expected, "Observed": violation.observed}
+    return {name: text for name, text in parts.items() if text and text not in violation.message}
+
+
+def in_full(violation: Violation) -> list[str]:
+    """The violation with its requirements, and the parts of it that its message leaves out."""
+    more = [f"{name}: {text}" for name, text in beyond_message(violation).items()]
+    return [f"{', '.join(violation.requirements)}: {violation.message}", *more]

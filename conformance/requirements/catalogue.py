@@ -321,7 +321,7 @@ _NEXT: Final = re.compile(r"^(?:#{1,6} |- |\s*<a id=|\[[^\]]+\]: )|\n\n(?=\S)", 
 _ROW: Final = re.compile(r"^\s*\|(.+)\|\s*$", re.MULTILINE)
 
 
-class Link(NamedTuple):
+class Link(msgspec.Struct, frozen=True):
     """A public address."""
 
     title: str

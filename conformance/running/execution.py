@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, Protocol
 
+from conformance.adapters.wire import same_identity
 from conformance.interface.messages import INTERFACE_VERSION, Identity
 from conformance.interface.subject import TIMEOUT, AdapterError
 from conformance.results import (
@@ -30,19 +31,7 @@ from conformance.results import (
 )
 from conformance.running import verdicts
 from conformance.running.plan import EVERYTHING, PROFILES, Plan, PlannedCase, RunProfile, Selection, plan
-from conformance.running.worker import (
-    Alive,
-    Defect,
-    Open,
-    Opened,
-    Ran,
-    Report,
-    Smoke,
-    Smoked,
-    Unusable,
-    demand_same,
-    is_remote,
-)
+from conformance.running.worker import Alive, Defect, Open, Opened, Ran, Report, Smoke, Smoked, Unusable, is_remote
 from conformance.running.worker_pool import SILENCE_SECONDS, Died, WorkerPool, WorkerProcess, run_case_of, why
 from conformance.subjects.names import answer_seconds
 from conformance.subjects.smoke import first_hello
@@ -248,7 +237,7 @@ class _Run:
         match report:
             case Opened(identity=identity):
                 try:
-                    demand_same(state.identity, identity)
+                    same_identity(state.identity, identity, f"the subject {self._options.subject!r}")
                 except AdapterError as error:
                     raise _Stopped(error.problem, ExitCode.USAGE) from error
             case Ran(result=result):

@@ -88,7 +88,7 @@ def _result(
         source=source,
         paraphrase=paraphrase,
         rule=place.text,
-        links=tuple(results.Link(title=link.title, url=link.url) for link in place.links),
+        links=place.links,
         verdict=verdict,
         cases=tuple(names),
         note=note,
@@ -199,10 +199,8 @@ _HEADING: Final = """\
 _LONGEST_COMMENT: Final = 300
 
 
-class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    case: str
-    reason: str
-    requirement: str | None = None
+class _Entry(KnownFailure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry, without misspelt fields."""
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -212,7 +210,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def read(file: Path) -> tuple[KnownFailure, ...]:
     """The entries of a list. Raises `UnusableError`, which names the invalid entry."""
     try:
-        entries = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _File).known_failure
+        found = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _File).known_failure
     except OSError as error:
         raise UnusableError(f"cannot read the list of known failures {file}: {error.strerror or error}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -220,9 +218,6 @@ def read(file: Path) -> tuple[KnownFailure, ...]:
     except msgspec.ValidationError as error:
         form = "[[known-failure]] with case, reason and, if only one is known, requirement"
         raise UnusableError(f"the list of known failures {file}: {error}; its entries are {form}") from error
-    found = tuple(
-        KnownFailure(case=entry.case, reason=entry.reason, requirement=entry.requirement) for entry in entries
-    )
     for number, entry in enumerate(found, 1):
         problem = _problem(entry)
         if problem:

@@ -27,6 +27,7 @@ import msgspec
 
 from conformance import safe_text
 from conformance.adapters.in_process import InProcessSubject
+from conformance.adapters.wire import same_identity
 from conformance.checks import all_checks
 from conformance.generated.running import run_case
 from conformance.history.times import times_of
@@ -185,7 +186,7 @@ class DrivenSubject:
     def _reopen(self) -> Subject:
         self._subject.close()
         self._subject = self._open()
-        demand_same(self.identity, self._subject.identity)
+        same_identity(self.identity, self._subject.identity, f"the subject {self._task.subject!r}")
         return self._subject
 
     def close(self) -> None:
@@ -241,18 +242,6 @@ class SubjectFolders:
 
     def _hidden(self, text: str) -> str:
         return self._pattern.sub("DIRECTORY", text)
-
-
-def demand_same(before: Identity, after: Identity) -> None:
-    """Require the same identity at each opening of a subject; only the location of its storage may differ. Raises
-    `AdapterError`, which names the difference."""
-    for field in msgspec.structs.fields(Identity):
-        old, new = getattr(before, field.name), getattr(after, field.name)
-        if old != new and field.name != "storage":
-            raise AdapterError(
-                f"the answer to `hello` changed between two starts: `{field.name}` was {old!r}, is {new!r}; "
-                f"it must stay the same"
-            )
 
 
 def is_remote(subject: str) -> bool:

@@ -15,12 +15,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
 from conformance.interface.messages import Identity
-from conformance.interface.subject import AdapterError
+from conformance.interface.subject import AdapterError, Closing
 from conformance.results import CaseResult, UnusableError, Verdict
 from conformance.running.plan import PlannedCase
 from conformance.running.worker import (
@@ -124,7 +124,7 @@ class WorkerProcess:
         return how
 
 
-class WorkerPool:
+class WorkerPool(Closing):
     """All workers of a run. Leaving the context ends them all."""
 
     def __init__(self, scratch: Path) -> None:
@@ -133,10 +133,7 @@ class WorkerPool:
         self._started = 0
         self.workers: list[WorkerProcess] = []
 
-    def __enter__(self) -> WorkerPool:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         for worker in self.workers:
             worker.dismiss()
         for worker in self.workers:
@@ -178,7 +175,7 @@ def run_case_of(case: PlannedCase, reproduction: str | None = None) -> RunCase:
     )  # fmt: skip
 
 
-class Session:
+class Session(Closing):
     """An open subject, in a process of its own. Raises `UnusableError` if it cannot be opened."""
 
     def __init__(self, subject: str, *, timeout: float) -> None:
@@ -239,14 +236,8 @@ class Session:
             self._worker = None
         return None if news is None else news[1]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def close(self) -> None:
-        self._pool.__exit__(None, None, None)
+        self._pool.close()
         self._scratch.cleanup()
 
 

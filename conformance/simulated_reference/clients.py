@@ -25,8 +25,8 @@ import msgspec
 import refimpl
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.client import ReferenceClient
-from conformance.adapters.reference.host_effects import EffectFiles, Killed, LedgerConnection, Life, Result
-from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
+from conformance.adapters.reference.host_effects import EffectFiles, LedgerConnection, Life, Result
+from conformance.adapters.reference.owner import FILESYSTEM_TABLES, OwnerProcess, ReferenceOwner
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
 from conformance.interface.subject import Closing
@@ -151,7 +151,7 @@ class _Simulated(ReferenceOwner):
         super().__init__(root)
 
     def _start(self) -> None:
-        self._process = _SimulatedProcess(self.directory, self._life)  # type: ignore[assignment]
+        self._process = _SimulatedProcess(self.directory, self._life)
         with contextlib.suppress(FileExistsError):
             (self.directory / FILESYSTEM_TABLES).mkdir()
 
@@ -277,7 +277,7 @@ class _Waiting(list[Any]):
         return super().copy()
 
 
-class _SimulatedProcess:
+class _SimulatedProcess(OwnerProcess):
     """A process that already has its connection. It does not read the host's mounts like `refimpl.open`, which would
     take a third of the time of a run."""
 
@@ -290,11 +290,6 @@ class _SimulatedProcess:
             self.warehouse = refimpl.Warehouse(directory, owner, environment)
         else:
             self.warehouse = refimpl.open(directory, environment=environment, create=True)
-
-    def stop(self) -> None:
-        with contextlib.suppress(Killed):
-            self.warehouse.close()
-        self.life.end()
 
 
 class _SimulatedLife(Life):

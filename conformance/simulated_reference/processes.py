@@ -16,20 +16,19 @@ from typing import Any, Final, cast
 
 import greenlet
 
-import refimpl
 from conformance.adapters.in_process import InProcess
+from conformance.adapters.log_folder import LogFolder
 from conformance.adapters.reference.host_effects import LedgerConnection, Life
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, OwnerProcess, ReferenceOwner
 from conformance.interface import messages as m
 from conformance.interface.subject import Closing
 from conformance.simulation.disk import Disk, SimulatedFiles
-from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
+from conformance.simulation.effects import Effect, Hook, Kind, Moment, happening, unobserved
 from conformance.simulation.schedule import WRITER
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from refimpl.environment import Environment, HostLock, ThreadTurn
 from refimpl.errors import OwnerUnavailableError
 from refimpl.files import Files
-from refimpl.log_path import LOG_FOLDER
 from refimpl.owner.ledger import FOLD_PAGES
 from refimpl.owner.local import OWNER_FOLDER
 
@@ -72,61 +71,57 @@ class SimulatedOwner(ReferenceOwner):
         self._start()
 
     def _start(self) -> None:
-        self._process = OwnerProcess(self.directory, cast(Life, _NeverDying(self._environment)))
+        self._process = OwnerProcess(self.directory, _NeverDying(self._environment))
 
-    def observe(self, client: str, request: m.Observe) -> m.Answer:
-        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            return m.Observation(files=tuple(_files(self._disk, self._location(warehouse, request.table) / LOG_FOLDER)))
+    def log_of(self, table: m.TableRef) -> LogFolder:
+        return _SimulatedLog(self._location(self._running().warehouse, table), self._disk)
 
-        return self._answered(ask)
 
-    def plant(self, client: str, request: m.Plant) -> m.Answer:
+class _SimulatedLog(LogFolder):
+    """The log of a table on a simulated disk."""
+
+    def __init__(self, location: Path, disk: Disk) -> None:
+        super().__init__(location)
+        self._disk = disk
+        self._files = SimulatedFiles(disk)
+
+    def files(self, *, contents: bool) -> tuple[m.LogFile, ...]:  # always with contents
+        return tuple(_files(self._disk, self.folder))
+
+    def plant(self, request: m.Plant) -> m.Done | m.Conflict:
         """Plant a file like the finished write of an external writer: the file and its folders are durable."""
+        target, files = self.path(request.file), self._files
+        if request.if_absent and files.exists(str(target)):
+            return m.Conflict()
+        for folder in reversed(target.parents):
+            if self._disk.find(folder) is None:
+                files.make_directory(folder)
+                files.fsync_directory(folder.parent)
+        temporary = target.with_name(f".planting-{target.name}")
+        with files.create(temporary) as file:
+            file.write(request.content.encode("utf-8", "surrogateescape"))
+            file.fsync()
+        files.replace(temporary, target)
+        files.fsync_directory(target.parent)
+        return m.Done()
 
-        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            target = self._location(warehouse, request.table) / LOG_FOLDER / request.file
-            files = SimulatedFiles(self._disk)
-            if request.if_absent and files.exists(str(target)):
-                return m.Conflict()
-            for folder in reversed(target.parents):
-                if self._disk.find(folder) is None:
-                    files.make_directory(folder)
-                    files.fsync_directory(folder.parent)
-            temporary = target.with_name(f".planting-{target.name}")
-            with files.create(temporary) as file:
-                file.write(request.content.encode("utf-8", "surrogateescape"))
-                file.fsync()
-            files.replace(temporary, target)
-            files.fsync_directory(target.parent)
-            return m.Done()
-
-        return self._answered(ask)
-
-    def remove(self, client: str, request: m.Remove) -> m.Answer:
-        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            target = self._location(warehouse, request.table) / LOG_FOLDER / request.file
-            files = SimulatedFiles(self._disk)
-            if files.exists(str(target)):
-                files.unlink(target)
-                files.fsync_directory(target.parent)
-            return m.Done()
-
-        return self._answered(ask)
+    def remove(self, file: str) -> m.Done:
+        target = self.path(file)
+        if self._files.exists(str(target)):
+            self._files.unlink(target)
+            self._files.fsync_directory(target.parent)
+        return m.Done()
 
 
-class _NeverDying:
+class _NeverDying(Life):
     """The life of a process without crash points. The simulation stops the process."""
 
-    dead = False
-
     def __init__(self, environment: Environment) -> None:
+        super().__init__(synced=False)
         self._environment = environment
 
     def environment(self) -> Environment:
         return self._environment
-
-    def end(self) -> None:
-        """Do nothing: the process ends normally."""
 
 
 def _files(disk: Disk, folder: Path, below: str = "") -> Iterator[m.LogFile]:
@@ -212,7 +207,7 @@ class SimulatedProcesses(Closing):
         @contextlib.contextmanager
         def held() -> Iterator[None]:
             threads.let_others_come()
-            with _effect(hook, Kind.ACQUIRE, str(path)):
+            with happening(hook, Kind.ACQUIRE, path):
                 holders = self._holders.setdefault(path, [])
                 if holders and holders[-1] != number:
                     raise OwnerUnavailableError(f"{path} was held by another process all the time; try again")
@@ -220,7 +215,7 @@ class SimulatedProcesses(Closing):
             try:
                 yield
             finally:
-                with _effect(hook, Kind.RELEASE, str(path)):
+                with happening(hook, Kind.RELEASE, path):
                     holders.remove(number)
 
         return held
@@ -304,13 +299,6 @@ class _Asking:
             return lambda: answered(number, self(request))
 
         self.threads.together([sending(number, request) for number, request in enumerate(requests)])
-
-
-@contextlib.contextmanager
-def _effect(hook: Hook, kind: Kind, target: str) -> Iterator[None]:
-    hook(Effect(kind=kind, target=target, moment=Moment.BEFORE))
-    yield
-    hook(Effect(kind=kind, target=target, moment=Moment.AFTER))
 
 
 class _Checkpointing(LedgerConnection):

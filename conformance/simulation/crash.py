@@ -28,7 +28,7 @@ from conformance.interface.messages import name_of
 from conformance.models import proposals
 from conformance.simulation.disk import Disk
 from conformance.simulation.effects import Effect, Kind, Moment, unobserved
-from conformance.simulation.examination import Examination, Flaw, log_of
+from conformance.simulation.examination import Examination, Flaw, FoundError, Violation, log_of
 from conformance.simulation.operations import (
     TABLE,
     Ask,
@@ -72,20 +72,12 @@ class Processes(Host, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
+class CrashViolation(Violation):
     """A violation after one interruption."""
 
-    scope: str
-    requirement: str
-    problem: str
     mode: Mode
-    at: int
-    """The number of the effect in the operation, starting with 1."""
-    effect: str
     actor: str = ""
     """The concurrent actor; only with `delayed`."""
-    exchanges: tuple[str, ...] = ()
-    """The requests and answers before the interruption, in the order of the answers."""
 
     def __str__(self) -> str:
         meanwhile = f", and {self.actor} meanwhile" if self.actor else ""
@@ -106,7 +98,7 @@ class Result:
     """The number of starts: one for each different disk with the answers before it."""
     judged: int = 0
     """The number of different states of the subject after these starts. Each state was examined once."""
-    violations: list[Violation] = field(default_factory=list)
+    violations: list[CrashViolation] = field(default_factory=list)
 
     @property
     def runs(self) -> int:
@@ -267,15 +259,9 @@ def explore(host: Processes, operation: Operation, modes: Sequence[Mode] = tuple
         exploration.uninterrupted()
         for mode in modes:
             exploration.explore(mode)
-    except _Found as found:
+    except FoundError as found:
         exploration.result.violations.append(found.violation)
     return exploration.finished()
-
-
-class _Found(Exception):  # noqa: N818  # ends the exploration
-    def __init__(self, violation: Violation) -> None:
-        super().__init__(violation)
-        self.violation = violation
 
 
 class _Exploration:
@@ -428,8 +414,8 @@ class _Exploration:
             flaw = _unanswered(exchanges)
         if flaw is not None:
             effect = self._effects[number - 1][0]
-            raise _Found(
-                Violation(
+            raise FoundError(
+                CrashViolation(
                     scope=self._operation.name,
                     requirement=flaw.requirement,
                     problem=flaw.problem,

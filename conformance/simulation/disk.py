@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path, PurePath
 from random import Random
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 from zlib import crc32
 
-from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
+from conformance.simulation.effects import Hook, Kind, happening, unobserved
 
 ROOT: Final = 0
 """The number of the root directory."""
@@ -29,6 +29,7 @@ ROOT: Final = 0
 SECTOR: Final = 512
 """How many bytes a disk writes atomically."""
 
+Result = TypeVar("Result")
 Number = int
 """The number of a file or a directory, which never changes."""
 
@@ -423,109 +424,78 @@ class SimulatedFiles:
         self._hook = hook
         self._now = now
 
-    def _before(self, kind: Kind, target: Path | str) -> None:
-        self._hook(Effect(kind=kind, target=str(target), moment=Moment.BEFORE))
-
-    def _after(self, kind: Kind, target: Path | str) -> None:
-        self._hook(Effect(kind=kind, target=str(target), moment=Moment.AFTER))
+    def _effect(self, kind: Kind, target: Path | str, act: Callable[[], Result]) -> Result:
+        with happening(self._hook, kind, target):
+            return act()
 
     # Changing
 
     def create(self, path: Path) -> SimulatedNewFile:
         """Create exclusively; `FileExistsError` if the name is taken."""
-        self._before(Kind.CREATE, path)
-        number = self.disk.create(path, now=self._now())
-        self._after(Kind.CREATE, path)
+        number = self._effect(Kind.CREATE, path, lambda: self.disk.create(path, now=self._now()))
         return SimulatedNewFile(self, path, number)
 
     def write(self, path: Path, number: Number, content: bytes) -> None:
         """Append to an open file, even if its name has changed."""
-        self._before(Kind.WRITE, path)
-        offset = len(self.disk.numbered(number).content)
-        self.disk.change(number, Write(offset, bytes(content)), now=self._now())
-        self._after(Kind.WRITE, path)
+        with happening(self._hook, Kind.WRITE, path):
+            offset = len(self.disk.numbered(number).content)
+            self.disk.change(number, Write(offset, bytes(content)), now=self._now())
 
     def sync(self, path: Path, number: Number) -> None:
         """Make the content of an open file durable."""
-        self._before(Kind.FSYNC, path)
-        self.disk.sync(number)
-        self._after(Kind.FSYNC, path)
+        self._effect(Kind.FSYNC, path, lambda: self.disk.sync(number))
 
     def fsync(self, path: Path) -> None:
         """Make the content of an existing file durable."""
-        self._before(Kind.FSYNC, path)
-        self.disk.file(path)
-        number = self.disk.find(path)
-        assert number is not None
-        self.disk.sync(number)
-        self._after(Kind.FSYNC, path)
+        with happening(self._hook, Kind.FSYNC, path):
+            self.disk.file(path)
+            number = self.disk.find(path)
+            assert number is not None
+            self.disk.sync(number)
 
     def fsync_directory(self, path: Path) -> None:
         """Make the entries of a directory durable."""
-        self._before(Kind.FSYNC_DIRECTORY, path)
-        self.disk.sync_directory(path)
-        self._after(Kind.FSYNC_DIRECTORY, path)
+        self._effect(Kind.FSYNC_DIRECTORY, path, lambda: self.disk.sync_directory(path))
 
     def make_directory(self, path: Path, mode: int = 0o777) -> None:  # noqa: ARG002 - one user
         """Create one directory; `FileExistsError` if the name is taken by a file or a directory."""
-        self._before(Kind.MAKE_DIRECTORY, path)
-        self.disk.make_directory(path, now=self._now())
-        self._after(Kind.MAKE_DIRECTORY, path)
+        self._effect(Kind.MAKE_DIRECTORY, path, lambda: self.disk.make_directory(path, now=self._now()))
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory; `OSError` if it is not empty or does not exist."""
-        self._before(Kind.REMOVE_DIRECTORY, path)
-        self.disk.remove_directory(path, now=self._now())
-        self._after(Kind.REMOVE_DIRECTORY, path)
+        self._effect(Kind.REMOVE_DIRECTORY, path, lambda: self.disk.remove_directory(path, now=self._now()))
 
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name, atomically; `FileExistsError` if the name is taken."""
-        self._before(Kind.LINK, target)
-        self.disk.link(source, target, now=self._now())
-        self._after(Kind.LINK, target)
+        self._effect(Kind.LINK, target, lambda: self.disk.link(source, target, now=self._now()))
 
     def replace(self, source: Path, target: Path) -> None:
         """Rename atomically, and replace the file `target` if it exists."""
-        self._before(Kind.REPLACE, target)
-        self.disk.replace(source, target, now=self._now())
-        self._after(Kind.REPLACE, target)
+        self._effect(Kind.REPLACE, target, lambda: self.disk.replace(source, target, now=self._now()))
 
     def unlink(self, path: Path) -> None:
-        self._before(Kind.UNLINK, path)
-        self.disk.unlink(path, now=self._now())
-        self._after(Kind.UNLINK, path)
+        self._effect(Kind.UNLINK, path, lambda: self.disk.unlink(path, now=self._now()))
 
     # Looking
 
     def list_directory(self, directory: Path) -> list[Status]:
         """The entries, in an order without a meaning, because POSIX and object stores promise none. The order is always
         the same. `FileNotFoundError` if the directory does not exist."""
-        self._before(Kind.LIST, directory)
-        names = sorted(self.disk.names(directory).items(), key=lambda entry: crc32(entry[0].encode()))
-        entries = [self._status(name, number) for name, number in names]
-        self._after(Kind.LIST, directory)
-        return entries
+        with happening(self._hook, Kind.LIST, directory):
+            names = sorted(self.disk.names(directory).items(), key=lambda entry: crc32(entry[0].encode()))
+            return [self._status(name, number) for name, number in names]
 
     def read(self, path: Path) -> bytes:
-        self._before(Kind.READ, path)
-        content = bytes(self.disk.file(path).content)
-        self._after(Kind.READ, path)
-        return content
+        return self._effect(Kind.READ, path, lambda: bytes(self.disk.file(path).content))
 
     def stat(self, path: Path) -> Status | None:
         """The status of the file or directory; None if the name is free."""
-        self._before(Kind.STAT, path)
-        number = self.disk.find(path)
-        status = None if number is None else self._status(path.name, number)
-        self._after(Kind.STAT, path)
-        return status
+        number = self._effect(Kind.STAT, path, lambda: self.disk.find(path))
+        return None if number is None else self._status(path.name, number)
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory has this name. It takes text, because it is called often."""
-        self._before(Kind.STAT, path)
-        exists = self.disk.find(path) is not None
-        self._after(Kind.STAT, path)
-        return exists
+        return self._effect(Kind.STAT, path, lambda: self.disk.find(path)) is not None
 
     def identity(self, path: str) -> object:
         """The identity of the file with this name; None if the name is free. It is not an effect here, because subjects

@@ -6,9 +6,11 @@ moments can a scheduler switch to another client, or a crash or a power cut happ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 
 class Kind(StrEnum):
@@ -57,6 +59,14 @@ class Effect:
 Hook = Callable[[Effect], None]
 """A hook may switch to another client, or end this one with a `BaseException`, which no handler of the code under test
 catches."""
+
+
+@contextmanager
+def happening(hook: Hook, kind: Kind, target: Path | str) -> Iterator[None]:
+    """Call the hook before and after an effect; only before it if it fails."""
+    hook(Effect(kind=kind, target=str(target), moment=Moment.BEFORE))
+    yield
+    hook(Effect(kind=kind, target=str(target), moment=Moment.AFTER))
 
 
 def unobserved(effect: Effect) -> None:

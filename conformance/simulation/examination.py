@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from random import Random
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from conformance.history import events
 from conformance.interface import messages as m
+from conformance.interface.log_names import version_of
 from conformance.models import proposals
 from conformance.scenario.recording import Recording, final_contents, witnesses
 from conformance.simulation.disk import Disk, PowerCut, Tree
@@ -35,7 +36,6 @@ from conformance.simulation.operations import (
 
 PROBE: Final = attempt(999)
 """The attempt of the commit which shows that the table still accepts commits."""
-VERSION_DIGITS: Final = 20
 
 Proposal = m.CreateTable | m.TakeOver | m.HandBack | m.Commit
 Log = dict[int, tuple[str | None, str | None]]
@@ -57,6 +57,28 @@ class Flaw(Exception):  # noqa: N818  # a finding, not an error of this code
         super().__init__(problem)
         self.problem = problem
         self.requirement = requirement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A violation after one fault."""
+
+    scope: str
+    requirement: str
+    problem: str
+    at: int
+    """The number of the effect in the operation, starting with 1."""
+    effect: str
+    exchanges: tuple[str, ...] = ()
+    """The requests and answers before the fault, in the order of the answers."""
+
+
+class FoundError(Exception):
+    """Ends an exploration: `violation` is the first one."""
+
+    def __init__(self, violation: Any) -> None:
+        super().__init__(violation)
+        self.violation = violation
 
 
 def require(holds: object, problem: str, requirement: str = DURABLE) -> None:
@@ -161,15 +183,15 @@ class Examination:
         log: Log = {}
         for path, number in disk.walk():
             name = path.rpartition("/")[2]
-            stem, _, ending = name.partition(".")
-            if ending == "json" and len(stem) == VERSION_DIGITS:
+            version = version_of(name)
+            if version is not None:
                 content = bytes(disk.numbered(number).content).decode("utf-8", "surrogateescape")
                 own = proposals.attempt_of(content)
                 rule = CONTENT[self._operation.feature]
                 require(own in self._truth, f"{name} is visible and is no commit: {content[:60]!r}", rule)
-                whole = self._truth[own or ""] == (int(stem), content)
+                whole = self._truth[own or ""] == (version, content)
                 require(whole, f"{name} is visible, torn: {content[-60:]!r}", rule)
-                log[int(stem)] = own, content
+                log[version] = own, content
         return log
 
     # After the start

@@ -14,6 +14,7 @@ from typing import Final, Protocol, cast
 from uuid import UUID
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
 from conformance.interface.messages import name_of
 from conformance.models import proposals
 from conformance.simulation.disk import Disk
@@ -350,7 +351,7 @@ def _filesystem_table(operation: Operation, ask: Ask) -> None:
     for version in range(operation.versions_before):
         actions = append("", version).actions if version else _all_actions(None, 0)
         content = proposals.content(actions or ())
-        _must(ask, m.Plant(table=operation.path, file=f"{version:020}.json", content=content), m.Done)
+        _must(ask, m.Plant(table=operation.path, file=commit_file(version), content=content), m.Done)
 
 
 def _commit(versions: Sequence[int], _: Operation, ask: Ask) -> None:

@@ -18,7 +18,7 @@ from random import Random
 from typing import Final
 
 from conformance.simulation.disk import PowerCut, Tree, identity
-from conformance.simulation.examination import Examination, Flaw
+from conformance.simulation.examination import Examination, Flaw, FoundError, Violation
 from conformance.simulation.explore import Progress, no_progress
 from conformance.simulation.operations import Cut, Host, Operation, answers_hash, in_words, recorded, recovery
 
@@ -26,16 +26,10 @@ MOST_SYNCS: Final = 8
 """About the number of syncs in the start of a process and its first request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerViolation(Violation):
     """A violation after one power cut."""
 
-    scope: str
-    requirement: str
-    problem: str
-    at: int
-    effect: str
-    exchanges: tuple[str, ...]
     lost: tuple[str, ...] = ()
     """What the power cut lost. With any one of these restored, the violation would disappear."""
 
@@ -57,7 +51,7 @@ class Result:
     """The number of ordinary starts on these disks: one for each different sequence of answers before."""
     judged: int = 0
     """The number of different states of the subject after its start. Each state was examined once."""
-    violations: list[Violation] = field(default_factory=list)
+    violations: list[PowerViolation] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +89,9 @@ def explore(host: Host, operation: Operation, budget: Budget, *, seed: int, prog
                 for cut in cuts:
                     exploration.cut(cut, budget.states_in_recovery, f"sync {sync} failed")
                 exploration.die_after(cuts, f"sync {sync} failed, and the process died")
-    except _Found as found:
+    except FoundError as found:
         exploration.result.violations.append(found.violation)
     return exploration.finished()
-
-
-class _Found(Exception):  # noqa: N818  # ends the exploration
-    def __init__(self, violation: Violation) -> None:
-        super().__init__(violation)
-        self.violation = violation
 
 
 class _Exploration:
@@ -148,7 +136,7 @@ class _Exploration:
                     return found is not None and found.requirement == wanted
 
                 _, lost = power.least_lost(tree, shows)
-                raise _Found(replace(self._violation(flaw, cut, after), lost=lost))
+                raise FoundError(replace(self._violation(flaw, cut, after), lost=lost))
 
     def die_after(self, cuts: Sequence[Cut], after: str) -> None:
         """Let the process die at some of these moments. In every second recovery a sync fails too."""
@@ -165,8 +153,8 @@ class _Exploration:
         for second in run.cuts:
             self.cut(second, self._budget.states_in_recovery, after)
 
-    def _violation(self, flaw: Flaw, cut: Cut, after: str) -> Violation:
-        return Violation(
+    def _violation(self, flaw: Flaw, cut: Cut, after: str) -> PowerViolation:
+        return PowerViolation(
             scope=self._operation.name,
             requirement=flaw.requirement,
             problem=flaw.problem,

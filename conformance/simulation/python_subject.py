@@ -27,7 +27,7 @@ from conformance.interface import messages as m
 from conformance.interface.messages import name_of
 from conformance.interface.subject import Closing
 from conformance.simulation.disk import Disk, SimulatedFiles
-from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
+from conformance.simulation.effects import Hook, Kind, happening, unobserved
 from conformance.simulation.operations import CHECKPOINTING, Operation
 from conformance.simulation.schedule_scopes import Place, Scope, Start
 
@@ -86,17 +86,15 @@ class _PythonHost(Closing):
 
         @contextlib.contextmanager
         def lock() -> Iterator[None]:
-            hook(Effect(kind=Kind.ACQUIRE, target="lock", moment=Moment.BEFORE))
-            if self._holder and not waits:
-                raise LockTakenError
-            self._holder.append(number)
+            with happening(hook, Kind.ACQUIRE, "lock"):
+                if self._holder and not waits:
+                    raise LockTakenError
+                self._holder.append(number)
             try:
-                hook(Effect(kind=Kind.ACQUIRE, target="lock", moment=Moment.AFTER))
                 yield
             finally:
-                hook(Effect(kind=Kind.RELEASE, target="lock", moment=Moment.BEFORE))
-                self._holder.remove(number)
-                hook(Effect(kind=Kind.RELEASE, target="lock", moment=Moment.AFTER))
+                with happening(hook, Kind.RELEASE, "lock"):
+                    self._holder.remove(number)
 
         files = SimulatedFiles(self._disk, hook=hook)
         new_id = lambda: f"{number:08x}-0000-4000-8000-{next(numbers):012x}"  # noqa: E731

@@ -16,12 +16,11 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from conformance.checkers.check import check_events
 from conformance.history import events
 from conformance.history.files import read_events
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file, version_of
 from conformance.models import proposals
 from conformance.scenario.formatting import in_words
 from conformance.scenario.recording import Recording, final_contents, witnesses
@@ -163,10 +162,6 @@ def creation(start: Start, number: int, *, name: str = TABLE, path: str | None =
     )
 
 
-def file_of(version: int) -> str:
-    return f"{version:020}.json"
-
-
 def prepare(scope: Scope, host: Host) -> Start:
     """Create the start state of every run of the scope."""
 
@@ -187,7 +182,7 @@ def prepare(scope: Scope, host: Host) -> Start:
             case Place.FILESYSTEM:
                 path = f"{identity.storage}/{TABLE}"
                 content = proposals.content(proposals.version_0(None, attempt(1), attempt(2)))
-                ask(m.Plant(table=path, file=file_of(0), content=content, if_absent=True))
+                ask(m.Plant(table=path, file=commit_file(0), content=content, if_absent=True))
                 return replace(empty, table=path, versions=1, before=1)
             case Place.TABLE:
                 made = ask(creation(empty, 1))
@@ -274,7 +269,7 @@ class ScopeRun:
         if isinstance(answer, m.Observation):
             names = {file.name for file in answer.files}
             last = self._start.versions + len(self._answers)
-            absent = [version for version in range(self._start.before, last) if file_of(version) not in names]
+            absent = [version for version in range(self._start.before, last) if commit_file(version) not in names]
             self._recording.look(TABLE, times[0], answer.files, absent)
         return answer
 
@@ -344,19 +339,12 @@ def _times_out_of_order(log: Mapping[int, tuple[str | None, str | None]]) -> lis
     ]
 
 
-@lru_cache(maxsize=1024)
-def _time_of(content: str) -> int | None:
-    """The in-commit timestamp in ms since the epoch; None if it does not have one."""
-    try:
-        time = msgspec.json.decode(content.partition("\n")[0])["commitInfo"]["inCommitTimestamp"]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return None
-    return time if isinstance(time, int) else None
+_time_of = lru_cache(maxsize=1024)(proposals.time_of)
 
 
 def _meant(plant: m.Plant) -> m.Commit:
     """The commit of a filesystem writer."""
-    version = int(plant.file.partition(".")[0])
+    version = version_of(plant.file) or 0
     own = proposals.attempt_of(plant.content) or plant.file
     return m.Commit(table=plant.table, version=version, attempt=own, actions=tuple(plant.content.splitlines()))
 
@@ -451,7 +439,7 @@ def _take_over_request(start: Start, number: int, name: str) -> m.TakeOver:
 
 def _filesystem_writer_and_take_over(start: Start) -> Requests:
     actions = proposals.append(attempt(11), timestamp(1))
-    plant = m.Plant(table=start.table, file=file_of(1), content=proposals.content(actions), if_absent=True)
+    plant = m.Plant(table=start.table, file=commit_file(1), content=proposals.content(actions), if_absent=True)
     return {"writer": (plant,), "migrator": (_take_over_request(start, 12, TABLE),)}
 
 

@@ -25,7 +25,7 @@ import apsw
 
 from conformance.interface.subject import Closing
 from conformance.simulation.disk import SECTOR, Change, Disk, File, Number, Truncate, Write
-from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
+from conformance.simulation.effects import Hook, Kind, happening, unobserved
 
 _BASE: Final = "unix-excl"
 """This base keeps the index of the write-ahead log on the heap, which connections of one process share; it needs no
@@ -57,15 +57,9 @@ class _Host:
     anchors: Path
     mount: int
 
-    @contextlib.contextmanager
-    def effect(self, kind: Kind, path: str) -> Iterator[None]:
-        self.hook(Effect(kind=kind, target=path, moment=Moment.BEFORE))
-        yield
-        self.hook(Effect(kind=kind, target=path, moment=Moment.AFTER))
-
     def sync_directory_of(self, path: str) -> None:
         folder = str(Path(path).parent)
-        with _as_sqlite(apsw.SQLITE_IOERR_DIR_FSYNC), self.effect(Kind.FSYNC_DIRECTORY, folder):
+        with _as_sqlite(apsw.SQLITE_IOERR_DIR_FSYNC), happening(self.hook, Kind.FSYNC_DIRECTORY, folder):
             self.disk.sync_directory(folder)
 
 
@@ -142,7 +136,7 @@ class _FileSystem(apsw.VFS):
             missing = apsw.IOError(f"{path} does not exist")
             missing.extendedresult = apsw.SQLITE_IOERR_DELETE_NOENT  # type: ignore[attr-defined]
             raise missing
-        with _as_sqlite(apsw.SQLITE_IOERR_DELETE), host.effect(Kind.UNLINK, path):
+        with _as_sqlite(apsw.SQLITE_IOERR_DELETE), happening(host.hook, Kind.UNLINK, path):
             host.disk.unlink(path, now=host.now())
         if syncdir:
             host.sync_directory_of(path)
@@ -156,19 +150,18 @@ class _FileSystem(apsw.VFS):
         if number is None:
             if not flags[0] & apsw.SQLITE_OPEN_CREATE:
                 raise apsw.CantOpenError(f"{path} does not exist")
-            with _as_sqlite(apsw.SQLITE_IOERR_ACCESS), host.effect(Kind.CREATE, path):
+            with _as_sqlite(apsw.SQLITE_IOERR_ACCESS), happening(host.hook, Kind.CREATE, path):
                 number = host.disk.create(path, now=host.now())
-        content = _Content(host, path, number, unsynced_name=created and bool(flags[0] & _JOURNALS))
         flags[1] = flags[0]
         if flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
-            return _Database(content, host.anchors / f"{host.mount}-{number}")
-        return content
+            return _Database(host, path, number)
+        return _Journal(host, path, number, unsynced_name=created and bool(flags[0] & _JOURNALS))
 
 
 class _Content:
-    """One open file. It has only content; locks and shared memory belong to a database (`_Database`)."""
+    """The content of one open file, on the simulated disk."""
 
-    def __init__(self, host: _Host, path: str, number: Number, *, unsynced_name: bool) -> None:
+    def __init__(self, host: _Host, path: str, number: Number, *, unsynced_name: bool = False) -> None:
         self.host = host
         self.path = path
         self.number = number
@@ -185,12 +178,12 @@ class _Content:
         self._change(Kind.WRITE, Truncate(newsize))
 
     def _change(self, kind: Kind, change: Change) -> None:
-        with _as_sqlite(apsw.SQLITE_IOERR_WRITE), self.host.effect(kind, self.path):
+        with _as_sqlite(apsw.SQLITE_IOERR_WRITE), happening(self.host.hook, kind, self.path):
             self.host.disk.change(self.number, change, now=self.host.now())
 
     def xSync(self, flags: int) -> None:  # noqa: ARG002, N802
         """The first sync of a new journal makes its name durable too, as in SQLite's Unix port."""
-        with _as_sqlite(apsw.SQLITE_IOERR_FSYNC), self.host.effect(Kind.FSYNC, self.path):
+        with _as_sqlite(apsw.SQLITE_IOERR_FSYNC), happening(self.host.hook, Kind.FSYNC, self.path):
             self.host.disk.sync(self.number)
         if self._unsynced_name:
             self.host.sync_directory_of(self.path)
@@ -212,11 +205,15 @@ class _Content:
     def xDeviceCharacteristics(self) -> int:  # noqa: N802
         return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE
 
+
+class _Journal(_Content):
+    """A journal or a write-ahead log. Only databases are locked."""
+
     def xClose(self) -> None:  # noqa: N802
         """This makes nothing durable."""
 
     def xLock(self, level: int) -> None:  # noqa: N802
-        """Only databases are locked."""
+        """Does nothing."""
 
     xUnlock = xLock  # noqa: N815
 
@@ -224,34 +221,10 @@ class _Content:
         return False
 
 
-class _Database(apsw.VFSFile):
+class _Database(_Content, apsw.VFSFile):
     """A database: the model has its content; the host has its locks and shared memory, on its empty file."""
 
-    def __init__(self, content: _Content, anchor: Path) -> None:
-        self._content = content
+    def __init__(self, host: _Host, path: str, number: Number) -> None:
+        _Content.__init__(self, host, path, number)
         flags = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        super().__init__(_BASE, str(anchor), [flags, 0])
-
-    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
-        return self._content.xRead(amount, offset)
-
-    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
-        self._content.xWrite(data, offset)
-
-    def xTruncate(self, newsize: int) -> None:  # noqa: N802
-        self._content.xTruncate(newsize)
-
-    def xSync(self, flags: int) -> None:  # noqa: N802
-        self._content.xSync(flags)
-
-    def xFileSize(self) -> int:  # noqa: N802
-        return self._content.xFileSize()
-
-    def xSectorSize(self) -> int:  # noqa: N802
-        return self._content.xSectorSize()
-
-    def xDeviceCharacteristics(self) -> int:  # noqa: N802
-        return self._content.xDeviceCharacteristics()
-
-    def xFileControl(self, op: int, pointer: int) -> bool:  # noqa: N802
-        return self._content.xFileControl(op, pointer)
+        apsw.VFSFile.__init__(self, _BASE, str(host.anchors / f"{host.mount}-{number}"), [flags, 0])

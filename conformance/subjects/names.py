@@ -10,7 +10,6 @@ import site
 import sys
 import tempfile
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -45,8 +44,7 @@ ENGINES: Final = {
     "duckdb": ("conformance.adapters.engines.duckdb", "DuckDb"),
     "delta-rs": ("conformance.adapters.engines.delta_rs", "DeltaRs"),
 }
-"""Module and class of each engine, a `conformance.adapters.engines.engine.EngineClient`. An engine whose module is not
-in this package is unknown."""
+"""Module and class of each engine, a `conformance.adapters.engines.engine.EngineClient`."""
 FORMS: Final = _FORMS.replace("{engines}", ", ".join(ENGINES))
 """The forms of a subject's name, for people."""
 
@@ -212,7 +210,7 @@ def handler_of(name: str) -> Handler:
     """The subject of that name, if it can be one in this process. Raises `UsageError`."""
     kind, rest = _parts(name)
     if kind in _OURS:
-        return Handler.of(name, _ours(name))
+        return Handler.of(name, _loaded(name, *_OURS[name]))
     if kind == "python":
         return Handler.of(name, _class(name, rest))
     if kind == "jvm":
@@ -225,8 +223,7 @@ def handler_of(name: str) -> Handler:
     raise UsageError(f"{name!r} runs in another process; expected python:MODULE:CLASS or a built-in subject")
 
 
-def _ours(name: str) -> Any:
-    module, member = _OURS[name]
+def _loaded(name: str, module: str, member: str) -> Any:
     try:
         return getattr(importlib.import_module(module), member)
     except ImportError as error:
@@ -250,15 +247,15 @@ def _mutant(kind: str, identifier: str) -> Any:
 
 
 def _coordinator(name: str, rest: str) -> Any:
-    from conformance.adapters.jvm.machine import NoJavaError, java
-    from conformance.adapters.jvm.naming import UnknownError, named
+    from conformance.adapters.jvm.machine import java
+    from conformance.adapters.jvm.naming import named
     from conformance.adapters.jvm.owner import CoordinatorOwner
     from conformance.jars import JarsError
 
     try:
         java()
         return partial(CoordinatorOwner, named(rest))
-    except (NoJavaError, UnknownError, JarsError) as error:
+    except (UsageError, JarsError) as error:
         raise UsageError(f"{name!r}: {error.problem}") from error
 
 
@@ -274,22 +271,12 @@ def _engine(name: str, rest: str) -> tuple[type[EngineClient], str | None]:
 def engine_of(name: str, rest: str) -> tuple[type[EngineClient], str | None]:
     """Like `_engine`, but also for an engine that cannot run here yet. `rest`: NAME or NAME@VERSION."""
     engine, at, version = rest.partition("@")
-    known = known_engines()
-    if engine not in known:
-        raise UsageError(f"unknown engine {engine!r}{wire.near(engine, known)} (engines: {', '.join(known)})")
+    if engine not in ENGINES:
+        raise UsageError(f"unknown engine {engine!r}{wire.near(engine, ENGINES)} (engines: {', '.join(ENGINES)})")
     if at and not version:
         raise UsageError(f"incomplete subject {name!r}; expected a version after '@'")
-    module, member = known[engine]
-    try:
-        kind: type[EngineClient] = getattr(importlib.import_module(module), member)
-    except ImportError as error:
-        raise UsageError(f"cannot load {name!r}: {error}") from error
+    kind: type[EngineClient] = _loaded(name, *ENGINES[engine])
     return kind, version or None
-
-
-def known_engines() -> dict[str, tuple[str, str]]:
-    """Module and class of each engine that this package has."""
-    return {engine: place for engine, place in ENGINES.items() if find_spec(place[0]) is not None}
 
 
 def _class(name: str, rest: str) -> Any:

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar
 
 import msgspec
@@ -29,7 +28,7 @@ from conformance.adapters.in_process import RAISED
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, attempt_of, commit_file
 from conformance.interface.messages import name_of
-from conformance.interface.subject import GONE, AdapterError, Subject
+from conformance.interface.subject import GONE, AdapterError, Closing, Subject
 from conformance.models import proposals
 from conformance.models.storage import FolderStorage
 from conformance.results import UnusableError
@@ -595,7 +594,7 @@ class Log:
     def check_version(self, version: int, attempt: str, actions: Sequence[str]) -> None:
         """Raises `WrongError` if the version is missing or has other content, `UnreadableError` if the answer is
         invalid."""
-        published = f"{version:020}.json"
+        published = commit_file(version)
         commit = self._listed.get(version)
         if published in self._files:
             self._check_content(published, attempt, actions if version else None)
@@ -655,7 +654,7 @@ class Log:
 # A table for a client
 
 
-class ReadableTable:
+class ReadableTable(Closing):
     """A table of the kit's own owner with one published commit, which `host` serves while this is open."""
 
     version = 1
@@ -697,8 +696,6 @@ class ReadableTable:
         self._host.current = Adversary(self._owner)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._host.current = None
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -44,8 +44,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-import msgspec
-
 from conformance import jars
 from conformance.adapters.delta_api import CATALOG, SCHEMA
 from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, NewTable, fetch_jars, unsupported
@@ -77,6 +75,7 @@ class DeltaKernel(EngineClient):
     engine = "delta-kernel"
     title = "Delta Kernel"
     profiles = ("core", "staged", "discovery")
+    promises = ("fresh-snapshots",)
 
     @classmethod
     def missing(cls, version: str | None) -> str:
@@ -98,9 +97,6 @@ class DeltaKernel(EngineClient):
 
     def connect(self, client: str) -> _Connector:
         return _Connector(machine(jars.classpath(jars.KERNEL, hadoop=True, delta=self.version)), self.url, client)
-
-    def hello(self, client: str, request: m.Hello) -> m.Identity:
-        return msgspec.structs.replace(super().hello(client, request), promises=("fresh-snapshots",))
 
     def close(self) -> None:
         for connector in self._connections.values():
@@ -241,10 +237,10 @@ class _Connector:
             table, staged.getLocation(), schema, "delta-commit-conformance", named
         )
         if new.properties:
-            builder = builder.withTableProperties(self._map(new.properties))
+            builder = builder.withTableProperties(self._java.map(new.properties))
         if new.partition_columns:
             column = self._java.type(f"{_KERNEL}.expressions.Column")
-            columns = self._of("java.util.ArrayList", [column(each) for each in new.partition_columns])
+            columns = self._java.collection("ArrayList", [column(each) for each in new.partition_columns])
             layout = self._java.type(f"{_KERNEL}.transaction.DataLayoutSpec").partitioned(columns)
             builder = builder.withDataLayoutSpec(layout)
         transaction = builder.build(self.engine)
@@ -255,7 +251,7 @@ class _Connector:
         return m.Ratified(version=0, table=table)
 
     def _identifier(self, name: str) -> Any:
-        namespace = self._array("java.lang.String", (CATALOG, SCHEMA))
+        namespace = self._java.array("java.lang.String", (CATALOG, SCHEMA))
         return self._java.type("io.delta.storage.commit.TableIdentifier")(namespace, name)
 
     def find(self, name: str) -> _Table:
@@ -300,18 +296,12 @@ class _Connector:
             return None
         kinds = [self._java.reflected(class_name) for class_name in (f"{_KERNEL}.types.DataType", "java.lang.String")]
         method = self._java.reflected(f"{_KERNEL}.internal.util.PartitionUtils").getDeclaredMethod(
-            "literalForPartitionValue", self._array("java.lang.Class", kinds)
+            "literalForPartitionValue", self._java.array("java.lang.Class", kinds)
         )
         method.setAccessible(True)
         string = self._java.type(f"{_KERNEL}.types.StringType").STRING
-        literal = method.invoke(None, self._array("java.lang.Object", [string, value]))
+        literal = method.invoke(None, self._java.array("java.lang.Object", [string, value]))
         return None if literal.getValue() is None else str(literal.getValue())
-
-    def _array(self, kind: str, values: Sequence[Any]) -> Any:
-        made = self._java.gateway.new_array(self._java.type(kind), len(values))
-        for index, value in enumerate(values):
-            made[index] = value
-        return made
 
     def _scanned(self, snapshot: Any) -> Iterator[Any]:
         batches = snapshot.getScanBuilder().build().getScanFiles(self.engine)
@@ -349,14 +339,14 @@ class _Connector:
         if request.add_feature is not None:
             properties[f"delta.feature.{request.add_feature}"] = "supported"
         if properties:
-            builder = builder.withTablePropertiesAdded(self._map(properties))
+            builder = builder.withTablePropertiesAdded(self._java.map(properties))
         if request.unset_properties:
-            builder = builder.withTablePropertiesRemoved(self._of("java.util.HashSet", request.unset_properties))
+            builder = builder.withTablePropertiesRemoved(self._java.collection("HashSet", request.unset_properties))
         return builder.build(self.engine)
 
     def _adds(self, table: _Table, transaction: Any, files: Sequence[m.DataFile]) -> Any:
         """The add actions, made like a connector's from the files that it wrote into each partition."""
-        rows = self._java.type("java.util.ArrayList")()
+        rows = self._java.collection("ArrayList", ())
         state = transaction.getTransactionState(self.engine)
         kernel = self._java.type(f"{_KERNEL}.Transaction")
         status = self._java.type(f"{_KERNEL}.utils.DataFileStatus")
@@ -364,9 +354,9 @@ class _Connector:
         partitioned = PARTITION_COLUMN in list(transaction.getPartitionColumns(self.engine))
         for file in files:
             values = {PARTITION_COLUMN: self._literal(file.partition)} if partitioned else {}
-            context = kernel.getWriteContext(self.engine, state, self._map(values))
+            context = kernel.getWriteContext(self.engine, state, self._java.map(values))
             path = Path(table.folder, file.path)  # an absolute path does not change
-            written = self._of("java.util.ArrayList", [status(f"file:{path}", 1, 1, self._none)])
+            written = self._java.collection("ArrayList", [status(f"file:{path}", 1, 1, self._none)])
             actions = kernel.generateAppendActions(self.engine, state, closeable(written.iterator()), context)
             while actions.hasNext():
                 rows.add(actions.next())
@@ -377,18 +367,6 @@ class _Connector:
         if value is None:
             return literal.ofNull(self._java.type(f"{_KERNEL}.types.StringType").STRING)
         return literal.ofString(value)
-
-    def _map(self, values: dict[str, Any]) -> Any:
-        made = self._java.type("java.util.HashMap")()
-        for key, value in values.items():
-            made.put(key, value)
-        return made
-
-    def _of(self, kind: str, values: Sequence[Any]) -> Any:
-        made = self._java.type(kind)()
-        for value in values:
-            made.add(value)
-        return made
 
     def _long(self, value: int | None) -> Any:
         """An `Optional` of a Java `Long`. py4j turns a small Python number into an `Integer` instead."""
@@ -406,14 +384,10 @@ def _names_tables(on: Machine) -> bool:
 def _rest_client(on: Machine, url: str, token: str, configuration: Any) -> Any:
     """Delta's own client of the Delta API. Until Delta 4.3 its constructor takes a token provider."""
     kind = on.type(f"{_UC}.UCDeltaTokenBasedRestClient")
-    options = on.type("java.util.HashMap")()
-    options.put("token", token)
     if _names_tables(on):
-        options.put("uri", url)
-        return kind(options, Supplier(configuration))
-    options.put("type", "static")
-    provider = on.type("io.unitycatalog.client.auth.TokenProvider").create(options)
-    return kind(url, provider, on.type("java.util.HashMap")())
+        return kind(on.map({"token": token, "uri": url}), Supplier(configuration))
+    provider = on.type("io.unitycatalog.client.auth.TokenProvider").create(on.map({"token": token, "type": "static"}))
+    return kind(url, provider, on.map({}))
 
 
 def _with_slash(folder: str) -> str:

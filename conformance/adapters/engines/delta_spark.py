@@ -171,8 +171,7 @@ class DeltaSpark(EngineClient):
         session = self.connection(client)
         self._spark.use(session)
         catalog = session.sessionState().catalogManager().catalog(CATALOG)
-        folder = self._spark.machine.gateway.new_array(self._spark.machine.jvm.java.lang.String, 1)
-        folder[0] = SCHEMA
+        folder = self._spark.machine.array("java.lang.String", (SCHEMA,))
         identifier = self._spark.type("org.apache.spark.sql.connector.catalog.Identifier").of(folder, name)
         entry = catalog.loadTable(identifier).catalogTable()
         return Table(self._spark, session, self._spark.log(session, entry.get(), client), entry)
@@ -331,19 +330,11 @@ class Spark:
         return self.type("scala.jdk.javaapi.OptionConverters").toScala(optional)
 
     def seq(self, items: Iterable[Any]) -> Any:
-        return self._collected(items).toSeq()
+        return self._conversions.asScala(self.machine.collection("ArrayList", items)).toSeq()
 
     def scala_map(self, items: Mapping[str, Any]) -> Any:
-        java_map = self.type("java.util.HashMap")()
-        for key, value in items.items():
-            java_map.put(key, value)
-        return getattr(self.type("scala.collection.immutable.Map"), "from")(self._conversions.asScala(java_map))
-
-    def _collected(self, items: Iterable[Any]) -> Any:
-        java_list = self.type("java.util.ArrayList")()
-        for item in items:
-            java_list.add(item)
-        return self._conversions.asScala(java_list)
+        found = self._conversions.asScala(self.machine.map(items))
+        return getattr(self.type("scala.collection.immutable.Map"), "from")(found)
 
     def as_dict(self, items: Any) -> dict[Any, Any]:
         return dict(self._conversions.asJava(items))

@@ -255,9 +255,8 @@ class _Coordinator(_JavaObject):
         answer = self._ask(self.client, m.GetCommits(table=self._reference(folder), start=start, end=end))
         if not isinstance(answer, m.Commits):
             self._fail(f"the owner does not list its commits: {answer}")
-        listed = self._machine.type("java.util.ArrayList")()
-        for entry in answer.commits:
-            listed.add(self._commit(Path(_location(folder)) / LOG, entry))
+        log = Path(_location(folder)) / LOG
+        listed = self._machine.collection("ArrayList", (self._commit(log, entry) for entry in answer.commits))
         latest = -1 if answer.latest is None else answer.latest
         return self._machine.type(f"{_COMMIT}.GetCommitsResponse")(listed, latest)
 

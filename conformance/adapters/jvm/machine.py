@@ -6,27 +6,20 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.interface.subject import AdapterError
+from conformance.interface.subject import AdapterError, UsageError
 
 OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-XX:-UsePerfData", "-Dlog4j2.level=OFF")
 """Options for a faster start and less memory, because several JVMs run on one machine. The JVM writes no file to
 /tmp."""
 
 
-class NoJavaError(Exception):
+class NoJavaError(UsageError):
     """Java or py4j is missing. `problem` says what to do."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
-
-    def __reduce__(self) -> tuple[type[NoJavaError], tuple[str]]:
-        return type(self), (self.problem,)
 
 
 class Supplier:
@@ -135,6 +128,27 @@ class Machine:
     def reflected(self, name: str) -> Any:
         """The `java.lang.Class` of that name. Raises `Py4JJavaError` if the class is missing."""
         return self.type("java.lang.Class").forName(name)
+
+    def collection(self, kind: str, values: Iterable[Any]) -> Any:
+        """A `java.util` collection of that class, such as `ArrayList`, with these values."""
+        made = self.type(f"java.util.{kind}")()
+        for value in values:
+            made.add(value)
+        return made
+
+    def map(self, values: Mapping[str, Any]) -> Any:
+        """A `java.util.HashMap`."""
+        made = self.type("java.util.HashMap")()
+        for key, value in values.items():
+            made.put(key, value)
+        return made
+
+    def array(self, kind: str, values: Sequence[Any]) -> Any:
+        """An array of that class."""
+        made = self.gateway.new_array(self.type(kind), len(values))
+        for index, value in enumerate(values):
+            made[index] = value
+        return made
 
     def iterator(self, lines: Iterable[str]) -> Any:
         """A `java.util.Iterator` of strings. No string may hold a line break."""

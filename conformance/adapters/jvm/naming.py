@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 from conformance import jars
 from conformance.adapters.jvm.dynamodb import CRASH_POINTS, Database, Fault
 from conformance.adapters.jvm.machine import Machine, class_of, said
+from conformance.interface.subject import UsageError
 
 CLIENT: Final = "io.delta.storage.commit.CommitCoordinatorClient"
 BUILDER: Final = "org.apache.spark.sql.delta.coordinatedcommits.CommitCoordinatorBuilder"
@@ -30,12 +31,8 @@ STORAGE: Final = frozenset({Fault.FAILING_STORAGE})
 _NAMES: Final = ("in-memory", "dynamodb")
 
 
-class UnknownError(Exception):
+class UnknownError(UsageError):
     """The part after `jvm:` names no coordinator. `problem` says why."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,10 +27,11 @@ from typing import Any, Final
 from conformance.adapters.jvm.dynamodb import FAILING, Database, Fault
 from conformance.adapters.jvm.machine import Machine, class_of, machine, said
 from conformance.adapters.jvm.naming import Named, UnknownError
-from conformance.adapters.log_folder import LogFolder, OutsideError
+from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.interface.subject import AdapterError, ProcessDied
+from conformance.models import proposals
 
 OWNER: Final = "delta.managedCommit.commitOwner"
 NAME: Final = "delta.coordinatedCommits.commitCoordinator-preview"
@@ -77,16 +78,6 @@ def has_owner(actions: Iterable[str]) -> bool:
 def of_kind(actions: Iterable[str], kind: str) -> str | None:
     """The last action of that kind. Raises `ValueError`."""
     return next((action for action in reversed(list(actions)) if kind in _parsed(action)), None)
-
-
-def attempt_in(content: str) -> str | None:
-    """The attempt of the commit; None if it has no `txnId`."""
-    try:
-        info = _parsed(content.partition("\n")[0]).get("commitInfo")
-    except ValueError:
-        return None
-    attempt = info.get("txnId") if isinstance(info, dict) else None
-    return attempt if isinstance(attempt, str) and attempt else None
 
 
 def _parsed(action: str) -> dict[str, Any]:
@@ -156,7 +147,7 @@ class Log(LogFolder):
                     continue
                 with contextlib.suppress(FileNotFoundError):
                     content = (folder / name).read_bytes().decode("utf-8", "surrogateescape")
-                    attempt = attempt_in(content)
+                    attempt = proposals.attempt_of(content)
                     wanted = f"{version}.{attempt}.json"
                     free = attempt is not None and wanted not in self._shown.values()
                     self._shown[name] = wanted if free else name
@@ -234,7 +225,7 @@ class Refused(Exception):  # noqa: N818 - it is an answer
         self.answer = answer
 
 
-class CoordinatorOwner:
+class CoordinatorOwner(LogAccess):
     """Answers the owner side of the shared interface, one request at a time. `directory`: holds the tables, and all
     state that outlives the coordinator."""
 
@@ -284,7 +275,7 @@ class CoordinatorOwner:
             crash_points=self._named.crash_points,
         )
 
-    def _answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
+    def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
         """The answer. Raises `ProcessDied` after a simulated crash. Raises `AdapterError` if the JVM is gone, or the
         classes on its class path do not fit together: then no verdict on the coordinator is possible."""
         from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -317,10 +308,10 @@ class CoordinatorOwner:
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         if request.actions is None:
             return m.Rejected(reason="the coordinator stages proposals itself; send actions instead of a staged file")
-        return self._answered(lambda: self._propose(request.table, request.version, request.actions or (), owned=True))
+        return self.answered(lambda: self._propose(request.table, request.version, request.actions or (), owned=True))
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        return self._answered(lambda: self._propose(request.table, request.version, request.actions, owned=False))
+        return self.answered(lambda: self._propose(request.table, request.version, request.actions, owned=False))
 
     def _propose(self, reference: str, version: int, actions: Sequence[str], *, owned: bool) -> m.Answer:
         """`owned`: the table keeps its owner, whatever its new metadata says; if false, this commit hands it back."""
@@ -370,7 +361,7 @@ class CoordinatorOwner:
     # Reading and publishing
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        return self._answered(lambda: self._listed(self._table(request.table), request.start, request.end))
+        return self.answered(lambda: self._listed(self._table(request.table), request.start, request.end))
 
     def _listed(self, table: Table, start: int | None, end: int | None) -> m.Commits:
         listed = self._coordinators[table.batch].getCommits(table.descriptor, start, end)
@@ -392,14 +383,14 @@ class CoordinatorOwner:
             )
             return m.Done()
 
-        return self._answered(ask)
+        return self.answered(ask)
 
     # Tables
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         if (request.feature, request.commit_mode) != (FEATURE, COMMIT_MODE):
             return m.Unsupported(reason=f"it owns tables with {FEATURE}, by {COMMIT_MODE} commits")
-        return self._answered(lambda: self._create(request))
+        return self.answered(lambda: self._create(request))
 
     def _create(self, request: m.CreateTable) -> m.Answer:
         """Like Delta's client: look whether the table exists, register it, and write version 0."""
@@ -407,7 +398,7 @@ class CoordinatorOwner:
         log = self._log(Path(request.path) if request.path is not None else self._storage / reference)
         there = log.commit(0)
         if there is not None:
-            mine = attempt_in("\n".join(there)) == request.attempt and reference in self._places
+            mine = proposals.attempt_of("\n".join(there)) == request.attempt and reference in self._places
             known = reference if reference in self._places else None
             return m.Ratified(version=0, table=reference) if mine else m.Conflict(winner_table=known)
         batch = EVERY if request.backfill == "subject" else NEVER
@@ -418,7 +409,7 @@ class CoordinatorOwner:
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         if (request.feature, request.commit_mode) != (FEATURE, COMMIT_MODE):
             return m.Unsupported(reason=f"it owns tables with {FEATURE}, by {COMMIT_MODE} commits")
-        return self._answered(lambda: self._take_over(request))
+        return self.answered(lambda: self._take_over(request))
 
     def _take_over(self, request: m.TakeOver) -> m.Answer:
         log = self._log(Path(request.path))
@@ -471,7 +462,7 @@ class CoordinatorOwner:
                     )  # fmt: skip
             return m.NotFound()
 
-        return self._answered(ask)
+        return self.answered(ask)
 
     def _known(self, reference: str, location: Path, batch: int) -> Table:
         """The table with the properties of its newest ownership change, which a client learns from a snapshot."""
@@ -479,9 +470,7 @@ class CoordinatorOwner:
         actions = log.actions()
         metadata, protocol, _ = self._parsed(actions, None)
         empty = self._machine.type("java.util.Optional").empty()
-        conf = self._machine.type("java.util.HashMap")()
-        for key, value in table_conf(actions).items():
-            conf.put(key, value)
+        conf = self._machine.map(table_conf(actions))
         path = self._machine.type("org.apache.hadoop.fs.Path")(str(log.folder))
         descriptor = self._machine.type(f"{_COMMIT}.TableDescriptor")(path, empty, conf)
         return Table(
@@ -507,24 +496,7 @@ class CoordinatorOwner:
         temporary.write_text(json.dumps(self._places), "utf-8")
         temporary.replace(self._saved)
 
-    # Reading and changing the log's files for the kit
-
-    def observe(self, client: str, request: m.Observe) -> m.Answer:
-        return self._answered(
-            lambda: m.Observation(files=self._any_log(request.table).files(contents=request.contents))
-        )
-
-    def plant(self, client: str, request: m.Plant) -> m.Answer:
-        return self._answered(lambda: self._any_log(request.table).plant(request))
-
-    def remove(self, client: str, request: m.Remove) -> m.Answer:
-        def ask() -> m.Answer:
-            self._any_log(request.table).remove(request.file)
-            return m.Done()
-
-        return self._answered(ask)
-
-    def _any_log(self, table: str) -> Log:
+    def log_of(self, table: m.TableRef) -> Log:
         """The log of a table of the coordinator, or of a filesystem table of the kit."""
         return self._table(table).log if "/" not in table else self._log(Path(table))
 
@@ -545,14 +517,14 @@ class CoordinatorOwner:
             self._database.crash_point = request.point
             return m.Done()
 
-        return self._answered(arm)
+        return self.answered(arm)
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         """Start a new coordinator on the state that the old one wrote."""
         if not self._named.crash_points:
             return m.Unsupported(reason=_IN_MEMORY)
         self._dead, self._started = "", False
-        return self._answered(m.Done)
+        return self.answered(m.Done)
 
 
 def _reference(name: str) -> str:

@@ -9,23 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
+from conformance.adapters.log_folder import content_of
 from conformance.adapters.reference import translation
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
 from refimpl import actions
 from refimpl.actions import CommitInfo
-from refimpl.commit_owner import (
-    Backfilled,
-    Maintenance,
-    MaintenancePolicy,
-    NameTaken,
-    Registered,
-    ResolvedTable,
-    TableState,
-    TableSummary,
-)
+from refimpl.commit_owner import Backfilled, Maintenance, MaintenancePolicy, ResolvedTable, TableState, TableSummary
 from refimpl.commits import (
     COMMIT_MODE_OF,
     AttemptId,
@@ -115,19 +107,10 @@ class AskedOwner:
 
     # Creating and dropping
 
-    def stage_table(
-        self,
-        name: str,
-        feature: TableFeature,
-        *,
-        commit_mode: CommitMode | None = None,
-        location: Path | None = None,
-        policy: MaintenancePolicy | None = None,
-    ) -> ResolvedTable:
+    def stage_table(self, *_: Any, **__: Any) -> NoReturn:
         raise InvalidRequestError("the shared interface makes a table in one step: `create_table`")
 
-    def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
-        raise InvalidRequestError("the shared interface makes a table in one step: `create_table`")
+    register_table = stage_table
 
     def create(self, request: m.CreateTable) -> m.Ratified | m.Conflict:
         """Create a table in one step. Raises `OutcomeUnknown`; the caller may then send the request again."""
@@ -302,7 +285,7 @@ def _stored(listed: Iterable[m.CommitEntry]) -> tuple[RatifiedCommit, ...]:
 
 
 def _of_entry(entry: m.CommitEntry) -> RatifiedCommit:
-    content = None if entry.actions is None else translation.content_of(entry.actions)
+    content = None if entry.actions is None else content_of(entry.actions)
     commit_mode = CommitMode.STAGED if content is None else CommitMode.INLINE
     time = _time_in(content, entry.version) if entry.in_commit_timestamp is None else entry.in_commit_timestamp
     return _commit(entry.version, "", commit_mode, file_name=entry.file_name, content=content, time=time)

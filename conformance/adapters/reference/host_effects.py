@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from refimpl.environment import Environment
-from refimpl.files import FileStatus, NewFile, PosixFiles
+from refimpl.files import NewFile, PosixFiles
 from refimpl.log_path import LOG_FOLDER, FileKind, parse
 from refimpl.owner import ledger
 from refimpl.table_feature import TABLE_FEATURES
@@ -82,36 +82,23 @@ class EffectFiles(PosixFiles):
         else:
             path.stat()
 
-    def make_directory(self, path: Path, mode: int = 0o777) -> None:
-        self.effect("make_directory", path, lambda: PosixFiles.make_directory(self, path, mode))
 
-    def remove_directory(self, path: Path) -> None:
-        self.effect("remove_directory", path, lambda: PosixFiles.remove_directory(self, path))
+def _through(name: str) -> Callable[..., Any]:
+    """The method of that name, as an effect."""
+    method = getattr(PosixFiles, name)
 
-    def link(self, source: Path, target: Path) -> None:
-        self.effect("link", target, lambda: PosixFiles.link(self, source, target))
+    def call(self: EffectFiles, path: Path | str, *more: Any) -> Any:
+        target = more[0] if name in ("link", "replace") else path
+        return self.effect(name, target, lambda: method(self, path, *more))
 
-    def replace(self, source: Path, target: Path) -> None:
-        self.effect("replace", target, lambda: PosixFiles.replace(self, source, target))
-
-    def unlink(self, path: Path) -> None:
-        self.effect("unlink", path, lambda: PosixFiles.unlink(self, path))
-
-    def list_directory(self, directory: Path) -> list[FileStatus]:
-        return self.effect("list_directory", directory, lambda: PosixFiles.list_directory(self, directory))
-
-    def read(self, path: Path) -> bytes:
-        return self.effect("read", path, lambda: PosixFiles.read(self, path))
-
-    def stat(self, path: Path) -> FileStatus | None:
-        return self.effect("stat", path, lambda: PosixFiles.stat(self, path))
-
-    def exists(self, path: str) -> bool:
-        return self.effect("exists", path, lambda: PosixFiles.exists(self, path))
+    return call
 
 
 READS: Final = frozenset({"list_directory", "read", "stat", "exists"})
 """The operations that change nothing."""
+
+for _name in ("make_directory", "remove_directory", "link", "replace", "unlink", *READS):
+    setattr(EffectFiles, _name, _through(_name))
 
 
 class _EffectNewFile:

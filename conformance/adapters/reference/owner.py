@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 import refimpl
-from conformance.adapters.log_folder import LogFolder, OutsideError
+from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError, content_of
 from conformance.adapters.reference import translation
 from conformance.adapters.reference.host_effects import CRASH_POINTS, Killed, Life
 from conformance.adapters.wire import DIRECTORY_VARIABLE
@@ -68,7 +68,7 @@ FILESYSTEM_TABLES: Final = "filesystem"
 """The folder in the warehouse in which the kit may make tables without an owner."""
 
 
-class ReferenceOwner:
+class ReferenceOwner(LogAccess):
     """Answers the owner side of the shared interface, from any thread.
 
     `directory`: the warehouse, created if it is missing; by default the folder in `CONFORMANCE_DIRECTORY`, otherwise a
@@ -98,9 +98,7 @@ class ReferenceOwner:
 
     def _answered(self, ask: Callable[[refimpl.Warehouse], m.Answer]) -> m.Answer:
         """The answer; an error becomes an answer too. Raises `ProcessDied` from a simulated crash until the restart."""
-        process = self._process
-        if process is None:
-            raise ProcessDied("it was crashed, as requested")
+        process = self._running()
         try:
             answer = ask(process.warehouse)
         except DeltaError as error:
@@ -114,6 +112,11 @@ class ReferenceOwner:
             self._kill(process)
             raise ProcessDied("it was crashed, as requested")
         return answer
+
+    def _running(self) -> OwnerProcess:
+        if self._process is None:
+            raise ProcessDied("it was crashed, as requested")
+        return self._process
 
     def _kill(self, process: OwnerProcess) -> None:
         process.life.end()
@@ -155,7 +158,7 @@ class ReferenceOwner:
         place = warehouse.owner.context.place(request.table)
         if request.staged_file is not None:
             return StagedProposal(attempt=request.attempt, file_name=request.staged_file)
-        content = translation.content_of(request.actions or ())
+        content = content_of(request.actions or ())
         match place.commit_mode:
             case CommitMode.INLINE:
                 return InlineProposal(attempt=request.attempt, content=content)
@@ -237,7 +240,7 @@ class ReferenceOwner:
         def ask(warehouse: refimpl.Warehouse) -> m.Answer:
             feature, owner, location = _feature_named(request.feature), warehouse.owner, Path(request.path)
             actions = translation.with_owner(request.actions, feature, owner.name)
-            proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
+            proposal = DirectProposal(attempt=request.attempt, content=content_of(actions))
             name = translation.table_name(request.name)
             outcome = owner.take_over(
                 location, name, feature, request.version, proposal, commit_mode=_commit_mode_named(request.commit_mode)
@@ -252,7 +255,7 @@ class ReferenceOwner:
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            content = translation.content_of(request.actions)
+            content = content_of(request.actions)
             proposal = DirectProposal(attempt=request.attempt, content=content)
             return translation.outcome(warehouse.owner.hand_back(request.table, request.version, proposal))
 
@@ -260,25 +263,11 @@ class ReferenceOwner:
 
     # Reading and changing the log's files for the kit
 
-    def observe(self, client: str, request: m.Observe) -> m.Answer:
-        return self._answered(
-            lambda warehouse: m.Observation(
-                files=self._folder(warehouse, request.table).files(contents=request.contents)
-            )
-        )
+    def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
+        return self._answered(lambda _: ask())
 
-    def plant(self, client: str, request: m.Plant) -> m.Answer:
-        return self._answered(lambda warehouse: self._folder(warehouse, request.table).plant(request))
-
-    def remove(self, client: str, request: m.Remove) -> m.Answer:
-        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            self._folder(warehouse, request.table).remove(request.file)
-            return m.Done()
-
-        return self._answered(ask)
-
-    def _folder(self, warehouse: refimpl.Warehouse, table: str) -> LogFolder:
-        return LogFolder(self._location(warehouse, table))
+    def log_of(self, table: m.TableRef) -> LogFolder:
+        return LogFolder(self._location(self._running().warehouse, table))
 
     def _location(self, warehouse: refimpl.Warehouse, table: str) -> Path:
         """The location of a table of the owner, in any state, or of a filesystem table of the kit."""
@@ -294,9 +283,7 @@ class ReferenceOwner:
     def crash(self, client: str, request: m.Crash) -> m.Answer:
         if request.point is not None and request.point not in CRASH_POINTS:
             return m.Unsupported(reason=f"unknown crash point {request.point!r}; expected {', '.join(CRASH_POINTS)}")
-        process = self._process
-        if process is None:
-            raise ProcessDied("it was crashed before")
+        process = self._running()
         if request.point is None:
             self._kill(process)
         else:
@@ -332,7 +319,7 @@ def _create(warehouse: refimpl.Warehouse, request: m.CreateTable) -> m.Answer:
     name is taken, the creator registers its version 0 with that table; the owner recognizes the table's own creator."""
     feature, owner = _feature_named(request.feature), warehouse.owner
     actions = translation.with_owner(request.actions, feature, owner.name)
-    proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
+    proposal = DirectProposal(attempt=request.attempt, content=content_of(actions))
     table_id = _place(warehouse, request, feature)
     if table_id is None:
         return m.Conflict()

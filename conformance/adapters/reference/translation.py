@@ -37,11 +37,6 @@ def table_name(name: str) -> str:
 # Contents
 
 
-def content_of(actions: Iterable[str]) -> bytes:
-    """The content of a log file with these actions: newline-delimited JSON."""
-    return "".join(f"{action}\n" for action in actions).encode("utf-8", "surrogatepass")
-
-
 def actions_of(content: bytes) -> tuple[str, ...]:
     """The lines of a commit that are not blank."""
     return tuple(lines(content.decode("utf-8", "replace")))

@@ -17,7 +17,7 @@ import msgspec
 
 from conformance.adapters import wire
 from conformance.adapters.connections import BrokenError
-from conformance.interface.subject import AdapterError
+from conformance.interface.subject import AdapterError, UsageError
 
 TOKEN_VARIABLE: Final = "UC_TOKEN"
 FORM: Final = "uc:URL?catalog=C&schema=S"
@@ -29,15 +29,8 @@ _OPTIONS: Final = ("catalog", "schema", "name", "version", "without")
 T = TypeVar("T")
 
 
-class AddressError(Exception):
+class AddressError(UsageError):
     """The subject's name does not name a server. `problem` says why, without any text that may be a token."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
-
-    def __reduce__(self) -> tuple[type[AddressError], tuple[str]]:
-        return type(self), (self.problem,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from conformance.adapters.connections import Connections, LossyConnections, NoConnectionError
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.log_folder import LogFolder, OutsideError
+from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError, content_of
 from conformance.adapters.uc.api import (
     Address,
     ApiCommit,
@@ -33,6 +33,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file, staged_file
 from conformance.interface.messages import Answer, Identity, Request
 from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
+from conformance.models import proposals
 
 _LEGAL_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,99}", re.ASCII)
 _DERIVED: Final = re.compile(
@@ -53,15 +54,10 @@ def table_name(name: str) -> str:
     return f"t_{readable}_{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
-def content_of(actions: Iterable[str]) -> bytes:
-    """The content of a log file with these actions."""
-    return "".join(f"{action}\n" for action in actions).encode("utf-8", "surrogatepass")
-
-
 def parsed(content: bytes) -> list[dict[str, Any]]:
     """The actions of a file that can be parsed. The others are left out: the server has to reject them."""
     actions = []
-    for line in content.decode("utf-8", "replace").split("\n"):
+    for line in _text(content).split("\n"):
         try:
             action = json.loads(line)
         except (ValueError, RecursionError):
@@ -71,22 +67,18 @@ def parsed(content: bytes) -> list[dict[str, Any]]:
     return actions
 
 
+def _text(content: bytes | None) -> str:
+    return (content or b"").decode("utf-8", "replace")
+
+
+def _time_of(content: bytes) -> int | None:
+    return proposals.time_of(_text(content))
+
+
 def body_of(actions: Actions, kind: str) -> dict[str, Any] | None:
     """The body of the last action of the kind."""
     bodies = [action[kind] for action in actions if isinstance(action.get(kind), dict)]
     return bodies[-1] if bodies else None
-
-
-def attempt_of(actions: Actions) -> str | None:
-    """The attempt of the commit: its `txnId`."""
-    attempt = (body_of(actions[:1], "commitInfo") or {}).get("txnId")
-    return attempt if isinstance(attempt, str) else None
-
-
-def timestamp_of(actions: Actions) -> int | None:
-    """The in-commit timestamp, in ms."""
-    time = (body_of(actions[:1], "commitInfo") or {}).get("inCommitTimestamp")
-    return time if isinstance(time, int) else None
 
 
 # A new table
@@ -120,8 +112,9 @@ def _demand(protocol: dict[str, Any], required: RequiredProtocol) -> None:
             protocol[key] = sorted({*has, *features})
 
 
-def creation_of(name: str, staged: Staged, actions: Actions) -> dict[str, Any]:
-    """The document that registers the table with these actions as version 0."""
+def creation_of(name: str, staged: Staged, content: bytes) -> dict[str, Any]:
+    """The document that registers the table with this version 0."""
+    actions = parsed(content)
     metadata = body_of(actions, "metaData") or {}
     return {
         "name": name,
@@ -131,7 +124,7 @@ def creation_of(name: str, staged: Staged, actions: Actions) -> dict[str, Any]:
         "partition-columns": metadata.get("partitionColumns") or [],
         "protocol": _protocol(body_of(actions, "protocol") or {}),
         "properties": metadata.get("configuration") or {},
-        "last-commit-timestamp-ms": timestamp_of(actions),
+        "last-commit-timestamp-ms": _time_of(content),
     }
 
 
@@ -279,7 +272,7 @@ class LoadRejected(Exception):  # noqa: N818  # it is the result of a read
         self.reply = reply
 
 
-class UcOwner:
+class UcOwner(LogAccess):
     """Answers the owner side of the shared interface, from any thread."""
 
     def __init__(self, address: Address, api: DeltaApi, known: Known, identity: m.Identity) -> None:
@@ -288,7 +281,7 @@ class UcOwner:
         self._known = known
         self._identity = identity
 
-    def _answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
+    def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
         try:
             return ask()
         except UnansweredError as error:
@@ -312,7 +305,7 @@ class UcOwner:
             return m.Unsupported(
                 reason=f"the Delta API creates only {FEATURE} tables with staged commits, where the server says"
             )
-        return self._answered(lambda: self._created(request))
+        return self.answered(lambda: self._created(request))
 
     def _created(self, request: m.CreateTable) -> m.Answer:
         """catalog-managed, "Creating and Dropping": get a location, write version 0 there, then register the name. If
@@ -333,7 +326,7 @@ class UcOwner:
         actions = with_requirements(request.actions, staged)
         content = content_of(actions)
         log.put(commit_file(0), content, if_absent=True)
-        creation = creation_of(name, staged, parsed(content))
+        creation = creation_of(name, staged, content)
         reply = self._api.create(creation)
         if isinstance(reply, Refused):
             holder = self._api.load(name) if reply.status == 409 else reply
@@ -349,7 +342,7 @@ class UcOwner:
 
     def _name_taken(self, name: str, holder: Loaded, request: m.CreateTable) -> m.Answer:
         log = LogFolder(folder_of(holder.metadata.location))
-        if attempt_of(parsed(log.read(commit_file(0)) or b"")) == request.attempt:
+        if proposals.attempt_of(_text(log.read(commit_file(0)))) == request.attempt:
             return self._created_answer(name, holder, request)
         return m.Conflict(latest=holder.latest, winner_table=str(self._reference_of(name, holder)))
 
@@ -370,7 +363,7 @@ class UcOwner:
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         if request.name is None:
             return m.Unsupported(reason="the Delta API finds tables by their names")
-        return self._answered(lambda: self._found(table_name(request.name or "")))
+        return self.answered(lambda: self._found(table_name(request.name or "")))
 
     def _found(self, name: str) -> m.Answer:
         table = self._api.load(name)
@@ -393,7 +386,7 @@ class UcOwner:
             reply = self._api.drop(name)
             return m.Done() if reply is None else m.NotFound() if reply.status == 404 else _rejected(reply)
 
-        return self._answered(ask)
+        return self.answered(ask)
 
     def _loaded(self, table: m.TableRef) -> tuple[str, Loaded]:
         """The table's name, and the server's answer to loading it. Raises `TableGone` if the name now belongs to
@@ -407,7 +400,7 @@ class UcOwner:
         self._reference_of(name, loaded)
         return name, loaded
 
-    def _log(self, table: m.TableRef) -> LogFolder:
+    def log_of(self, table: m.TableRef) -> LogFolder:
         """Raises `TableGone`."""
         if table not in self._known.logs:
             self._loaded(table)
@@ -416,12 +409,12 @@ class UcOwner:
     # Committing
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
-        return self._answered(lambda: self._proposed(request))
+        return self.answered(lambda: self._proposed(request))
 
     def _proposed(self, request: m.Commit) -> m.Answer:
         """The server recognizes a commit by the name of its file, which holds the version. So the client must propose
         an attempt for one version only."""
-        log = self._log(request.table)
+        log = self.log_of(request.table)
         if (request.actions is None) == (request.staged_file is None):
             return m.Rejected(reason="a proposal is either actions or the name of a staged file")
         file_name = request.staged_file or staged_file(request.version, request.attempt)
@@ -429,7 +422,7 @@ class UcOwner:
             return m.Rejected(reason=f"{request.attempt} was proposed for another version; each try needs a new id")
         if request.actions is not None:
             content = content_of(request.actions)
-            time = timestamp_of(parsed(content))
+            time = _time_of(content)
             if (
                 not log.put(f"{STAGING}/{file_name}", content, if_absent=True, modified=time)
                 and log.read(f"{STAGING}/{file_name}") != content
@@ -457,9 +450,10 @@ class UcOwner:
 
     def _request(self, request: m.Commit, log: LogFolder, file_name: str) -> tuple[Documents, Documents]:
         """The requirements and the updates of the request."""
-        actions = parsed(log.read(f"{STAGING}/{file_name}") or b"")
+        content = log.read(f"{STAGING}/{file_name}") or b""
+        actions = parsed(content)
         requirements: Documents = [{"type": "assert-table-uuid", "uuid": request.table.rpartition("@")[2]}]
-        updates: Documents = [{"action": "add-commit", "commit": _commit(request, log, file_name, actions)}]
+        updates: Documents = [{"action": "add-commit", "commit": _commit(request, log, file_name, content)}]
         if changes_metadata(actions):
             _, before = self._loaded(request.table)
             requirements.append({"type": "assert-etag", "etag": before.metadata.etag})
@@ -493,7 +487,7 @@ class UcOwner:
     def _publish_if_due(self, table: m.TableRef, version: int) -> None:
         """Publish, if it is time. The commit has landed, even if publishing fails."""
         if version % BACKFILL_EVERY == BACKFILL_EVERY - 1:
-            self._answered(lambda: self._backfilled(table, version))
+            self.answered(lambda: self._backfilled(table, version))
 
     # Reading and publishing
 
@@ -505,10 +499,10 @@ class UcOwner:
             commits = tuple(_entry(commit) for commit in wanted if last is None or commit.version <= last)
             return m.Commits(commits=commits, latest=table.latest)
 
-        return self._answered(ask)
+        return self.answered(ask)
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        return self._answered(lambda: self._backfilled(request.table, request.version))
+        return self.answered(lambda: self._backfilled(request.table, request.version))
 
     def _backfilled(self, table: m.TableRef, version: int) -> m.Answer:
         """catalog-managed, "Publishing Commits": publish in order, each file atomically; then report it to the server.
@@ -518,7 +512,7 @@ class UcOwner:
         todo = tuple(commit for commit in before.unpublished if commit.version <= version)
         if not todo:
             return m.Done()
-        problem = _publish(self._log(table), todo)
+        problem = _publish(self.log_of(table), todo)
         if problem is not None:
             return m.Rejected(reason=problem)
         report = {"action": "set-latest-backfilled-version", "latest-published-version": todo[-1].version}
@@ -527,21 +521,6 @@ class UcOwner:
             return m.Done()
         _, after = self._loaded(table)
         return _rejected(reply) if any(commit.version <= version for commit in after.unpublished) else m.Done()
-
-    # Reading and changing the log's files for the kit
-
-    def observe(self, client: str, request: m.Observe) -> m.Answer:
-        return self._answered(lambda: m.Observation(files=self._log(request.table).files(contents=request.contents)))
-
-    def plant(self, client: str, request: m.Plant) -> m.Answer:
-        return self._answered(lambda: self._log(request.table).plant(request))
-
-    def remove(self, client: str, request: m.Remove) -> m.Answer:
-        def ask() -> m.Answer:
-            self._log(request.table).remove(request.file)
-            return m.Done()
-
-        return self._answered(ask)
 
 
 def identity_of(address: Address, api: DeltaApi) -> m.Identity:
@@ -575,14 +554,14 @@ def _publish(log: LogFolder, commits: tuple[ApiCommit, ...]) -> str | None:
     return None
 
 
-def _commit(request: m.Commit, log: LogFolder, file_name: str, actions: Actions) -> dict[str, Any]:
+def _commit(request: m.Commit, log: LogFolder, file_name: str, content: bytes) -> dict[str, Any]:
     """The client's description of its staged file. The file may be missing; the server has to reject that."""
     try:
         status = log.status(f"{STAGING}/{file_name}")
     except OutsideError:
         status = None
     modified = 0 if status is None else status.st_mtime_ns // 1_000_000
-    timestamp = timestamp_of(actions)
+    timestamp = _time_of(content)
     return {
         "version": request.version,
         "timestamp": modified if timestamp is None else timestamp,
