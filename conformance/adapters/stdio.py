@@ -155,10 +155,10 @@ class StdioSubject(Closing):
                 return gone(self._ended)
             place = self._number_of(client)
             if place not in self._processes:
-                process, answer = self._started_again()
-                if process is None:
-                    return answer
-                self._processes[place] = process
+                started = self._started_again()
+                if isinstance(started, Unknown):
+                    return started
+                self._processes[place] = started
             return self._processes[place]
 
     # Starting and ending
@@ -177,13 +177,13 @@ class StdioSubject(Closing):
             self._end(process)
         return process, answer
 
-    def _started_again(self) -> tuple[Process, Answer] | tuple[None, Answer]:
-        """A new process with the identity of the first one, and its answer; or None, and the reason."""
+    def _started_again(self) -> Process | Unknown:
+        """A new process with the identity of the first one; or why there is none."""
         process, answer = self._started()
         if isinstance(answer, Unknown):
-            return None, answer
+            return answer
         wire.same_identity(self.identity, answer, self._name)
-        return process, answer
+        return process
 
     def _crash(self) -> Answer:
         """Every process of the subject dies at once."""
@@ -200,13 +200,13 @@ class StdioSubject(Closing):
             if self._ended == CLOSED:
                 return gone(CLOSED)
             self._end_all("it was restarted, as asked")
-            process, answer = self._started_again()
-            if process is None:
-                reason = answer.reason if isinstance(answer, Unknown) else ""
-                self._ended = f"it did not start again: {reason}"
-                return Rejected(reason=self._ended) if reason.startswith(GONE) else Unknown(reason=self._ended)
+            started = self._started_again()
+            if isinstance(started, Unknown):
+                self._ended = f"it did not start again: {started.reason}"
+                gone_ = started.reason.startswith(GONE)
+                return Rejected(reason=self._ended) if gone_ else Unknown(reason=self._ended)
             self._ended = ""
-            self._processes[self._number_of(client)] = process
+            self._processes[self._number_of(client)] = started
         return Done()
 
     def _end_all(self, why: str) -> None:

@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from conformance.interface.subject import Closing
-from conformance.proxy.listener import BodyError, Handler, Listener, is_loopback
+from conformance.proxy.listener import BodyError, Handler, Listener
 
 
 class Fault(StrEnum):
@@ -156,28 +156,16 @@ _Kind = tuple[Match, str, str]
 
 
 class FaultProxy(Closing):
-    """A proxy on this machine in front of `server`, an http or https URL; with port 0, `url` has the chosen port.
-    Without a plan and without `next` it changes nothing. Safe for threads.
+    """A proxy in front of `server`, an http or https URL; with port 0, `url` has the chosen port. Without a plan and
+    without `next` it changes nothing. No other machine can reach it, because requests carry tokens. Safe for threads.
 
-    Raises `ValueError` for a URL without a host and for a host that other machines can reach: requests carry tokens.
+    Raises `ValueError` for a URL without a host.
     """
 
-    def __init__(
-        self,
-        server: str,
-        *,
-        plan: Plan | None = None,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        patience: float = PATIENCE,
-    ) -> None:
+    def __init__(self, server: str, *, plan: Plan | None = None, port: int = 0, patience: float = PATIENCE) -> None:
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"invalid URL {server!r} of a server; expected for example http://127.0.0.1:8080")
-        if not is_loopback(host):
-            raise ValueError(
-                f"{host!r} can be reached by other machines, and the requests contain tokens; expected 127.0.0.1"
-            )
         self._secure, self._address = parts.scheme == "https", (parts.hostname, parts.port)
         self._plan, self._patience = plan, patience
         self._planned = 0
@@ -190,7 +178,7 @@ class FaultProxy(Closing):
         self._exchanges: deque[Exchange] = deque(maxlen=KEPT)
         self._counts: Counter[Fault] = Counter()
         self._closed = False
-        self._listener = Listener(host, port, _handler_for(self._handle))
+        self._listener = Listener("127.0.0.1", port, _handler_for(self._handle))
         self.url = f"{self._listener.url}{parts.path.rstrip('/')}"
         """The URL for clients instead of the server's, with the same path."""
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -234,7 +234,7 @@ def uncovered(catalogue: Catalogue, document: Document, markdown: str) -> Iterat
                 yield f"no entry cites {rule}; add a requirement, a freedom, a restatement or an aside for it"
         return
     known = {entry.fingerprint for entry in catalogue.entries if entry.place == document.name}
-    for sentence in sentences_of(document, markdown):
+    for sentence in sentences(markdown, flattened=document.flattened):
         if sentence.fingerprint not in known and _needs_an_entry(document, sentence):
             yield (
                 f'{document.name}, "{sentence.section}": no entry has the fingerprint {sentence.fingerprint}; add a '
@@ -251,7 +251,7 @@ def unfounded(catalogue: Catalogue, document: Document, markdown: str) -> Iterat
                 yield f"{_name(entry)} cites {entry.rule}, which has no anchor in {document.page}"
         return
     places: dict[str, list[Sentence]] = defaultdict(list)
-    for sentence in sentences_of(document, markdown):
+    for sentence in sentences(markdown, flattened=document.flattened):
         places[sentence.fingerprint].append(sentence)
     for entry in catalogue.entries:
         if entry.place != document.name:
@@ -265,15 +265,10 @@ def unfounded(catalogue: Catalogue, document: Document, markdown: str) -> Iterat
 
 def quotations(catalogue: Catalogue, document: Document, markdown: str) -> Iterator[str]:
     """The paraphrases that repeat too many words of the document."""
-    runs = {run for sentence in sentences_of(document, markdown) for run in _runs(sentence.text)}
+    runs = {run for sentence in sentences(markdown, flattened=document.flattened) for run in _runs(sentence.text)}
     for entry in (*catalogue.requirements, *catalogue.freedoms):
         if copied := next((run for run in _runs(entry.paraphrase) if run in runs), None):
             yield f'{entry.id} repeats {document.name}: "{" ".join(copied)}"; say it in other words'
-
-
-def sentences_of(document: Document, markdown: str) -> Iterable[Sentence]:
-    """The sentences of a document, split with the settings in its file of the catalogue."""
-    return sentences(markdown, flattened=document.flattened)
 
 
 def _needs_an_entry(document: Document, sentence: Sentence) -> bool:

@@ -313,8 +313,8 @@ class _SimulatedLife(Life):
         finally:
             self._hook = hook
 
-    def tell(self, kind: Kind, target: str | Path, moment: Moment = Moment.BEFORE) -> None:
-        self._hook(Effect(kind=kind, target=str(target).removeprefix(self._root), moment=moment))
+    def tell(self, kind: Kind, target: str | Path) -> None:
+        self._hook(Effect(kind=kind, target=str(target).removeprefix(self._root), moment=Moment.BEFORE))
 
     def environment(self) -> Environment:
         ticks, numbers = count(START_MS - self._number * SKEW_MS), count(1)

@@ -32,6 +32,7 @@ from conformance.simulation.examination import Examination, Flaw, FoundError, Vi
 from conformance.simulation.operations import (
     TABLE,
     Ask,
+    DiskRun,
     Exchange,
     Host,
     Operation,
@@ -39,7 +40,6 @@ from conformance.simulation.operations import (
     UnexpectedAnswerError,
     answers_hash,
     append,
-    asking,
     attempt,
     in_order_of_answers,
     in_words,
@@ -168,15 +168,14 @@ def _ignored(_number: int, _moment: Moment) -> None:
     """An actor that does nothing."""
 
 
-class OneRun:
+class OneRun(DiskRun):
     """One run, from the start of a process to the end of its script. It calls `moments` before and after each
     effect."""
 
     def __init__(
         self, host: Processes, disk: Disk, start: int, before: Sequence[Exchange], moments: Moments = _ignored
     ) -> None:
-        self.disk = disk
-        self.exchanges = list(before)
+        super().__init__(disk, before)
         self.effects: list[tuple[Effect, bool]] = []
         """Each effect, and whether it is inside a transaction."""
         self._host = host
@@ -193,7 +192,7 @@ class OneRun:
         """Run, and return the final states. A failed request ends the run early. With `once_more` the request is sent
         again; then the state before the second send is a final state too."""
         try:
-            ask = self._recorded(self._host.start(self.disk, start=self._start, hook=self._see))
+            ask = self.start(self._host, self._start)
         except Exception:  # noqa: BLE001  # a failed start is a result; the next start may succeed
             return [self.state]
         ends: list[State] = []
@@ -216,16 +215,6 @@ class OneRun:
     def stalled(self) -> m.Request | None:
         """The request that is being served."""
         return self.exchanges[-1].request if self.exchanges and self.exchanges[-1].answer is None else None
-
-    def _recorded(self, ask: Ask) -> Ask:
-        def asked(request: m.Request) -> m.Answer:
-            at = len(self.exchanges)
-            self.exchanges.append(Exchange(request, None))
-            answer = ask(request)
-            self.exchanges[at] = Exchange(request, answer, self.exchanges[at].meanwhile)
-            return answer
-
-        return asking(asked, ask, self.exchanges)
 
     def _see(self, effect: Effect) -> None:
         if effect.moment is Moment.BEFORE:

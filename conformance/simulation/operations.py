@@ -147,30 +147,41 @@ class Cut:
         return f"{self.effect.moment.value} {self.effect.kind.value} {self.effect.target}"
 
 
-class Recorder:
-    """Runs a subject on a disk, and records every moment at which the possible disks after a power cut change, or a new
-    answer has been given."""
+class DiskRun:
+    """A run of a subject on a disk, with its requests and answers. A subclass sees its effects."""
 
     def __init__(self, disk: Disk, exchanges: Sequence[Exchange] = ()) -> None:
         self.disk = disk
         self.exchanges = list(exchanges)
+
+    def start(self, host: Host, start: int) -> Ask:
+        ask = host.start(self.disk, start=start, hook=self._see)
+
+        def asked(request: m.Request) -> m.Answer:
+            at = len(self.exchanges)
+            self.exchanges.append(Exchange(request, None))
+            answer = ask(request)
+            self.exchanges[at] = replace(self.exchanges[at], answer=answer)
+            return answer
+
+        return asking(asked, ask, self.exchanges)
+
+    def _see(self, effect: Effect) -> None:
+        raise NotImplementedError
+
+
+class Recorder(DiskRun):
+    """Runs a subject on a disk, and records every moment at which the possible disks after a power cut change, or a new
+    answer has been given."""
+
+    def __init__(self, disk: Disk, exchanges: Sequence[Exchange] = ()) -> None:
+        super().__init__(disk, exchanges)
         self.cuts: list[Cut] = []
         self.effects = 0
         self.syncs = 0
         """The number of syncs in the script."""
         self.records = True
         self._last: object = None
-
-    def start(self, host: Host, start: int) -> Ask:
-        ask = host.start(self.disk, start=start, hook=self._see)
-
-        def asked(request: m.Request) -> m.Answer:
-            self.exchanges.append(Exchange(request, None))
-            answer = ask(request)
-            self.exchanges[-1] = Exchange(request, answer)
-            return answer
-
-        return asking(asked, ask, self.exchanges)
 
     def end(self) -> None:
         """Record the last moment, after all answers."""

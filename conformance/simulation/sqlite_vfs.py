@@ -49,11 +49,10 @@ def _as_sqlite(code: int) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """One mounted disk: its effects, its clock, and the host's empty file that holds its locks."""
+    """One mounted disk: its effects, and the host's empty file that holds its locks."""
 
     disk: Disk
     hook: Hook
-    now: Callable[[], int]
     anchors: Path
     mount: int
 
@@ -84,13 +83,11 @@ class SimulatedSqlite(Closing):
         self._name = f"simulated-{next(_numbers)}"
         self._vfs = _FileSystem(self._name, self._hosts)
 
-    def mounted(
-        self, disk: Disk, *, hook: Hook = unobserved, now: Callable[[], int] = lambda: 0
-    ) -> Callable[[Path], apsw.Connection]:
+    def mounted(self, disk: Disk, *, hook: Hook = unobserved) -> Callable[[Path], apsw.Connection]:
         """A function that opens a database on this disk. `hook` is called for writes, truncations, syncs and removals
         of SQLite's files, within SQLite: it may only read, and must not run other code of the subject."""
         mount = next(self._mounts)
-        self._hosts[mount] = _Host(disk, hook, now, Path(self._anchors.name), mount)
+        self._hosts[mount] = _Host(disk, hook, Path(self._anchors.name), mount)
 
         def connect(path: Path) -> apsw.Connection:
             flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -137,7 +134,7 @@ class _FileSystem(apsw.VFS):
             missing.extendedresult = apsw.SQLITE_IOERR_DELETE_NOENT  # type: ignore[attr-defined]
             raise missing
         with _as_sqlite(apsw.SQLITE_IOERR_DELETE), happening(host.hook, Kind.UNLINK, path):
-            host.disk.unlink(path, now=host.now())
+            host.disk.unlink(path, now=0)
         if syncdir:
             host.sync_directory_of(path)
 
@@ -151,7 +148,7 @@ class _FileSystem(apsw.VFS):
             if not flags[0] & apsw.SQLITE_OPEN_CREATE:
                 raise apsw.CantOpenError(f"{path} does not exist")
             with _as_sqlite(apsw.SQLITE_IOERR_ACCESS), happening(host.hook, Kind.CREATE, path):
-                number = host.disk.create(path, now=host.now())
+                number = host.disk.create(path, now=0)
         flags[1] = flags[0]
         if flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
             return _Database(host, path, number)
@@ -179,7 +176,7 @@ class _Content:
 
     def _change(self, kind: Kind, change: Change) -> None:
         with _as_sqlite(apsw.SQLITE_IOERR_WRITE), happening(self.host.hook, kind, self.path):
-            self.host.disk.change(self.number, change, now=self.host.now())
+            self.host.disk.change(self.number, change, now=0)
 
     def xSync(self, flags: int) -> None:  # noqa: ARG002, N802
         """The first sync of a new journal makes its name durable too, as in SQLite's Unix port."""
