@@ -3,14 +3,16 @@ files of rows."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Argument, Option
 
-from refimpl.errors import InvalidRequestError
+from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown
 from refimpl.table_feature import CATALOG_MANAGED, TABLE_FEATURES, CommitMode, TableFeature
 
 if TYPE_CHECKING:
@@ -94,6 +96,15 @@ def reached(warehouse: str | None) -> AnyWarehouse:
     if warehouse is not None and is_url(warehouse):
         return refimpl.open(warehouse, token=None)
     return opened(warehouse)
+
+
+@contextlib.contextmanager
+def landed(what: str) -> Iterator[None]:
+    """For the steps after a change: their error must not say that nothing was changed. `what` was done."""
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        raise OutcomeUnknown(f"{what}; then an error occurred: {error}") from error
 
 
 def feature_named(name: str) -> TableFeature:

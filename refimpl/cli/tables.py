@@ -28,6 +28,7 @@ from refimpl.cli.options import (
     default_root,
     duration_ms,
     feature_named,
+    landed,
     moment_ms,
     names_of,
     opened,
@@ -174,7 +175,8 @@ def create(
             policy=None if policy == MaintenancePolicy() else policy,
             properties=properties_of(properties),
         )
-        created = warehouse.owner.resolve(table.table_id or name)
+        with landed(f"{name} was created at {table.location}"):
+            created = warehouse.owner.resolve(table.table_id or name)
     output.show(_of_owner(created), f"created {created.name} at {created.location} (version 0)", json=json)
 
 
@@ -464,7 +466,8 @@ def drop(
             _ask(f"drop {resolved.name} and delete all files" if purge else f"drop {resolved.name}", resolved.location)
         warehouse.owner.drop_table(resolved.table_id)
         if purge and isinstance(warehouse, Warehouse):
-            warehouse.owner.purge_table(resolved.table_id, older_than=0)
+            with landed(f"{resolved.name} was dropped: its files can be deleted with purge {resolved.table_id}"):
+                warehouse.owner.purge_table(resolved.table_id, older_than=0)
     files = "were deleted from" if purge else "stay at"
     output.show(
         {"name": resolved.name, "table_id": resolved.table_id, "location": str(resolved.location), "purged": purge},
@@ -560,7 +563,8 @@ def take_over(
     with opened(address) as warehouse:
         table = Table.by_path(path.absolute(), warehouse.environment)
         owned = taken_over(table, warehouse.owner, name, new_feature, commit_mode=chosen, policy=policy)
-        version = owned.snapshot().version
+        with landed(f"{owned.location} was taken over as {name}"):
+            version = owned.snapshot().version
     if json:
         facts = {"name": name, "table_id": owned.table_id, "location": str(owned.location), "version": version}
         output.show_json(facts | {"feature": new_feature.name})
@@ -578,7 +582,8 @@ def hand_back(table: TableArgument, address: WarehouseOption = None, json: JsonO
 
     with opened(address) as warehouse:
         free = handed_back(warehouse.table(table))
-        version = free.snapshot().version
+        with landed(f"{free.location} was handed back"):
+            version = free.snapshot().version
     output.show(
         {"location": str(free.location), "version": version},
         f"{free.location} is a filesystem table from version {version} on; use it by its path",

@@ -22,6 +22,7 @@ from refimpl.cli.options import (
     backfill_number,
     duration_ms,
     jobs_named,
+    landed,
     opened,
     reached,
 )
@@ -301,7 +302,8 @@ def policy(
         )
         if after != before:
             warehouse.owner.set_policy(resolved.table_id, after)
-            after = warehouse.owner.resolve(resolved.table_id).policy
+            with landed(f"the policy of {table} was changed"):
+                after = warehouse.owner.resolve(resolved.table_id).policy
     allowed = sorted(job.value for job in after.allowed)
     if json:
         output.show_json(msgspec.structs.asdict(after) | {"allowed": allowed})
@@ -327,7 +329,7 @@ def verify(address: WarehouseOption = None, json: JsonOption = False) -> None:
 
     with opened(address) as warehouse:
         findings = warehouse.verify()
-        tables = len(warehouse.owner.tables())
+        tables = len(warehouse.owner.recorded_tables())
     wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
     if json:
         output.show_json({"ok": not wrong, "tables": tables, "findings": findings})

@@ -6,6 +6,7 @@ import uuid
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -15,12 +16,14 @@ import refimpl
 from refimpl.cli.application import application
 from refimpl.cli.options import WAREHOUSE_VARIABLE, columns_of_sql
 from refimpl.cli.output import ExitCode
+from refimpl.client import ownership
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.schema import Struct
 from refimpl.client.table import Table
 from refimpl.commit_owner import TableState
 from refimpl.environment import Environment
-from refimpl.errors import InvalidRequestError, TableNotFoundError
+from refimpl.errors import InvalidRequestError, OwnerUnavailableError, TableNotFoundError
+from refimpl.owner.local import LocalOwner
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
 
@@ -384,6 +387,42 @@ def test_a_filesystem_table_is_taken_over_and_handed_back(
     assert cli("show", "orders").code == ExitCode.USAGE
     assert "version 3" in cli("take-over", location, "orders").out
     assert "version 4" in cli("hand-back", "orders").out
+
+
+@pytest.mark.parametrize("command", ["create", "take-over", "hand-back", "policy", "drop"])
+def test_a_change_that_landed_is_not_reported_as_failed(
+    cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Exit code 3 says that nothing landed, and that the same call may succeed later."""
+    busy, resolve = Mock(side_effect=OwnerUnavailableError("busy")), LocalOwner.resolve
+    words: list[object] = [sales]
+    if command == "create":
+        words = ["other", "-c", "id INT"]
+        monkeypatch.setattr(LocalOwner, "resolve", busy)
+    elif command == "policy":
+        words += ["--backlog-limit", "7"]
+        once_more = Mock(side_effect=[resolve(warehouse.owner, sales), OwnerUnavailableError("busy")])
+        monkeypatch.setattr(LocalOwner, "resolve", once_more)
+    elif command == "drop":
+        words += ["--purge", "--yes"]
+        monkeypatch.setattr(LocalOwner, "purge_table", busy)
+    else:
+        done = ownership.hand_back
+        if command == "take-over":
+            create_filesystem_table(tmp_path / "lake" / "orders", Environment(), COLUMNS)
+            words, done = [tmp_path / "lake" / "orders", "orders"], ownership.take_over
+
+        def then_busy(*args: Any, **options: Any) -> Any:
+            return Mock(location=done(*args, **options).location, snapshot=busy)
+
+        monkeypatch.setattr(ownership, command.replace("-", "_"), then_busy)
+    answer = cli(command, *words)
+    monkeypatch.undo()
+    assert (answer.code, "busy" in answer.err) == (ExitCode.OUTCOME_UNKNOWN, True)
+    after = {"create": ["other", sales], "take-over": ["orders", sales], "policy": [sales]}.get(command, [])
+    assert warehouse.tables() == after
+    if command == "policy":
+        assert warehouse.owner.resolve(sales).policy.backlog_limit == 7
 
 
 def test_an_unknown_table_cannot_be_handed_back(cli: CommandLine, warehouse: Warehouse) -> None:

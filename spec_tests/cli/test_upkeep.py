@@ -7,12 +7,17 @@ import pyarrow as pa
 import pytest
 
 import refimpl
+from refimpl import log_path
 from refimpl.cli.output import ExitCode
 from refimpl.client.maintenance import compact, write_checkpoint
+from refimpl.commit_owner import TableState
 from refimpl.environment import Environment
+from refimpl.log_store import LogStore
 from refimpl.owner.verify import Finding, Severity
+from refimpl.table_feature import COORDINATED_COMMITS
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
+from spec_tests.support.builders import first_version
 
 
 @pytest.fixture
@@ -238,6 +243,16 @@ def test_verify_compares_compactions_with_their_commits(warehouse: Warehouse, bu
     (finding,) = found
     assert (finding.table, finding.severity, finding.code) == (busy, Severity.ERROR, "compaction-differs")
     assert f"remove {path.name}" in finding.message
+
+
+def test_verify_does_not_adopt_an_announced_table(cli: CommandLine, warehouse: Warehouse) -> None:
+    """It changes nothing."""
+    table = warehouse.owner.announce(warehouse.directory / "orders", "orders", COORDINATED_COMMITS, None)
+    log = LogStore(table.location, warehouse.environment)
+    log.put_if_absent(log_path.commit(0), first_version(COORDINATED_COMMITS))
+    assert cli("verify").code == ExitCode.OK
+    with warehouse.owner.ledger.read() as view:
+        assert [each.state for each in view.tables()] == [TableState.STAGING]
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["new", "older"])
