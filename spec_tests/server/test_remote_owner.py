@@ -29,9 +29,10 @@ from refimpl.catalog_messages import CLIENT_PUBLISHES_AFTER, LoadedTable, SetDom
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_maintenance import vacuum
+from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
-from refimpl.commit_owner import Backfilled, MaintenancePolicy
+from refimpl.commit_owner import Backfilled, Maintenance, MaintenancePolicy
 from refimpl.commits import Conflict, Landed, NotLanded, StagedProposal
 from refimpl.environment import Environment, clock_ms
 from refimpl.errors import (
@@ -45,7 +46,7 @@ from refimpl.errors import (
 from refimpl.remote_owner import documents
 from refimpl.remote_owner.calls import LONGEST_PAUSE, TRIES, DeltaCalls, Refusal
 from refimpl.remote_owner.connection import Connection, NoAnswerError, Reply, address_of
-from refimpl.remote_owner.owner import RemoteOwner
+from refimpl.remote_owner.owner import RemoteOwner, _Table
 from refimpl.server.access import Scope, Tokens
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import RemoteWarehouse
@@ -715,6 +716,42 @@ def test_table_recreated_between_list_and_load_is_not_found(listen: Listen, dire
         with patch.object(owner, "_listed", lambda: iter(listed)), pytest.raises(TableNotFoundError):
             owner.drop_table(first)
         assert local.tables() == ["orders"]
+
+
+def test_two_threads_that_miss_a_table_get_the_same_error(remote: RemoteWarehouse) -> None:
+    """The other thread has forgotten the table in the meantime."""
+    table_id = remote.create_table("orders", SCHEMA).table_id or ""
+    owner = remote.owner
+    asked = owner._calls.asked
+    owner.drop_table(table_id)
+    owner._seen[table_id] = _Table(table_id=table_id, location=Path("/"), name=owner._full_name("orders"))
+
+    def also_by_another_thread(*values: Any, **options: Any) -> Any:
+        owner._seen.clear()
+        return asked(*values, **options)
+
+    with patch.object(owner._calls, "asked", also_by_another_thread), pytest.raises(TableNotFoundError):
+        owner.get_commits(table_id)
+
+
+def test_a_version_that_was_published_and_cleaned_up_is_reported(listen: Listen, reach: Reach, directory: Path) -> None:
+    """Another client published it, removed its staged file, and died before it reported that; a cleanup removed the
+    published one."""
+    remote = reach(listen())
+    table = remote.create_table("orders", SCHEMA)
+    for each in range(3):
+        table.append(rows(each))
+    with refimpl.open(directory) as local:
+        local.owner.set_policy(table.table_id or "", MaintenancePolicy(allowed=frozenset(Maintenance)))
+        same = local.table("orders")
+        same.log.publish_ratified("_staged_commits", local.owner.get_commits(table.table_id or "").commits)
+        write_checkpoint(same)
+        assert clean_up(same, older_than=-1000).cut_off == 3
+    for path in table.log.staged_listing("_staged_commits"):
+        table.log.delete(f"_staged_commits/{path.name}")
+    assert table.publish() == Backfilled(through=3, published=3)
+    assert table.append(rows(3)).version == 4
+    assert ids_in(remote.table("orders")) == [0, 1, 2, 3]
 
 
 def test_clocks_that_differ_by_an_hour_keep_times_increasing(listen: Listen) -> None:
