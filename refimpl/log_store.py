@@ -22,6 +22,8 @@ from refimpl.table_feature import CommitMode
 
 _TEMPORARY_PREFIX = ".tmp-"
 """Readers of a log ignore names with this prefix."""
+_DOUBT_PREFIX = f"{_TEMPORARY_PREFIX}doubt-"
+"""Of the empty files that mark staged files: `LogStore.mark_doubtful`."""
 
 
 class LogStore:
@@ -98,6 +100,23 @@ class LogStore:
         """
         folder, files = self.staging(staging_folder), self._files
         self.environment.together(lambda: files.fsync(folder / name), lambda: files.fsync_directory(folder))
+
+    def mark_doubtful(self, name: str, *, doubtful: bool) -> None:
+        """Tell all processes whether the fsync of this staged file failed, as far as the disk allows it.
+
+        The mark need not be durable: after a power cut, the file is read from the disk.
+        """
+        mark = self.folder / f"{_DOUBT_PREFIX}{name}"
+        with contextlib.suppress(OSError):
+            if not doubtful:
+                self._files.unlink(mark)
+            else:
+                with self._files.create(mark):
+                    pass
+
+    def is_doubtful(self, name: str) -> bool:
+        """Whether a process marked this staged file."""
+        return self._files.exists(f"{self._folder}/{_DOUBT_PREFIX}{name}")
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Make `<log>/<name>` visible with exactly these bytes; False if the name is taken.

@@ -93,7 +93,7 @@ class LocalOwner:
         self._due: set[str] = set()
         """Tables whose policies require a backfill now."""
         self._in_doubt: set[str] = set()
-        """Staged files whose fsync failed."""
+        """Staged files whose fsync failed in this process; other processes see their marks, unless the disk failed."""
 
     @property
     def ledger(self) -> Ledger:
@@ -267,17 +267,19 @@ class LocalOwner:
 
     def make_staged_durable(self, table_id: str, file_name: str) -> None:
         """Order: fsync file, fsync directory. After a failed fsync a second one may lie: when the client sends the same
-        file again, the same bytes become a new file. This process remembers these files until it ends."""
+        file again, the same bytes become a new file, also if another process gets the request."""
         place = self._context.place(table_id)
         log, folder = self._context.log(place), place.feature.staging_folder
         try:
             with contextlib.suppress(FileNotFoundError):
-                if file_name not in self._in_doubt:
+                if file_name not in self._in_doubt and not log.is_doubtful(file_name):
                     log.make_staged_durable(folder, file_name)
                 elif (log.staged_size(folder, file_name) or 0) <= decide.size_limit(CommitMode.STAGED):
                     log.stage_again(folder, file_name, log.read_staged(folder, file_name))
                     self._in_doubt.discard(file_name)
+                    log.mark_doubtful(file_name, doubtful=False)
         except OSError as error:
+            log.mark_doubtful(file_name, doubtful=True)
             if len(self._in_doubt) >= _DOUBTS_KEPT:
                 self._in_doubt.pop()
             self._in_doubt.add(file_name)

@@ -103,15 +103,34 @@ def test_staged_file_is_rewritten_after_a_failed_fsync(serve: Serve, monkeypatch
     monkeypatch.setattr(decide, "size_limit", lambda _: len(staged.content))
     faults._fail_from = len(faults.seen) + 1
     assert refusal(table.propose(staged)) == UNAVAILABLE
-    assert faults.seen[-1] == "fsync staged"
+    assert faults.seen[-2:] == ["fsync staged", "create temporary"]
     before = len(faults.seen)
     assert table.propose(staged).status_code == 200
     assert faults.seen[before:] == [
-        "create temporary", "write temporary", "fsync temporary", "replace staged", "fsync _staged_commits/", "commit",
+        "create temporary", "write temporary", "fsync temporary", "replace staged", "fsync _staged_commits/",
+        "unlink temporary", "commit",
     ]  # fmt: skip
     assert staged.path.read_bytes() == staged.content
     monkeypatch.undo()
     table.land(2)
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["another server", "the disk is full"])
+def test_a_failed_fsync_is_known_to_every_server(serve: Serve, marked: bool) -> None:
+    """The repeated request may reach another server, or the same one after a restart. If the disk does not take the
+    mark, only the process knows."""
+    faults = [Faults(fail_from=10**9, fail_count=1 if marked else 2, error=disk_is_broken) for _ in range(2)]
+    table = WireTable(serve(environment=faults[0].environment())).create()
+    other = serve(environment=faults[1].environment())
+    staged = table.write_staged(1)
+    faults[0]._fail_from = len(faults[0].seen) + 1
+    assert refusal(table.propose(staged)) == UNAVAILABLE
+    asked, before = faults[1 if marked else 0], [len(each.seen) for each in faults]
+    if marked:
+        table.http = other
+    assert table.propose(staged).status_code == 200
+    assert "replace staged" in asked.seen[before[faults.index(asked)] :]
+    assert list((table.location / "_delta_log").glob(".tmp-*")) == []
 
 
 def test_a_staged_file_is_durable_before_it_is_ratified(serve: Serve) -> None:
