@@ -22,7 +22,7 @@ from refimpl.client.create import owned_metadata
 from refimpl.client.features import check_writable
 from refimpl.client.in_commit_timestamp import is_enabled_by, next_timestamp
 from refimpl.client.properties import KEPT_FEATURE, OWNER_PROPERTIES, with_kept_feature, with_table_id
-from refimpl.client.proposing import DEFAULT_MAX_TRIES, MAX_LOOKS, CommitBytes, RetryPolicy, commit_info
+from refimpl.client.proposing import DEFAULT_MAX_TRIES, CommitBytes, RetryPolicy, commit_info
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy
@@ -171,8 +171,8 @@ def _landed(
 ) -> bool:
     """Whether the change became the version; False: another commit was first."""
     unknown = OutcomeUnknown(
-        f"version {version} of {table.label} may or may not be the change of owner: {MAX_LOOKS} requests were not "
-        f"answered; read the table before another attempt",
+        f"version {version} of {table.label} may or may not be the change of owner: its answer was lost, or its commit "
+        f"was cleaned up; read the table before another attempt",
         table_id=table.table_id,
         version=version,
         attempt=proposal.attempt,
@@ -182,7 +182,7 @@ def _landed(
         case Ratified():
             return True
         case Conflict():
-            if _is_own(table, version, txn_id):
+            if _is_own(table, version, txn_id, unknown):
                 return True
             retries.pause(retries.tries)
             return False
@@ -195,8 +195,11 @@ def _landed(
     )
 
 
-def _is_own(table: Table, version: Version, txn_id: str) -> bool:
-    """Whether the version is this very change: some owners answer a replay as a conflict."""
+def _is_own(table: Table, version: Version, txn_id: str, unknown: OutcomeUnknown) -> bool:
+    """Whether the version is this very change: some owners answer a replay as a conflict. Raises `unknown` if a cleanup
+    deleted the commit."""
     path = table.log.find(log_path.commit(version))
+    if path is None and table.log.newest_version() > version:
+        raise unknown
     info = None if path is None else table.reader.commit_info(path)
     return info is not None and info.txn_id == txn_id

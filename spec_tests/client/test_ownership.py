@@ -206,6 +206,24 @@ def test_an_unexpected_error_of_the_owner_is_not_retried(setting: Setting) -> No
     assert send.call_count == 1
 
 
+def test_a_change_of_owner_that_was_cleaned_up_is_unknown(setting: Setting) -> None:
+    """Its answer is lost. Before the client asks again another writer commits, a cleanup deletes the change, and the
+    owner answers the replay as a conflict."""
+    table = setting.table(MANAGED_COMMIT)
+
+    def clean() -> None:
+        free = Table.by_path(table.location, setting.environment)
+        setting.append(free, "b")
+        write_checkpoint(free)
+        setting.host.clock += DAY
+        assert clean_up(free, older_than=0).cut_off == 2
+
+    faults = setting.owner.faults
+    faults.lose_answers, faults.conflict_for_replay, faults.before_proposal = 1, True, [lambda: None, clean]
+    with pytest.raises(OutcomeUnknown):
+        hand_back(table)
+
+
 def test_the_tries_of_an_ownership_change_are_limited(setting: Setting) -> None:
     table = setting.table(None)
     setting.owner.faults.before_proposal = [lambda: setting.append(table, "racing")]
