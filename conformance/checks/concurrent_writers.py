@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from conformance.checks import check
 from conformance.history import digests
+from conformance.history.events import Promise
 from conformance.interface.messages import (
     AttemptOutcome,
     Commit,
@@ -16,6 +17,7 @@ from conformance.interface.messages import (
     Conflict,
     Done,
     Gap,
+    Landed,
     NotLanded,
     Ratified,
     Rejected,
@@ -367,6 +369,36 @@ def a_client_and_the_owner_publish_one_version(s: Scenario) -> None:
     s.expect(call, (Conflict, Rejected), *WHOLE, "MC-COMMIT-02", "CM-COMMIT-08", because=(made,),
              expected="version 1 exists: it is not ratified again")  # fmt: skip
     s.published(table)
+
+
+@check(
+    Family.CONCURRENT_WRITERS, "PROFILE-OUTCOME-01", "PROFILE-RETRY-01", "PROFILE-CORE-07", *VISIBLE,
+    needs=(Profile.STORAGE_ACCESS,), commit_modes=DIRECT,
+)  # fmt: skip
+def a_visible_direct_commit_is_known_as_landed(s: Scenario) -> None:
+    """A client published a commit by put-if-absent, and did not notify the owner. The owner reports the attempt as
+    landed, and recognizes it when the client repeats it; if it promises that, it knows the version when the table is
+    resolved."""
+    for name, profile in (("orders", Profile.ATTEMPT_OUTCOME), ("items", Profile.IDEMPOTENT_RETRY),
+                          ("returns", Profile.DISCOVERY)):  # fmt: skip
+        if profile.value not in s.identity.profiles:
+            continue
+        table = s.create(name)
+        made = published_by_a_client(s, table)
+        assert isinstance(made.request, Commit)
+        if profile is Profile.ATTEMPT_OUTCOME:
+            call = s.ask("silent", AttemptOutcome(table=table.reference, attempt=made.request.attempt))
+            s.expect(call, Landed, "PROFILE-OUTCOME-01", *VISIBLE, because=(made,), may_refuse=True,
+                     expected="the file of version 1 is visible, and is this attempt: landed")  # fmt: skip
+        elif profile is Profile.IDEMPOTENT_RETRY:
+            call = s.ask("silent", made.request)
+            s.expect(call, Ratified, "PROFILE-RETRY-01", *VISIBLE, because=(made,), may_refuse=True,
+                     expected="the file of version 1 is visible, and is this attempt: ratified")  # fmt: skip
+        elif Promise.FRESH_DIRECT.value in s.identity.promises:
+            seen = reads.resolve(s, table)
+            s.require(seen.latest in (1, None), "PROFILE-CORE-07", evidence=(seen.exchange, made), table=table,
+                      version=1, expected="the owner knows a direct commit when it is visible: version 1 is the latest",
+                      observed=f"the resolution has latest version {seen.latest}")  # fmt: skip
 
 
 # Versions are ratified in order

@@ -16,7 +16,7 @@ import msgspec
 
 from conformance.checks import check
 from conformance.checks.backfill import DONE, complete
-from conformance.checks.replays import attempt_of, known_as_version_1, outcome
+from conformance.checks.replays import attempt_of, known_as_version_1, known_without_the_table, outcome
 from conformance.checks.version_0 import create_at, first_file, place
 from conformance.history.events import Promise
 from conformance.interface import messages as m
@@ -258,7 +258,8 @@ def _inner(action: str | None, kind: str) -> dict[str, Any]:
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-03", "CM-CATALOG-05", needs=FOUND)
 def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     """A catalog should return the protocol and metadata of the latest version, so that clients need not replay the log
-    for them. They are those of the latest version, also after a commit changed them, and after a restart."""
+    for them. They are those of the latest version, also after a commit changed them, after another one lost its
+    version, and after a restart."""
     table = s.create()
     call = load(s, table)
     answer = found(s, table, call)
@@ -276,9 +277,12 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     table_id = before.get("id") or logged.get("id") or s.attempt()  # not every resolution has the id in the log
     changed = proposals.metadata(str(table_id), time, {**had, "kit.changed": "yes"})
     change = s.land(table, attempt=attempt, actions=(proposals.commit_info(attempt, time), changed))
-    _newest(s, table, change, "metaData", "kit.changed")
+    resolves_to(s, table, change, "metaData", "kit.changed")
+    attempt = s.attempt()
+    lost = proposals.metadata(str(table_id), time, {**had, "kit.lost": "yes"})
+    s.contend(table, 1, client="loser", attempt=attempt, actions=(proposals.commit_info(attempt, time), lost))
     s.land(table)
-    _newest(s, table, change, "metaData", "kit.changed")
+    resolves_to(s, table, change, "metaData", "kit.changed")
     attempt, time = s.attempt(), s.timestamp(3)
     # The owner may have added features; not every resolution has the whole protocol.
     current = (proposals.body_of(s.published(table).get(0, ""), "protocol") or {}, _inner(answer.protocol, "protocol"))
@@ -287,34 +291,19 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     protocol["writerFeatures"] = [*protocol["writerFeatures"], "appendOnly"]
     actions = (proposals.commit_info(attempt, time), proposals.line("protocol", protocol))
     upgrade = s.land(table, attempt=attempt, actions=actions)
-    _newest(s, table, upgrade, "protocol", "appendOnly")
+    resolves_to(s, table, upgrade, "protocol", "appendOnly")
     if Profile.DURABLE_RESTART.value in s.identity.profiles:
         restart(s)
-        _newest(s, table, change, "metaData", "kit.changed")
-        _newest(s, table, upgrade, "protocol", "appendOnly")
+        resolves_to(s, table, change, "metaData", "kit.changed")
+        resolves_to(s, table, upgrade, "protocol", "appendOnly")
 
 
-def has_the_metadata_of(s: Scenario, table: TableHandle, call: Exchange) -> None:
-    """If the resolution has the metadata's id, it is that of this take-over."""
-    change = call.request
-    assert isinstance(change, m.TakeOver)
-    asked = load(s, table)
-    answer = found(s, table, asked)
-    named = _inner(answer.metadata, "metaData").get("id")
-    logged = next(each["metaData"]["id"] for each in map(json.loads, change.actions) if "metaData" in each)
-    s.require(
-        named in (None, logged), "PROFILE-DISCOVERY-03", evidence=(asked, call), table=table, version=change.version,
-        expected=f"version {change.version} set the metadata: the resolution has its id, {logged}",
-        observed=f"the resolution of version {answer.latest} has metadata with the id {named}",
-    )  # fmt: skip
-
-
-def _newest(s: Scenario, table: TableHandle, change: Exchange, kind: str, changed: str) -> None:
+def resolves_to(s: Scenario, table: TableHandle, change: Exchange, kind: str, changed: str) -> None:
     """If the resolution has that action, it contains the change. Only a catalog should return the action."""
     after = load(s, table)
     answer = found(s, table, after)
     action = answer.metadata if kind == "metaData" else answer.protocol
-    assert isinstance(change.request, m.Commit)
+    assert isinstance(change.request, m.Commit | m.TakeOver)
     if answer.latest is None or answer.latest < change.request.version or (
         action is None and s.feature != "catalogManaged"
     ):  # fmt: skip
@@ -487,14 +476,14 @@ def a_duplicated_creation_after_the_drop_is_ignored(s: Scenario) -> None:
     s.land(again)
 
 
-@check(Family.LIFECYCLE, "PROFILE-OUTCOME-01", needs=(*FOUND, Profile.ATTEMPT_OUTCOME))
+@check(Family.LIFECYCLE, "PROFILE-OUTCOME-01", "PROFILE-RETRY-01", needs=(*FOUND, Profile.ATTEMPT_OUTCOME))
 def a_drop_does_not_change_outcomes(s: Scenario) -> None:
     """After a drop the owner may answer that the table is unknown, or that an attempt landed; it must not report the
-    landed attempt as not landed."""
+    landed attempt as not landed, nor answer its replay as a lost race."""
     table = s.create()
     sent = s.land(table)
     before = known_as_version_1(s, table, sent)
-    drop(s, table)
+    known_without_the_table(s, table, sent, drop(s, table))
     after = outcome(s, table, attempt_of(sent))
     s.expect(
         after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(before,),

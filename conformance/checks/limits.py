@@ -12,12 +12,13 @@ from collections.abc import Callable
 from conformance.checks import check
 from conformance.checks.backfill import DONE, UNPUBLISHED, complete
 from conformance.checks.lifecycle import contains_the_commits, load, not_found
+from conformance.checks.ownership import refused
 from conformance.checks.replays import arrives_late, attempt_of, landed, lose_one, not_landed, replay
 from conformance.checks.stale_reads import FRESH, RANGE, answered_in_full
 from conformance.interface import messages as m
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
-from conformance.scenario.ownership import drop, restart
+from conformance.scenario.ownership import ask_back, drop, given_back, restart
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
 BACKLOG = (Profile.BACKLOG_LIMIT,)
@@ -62,19 +63,18 @@ def one_too_many(s: Scenario, table: TableHandle, limit: int, again: Exchange | 
 
 def goes_on(s: Scenario, table: TableHandle, refused: Exchange, backfilled: int) -> None:
     """The backlog has room again: the owner ratifies. Another policy may reject a proposal or two before that."""
-    call = persist(lambda: s.commit(table, client="other"))
-    s.expect(
-        call, m.Ratified, "PROFILE-BACKLOG-02", because=(refused,),
+    s.must_land(
+        table, "PROFILE-BACKLOG-02", because=(refused,),
         expected=f"versions up to {backfilled} are backfilled: the backlog has room for version {table.versions}",
     )  # fmt: skip
-    table.versions += 1
 
 
 @check(Family.LIMITS, "PROFILE-BACKLOG-01", "PROFILE-BACKLOG-02", needs=BACKLOG, commit_modes=WAITING)
 def a_full_backlog_rejects_until_a_backfill(s: Scenario) -> None:
     """With a limit of two unbackfilled commits the third is rejected, and so are a replay of that attempt and a new
-    attempt. After a backfill the owner ratifies two more, and rejects again."""
+    attempt. After a backfill the owner ratifies two more, and rejects again. Another table has a limit of its own."""
     table = full(s, 2)
+    s.create("items", backlog_limit=9)
     one_too_many(s, table, 2, again=one_too_many(s, table, 2))
     refused = one_too_many(s, table, 2)
     s.backfill(table, 2)
@@ -159,7 +159,7 @@ AT_ONCE = 110
 
 
 EARLY = ("PROFILE-RETRY-01", "PROFILE-CORE-06", "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", "PROFILE-DISCOVERY-01",
-         "PROFILE-DURABLE-01")  # fmt: skip
+         "PROFILE-DURABLE-01", "MC-RELEASE-04")  # fmt: skip
 """What `early_answers` tests, of an owner that promises it."""
 
 
@@ -218,11 +218,12 @@ def a_long_table_is_listed_and_published(s: Scenario) -> None:
 
 def early_answers(s: Scenario, table: TableHandle, free: int) -> Callable[[], None]:
     """A writer and a creator whose answers were lost, a delayed proposal of version `free` that is resolved as not
-    landed, and a dropped table. Returns the test that all of it holds after other commits, and after a restart. An
-    owner that shortens its journal, or keeps the newest entries of a list, forgets the oldest answers."""
+    landed, a dropped table, and one that was handed back. Returns the test that all of it holds after other commits,
+    and after a restart. An owner that shortens its journal, or keeps the newest entries of a list, forgets the oldest
+    answers."""
     promised = s.identity.profiles
     sent = lose_one(s, table)
-    made = late = resolved = gone = None
+    made = late = resolved = gone = left = None
     if Profile.IDEMPOTENT_RETRY.value in promised:
         made = persist(lambda: s.lose("creator", s.creation("kept")))
     if Profile.ATTEMPT_OUTCOME.value in promised:
@@ -232,6 +233,13 @@ def early_answers(s: Scenario, table: TableHandle, free: int) -> Callable[[], No
     if Profile.DISCOVERY.value in promised:
         gone = s.create("gone")
         dropped = drop(s, gone)
+    if s.feature == "managedCommit" and Profile.OWNERSHIP_TRANSFER.value in promised:
+        left = s.create("left")
+        change = ask_back(s, left)
+        if isinstance(change.answer, m.Ratified):
+            given_back(s, left, change)
+        else:
+            left = None
 
     def known(since: str) -> None:
         if Profile.IDEMPOTENT_RETRY.value in promised:
@@ -257,6 +265,12 @@ def early_answers(s: Scenario, table: TableHandle, free: int) -> Callable[[], No
             arrives_late(s, table, late, resolved)
         if gone is not None:
             not_found(s, load(s, gone), f"the table was dropped{since}", (dropped,))
+        if left is not None:
+            refused(s, left, s.commit(left), change)
+            if Profile.IDEMPOTENT_RETRY.value in promised:
+                again = s.ask("migrator", change.request)
+                s.expect(again, m.Ratified, "PROFILE-RETRY-01", because=(change,), what="the replay of a hand-back",
+                         expected=f"this attempt handed the table back{since}: ratified")  # fmt: skip
 
     return still_holds
 
@@ -265,7 +279,8 @@ def early_answers(s: Scenario, table: TableHandle, free: int) -> Callable[[], No
 def attempts_are_known_after_many_commits(s: Scenario) -> None:
     """A writer whose answer was lost repeats its commit after 130 others, and after a restart. An owner that recognizes
     replays ratifies it with its version, an owner that reports outcomes reports that version, and no owner applies it
-    twice. An attempt that was resolved as not landed still never lands, and a dropped table stays dropped."""
+    twice. An attempt that was resolved as not landed still never lands, a dropped table stays dropped, and a table that
+    was handed back has no owner."""
     table = large_table(s)
     still_holds = early_answers(s, table, MANY)
     grow(s, table, MANY, client="other")

@@ -15,9 +15,18 @@ from functools import partial
 from typing import Any, Final
 
 from conformance.checks import check
-from conformance.checks.lifecycle import has_the_metadata_of
-from conformance.checks.replays import attempt_of, known_as_version_1, not_landed, outcome
-from conformance.checks.version_0 import names_the_owner
+from conformance.checks.backfill import blocked, glance
+from conformance.checks.lifecycle import resolves_to
+from conformance.checks.replays import (
+    arrives_late,
+    attempt_of,
+    known_as_version_1,
+    known_without_the_table,
+    landed,
+    not_landed,
+    outcome,
+)
+from conformance.checks.version_0 import is_proposed, names_the_owner
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file
 from conformance.interface.messages import DataFile, Transact
@@ -27,7 +36,7 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
-from conformance.scenario.log_builder import LogBuilder
+from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.ownership import (
     ask_back,
     crash,
@@ -40,6 +49,7 @@ from conformance.scenario.ownership import (
     put_beside,
     restart,
     take_over,
+    taken_over_at,
     taking_over,
     write_file,
 )
@@ -54,13 +64,11 @@ MANAGED = ("managedCommit",)
 
 
 def ratifies(s: Scenario, table: TableHandle, change: Exchange, client: str = "writer") -> None:
-    """The owner that took the table over ratifies a commit; its policies may reject a proposal or two before that."""
-    call = persist(lambda: s.commit(table, client=client))
-    s.expect(
-        call, m.Ratified, "MC-CONVERT-06", because=(change,),
+    """The owner that took the table over ratifies a commit."""
+    s.must_land(
+        table, "MC-CONVERT-06", because=(change,), client=client,
         expected=f"version {table.versions - 1} made the table this owner's, so it ratifies version {table.versions}",
     )  # fmt: skip
-    table.versions += 1
 
 
 def stands(s: Scenario, table: TableHandle, call: Exchange, attempt: str, *requirements: str) -> None:
@@ -102,17 +110,19 @@ def an_owner_takes_over_a_filesystem_table(s: Scenario) -> None:
 
 
 @check(
-    Family.OWNERSHIP, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08", "MC-CONVERT-06", "MC-ENABLE-10",
+    Family.OWNERSHIP, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08", "MC-CONVERT-06", "MC-ENABLE-10", "MC-API-03",
     needs=TRANSFER, features=MANAGED,
 )  # fmt: skip
 def a_ratified_take_over_is_visible(s: Scenario) -> None:
     """When the owner has ratified a take-over, the file of the ownership change is published, so that filesystem
-    writers see the new protocol. It names the owner."""
+    writers see the new protocol. It names the owner, and has what was proposed."""
     table = filesystem_table(s, versions=2)
     change = take_over(s, table)
     assert isinstance(change.request, m.TakeOver)
     stands(s, table, change, change.request.attempt, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08")
-    names_the_owner(s, table, 2, s.published(table)[2], change)
+    content = s.published(table)[2]
+    names_the_owner(s, table, 2, content, change)
+    is_proposed(s, table, change, 2, change.request.actions, content)
     _, won = write_file(s, table, 2)
     s.require(
         not won, "MC-CONVERT-05", evidence=(change,), table=table, version=2,
@@ -120,6 +130,31 @@ def a_ratified_take_over_is_visible(s: Scenario) -> None:
         observed="a filesystem writer could create the file of version 2",
     )  # fmt: skip
     ratifies(s, table, change, "filesystem writer")
+
+
+@check(Family.OWNERSHIP, "PROFILE-CORE-05", "PROFILE-OUTCOME-01", needs=TRANSFER, features=MANAGED)
+def a_cleaned_up_table_is_taken_over(s: Scenario) -> None:
+    """The log of a table begins with version 2, after a cleanup up to a checkpoint. The owner takes the table over with
+    version 3, or rejects it; neither is that version taken, nor is its predecessor missing. The take-over has
+    landed."""
+    table = filesystem_table(s, versions=3)
+    plant(s, table, f"{2:020}.checkpoint.parquet", "")
+    files = glance(s, table)
+    for version in (0, 1):
+        remove(s, table, commit_file(version))
+    try:
+        call = persist(lambda: s.ask("migrator", taking_over(s, table), table))
+        ratified = s.expect(
+            call, m.Ratified, "PROFILE-CORE-05", may_refuse=True,
+            expected="version 2 exists, and version 3 does not: the table is taken over with it",
+        )  # fmt: skip
+        owned(s, table, call, ratified)
+        s.land(table)
+        if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
+            landed(s, table, call)
+    finally:
+        for version in (0, 1):
+            plant(s, table, commit_file(version), files[commit_file(version)])
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-CONVERT-01", needs=TRANSFER, features=MANAGED)
@@ -341,17 +376,20 @@ def a_hand_back_publishes_all_commits(s: Scenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.OWNERSHIP, "MC-RELEASE-04", needs=GIVEN, features=MANAGED)
+@check(Family.OWNERSHIP, "MC-RELEASE-04", "PROFILE-RETRY-01", needs=GIVEN, features=MANAGED)
 def a_former_owner_ratifies_nothing(s: Scenario) -> None:
     """Two writers do not know of the hand-back: one whose proposal is delayed, and one that proposes afterwards. Both
-    are rejected; before the hand-back a commit was ratified."""
+    are rejected, and so is a second hand-back; before the hand-back a commit was ratified. That commit arrives again:
+    it is not a lost race."""
     table = s.create()
-    s.land(table)
+    sent = s.land(table)
     late = s.delay("slow", s.proposal(table, 3))
     call = hand_back(s, table)
     refused(s, table, s.deliver(late), call)
     refused(s, table, s.commit(table, 3, client="other"), call)
     refused(s, table, s.commit(table, 3, client="other"), call)
+    refused(s, table, s.ask("other migrator", giving_back(s, table)), call)
+    known_without_the_table(s, table, sent, call)
 
 
 @check(Family.OWNERSHIP, "MC-RELEASE-04", "MC-RELEASE-03", needs=TRANSFER, features=MANAGED)
@@ -366,8 +404,10 @@ def filesystem_writers_continue_after_a_hand_back(s: Scenario) -> None:
     if not all(won for _, won in written):
         refused(s, table, written[0][0], call)
     before = s.published(table)
-    refused(s, table, s.commit(table, 6, client="other"), call)
-    refused(s, table, s.commit(table, 4, client="other"), call)
+    for version in (6, 4):  # the former owner does not know versions 4 and 5: any rejection is fine, and not recorded
+        late = s.delay("other", s.proposal(table, version))
+        s.give_up(late)
+        refused(s, table, s.deliver(late), call)
     s.require(
         s.published(table) == before and sorted(before) == [0, 1, 2, 3, 4, 5], "MC-RELEASE-04", evidence=(call,),
         table=table, expected="versions 4 and 5 are the filesystem writers', and stay unchanged",
@@ -378,7 +418,7 @@ def filesystem_writers_continue_after_a_hand_back(s: Scenario) -> None:
 @check(Family.OWNERSHIP, "MC-COMMIT-02", "MC-COMMIT-01", "MC-FEATURE-03", needs=GIVEN, features=MANAGED)
 def a_hand_back_needs_the_next_version(s: Scenario) -> None:
     """A hand-back loses its version to a commit; another is two versions too early. Both are rejected, the owner
-    continues, and a hand-back with the right version succeeds."""
+    continues, also with the version of the early one, and a hand-back with the right version succeeds."""
     table = s.create()
     s.land(table)
     lost = s.ask("migrator", giving_back(s, table, 1))
@@ -386,12 +426,11 @@ def a_hand_back_needs_the_next_version(s: Scenario) -> None:
              expected="version 1 is taken: the table is not handed back")  # fmt: skip
     early = s.ask("migrator", giving_back(s, table, 4))
     s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", expected="version 3 is missing: the table is not handed back")
-    call = persist(lambda: s.commit(table, client="other"))
-    s.expect(
-        call, m.Ratified, "MC-FEATURE-03", "MC-CONVERT-06", because=(lost, early),
-        expected="the owner rejected the hand-back, so nothing changed: it ratifies version 2",
-    )  # fmt: skip
-    table.versions = 3
+    for version in (2, 3, 4):
+        s.must_land(
+            table, "MC-FEATURE-03", "MC-CONVERT-06", because=(lost, early),
+            expected=f"the owner rejected the hand-backs, so nothing changed: it ratifies version {version}",
+        )  # fmt: skip
     if s.commit_mode == "direct" and Profile.STORAGE_ACCESS.value in s.identity.profiles:
         _loses_to_a_direct_commit(s, table)
     hand_back(s, table)
@@ -405,6 +444,41 @@ def _loses_to_a_direct_commit(s: Scenario, table: TableHandle) -> None:
     s.expect(lost, (m.Conflict, m.Rejected), "MC-COMMIT-02",
              expected=f"version {version} is a direct commit of another client: the hand-back is rejected")  # fmt: skip
     table.versions += 1
+
+
+@check(Family.OWNERSHIP, "MC-COMMIT-02", "MC-FILES-08", needs=TRANSFER, features=MANAGED, commit_modes=("staged",))
+def a_hand_back_replaces_no_file(s: Scenario) -> None:
+    """In a table with staged commits another writer created the file of the next version, which proves that this
+    version is committed. A hand-back of that version is rejected, and the file stays."""
+    table = s.create()
+    s.land(table)
+    s.backfill(table, 1)
+    publish(s, table, s.proposal(table), "external writer")
+    table.versions = 3
+    before = s.published(table)
+    call = s.ask("migrator", giving_back(s, table, 2))
+    after = s.published(table)
+    s.require(before == after, "MC-FILES-08", "MC-COMMIT-02", evidence=(call,), table=table, version=2,
+              expected="the file of version 2 existed before the hand-back: it stays unchanged",
+              observed="the file of version 2 was replaced or deleted")  # fmt: skip
+    s.expect(call, (m.Conflict, m.Rejected), "MC-COMMIT-02", expected="version 2 exists: the hand-back is rejected")
+
+
+@check(Family.OWNERSHIP, "MC-RELEASE-03", "MC-BACKFILL-03", needs=TRANSFER, features=MANAGED, commit_modes=("staged",))
+def a_hand_back_waits_for_all_publications(s: Scenario) -> None:
+    """Version 1 cannot be published, because another file has its name. The table is not handed back, and its last
+    commit is not published; when the file is gone, versions 1 and 2 can be published."""
+    table = s.create()
+    s.land_all(table, 2)
+    with blocked(s, table, 1) as foreign:
+        call = s.ask("migrator", giving_back(s, table))
+        files = glance(s, table)
+    early = isinstance(call.answer, m.Ratified) or commit_file(3) in files
+    s.require(not (early and files.get(commit_file(1)) == foreign), "MC-RELEASE-03", "MC-BACKFILL-03", evidence=(call,),
+              table=table, version=1, expected="version 1 is not published: the table is not handed back",
+              observed="the table was handed back before version 1 was published")  # fmt: skip
+    if not isinstance(call.answer, m.Ratified):
+        s.backfill(table, 2)
 
 
 @check(Family.OWNERSHIP, "PROFILE-RETRY-01", "PROFILE-CORE-06", needs=(*GIVEN, Profile.IDEMPOTENT_RETRY),
@@ -427,8 +501,8 @@ def a_repeated_hand_back_is_ratified(s: Scenario) -> None:
        features=MANAGED)  # fmt: skip
 def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:
     """A hand-back that was resolved as not landed is rejected. After another one the owner may answer that the table is
-    unknown, or which attempts landed; it must not report a landed attempt as not landed, because its writer would
-    commit its changes again."""
+    unknown, or which attempts landed, the hand-back among them; it must not report a landed attempt as not landed,
+    because its writer would commit its changes again."""
     table = s.create()
     sent = s.land(table)
     before = known_as_version_1(s, table, sent)
@@ -440,22 +514,28 @@ def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:
               expected=f"attempt {given_up.attempt} was reported as not landed: the hand-back is rejected",
               observed="a hand-back that was reported as not landed was ratified")  # fmt: skip
     call = hand_back(s, table)
-    after = outcome(s, table, attempt_of(sent))
-    s.expect(
-        after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(before, call),
-        expected="the attempt is version 1, and was reported as landed: a hand-back does not change that",
-    )  # fmt: skip
+    for each, why in ((sent, before), (call, call)):
+        after = outcome(s, table, attempt_of(each))
+        s.expect(
+            after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(why,),
+            expected=f"attempt {attempt_of(each)} has landed: a hand-back does not change that",
+        )  # fmt: skip
 
 
 @check(Family.OWNERSHIP, "PROFILE-TRANSFER-02", "MC-CONVERT-02", "MC-CONVERT-05", "PROFILE-DISCOVERY-03",
-       "MC-ENABLE-10", "MC-BACKFILL-05", needs=TRANSFER, features=MANAGED)  # fmt: skip
+       "MC-ENABLE-10", "MC-BACKFILL-05", "PROFILE-RETRY-01", "PROFILE-OUTCOME-02",
+       needs=TRANSFER, features=MANAGED)  # fmt: skip
 def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
     """A table is handed back, filesystem writers commit two versions, and the owner takes it over again: at the version
     after theirs, not at the one that it remembers. The table then has the metadata of this take-over, which names the
-    owner, and its next commits are published."""
+    owner, and its next commits are published. What the owner answered about attempts before still holds."""
     table = filesystem_table(s, versions=1)
     take_over(s, table)
-    s.land(table)
+    sent = s.land(table)
+    late = s.delay("slow", s.proposal(table, 7), table)
+    s.give_up(late)
+    resolves = Profile.ATTEMPT_OUTCOME.value in s.identity.profiles
+    resolved = not_landed(s, table, attempt_of(late)) if resolves else None
     hand_back(s, table)
     write_file(s, table)
     write_file(s, table)
@@ -468,9 +548,12 @@ def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
         expected="the table was handed back, and version 6 is its next: it is taken over again",
     )  # fmt: skip
     owned(s, table, change, ratified)
+    known_without_the_table(s, table, sent, change)
+    if resolved is not None:
+        arrives_late(s, table, late, resolved)
     names_the_owner(s, table, 6, s.published(table).get(6, ""), change)
     if Profile.DISCOVERY.value in s.identity.profiles:
-        has_the_metadata_of(s, table, change)
+        resolves_to(s, table, change, "metaData", taken_over_at(6))
     ratifies(s, table, change)
     s.contend(table, 5, client="other")
     done = s.ask_to_backfill(table, table.versions - 1)
@@ -580,13 +663,11 @@ def _loses_while_dead(s: Scenario, table: TableHandle, request: m.TakeOver | m.H
     if isinstance(request, m.TakeOver):
         _is_no_owner(s, table, call, point)
         return
-    after = persist(lambda: s.commit(table, client="other"))
-    s.expect(
-        after, m.Ratified, "MC-FEATURE-03", "MC-CONVERT-06", because=(call,),
+    s.must_land(
+        table, "MC-FEATURE-03", "MC-CONVERT-06", because=(call,),
         expected=f"the owner crashed at {point}, and version {version} is a direct commit of another writer: "
         f"the owner still owns the table, and ratifies version {table.versions}",
     )  # fmt: skip
-    table.versions += 1
 
 
 DELAYS: Final = (0.0, 0.002, 0.005, 0.005, 0.008)
@@ -690,9 +771,8 @@ def _not_without_owner(s: Scenario, table: TableHandle, rejected: Exchange, poin
     call = persist(lambda: s.ask("migrator", giving_back(s, table)))
     if isinstance(call.answer, m.Ratified):
         return call
-    after = persist(lambda: s.commit(table, client="other"))
-    s.expect(
-        after, m.Ratified, "MC-RELEASE-07", "MC-RELEASE-05", because=(rejected,),
+    s.must_land(
+        table, "MC-RELEASE-07", "MC-RELEASE-05", because=(rejected,),
         expected=f"the owner crashed at {point} in a hand-back that is not visible, and rejects its replay: it is "
         f"still the owner, and ratifies commits; otherwise the table can never be written again",
     )  # fmt: skip
@@ -926,6 +1006,49 @@ def _succeeded(s: ClientScenario, table: TableHandle, call: Exchange, version: i
     table.versions = version + 1
     if s.markers[call.number] not in table.ownership:
         table.ownership.append(s.markers[call.number])
+
+
+@check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", side="client", needs=GIVEN)
+def a_cleanup_does_not_undo_a_change_of_ownership(s: ClientScenario) -> None:
+    """The answer to a take-over is lost, and that to a hand-back. Before the client asks again, another writer commits,
+    and a cleanup deletes the file of the change; the owner answers the same request with a conflict. The client does
+    not report a failure."""
+    log = LogBuilder.filesystem(s)
+    log.write(*proposals.version_0(None, s.attempt(), s.attempt()), modified=proposals.BASE_TIME)
+
+    def taken_over() -> None:
+        log.table.reference = next(iter(s.owner.owner.tables))
+        log.table.versions = 2
+        log.actions[1] = actions_in(s, log.table, 1)
+        log.land(file("theirs"))
+        log.backfill(2)
+        cleaned_up(2)
+
+    def handed_back() -> None:
+        log.table.versions = 4
+        s.write_file(log.table)
+        log.actions |= {version: actions_in(s, log.table, version) for version in (3, 4)}
+        cleaned_up(4)
+
+    def cleaned_up(version: int) -> None:
+        log.checkpoint(version)
+        log.hide(*(commit_file(each) for each in range(version - 2, version)))
+
+    s.owner.on(m.TakeOver, lose_answer=True, after=taken_over)
+    s.owner.on(m.TakeOver, answer=m.Conflict())
+    call = convert(s, log.table)
+    log.table.ownership.append(s.markers[call.number])
+    s.not_answered_as_failed(call)
+    s.owner.on(m.HandBack, lose_answer=True, after=handed_back)
+    s.owner.on(m.HandBack, answer=m.Conflict())
+    request = m.HandBack(table=s.name_of(log.table), version=3, attempt=s.attempt(), actions=())
+    call = s.act("migrator", request, log.table)
+    log.table.ownership.append(s.markers[call.number])
+    s.not_answered_as_failed(call)
+
+
+def actions_in(s: ClientScenario, table: TableHandle, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in proposals.lines(s.content_of(table, version))]
 
 
 @check(Family.OWNERSHIP, "MC-RELEASE-01", side="client", needs=GIVEN)

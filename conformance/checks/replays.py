@@ -16,6 +16,7 @@ from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import storage_access
 from conformance.scenario.check import Family
+from conformance.scenario.formatting import in_words
 from conformance.scenario.scenario import Delayed, Exchange, Inconclusive, Scenario, TableHandle, persist
 
 RETRY = (Profile.IDEMPOTENT_RETRY,)
@@ -234,14 +235,26 @@ OUTCOME = (Profile.ATTEMPT_OUTCOME,)
 
 
 def attempt_of(sent: Exchange | Delayed) -> str:
-    """The attempt that a commit was sent as."""
-    assert isinstance(sent.request, m.Commit)
+    """The attempt as which a proposal was sent."""
+    assert isinstance(sent.request, m.Commit | m.CreateTable | m.TakeOver | m.HandBack)
     return sent.request.attempt
 
 
 def outcome(s: Scenario, table: TableHandle, attempt: str, client: str = "writer") -> Exchange:
     """Look up the outcome of the attempt."""
     return s.ask(client, m.AttemptOutcome(table=table.reference, attempt=attempt))
+
+
+def known_without_the_table(s: Scenario, table: TableHandle, sent: Exchange, because: Exchange) -> None:
+    """A commit that landed arrives again after the owner gave its table up: it may be unknown then, but it did not lose
+    its version, which would make its writer commit the changes again."""
+    if Profile.IDEMPOTENT_RETRY.value in s.identity.profiles:
+        again = s.ask("writer", sent.request, table)
+        s.require(
+            not isinstance(again.answer, m.Conflict | m.Gap), "PROFILE-RETRY-01", evidence=(again, sent, because),
+            table=table, expected=f"attempt {attempt_of(sent)} has landed: `ratified`, or the table is unknown",
+            observed=f"the replay of a landed attempt was answered {in_words(again.answer)}",
+        )  # fmt: skip
 
 
 def known_as_version_1(s: Scenario, table: TableHandle, sent: Exchange) -> Exchange:
@@ -253,9 +266,8 @@ def known_as_version_1(s: Scenario, table: TableHandle, sent: Exchange) -> Excha
 
 def landed(s: Scenario, table: TableHandle, sent: Exchange, client: str = "writer") -> None:
     """The outcome of an attempt that landed."""
-    assert isinstance(sent.request, m.Commit)
-    call = outcome(s, table, sent.request.attempt, client)
-    version = sent.request.version
+    call = outcome(s, table, attempt_of(sent), client)
+    version = getattr(sent.request, "version", 0)
     expected = f"the attempt landed as version {version}, for every client"
     answer = s.expect(call, m.Landed, "PROFILE-OUTCOME-01", expected=expected, because=(sent,))
     s.require(
@@ -301,13 +313,18 @@ def every_client_can_look_up_an_outcome(s: Scenario) -> None:
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-01", needs=OUTCOME)
 def an_outcome_is_known_after_other_commits(s: Scenario) -> None:
-    """Attempts that landed are reported at their own versions after any number of later commits."""
-    table = s.create()
+    """Attempts that landed, the creation among them, are reported at their own versions after any number of later
+    commits."""
+    created = s.ask("creator", s.creation())
+    table = s.created("orders", created, s.expect(created, m.Ratified, "PROFILE-VERSION0-01", may_refuse=True,
+                                                  expected="the name is free: the table is created"))  # fmt: skip
+    landed(s, table, created)
     sent = lose_one(s, table)
     second = s.land(table, client="other")
     s.land(table, client="other")
     landed(s, table, sent)
     landed(s, table, second)
+    landed(s, table, created)
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-01", needs=OUTCOME)

@@ -48,12 +48,9 @@ def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
 
 
 def goes_on(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange:
-    """The owner ratifies the next version. Its policies may reject a proposal or two before that."""
-    call = persist(lambda: s.commit(table, client=client))
-    s.expect(call, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-CORE-05",
-             expected=f"the owner ratifies version {table.versions} after the restart")  # fmt: skip
-    table.versions += 1
-    return call
+    """The owner ratifies the next version."""
+    return s.must_land(table, "PROFILE-DURABLE-03", "PROFILE-CORE-05", client=client,
+                       expected=f"the owner ratifies version {table.versions} after the restart")  # fmt: skip
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-02", needs=DURABLE)

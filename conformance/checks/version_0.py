@@ -311,16 +311,23 @@ def version_0_is_what_the_creator_proposed(s: Scenario) -> None:
     ratified = s.expect(call, Ratified, "PROFILE-VERSION0-01", *MADE, may_refuse=True,
                         expected="the name is free: the table is created")  # fmt: skip
     table = s.created("orders", call, ratified)
-    found = version_0(s, table).splitlines()
-    s.require(_without_additions(list(actions), found) == digests.of_actions(actions), *MADE, evidence=(call,),
-              table=table,
-              version=0, expected="version 0 is what was proposed, except for the owner's permitted additions",
-              observed=f"version 0 is {found}"[:900])  # fmt: skip
+    is_proposed(s, table, call, 0, actions, version_0(s, table))
     s.land(table)
 
 
-def _without_additions(proposed: list[str], found: list[str]) -> str | None:
-    """The digest of version 0 without properties and features that were not proposed; None if it is not a commit."""
+def is_proposed(
+    s: Scenario, table: TableHandle, call: Exchange, version: int, actions: Sequence[str], content: str
+) -> None:
+    """The commit that made the table the owner's is what was proposed, except for the owner's additions."""
+    found = proposals.lines(content)
+    s.require(_without_additions(actions, found) == digests.of_actions(actions), *MADE, evidence=(call,), table=table,
+              version=version,
+              expected=f"version {version} is what was proposed, except for the owner's permitted additions",
+              observed=f"version {version} is {found}"[:900])  # fmt: skip
+
+
+def _without_additions(proposed: Sequence[str], found: Sequence[str]) -> str | None:
+    """The digest of a commit without properties and features that were not proposed; None if it is not a commit."""
     try:
         parsed = [json.loads(line) for line in found]
         wanted = [json.loads(line) for line in proposed]

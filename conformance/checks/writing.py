@@ -19,6 +19,7 @@ from conformance.interface.messages import DataFile, Isolation, Transact
 from conformance.models import proposals
 from conformance.models.proposals import BASE_TIME
 from conformance.requirements.catalogue import Profile
+from conformance.scenario.adversary import NO_ACCESS
 from conformance.scenario.audit import Proposed
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
@@ -705,13 +706,15 @@ def _wins(s: ClientScenario, table: TableHandle, action: str) -> None:
     Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02", side="client"
 )  # fmt: skip
 def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:
-    """A commit lands, its answer is lost, and the owner refuses all later requests of the writer. The outcome is
-    unknown, and the data files stay. If the owner refuses the first request, the commit failed."""
-    table, other = s.create(), s.create("other")
-    s.owner.refuse_after(m.Commit)
-    s.not_answered_as_failed(append(s, table))
-    table.versions = 2
-    s.owner.rules.clear()
+    """A commit lands, its answer is lost, and the owner refuses all later requests of the writer, in another table as
+    those for a table that was dropped. The outcome is unknown, and the data files stay. If the owner refuses the first
+    request, the commit failed."""
+    table, dropped, other = map(s.create, ("orders", "dropped", "other"))
+    for handle, refusal in ((table, NO_ACCESS), (dropped, m.NotFound())):
+        s.owner.refuse_after(m.Commit, refusal=refusal)
+        s.not_answered_as_failed(append(s, handle))
+        handle.versions = 2
+        s.owner.rules.clear()
     s.owner.on(m.Commit, answer=m.Rejected(reason="no access"))
     refused = append(s, other, "refused")
     s.require(

@@ -479,4 +479,5 @@ class Round:
             answers = ", ".join(str(each.exchange.answer) for each in clients if each.exchange is not None)
             raise Inconclusive(f"no table was created: {answers}")
         self.shared.table.reference, self.shared.table.versions = reference, 1
+        self.shared.table.id = proposals.table_id_in(winners[0].request.actions) if winners else ""
         self.s.tables.append(self.shared.table)

@@ -302,8 +302,9 @@ class ModelMigrator(ModelReader):
                 request, version=state.version + 1, attempt=str(uuid.uuid4()),
                 actions=self._ownership_change(request, state, listed),
             )  # fmt: skip
-            reply = self._ask_twice(client, change)
-            if isinstance(reply, m.Conflict) and self._is_own(table, change.version, request.attempt):
+            reply, again = self._ask_twice(client, change)
+            own = isinstance(reply, m.Conflict) and self._is_own(table, change.version, request.attempt, repeated=again)
+            if own:
                 return m.Ratified(version=change.version)
             if not isinstance(reply, m.Conflict | m.Gap):
                 return reply
@@ -369,8 +370,9 @@ class ModelMigrator(ModelReader):
                 table=table.reference or "", version=state.version + 1, attempt=str(uuid.uuid4()),
                 actions=self._release(request, state, table.feature or ""),
             )  # fmt: skip
-            reply = self._ask_twice(client, change)
-            if isinstance(reply, m.Conflict) and self._is_own(table, change.version, request.attempt):
+            reply, again = self._ask_twice(client, change)
+            own = isinstance(reply, m.Conflict) and self._is_own(table, change.version, request.attempt, repeated=again)
+            if own:
                 return m.Ratified(version=change.version)
             if not isinstance(reply, m.Conflict | m.Gap):
                 return reply

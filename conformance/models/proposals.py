@@ -155,6 +155,11 @@ def body_of(content: str, kind: str) -> dict[str, Any] | None:
     return None
 
 
+def table_id_in(actions: Iterable[str]) -> str:
+    """The table's id in the metadata that a commit sets; empty if it sets none."""
+    return str((body_of(content(actions), "metaData") or {}).get("id", ""))
+
+
 def attempt_of(text: str) -> str | None:
     """The attempt that wrote this commit: the `txnId` of its first action. None if the kit did not write it."""
     try:

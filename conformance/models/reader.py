@@ -128,18 +128,21 @@ class ModelReader:
         """A partition value; the empty string means null."""
         return (add.get("partitionValues") or {}).get("part") or None
 
-    def _ask_twice(self, client: str, request: m.Request) -> m.Answer:
+    def _ask_twice(self, client: str, request: m.Request) -> tuple[m.Answer, bool]:
         """After a lost answer, send the identical request once more: the owner recognizes it. A refusal is about the
-        second request only."""
+        second request only. Returns the answer, and whether it is that to the second request."""
         reply = self.owner(client, request)
         if not isinstance(reply, m.Unknown):
-            return reply
+            return reply, False
         again = self.owner(client, request)
-        return reply if isinstance(again, m.Rejected | m.NotFound | m.Unsupported) else again
+        return (reply if isinstance(again, m.Rejected | m.NotFound | m.Unsupported) else again), True
 
-    def _is_own(self, table: Resolved, version: int, attempt: str) -> bool:
-        """Whether this attempt committed the version: the network may have delivered the request twice."""
+    def _is_own(self, table: Resolved, version: int, attempt: str, *, repeated: bool) -> bool:
+        """Whether this attempt committed the version: the network may have delivered the request twice. Raises
+        `Unsure` if the request was repeated, and the file is missing: a cleanup may have deleted it."""
         path = table.log / commit_file(version)
+        if repeated and not path.exists():
+            raise Unsure(f"{path.name} does not exist, so it does not show who committed version {version}")
         return path.exists() and attempt_of(path.read_text("utf-8")) == attempt
 
     # The table and the version to read

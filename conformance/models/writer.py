@@ -111,14 +111,15 @@ class ModelWriter(ModelReader):
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         """After a conflict, version 0 shows whether this client created the table: some owners do not recognize a
         replay."""
-        reply = self._ask_twice(client, request)
+        reply, again = self._ask_twice(client, request)
         if not isinstance(reply, m.Conflict):
             return reply
         try:
             found = self._resolve(client, request.name)
-        except (Refused, Unsure):
-            return reply
-        return m.Ratified(version=0, table=found.reference) if self._is_own(found, 0, request.attempt) else reply
+            own = self._is_own(found, 0, request.attempt, repeated=again)
+        except (Refused, Unsure) as problem:
+            return m.Unknown(reason=str(problem)) if again else reply
+        return m.Ratified(version=0, table=found.reference) if own else reply
 
     def _open(self, client: str, name: str) -> Resolved:
         """Open a table by name through the owner. For a path, the log says whether the table has an owner, which is

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import suppress
 from typing import Any
@@ -14,6 +15,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
+from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet
 from conformance.models.owner import OWNER_PROPERTY, ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.models.storage import Commit, Storage
@@ -249,6 +251,29 @@ class ValidatesEverything(ModelOwner):
         parsed = [msgspec.json.decode(action) for action in actions if '"commitInfo"' in action]
         found: dict[str, Any] = parsed[0].get("commitInfo", {}) if parsed else {}
         return found
+
+
+@good()
+class TableIdsNeverChange(ModelOwner):
+    """Rejects a change of the owner whose metadata have another id than the table."""
+
+    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
+        table = OwnedTable(
+            reference="", name=request.name, feature=request.feature, commit_mode=request.commit_mode,
+            location=request.path,
+        )  # fmt: skip
+        table.latest = self._published(table)
+        return self._changed(table, request.actions) or super().take_over(client, request)
+
+    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
+        table = self.tables.get(request.table)
+        changed = None if table is None else self._changed(table, request.actions)
+        return changed or super().hand_back(client, request)
+
+    def _changed(self, table: OwnedTable, actions: tuple[str, ...]) -> m.Answer | None:
+        known = proposals.table_id_in([self._newest(table, "metaData") or "{}"])
+        changed = known not in ("", proposals.table_id_in(actions))
+        return m.Rejected(reason="the table's id changes") if changed else None
 
 
 @good("FREE-STALE-04")
@@ -549,12 +574,45 @@ class StagesTheHandBack(ModelOwner):
         answer = self._replay(table, proposal) or self._refusal(table, proposal, None)
         if answer is not None:
             return answer
-        self._backfill(table, table.latest)
+        try:
+            self._backfill(table, table.latest)
+        except NotPublished as error:
+            return m.Rejected(reason=str(error), retryable=True)
         staged = self._stage(table, proposal)
         table.active = False
         table.unbackfilled[request.version] = Commit(attempt=request.attempt, staged_file=staged)
         self._record(table, request.version, request.attempt)
         return m.Ratified(version=request.version)
+
+
+@good("FREE-TRANSFER-03")
+class PublishesTheHandBackInTheBackground(StagesTheHandBack):
+    """Stages the commit of a hand-back, knows the table no more, and publishes the commit some time later: soon, or
+    long after the answer."""
+
+    looks: Counter[str] = memory(Counter)
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        left = request.table in self.tables and not self.tables[request.table].active
+        return m.NotFound() if left else super().backfill_to_version(client, request)
+
+    def observe(self, client: str, request: m.Observe) -> m.Answer:
+        table = self.tables.get(request.table)
+        if table is not None and not table.active and table.unbackfilled:
+            self.looks[table.reference] += 1
+            if self.looks[table.reference] > (3 if "left" in table.reference else 30):
+                self._backfill(table, table.latest)
+        return super().observe(client, request)
+
+
+@good()
+class FormerOwnerComparesVersions(ModelOwner):
+    """Answers proposals for a table that it handed back with a gap or a conflict, by the versions that it knows."""
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        if table.leaving is None or request.version == table.latest + 1 or request.attempt in table.never:
+            return super()._refusal(table, request, staged)
+        return self._refusal(msgspec.structs.replace(table, active=True, leaving=None), request, staged)
 
 
 @good("FREE-CHECKSUM-02", "MC-OWNER-01", "CM-CATALOG-01")

@@ -189,6 +189,15 @@ class RepeatsTheLimitInsteadOfConflicts(ModelOwner):
 
 
 @mutant("PROFILE-BACKLOG-01")
+class LimitOfTheNewestTable(ModelOwner):
+    """Applies the backlog limit of the table that was created last to all tables."""
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        newest = list(self.tables.values())[-1]
+        return super()._refusal(msgspec.structs.replace(table, backlog_limit=newest.backlog_limit), request, staged)
+
+
+@mutant("PROFILE-BACKLOG-01")
 class RestartForgetsTheLimit(ModelOwner):
     """Keeps the backlog limits in memory: a restart removes them."""
 

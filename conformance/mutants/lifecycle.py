@@ -416,6 +416,40 @@ class ResolutionHasTheFirstMetadata(ModelOwner):
 
 
 @mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
+class ResolutionHasRejectedMetadata(ModelOwner):
+    """Records the metadata of a proposal before it is ratified: a resolution has those of a proposal that lost."""
+
+    proposed: dict[str, str] = memory(dict)
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        for action in request.actions or ():
+            if action.startswith('{"metaData"'):
+                self.proposed[table.reference] = action
+        return super()._refusal(table, request, staged)
+
+    def _newest(self, table: OwnedTable, kind: str) -> str | None:
+        found = super()._newest(table, kind)
+        return self.proposed.get(table.reference, found) if kind == "metaData" else found
+
+
+@mutant("PROFILE-CORE-07")
+class ResolutionsOverlookVisibleFiles(ModelOwner):
+    """Promises to know direct commits at once, and resolves a table without looking at its files."""
+
+    resolves = False
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        self.resolves = True
+        answer = super().load_table(client, request)
+        self.resolves = False
+        return answer
+
+    def _notice(self, table: OwnedTable) -> None:
+        if not self.resolves:
+            super()._notice(table)
+
+
+@mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
 class ResolutionHasThePublishedMetadata(ModelOwner):
     """Reads protocol and metadata from the published commits only: they are old until the next backfill."""
 
@@ -634,6 +668,16 @@ class LateCreationRestoresADroppedTable(ModelOwner):
         if table is not None:
             table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
         return answer
+
+
+@mutant("PROFILE-RETRY-01")
+class DropForgetsAttempts(ModelOwner):
+    """Answers the replay of a landed commit with a conflict after the table was dropped."""
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        answer = super()._replay(table, request)
+        dropped = not table.active and table.leaving is None
+        return m.Conflict(latest=table.latest) if answer is not None and dropped else answer
 
 
 @mutant("PROFILE-OUTCOME-01")

@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import STAGING
+from conformance.interface.log_names import LOG, STAGING
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Checkpoint, Listing, actions_in
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.models.reader import Actions, Resolved, State, file_of
+from conformance.models.reader import Actions, Refused, Resolved, State, file_of
 from conformance.models.writer import ROW_IDS
 from conformance.mutants import memory, mutant
 from conformance.mutants.good_clients import CheckpointsTheLatestVersion
@@ -79,6 +79,17 @@ class PublisherGuessesTheStagedFile(ModelClient):
     def _ratified(self, table: Resolved, commit: m.CommitEntry) -> bytes:
         staged = sorted((table.log / STAGING[table.feature or ""]).glob(f"{commit.version:020}.*"))
         return staged[0].read_bytes() if staged else super()._ratified(table, commit)
+
+
+@mutant("CM-PUBLISH-07", side="client")
+class PublisherCopiesNothing(ModelClient):
+    """Publishes an empty file if the staged file of a commit is missing."""
+
+    def _ratified(self, table: Resolved, commit: m.CommitEntry) -> bytes:
+        try:
+            return super()._ratified(table, commit)
+        except Refused:
+            return b""
 
 
 @mutant("CM-PUBLISH-08", side="client")
@@ -586,6 +597,16 @@ class DeletesTheChecksumOfTheCutOff(ModelClient):
 
 
 # Owners that allow the wrong maintenance.
+
+
+@mutant("MC-CHECKPOINT-03", "CM-MAINT-01")
+class OwnerCheckpointsUnpublishedCommits(ModelOwner):
+    """Writes a checkpoint of every version that it ratifies, published or not."""
+
+    def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
+        super()._record(table, version, attempt)
+        name = f"{table.location}/{LOG}/{version:020}.checkpoint.parquet"
+        self.storage.put(name, "", 0)
 
 
 @mutant("PROFILE-POLICY-01")

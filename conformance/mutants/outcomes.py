@@ -209,6 +209,43 @@ class LookupAnswersTheWriterOnly(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-01")
+class CreationsHaveNoOutcome(ModelOwner):
+    """Reports the attempt that created a table as not landed."""
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        answer = super().attempt_outcome(client, request)
+        return m.NotLanded() if isinstance(answer, m.Landed) and answer.version == 0 else answer
+
+
+@mutant("PROFILE-OUTCOME-01", "MC-COMMIT-05", "CM-COMMIT-05")
+class LookupOverlooksVisibleFiles(ModelOwner):
+    """Looks an attempt up in its own records only: a direct commit that a client published has not landed."""
+
+    looks_up = False
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        self.looks_up = True
+        answer = super().attempt_outcome(client, request)
+        self.looks_up = False
+        return answer
+
+    def _notice(self, table: OwnedTable) -> None:
+        if not self.looks_up:
+            super()._notice(table)
+
+
+@mutant("PROFILE-RETRY-01", "MC-COMMIT-05", "CM-COMMIT-05")
+class ReplayOfAVisibleFileIsAConflict(ModelOwner):
+    """Notices direct commits of clients, and not their attempts: a client that repeats its commit loses to itself."""
+
+    def _notice(self, table: OwnedTable) -> None:
+        before = table.latest
+        super()._notice(table)
+        for attempt in [each for each, version in table.landed.items() if version > before]:
+            del table.landed[attempt]
+
+
+@mutant("PROFILE-OUTCOME-01")
 class LookupReportsTheNewestVersion(ModelOwner):
     """Reports the latest version as the version of every landed attempt."""
 
@@ -574,6 +611,14 @@ class SnapshotLacksDrops(_ShortensItsJournal):
 
     def _shortened(self, table: OwnedTable) -> None:
         table.active = True
+
+
+@mutant("MC-RELEASE-04", "PROFILE-DURABLE-01")
+class SnapshotLacksHandBacks(_ShortensItsJournal):
+    """Replaces its journal by a snapshot that does not say which tables were handed back."""
+
+    def _shortened(self, table: OwnedTable) -> None:
+        table.active, table.leaving = table.active or table.leaving is not None, None
 
 
 @mutant("PROFILE-HARNESS-01")

@@ -126,6 +126,75 @@ class ReplayedTakeOverIsRejected(ModelOwner):
         return super().take_over(client, request)
 
 
+@mutant("PROFILE-CORE-05")
+class TakeOverNeedsVersion0(ModelOwner):
+    """Counts the versions of a filesystem table from 0 on: a log that begins later, after a cleanup, is empty."""
+
+    def _published(self, table: OwnedTable) -> int:
+        version = 0
+        while self.storage.read(self._path(table, version)) is not None:
+            version += 1
+        return version - 1
+
+
+@mutant("MC-API-03")
+class TakeOverDropsProperties(ModelOwner):
+    """Writes a take-over with its own properties only, without the proposed ones."""
+
+    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
+        actions = [json.loads(action) for action in request.actions]
+        for action in actions:
+            action.get("metaData", {})["configuration"] = {}
+        return super().take_over(client, msgspec.structs.replace(request, actions=tuple(map(json.dumps, actions))))
+
+
+@mutant("PROFILE-OUTCOME-01")
+class TakeOversHaveNoOutcome(ModelOwner):
+    """Reports the attempt that took a table over as not landed."""
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        landed = self.tables[request.table].landed
+        took_over = landed.get(request.attempt, 0) > 0 and next(iter(landed)) == request.attempt
+        return m.NotLanded() if took_over else super().attempt_outcome(client, request)
+
+
+class _ContinuesATable(ModelOwner):
+    """Gives a table that it takes over again the reference that it had."""
+
+    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
+        self.before = next((each for each in self.tables.values() if each.location == request.path), None)
+        return super().take_over(client, request)
+
+    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
+        if version == 0 or self.before is None:
+            return super()._begin(table, version, attempt, actions)
+        table.reference = self.before.reference
+        self._continue(table, self.before)
+        answer = super()._begin(table, version, attempt, actions)
+        if not isinstance(answer, m.Ratified):
+            self.tables[table.reference] = self.before
+        return answer
+
+    def _continue(self, table: OwnedTable, before: OwnedTable) -> None:
+        table.landed, table.never = dict(before.landed), set(before.never)
+
+
+@mutant("PROFILE-RETRY-01")
+class SecondTakeOverForgetsAttempts(_ContinuesATable):
+    """Forgets the attempts of a table when it takes it over again: their replays are conflicts."""
+
+    def _continue(self, table: OwnedTable, before: OwnedTable) -> None:
+        table.never = set(before.never)
+
+
+@mutant("PROFILE-OUTCOME-02")
+class SecondTakeOverForgetsTombstones(_ContinuesATable):
+    """Forgets the tombstones of a table when it takes it over again."""
+
+    def _continue(self, table: OwnedTable, before: OwnedTable) -> None:
+        table.landed = dict(before.landed)
+
+
 @mutant("MC-CONVERT-02", "MC-FEATURE-02")
 class TakesOverATableTwice(ModelOwner):
     """Takes a table over that it owns, and keeps two records of one log."""
@@ -287,10 +356,11 @@ class DirectCommitRecoveryTrustsAnyFile(ModelOwner):
 class HandBackOverwrites(ModelOwner):
     """Writes the commit of a hand-back over a direct commit that it does not know yet."""
 
+    commit_mode = "direct"
     leaves = False
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        self.leaves = True
+        self.leaves = self.tables[request.table].commit_mode == self.commit_mode
         try:
             return super().hand_back(client, request)
         finally:
@@ -304,6 +374,13 @@ class HandBackOverwrites(ModelOwner):
         if self.leaves:
             self.storage.remove(self._path(table, request.version))
         return super()._publish_directly(table, request)
+
+
+@mutant("MC-COMMIT-02", "MC-FILES-08")
+class HandBackOverwritesAnyFile(HandBackOverwrites):
+    """Writes the commit of a hand-back over the file of another writer, in a table with staged commits."""
+
+    commit_mode = "staged"
 
 
 @mutant("MC-RELEASE-07", "MC-RELEASE-05")
@@ -447,6 +524,76 @@ class HandBackForgetsOutcomes(ModelOwner):
         table = self.tables[request.table]
         given_back = table.leaving is not None and not table.active
         return m.NotLanded() if given_back else super().attempt_outcome(client, request)
+
+
+@mutant("PROFILE-RETRY-01")
+class HandBackForgetsCommits(ModelOwner):
+    """Answers the replay of a landed commit with a conflict after a hand-back."""
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        answer = super()._replay(table, request)
+        given_back = table.leaving is not None and request.attempt != table.leaving
+        return m.Conflict(latest=table.latest) if answer is not None and given_back else answer
+
+
+@mutant("MC-RELEASE-04")
+class HandsBackTwice(ModelOwner):
+    """Ratifies a second hand-back of a table, as the version after the first."""
+
+    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
+        table = self.tables[request.table]
+        left = table.leaving is not None and not table.active
+        table.active = table.active or left
+        answer = super().hand_back(client, request)
+        table.active = table.active and not left
+        return answer
+
+
+@mutant("MC-FEATURE-03", "MC-CONVERT-06")
+class EarlyHandBacksAreKept(ModelOwner):
+    """Rejects a hand-back that is too early, stores it, and hands the table back when its version is next."""
+
+    kept: dict[str, m.HandBack] = memory(dict)
+
+    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
+        answer = super().hand_back(client, request)
+        if isinstance(answer, m.Gap):
+            self.kept[request.table] = request
+        return answer
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        answer = super().commit(client, request)
+        kept = self.kept.get(request.table)
+        if kept is not None and isinstance(answer, m.Ratified) and kept.version == answer.version + 1:
+            super().hand_back(client, kept)
+        return answer
+
+
+@mutant("MC-RELEASE-03", "MC-BACKFILL-03")
+class FailedBackfillDoesNotStopAHandBack(ModelOwner):
+    """Hands a table back although an earlier commit cannot be published."""
+
+    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
+        table = self.tables[request.table]
+        answer = super().hand_back(client, request)
+        if not isinstance(answer, m.Rejected) or not answer.retryable:
+            return answer
+        table.leaving = request.attempt
+        proposal = m.Commit(
+            table=request.table, version=request.version, attempt=request.attempt, actions=request.actions
+        )
+        answer = self._publish_directly(table, proposal)
+        table.active = False
+        return answer
+
+
+@mutant("PROFILE-OUTCOME-01")
+class HandBacksHaveNoOutcome(ModelOwner):
+    """Reports the attempt that handed a table back as not landed."""
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        leaving = self.tables[request.table].leaving == request.attempt
+        return m.NotLanded() if leaving else super().attempt_outcome(client, request)
 
 
 @mutant("PROFILE-RETRY-01")
@@ -661,8 +808,17 @@ class AssumesARejectedTakeOver(ModelClient):
 class TakesItsOwnChangeForALostRace(ModelClient):
     """Takes a conflict about its own change of ownership for a lost race, and reports that the change failed."""
 
-    def _is_own(self, table: Resolved, version: int, attempt: str) -> bool:
+    def _is_own(self, table: Resolved, version: int, attempt: str, *, repeated: bool) -> bool:
         return False
+
+
+@mutant("PROFILE-UNKNOWN-01", side="client")
+class TakesACleanedUpChangeForALostRace(ModelClient):
+    """Reports that its change of ownership failed if the file of the change is missing after a lost answer, although
+    a cleanup deleted it."""
+
+    def _is_own(self, table: Resolved, version: int, attempt: str, *, repeated: bool) -> bool:
+        return super()._is_own(table, version, attempt, repeated=False)
 
 
 @mutant("PROFILE-CLIENT-02", side="client")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
-import msgspec
-
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.models.owner import Commit, ModelOwner, NotPublished, OwnedTable, content_of, time_of
@@ -619,14 +617,6 @@ class RangeBeyondTheLatestVersionHasTheLastCommit(ModelOwner):
 
 
 # Owners that break no rule but do not follow the documents' advice: a warning
-
-
-@mutant("MC-BACKFILL-04", "CM-PUBLISH-05")
-class PublishesNothingUnasked(ModelOwner):
-    """Publishes only on request, even if publishing is left to it."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        return super().create_table(client, msgspec.structs.replace(request, backfill="on-request"))
 
 
 @mutant("MC-CREATE-01")

@@ -81,6 +81,16 @@ class TakesARefusalForTheOutcome(ModelClient):
         return super()._outcome(reply)
 
 
+@mutant("PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", side="client")
+class TakesADroppedTableForTheOutcome(ModelClient):
+    """Reports a commit whose answer was lost as failed when its table is unknown at the lookup."""
+
+    def _outcome(self, reply: m.Answer) -> bool:
+        if isinstance(reply, m.NotFound):
+            raise Refused("there is no such table")
+        return super()._outcome(reply)
+
+
 @mutant("PROFILE-UNKNOWN-01", "LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
 class TakesAConflictForALostRace(ModelClient):
     """Sends a commit again whose answer was lost, and takes a conflict for a lost race: if the owner then refuses to
@@ -143,9 +153,10 @@ class TakesACleanedUpVersionForALostRace(TakesAConflictForALostRace):
 class TakesARefusedRepetitionForTheOutcome(ModelClient):
     """Sends a creation or a take-over again whose answer was lost, and reports it as failed when that is refused."""
 
-    def _ask_twice(self, client: str, request: m.Request) -> m.Answer:
+    def _ask_twice(self, client: str, request: m.Request) -> tuple[m.Answer, bool]:
         reply = self.owner(client, request)
-        return self.owner(client, request) if isinstance(reply, m.Unknown) else reply
+        again = isinstance(reply, m.Unknown)
+        return (self.owner(client, request) if again else reply), again
 
 
 @mutant("PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
@@ -528,7 +539,7 @@ class TakesItsOwnTableForAnothers(ModelClient):
     """Reports that its own creation failed, because the repetition of the request was answered with a conflict."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        return self._ask_twice(client, request)
+        return self._ask_twice(client, request)[0]
 
 
 @mutant("PROFILE-UNKNOWN-02", bugs=("FB25",), side="client")

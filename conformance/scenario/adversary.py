@@ -33,6 +33,7 @@ CommitsAndLatest = tuple[Entries, int | None]
 QUESTIONS: Final = (m.GetCommits, m.LoadTable)
 """Requests by which a client reads commits."""
 
+NO_ACCESS: Final = m.Rejected(reason="no access any more")
 MOST_REQUESTS: Final = 500
 """The maximum number of requests of one operation, so that a client that never stops asking is stopped."""
 
@@ -171,17 +172,18 @@ class Adversary:
         self.on(m.Commit, before=go_silent, lose_answer=True, times=MOST_REQUESTS)
 
     def refuse_after(
-        self, kind: type, *, again: m.Answer | None = None, then: Callable[[], object] = lambda: None, **what: Any
-    ) -> None:
-        """Carry out the client's next request of this kind, lose its answer, and call `then`. From then on, refuse
-        every request of the client, as if its access was revoked; but answer the repetition of the request
-        with `again`."""
+        self, kind: type, *, again: m.Answer | None = None, then: Callable[[], object] = lambda: None,
+        refusal: m.Answer = NO_ACCESS, **what: Any,
+    ) -> None:  # fmt: skip
+        """Carry out the client's next request of this kind, lose its answer, and call `then`. From then on, answer
+        every request of the client with `refusal`, by default as if its access was revoked; but answer the repetition
+        of the request with `again`."""
 
         def refuse() -> None:
             then()
             if again is not None:
                 self.on(kind, answer=again, times=MOST_REQUESTS)
-            self.on(m.Message, answer=m.Rejected(reason="no access any more"), times=MOST_REQUESTS)
+            self.on(m.Message, answer=refusal, times=MOST_REQUESTS)
 
         self.on(kind, lose_answer=True, after=refuse, **what)
 

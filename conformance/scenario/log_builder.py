@@ -113,6 +113,7 @@ class LogBuilder:
         self.actions[version] = [json.loads(line) for line in lines]
         self._put(self.folder / commit_file(version), proposals.content(lines).encode(), modified)
         self.table.versions = self.table.before = version + 1
+        self.table.id = proposals.table_id_in(lines) or self.table.id
         return version
 
     def take_over(self, *, timestamp: int, properties: dict[str, str]) -> Exchange:
@@ -121,7 +122,7 @@ class LogBuilder:
         lines = (
             proposals.commit_info(attempt, timestamp, "SET TBLPROPERTIES"),
             proposals.protocol(self.s.feature),
-            proposals.metadata(self.s.attempt(), timestamp, properties),
+            proposals.metadata(self.table.id or self.s.attempt(), timestamp, properties),
         )
         request = m.TakeOver(
             path=self.location, name=self.s.physical(self.name), feature=self.s.feature, commit_mode=self.s.commit_mode,

@@ -12,14 +12,19 @@ breaks the profile that it declares.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file
 from conformance.models import proposals
-from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle, persist
+from conformance.scenario.recording import witnesses
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
+
+WAITS: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
+"""Seconds after each request to publish a hand-back that the owner rejects."""
 
 
 def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> TableHandle:
@@ -27,12 +32,11 @@ def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> T
     if s.identity.storage is None:
         raise Inconclusive("the subject declares no folder (`storage`) for filesystem tables")
     path = f"{s.identity.storage.rstrip('/')}/{s.physical(name)}"
-    table = TableHandle(name=name, reference=path, versions=versions, before=versions, path=path)
+    table = TableHandle(name=name, reference=path, versions=versions, before=versions, id=s.attempt(), path=path)
     s.tables.append(table)
     for version in range(versions):
-        request = m.Plant(
-            table=path, file=commit_file(version), content=_content(s, version, s.attempt()), if_absent=True
-        )
+        content = _content(s, table, version, s.attempt())
+        request = m.Plant(table=path, file=commit_file(version), content=content, if_absent=True)
         exchange = s.ask("filesystem writer", request, table)
         s.expect(
             exchange, m.Done, "PROFILE-STORAGE-01",
@@ -49,7 +53,7 @@ def write_file(
     creates the file, instead of the subject."""
     number = table.versions if version is None else version
     attempt = s.attempt()
-    content = _content(s, number, attempt)
+    content = _content(s, table, number, attempt)
     commit = m.Commit(
         table=table.path or table.reference, version=number, attempt=attempt, actions=tuple(content.splitlines())
     )
@@ -103,13 +107,18 @@ def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **o
     actions = (
         proposals.commit_info(attempt, s.timestamp(number), "SET TBLPROPERTIES"),
         proposals.protocol(s.feature),
-        proposals.metadata(s.attempt(), s.timestamp(number)),
+        proposals.metadata(table.id or s.attempt(), s.timestamp(number), {taken_over_at(number): "yes"}),
     )
     fields: dict[str, Any] = {
         "path": table.path, "name": s.physical(table.name), "feature": s.feature, "commit_mode": s.commit_mode,
         "version": number, "attempt": attempt, "actions": actions,
     }  # fmt: skip
     return m.TakeOver(**{**fields, **options})
+
+
+def taken_over_at(version: int) -> str:
+    """A property that the take-over with this version sets."""
+    return f"kit.taken-over-at-{version}"
 
 
 def take_over(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
@@ -147,7 +156,7 @@ def giving_back(s: Scenario, table: TableHandle, version: int | None = None) -> 
     actions = (
         proposals.commit_info(attempt, s.timestamp(number), "UNSET TBLPROPERTIES"),
         proposals.protocol(None),
-        proposals.metadata(s.attempt(), s.timestamp(number)),
+        proposals.metadata(table.id or s.attempt(), s.timestamp(number)),
     )
     return m.HandBack(table=table.reference, version=number, attempt=attempt, actions=actions)
 
@@ -195,13 +204,24 @@ def given_back(s: Scenario, table: TableHandle, exchange: Exchange) -> None:
 
 
 def _published_later(s: Scenario, table: TableHandle, exchange: Exchange, version: int) -> str:
-    """Wait for the publication: until then no client can write, neither through the owner nor through the
-    filesystem."""
-    for _ in range(TRIES):
-        asked = s.ask_to_backfill(table, version)
-        content = s.published(table).get(version)
+    """Wait for the publication: until then no client can write, neither through the owner nor through the filesystem.
+    An owner that rejects requests for it may publish the staged commit by itself, at any later time."""
+    assert isinstance(exchange.request, m.HandBack)
+    for wait in WAITS:
+        asked = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=version))
+        files = s.observe(table)
+        content = next((file.content for file in files if file.name == commit_file(version)), None)
         if content is not None:
             return content
+        if not isinstance(asked.answer, m.Done):
+            time.sleep(wait)
+    staged = [file for file in files if proposals.attempt_of(file.content or "") == exchange.request.attempt]
+    if staged and not isinstance(asked.answer, m.Done):
+        entry = m.CommitEntry(version=version, file_name=staged[0].name.rpartition("/")[2])
+        table.final = witnesses(
+            table.name, files, (entry,), commit_mode=s.commit_mode, before=table.before, ownership=table.ownership
+        )
+        raise Inconclusive(f"operation {exchange.number}: the hand-back is staged, and not published yet")
     return s.fail(
         "MC-RELEASE-07", "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(exchange, asked), table=table,
         version=version,
@@ -253,9 +273,9 @@ def restart(s: Scenario) -> None:
     s.expect(exchange, m.Done, "PROFILE-DURABLE-03", "PROFILE-HARNESS-01", expected="the subject starts again")
 
 
-def _content(s: Scenario, version: int, attempt: str) -> str:
+def _content(s: Scenario, table: TableHandle, version: int, attempt: str) -> str:
     """The content of a filesystem writer's commit."""
     time = s.timestamp(version)
     if version > 0:
         return proposals.content(proposals.append(attempt, time))
-    return proposals.content(proposals.version_0(None, attempt, s.attempt(), timestamp=time))
+    return proposals.content(proposals.version_0(None, attempt, table.id, timestamp=time))

@@ -71,6 +71,8 @@ class TableHandle:
     """The number of versions that existed before the history."""
     ownership: list[str] = field(default_factory=list)
     """Attempts that became commits by becoming visible: ownership changes and commits of filesystem writers."""
+    id: str = ""
+    """The id in its metadata, which no commit changes."""
     path: str | None = None
     """The location of a table that was created through the filesystem."""
     final: list[events.Witness] | None = None
@@ -281,7 +283,8 @@ class Scenario:
         if ratified.table is None or ratified.version != 0:
             self.fail("PROFILE-CORE-03", evidence=(exchange,), expected="`ratified` with version 0 and the table",
                       message=f"`create_table` was answered {in_words(ratified)}.")  # fmt: skip
-        table = TableHandle(name=name, reference=ratified.table, versions=1)
+        own = proposals.table_id_in(getattr(exchange.request, "actions", ()))
+        table = TableHandle(name=name, reference=ratified.table, versions=1, id=own)
         self.tables.append(table)
         return table
 
@@ -314,6 +317,17 @@ class Scenario:
         self.require(ratified.version == table.versions, "MC-COMMIT-02", "CM-CATALOG-03", evidence=(exchange,),
                      expected=f"ratified as version {table.versions}, as proposed",
                      observed=f"ratified as version {ratified.version}")  # fmt: skip
+        table.versions += 1
+        return exchange
+
+    def must_land(
+        self, table: TableHandle, *requirements: str, expected: str, because: Sequence[Exchange] = (),
+        client: str = "other",
+    ) -> Exchange:  # fmt: skip
+        """Commit the next version where the owner has to ratify it: its policies may reject a proposal or two before
+        that, but not `TRIES`."""
+        exchange = persist(lambda: self.commit(table, client=client))
+        self.expect(exchange, m.Ratified, *requirements, because=because, expected=expected)
         table.versions += 1
         return exchange
 
