@@ -17,20 +17,7 @@ import msgspec
 
 from conformance.adapters import wire
 from conformance.adapters.connections import BrokenError, Connections, LossyConnections, NoConnectionError
-from conformance.interface.messages import (
-    Answer,
-    Call,
-    Crash,
-    Done,
-    Hello,
-    Identity,
-    Rejected,
-    Reply,
-    Request,
-    Restart,
-    Unknown,
-    name_of,
-)
+from conformance.interface import messages as m
 from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
 from conformance.proxy.listener import BodyError, Handler, Listener, is_loopback
 
@@ -67,60 +54,60 @@ class HttpSubject(Closing):
         self._connections = Connections(url, timeout=timeout)
         self._lossy = LossyConnections(url, timeout=timeout)
         try:
-            self.identity: Identity = self._opened()
+            self.identity: m.Identity = self._opened()
         except AdapterError:
             self.close()
             raise
 
-    def _opened(self) -> Identity:
+    def _opened(self) -> m.Identity:
         try:
-            answer = self._exchange("kit", Hello(owner_url=self._owner_url), self._connections)
+            answer = self._exchange("kit", m.Hello(owner_url=self._owner_url), self._connections)
         except NoConnectionError as error:
             raise AdapterError(f"no server at {self._url}: {error}. Start the subject before the kit") from error
-        if isinstance(answer, Unknown):
+        if isinstance(answer, m.Unknown):
             raise AdapterError(f"{self._name} does not answer `hello`: {answer.reason}")
         return wire.identity_of(answer, self._name)
 
-    def ask(self, client: str, request: Request) -> Answer:
+    def ask(self, client: str, request: m.Request) -> m.Answer:
         return self._asked(client, request, self._connections)
 
-    def lose(self, client: str, request: Request) -> Answer:
+    def lose(self, client: str, request: m.Request) -> m.Answer:
         """Ask, and lose the answer on the wire: the subject sees a client that closed its connection. Only the kit
         learns the answer."""
         return self._asked(client, request, self._lossy)
 
-    def _asked(self, client: str, request: Request, over: Connections | LossyConnections) -> Answer:
+    def _asked(self, client: str, request: m.Request, over: Connections | LossyConnections) -> m.Answer:
         if self._connections.closed:
             return gone("it was closed")
-        if isinstance(request, Hello) and request.owner_url is None:
-            request = Hello(owner_url=self._owner_url)
+        if isinstance(request, m.Hello) and request.owner_url is None:
+            request = m.Hello(owner_url=self._owner_url)
         try:
             answer = self._exchange(client, request, over)
         except NoConnectionError as error:
             return gone(str(error))
-        if isinstance(request, Hello):
+        if isinstance(request, m.Hello):
             self._same(answer)
-        elif isinstance(request, Restart) and isinstance(answer, Done):
-            self._same(self.ask("kit", Hello(owner_url=self._owner_url)))
+        elif isinstance(request, m.Restart) and isinstance(answer, m.Done):
+            self._same(self.ask("kit", m.Hello(owner_url=self._owner_url)))
         return answer
 
-    def _same(self, answer: Answer) -> None:
-        if not isinstance(answer, Unknown):
+    def _same(self, answer: m.Answer) -> None:
+        if not isinstance(answer, m.Unknown):
             wire.same_identity(self.identity, answer, self._name)
 
-    def _exchange(self, client: str, request: Request, over: Connections | LossyConnections) -> Answer:
+    def _exchange(self, client: str, request: m.Request, over: Connections | LossyConnections) -> m.Answer:
         with self._lock:
-            call = Call(id=next(self._numbers), client=client, request=request)
+            call = m.Call(id=next(self._numbers), client=client, request=request)
         try:
             status, body = over.send("POST", self._target, wire.encode(call), HEADERS)
         except TimeoutError:
-            return Unknown(reason=f"no answer within {self._timeout:g} s")
+            return m.Unknown(reason=f"no answer within {self._timeout:g} s")
         except BrokenError as error:
-            return Done() if isinstance(request, Crash) else gone(str(error))
+            return m.Done() if isinstance(request, m.Crash) else gone(str(error))
         if status >= 500 or status in BUSY:
-            return Unknown(reason=f"HTTP status {status}: {wire.shown(body)}")
+            return m.Unknown(reason=f"HTTP status {status}: {wire.shown(body)}")
         if status == TOO_LARGE:
-            return Rejected(reason=f"HTTP status {status}: {wire.shown(body)}")
+            return m.Rejected(reason=f"HTTP status {status}: {wire.shown(body)}")
         problem = ""
         if status != 200:
             problem = (
@@ -131,7 +118,7 @@ class HttpSubject(Closing):
             problem = f"by more than {wire.LONGEST:,} bytes, which begin {wire.shown(body[:200])}"
         if problem:
             raise AdapterError(f"{self._name}: {wire.asked(call)}, was answered {problem}")
-        reply = wire.reply_of(body, f"{self._name} answered `{name_of(request)}` by")
+        reply = wire.reply_of(body, f"{self._name} answered `{m.name_of(request)}` by")
         if reply.id != call.id:
             raise AdapterError(
                 f"{self._name}: {wire.asked(call)}, was answered by a reply to call {reply.id}. "
@@ -158,7 +145,7 @@ class HttpServer(Listener):
 
     def __init__(
         self,
-        ask: Callable[[str, Request], Answer],
+        ask: Callable[[str, m.Request], m.Answer],
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -169,19 +156,19 @@ class HttpServer(Listener):
             raise ValueError(f"{host!r} can be reached by other machines, and there is no authentication")
         turn = threading.Lock() if serialized else nullcontext()
 
-        def reply(call: Call) -> Reply:
+        def reply(call: m.Call) -> m.Reply:
             with turn:
-                return Reply(id=call.id, answer=ask(call.client, call.request))
+                return m.Reply(id=call.id, answer=ask(call.client, call.request))
 
         super().__init__(host, port, _handler_for(reply))
         self.url = f"{self.url}/"
 
 
-def _handler_for(reply: Callable[[Call], Reply]) -> type[Handler]:
+def _handler_for(reply: Callable[[m.Call], m.Reply]) -> type[Handler]:
     class Calls(Handler):
         def do_POST(self) -> None:  # noqa: N802  # the name is the base class's
             try:
-                self._send(200, wire.encode(reply(wire.decode(self.body(wire.LONGEST), Call))))
+                self._send(200, wire.encode(reply(wire.decode(self.body(wire.LONGEST), m.Call))))
             except BodyError as error:
                 self.close_connection = True
                 self._send(error.status, f"{error}; a call is a body of at most {wire.LONGEST:,} bytes".encode())

@@ -30,18 +30,7 @@ from queue import Empty, SimpleQueue
 from typing import IO, Final
 
 from conformance.adapters import wire
-from conformance.interface.messages import (
-    Answer,
-    Call,
-    Crash,
-    Done,
-    Hello,
-    Identity,
-    Rejected,
-    Request,
-    Restart,
-    Unknown,
-)
+from conformance.interface import messages as m
 from conformance.interface.subject import GONE, TIMEOUT, AdapterError, Closing, gone
 
 MARKS: Final = "CONFORMANCE_PROCESSES"
@@ -92,14 +81,14 @@ class StdioSubject(Closing):
         self._ended = ""
         """The reason why no process runs or may start; empty: one may."""
         try:
-            self.identity: Identity = self._open()
+            self.identity: m.Identity = self._open()
         except AdapterError:
             self.close()
             raise
 
-    def _open(self) -> Identity:
+    def _open(self) -> m.Identity:
         process, answer = self._started()
-        if isinstance(answer, Unknown):
+        if isinstance(answer, m.Unknown):
             more = "" if answer.reason.startswith(GONE) else process.last_words()
             raise AdapterError(f"{self._name} does not answer `hello`: {answer.reason}{more}")
         identity = wire.identity_of(answer, self._name)
@@ -108,19 +97,19 @@ class StdioSubject(Closing):
 
     # Asking
 
-    def ask(self, client: str, request: Request) -> Answer:
+    def ask(self, client: str, request: m.Request) -> m.Answer:
         match request:
-            case Crash(point=None):
+            case m.Crash(point=None):
                 return self._crash()
-            case Restart():
+            case m.Restart():
                 return self._restart(client)
-        if isinstance(request, Hello) and request.owner_url is None:
-            request = Hello(owner_url=self._owner_url)
+        if isinstance(request, m.Hello) and request.owner_url is None:
+            request = m.Hello(owner_url=self._owner_url)
         process = self._process_of(client)
         if not isinstance(process, Process):
             return process
         answer = process.ask(client, request, self._timeout)
-        if isinstance(request, Hello) and not isinstance(answer, Unknown):
+        if isinstance(request, m.Hello) and not isinstance(answer, m.Unknown):
             wire.same_identity(self.identity, answer, self._name)
         return answer
 
@@ -148,7 +137,7 @@ class StdioSubject(Closing):
             return 0
         return self._numbers.setdefault(client, len(self._numbers)) % self.processes
 
-    def _process_of(self, client: str) -> Process | Answer:
+    def _process_of(self, client: str) -> Process | m.Answer:
         """The client's process, started if necessary; or the answer that says why it does not run."""
         with self._lock:
             if self._ended:
@@ -156,14 +145,14 @@ class StdioSubject(Closing):
             place = self._number_of(client)
             if place not in self._processes:
                 started = self._started_again()
-                if isinstance(started, Unknown):
+                if isinstance(started, m.Unknown):
                     return started
                 self._processes[place] = started
             return self._processes[place]
 
     # Starting and ending
 
-    def _started(self) -> tuple[Process, Answer]:
+    def _started(self) -> tuple[Process, m.Answer]:
         """A new process, and its answer to `hello`. A process that does not answer is ended."""
         process = Process(
             self._command,
@@ -172,28 +161,28 @@ class StdioSubject(Closing):
             working_directory=self._working_directory,
         )
         self._alive.add(process)
-        answer = process.ask("kit", Hello(owner_url=self._owner_url), self._timeout)
-        if isinstance(answer, Unknown):
+        answer = process.ask("kit", m.Hello(owner_url=self._owner_url), self._timeout)
+        if isinstance(answer, m.Unknown):
             self._end(process)
         return process, answer
 
-    def _started_again(self) -> Process | Unknown:
+    def _started_again(self) -> Process | m.Unknown:
         """A new process with the identity of the first one; or why there is none."""
         process, answer = self._started()
-        if isinstance(answer, Unknown):
+        if isinstance(answer, m.Unknown):
             return answer
         wire.same_identity(self.identity, answer, self._name)
         return process
 
-    def _crash(self) -> Answer:
+    def _crash(self) -> m.Answer:
         """Every process of the subject dies at once."""
         with self._lock:
             if self._ended != CLOSED:
                 self._ended = "it was crashed, as asked, and not started again yet"
             self._end_all("it was crashed, as asked")
-        return Done()
+        return m.Done()
 
-    def _restart(self, client: str) -> Answer:
+    def _restart(self, client: str) -> m.Answer:
         """Restart the subject. If it does not start again, the answer is `rejected`, because that may be a
         violation."""
         with self._lock:
@@ -201,13 +190,13 @@ class StdioSubject(Closing):
                 return gone(CLOSED)
             self._end_all("it was restarted, as asked")
             started = self._started_again()
-            if isinstance(started, Unknown):
+            if isinstance(started, m.Unknown):
                 self._ended = f"it did not start again: {started.reason}"
                 gone_ = started.reason.startswith(GONE)
-                return Rejected(reason=self._ended) if gone_ else Unknown(reason=self._ended)
+                return m.Rejected(reason=self._ended) if gone_ else m.Unknown(reason=self._ended)
             self._ended = ""
             self._processes[self._number_of(client)] = started
-        return Done()
+        return m.Done()
 
     def _end_all(self, why: str) -> None:
         for process in list(self._alive):
@@ -290,7 +279,7 @@ class Process:
         os.set_blocking(self._input.fileno(), False)
         self._numbers = count(1)
         self._state = threading.Lock()
-        self._waiting: dict[int, tuple[Call, SimpleQueue[Answer | AdapterError | None]]] = {}
+        self._waiting: dict[int, tuple[m.Call, SimpleQueue[m.Answer | AdapterError | None]]] = {}
         self._given_up: set[int] = set()
         self._problem: str | None = None
         """The message of the `AdapterError`, if the process wrote invalid output."""
@@ -312,27 +301,22 @@ class Process:
         self._listener.start()
 
     @property
-    def busy(self) -> bool:
-        """Whether a call waits for its reply."""
-        return bool(self._waiting)
-
-    @property
     def pid(self) -> int:
         return self._process.pid
 
     # Asking
 
-    def ask(self, client: str, request: Request, timeout: float) -> Answer:
+    def ask(self, client: str, request: m.Request, timeout: float) -> m.Answer:
         """The answer; `Unknown` if none comes within `timeout` seconds, or the process has ended. Raises `AdapterError`
         for an invalid answer. After a line that is no reply at all, every later call raises it too."""
         deadline = time.monotonic() + timeout
-        heard: SimpleQueue[Answer | AdapterError | None] = SimpleQueue()
+        heard: SimpleQueue[m.Answer | AdapterError | None] = SimpleQueue()
         with self._state:
             if self._problem is not None:
                 raise AdapterError(self._problem)
             if self._death is not None:
                 return gone(self._death)
-            call = Call(id=next(self._numbers), client=client, request=request)
+            call = m.Call(id=next(self._numbers), client=client, request=request)
             self._waiting[call.id] = (call, heard)
         self._send(wire.encode(call) + b"\n", deadline)
         try:
@@ -341,7 +325,7 @@ class Process:
             with self._state:
                 if self._waiting.pop(call.id, None) is not None:
                     self._given_up.add(call.id)
-                    return Unknown(reason=f"no answer within {timeout:g} s{self._unfinished_line()}")
+                    return m.Unknown(reason=f"no answer within {timeout:g} s{self._unfinished_line()}")
             answer = heard.get()  # the answer came at the last moment
         if isinstance(answer, AdapterError):
             raise AdapterError(f"{answer.problem} (asked: {wire.asked(call)})", answer.came, answer.says) from answer

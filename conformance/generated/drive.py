@@ -25,8 +25,6 @@ class DrivenTable:
     """A table, and the program's knowledge of it."""
 
     handle: TableHandle
-    place: int
-    """The number by which steps name it."""
     worlds: Worlds = model.UNKNOWN_TABLE
     sent: list[m.Commit | m.CreateTable] = field(default_factory=list)
     """Every proposal, once."""
@@ -126,7 +124,7 @@ class Drive:
         table = before
         if before is None or all(world.dropped for world in before.worlds):
             again = name if before is None else f"{before.handle.name} again"
-            table = DrivenTable(handle=TableHandle(name=again, reference="", versions=0), place=step.table)
+            table = DrivenTable(handle=TableHandle(name=again, reference="", versions=0))
             self.tables[step.table] = table
         elif before.dropped:  # it is unknown whether the name is free
             return

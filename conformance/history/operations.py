@@ -20,23 +20,6 @@ from typing import Any, Final, get_args
 import msgspec
 
 from conformance.history import events
-from conformance.history.events import (
-    Counts,
-    Ended,
-    Event,
-    Fail,
-    Fault,
-    FileLook,
-    Footer,
-    Header,
-    Info,
-    InvalidHistoryError,
-    Invoke,
-    Ok,
-    Time,
-    Unseen,
-    Witness,
-)
 from conformance.interface import messages
 from conformance.interface.messages import name_of
 
@@ -48,12 +31,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     client: str
     table: str
     request: events.Request
-    invoked: Time
-    answered: Time | None = None
+    invoked: events.Time
+    answered: events.Time | None = None
     answer: events.Answer | None = None
 
 
-Item = Header | Operation | Fault | FileLook | Witness | Unseen
+Item = events.Header | Operation | events.Fault | events.FileLook | events.Witness | events.Unseen
 
 _REFUSALS = (events.Rejected, events.NotFound, events.Unsupported, events.Unknown)
 ANSWERS: Final[dict[type[Any], frozenset[type[Any]]]] = {
@@ -66,7 +49,7 @@ ANSWERS[events.Other] = frozenset({events.Done, events.Conflict, *_REFUSALS})
 """The valid answers to each request, as in the interface."""
 
 
-def operations(source: Iterable[Event]) -> Iterator[Item]:
+def operations(source: Iterable[events.Event]) -> Iterator[Item]:
     """The header, then operations in the order in which they end, then those without an answer. Raises
     `InvalidHistoryError`, with lines counted from 1. A verdict needs a stream that was read to its end."""
     pairing = _Pairing()
@@ -82,46 +65,46 @@ class _Pairing:
         self.line = 0
         self.now: int | None = None
         self.last_id = -1
-        self.in_flight: dict[int, Invoke] = {}
-        self.counts = dict.fromkeys(Counts.__struct_fields__, 0)
+        self.in_flight: dict[int, events.Invoke] = {}
+        self.counts = dict.fromkeys(events.Counts.__struct_fields__, 0)
         self.logs: dict[str, tuple[int, bool]] = {}
         """By table: the last version of its final log, and whether it existed before the history."""
         self.unseen: set[str] = set()
         """Tables whose final log could not be read."""
         self.tables: dict[str, int] = {}
-        self.header: Header | None = None
-        self.footer: Footer | None = None
+        self.header: events.Header | None = None
+        self.footer: events.Footer | None = None
 
-    def accept(self, event: Event) -> Item | None:
+    def accept(self, event: events.Event) -> Item | None:
         self.line += 1
-        if self.header is None or self.footer is not None or isinstance(event, Header):
+        if self.header is None or self.footer is not None or isinstance(event, events.Header):
             return self._frame(event)
-        if isinstance(event, Invoke):
+        if isinstance(event, events.Invoke):
             self._invoke(event)
             return None
-        if isinstance(event, (Ok, Fail, Info)):
+        if isinstance(event, (events.Ok, events.Fail, events.Info)):
             return self._ended(event)
-        if isinstance(event, Witness):
+        if isinstance(event, events.Witness):
             return self._witness(event)
-        if isinstance(event, FileLook):
+        if isinstance(event, events.FileLook):
             return self._look(event)
-        if isinstance(event, Unseen):
+        if isinstance(event, events.Unseen):
             return self._unseen(event)
-        if isinstance(event, Footer):
+        if isinstance(event, events.Footer):
             self._footer(event)
             return None
         self._at(event.at, "fault")
         return event
 
-    def _refuse(self, problem: str) -> InvalidHistoryError:
-        return InvalidHistoryError(problem, self.line)
+    def _refuse(self, problem: str) -> events.InvalidHistoryError:
+        return events.InvalidHistoryError(problem, self.line)
 
-    def _frame(self, event: Event) -> Item:
+    def _frame(self, event: events.Event) -> Item:
         if self.footer is not None:
             raise self._refuse("a line follows the footer; a history ends with its footer")
         if self.header is not None:
             raise self._refuse("a second header; two histories in one file cannot be judged together")
-        if not isinstance(event, Header):
+        if not isinstance(event, events.Header):
             raise self._refuse(f"a history begins with its header, not with `{name_of(event)}`")
         if event.schema != events.SCHEMA_VERSION:
             raise self._refuse(f"the history has schema {event.schema}; this version reads {events.SCHEMA_VERSION}")
@@ -142,12 +125,12 @@ class _Pairing:
         self.last_id = number
         self.tables.setdefault(table, 0)
 
-    def _invoke(self, event: Invoke) -> None:
+    def _invoke(self, event: events.Invoke) -> None:
         self._at(event.at, "invoke")
         self._number(event.id, event.table)
         self.in_flight[event.id] = event
 
-    def _ended(self, event: Ended) -> Operation:
+    def _ended(self, event: events.Ended) -> Operation:
         self._at(event.at, name_of(event))
         invoke = self.in_flight.pop(event.id, None)
         if invoke is None:
@@ -167,14 +150,14 @@ class _Pairing:
             answer=event.answer,
         )
 
-    def _look(self, event: FileLook) -> FileLook:
+    def _look(self, event: events.FileLook) -> events.FileLook:
         self._at(event.at, "fs")
         self._number(event.id, event.table)
         if event.since > event.at:
             raise self._refuse(f"the listing began at {event.since}, after its end at {event.at}")
         return event
 
-    def _witness(self, event: Witness) -> Witness:
+    def _witness(self, event: events.Witness) -> events.Witness:
         self.counts["witness"] += 1
         if event.table in self.unseen:
             raise self._refuse(f"a version of the final log of {event.table!r}, which could not be read")
@@ -195,7 +178,7 @@ class _Pairing:
         self.tables[event.table] = self.tables.get(event.table, 0) + 1
         return event
 
-    def _unseen(self, event: Unseen) -> Unseen:
+    def _unseen(self, event: events.Unseen) -> events.Unseen:
         self.counts["unseen"] += 1
         if event.table in self.logs:
             raise self._refuse(f"a second final log of {event.table!r}")
@@ -204,7 +187,7 @@ class _Pairing:
         self.tables.setdefault(event.table, 0)
         return event
 
-    def _footer(self, event: Footer) -> None:
+    def _footer(self, event: events.Footer) -> None:
         stated = msgspec.structs.asdict(event.counts)
         wrong = [
             f"{stated[kind]} `{kind}` lines, found {found}"
@@ -230,7 +213,9 @@ class _Pairing:
     def finish(self) -> Iterator[Operation]:
         if self.footer is None:
             what = f"it ends after line {self.line} without a footer" if self.line else "it is empty"
-            raise InvalidHistoryError(f"{what}: it was truncated, or its recorder crashed; no verdict is possible")
+            raise events.InvalidHistoryError(
+                f"{what}: it was truncated, or its recorder crashed; no verdict is possible"
+            )
         for invoke in self.in_flight.values():
             yield Operation(
                 id=invoke.id, client=invoke.client, table=invoke.table, request=invoke.request, invoked=invoke.at

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,7 +92,7 @@ class ExampleOwner:
     def backfill_to_version(self, _client: str, request: m.BackfillToVersion) -> m.Answer:
         def publish(ledger: Ledger) -> m.Answer:
             table = ledger[request.table]
-            last = min(request.version if request.version is not None else 10**9, len(table["commits"]) - 1)
+            last = min(request.version, len(table["commits"]) - 1)
             for version in range(table["published"] + 1, last + 1):
                 self._publish(Path(table["place"]) / LOG, version, table["commits"][version]["actions"])
             table["published"] = max(table["published"], last)
@@ -143,7 +143,7 @@ class ExampleOwner:
 
     def _changed(self, decide: Callable[[Ledger], m.Answer]) -> m.Answer:
         try:
-            with self._locked():
+            with self._lock():
                 ledger = self._ledger()
                 answer = decide(ledger)
                 temporary = LEDGER.with_name(f"ledger-{self._new_id()}.new")
@@ -155,11 +155,6 @@ class ExampleOwner:
             return m.Rejected(reason="another process holds the lock", retryable=True)
         except OSError as error:  # it is unknown whether the change is stored
             return m.Unknown(reason=f"the disk failed: {error}")
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._lock():
-            yield
 
     def _write(self, path: Path, content: str) -> None:
         with self._files.create(path) as file:

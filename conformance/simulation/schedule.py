@@ -128,11 +128,6 @@ class Scheduler:
         self._begin_request(client)
         client.returned = True
 
-    def answering(self) -> None:
-        """Called just before an answer is recorded. A request without effects counts as invoked here."""
-        assert self._running is not None, "only clients are answered"
-        self._begin_request(self._running)
-
     @staticmethod
     def _begin_request(client: _Client) -> None:
         if client.invoking is not None:

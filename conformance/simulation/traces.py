@@ -62,7 +62,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Requests = dict[str, tuple[int, ...]]
-Watch = Callable[[ScopeRun], None]
 
 
 def to_json(trace: Trace) -> bytes:

@@ -162,7 +162,6 @@ class _Table:
     name: str
     reference: str = ""
     proposed: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    location: str | None = None
 
     def __str__(self) -> str:
         return f"{self.feature}/{self.commit_mode}"

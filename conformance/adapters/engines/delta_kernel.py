@@ -47,7 +47,7 @@ from urllib.parse import unquote, urlsplit
 from conformance import jars
 from conformance.adapters.delta_api import CATALOG, SCHEMA
 from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, NewTable, fetch_jars, unsupported
-from conformance.adapters.jvm.machine import Machine, NoJavaError, Supplier, java, machine
+from conformance.adapters.jvm.machine import JavaObject, Machine, NoJavaError, Supplier, java, machine
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.interface.subject import AdapterError
@@ -182,7 +182,7 @@ class _Table:
         return _with_slash(unquote(urlsplit(self.location).path))
 
 
-class _NamesTables:
+class _NamesTables(JavaObject):
     """A `UCClient` that adds the name of the table to commits: Kernel of Delta 4.3 leaves it out, and Delta's client of
     the API rejects that. Java exceptions pass through."""
 
@@ -196,9 +196,6 @@ class _NamesTables:
 
     def getCommits(self, *arguments: Any) -> Any:  # noqa: N802  # Java's name
         return self._client.getCommits(*arguments)
-
-    def hashCode(self) -> int:  # noqa: N802
-        return 0
 
     class Java:
         implements = (f"{_UC}.UCClient",)

@@ -60,7 +60,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn
 
 from conformance.adapters.engines.delta_spark import DeltaSpark, Table, put_before
-from conformance.adapters.jvm.machine import Machine
+from conformance.adapters.jvm.machine import JavaObject, Machine
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING, commit_file, staged_file
 from conformance.interface.subject import Ask
@@ -171,20 +171,7 @@ class DeltaSparkCoordinated(DeltaSpark):
         return f"delta.`{self._found(client, m.LoadTable(name=name))}`"
 
 
-class _JavaObject:
-    """A Python object that Java compares and prints."""
-
-    def equals(self, other: Any) -> bool:
-        return other is self
-
-    def hashCode(self) -> int:  # noqa: N802 - Java's names
-        return 1
-
-    def toString(self) -> str:  # noqa: N802
-        return type(self).__name__
-
-
-class _Builder(_JavaObject):
+class _Builder(JavaObject):
     """Delta finds this builder by the owner's name. It returns the same coordinator for all tables."""
 
     def __init__(self, name: str, coordinator: _Coordinator) -> None:
@@ -201,7 +188,7 @@ class _Builder(_JavaObject):
         implements: Final = [f"{_DELTA}.coordinatedcommits.CommitCoordinatorBuilder"]
 
 
-class _Coordinator(_JavaObject):
+class _Coordinator(JavaObject):
     """Passes Delta's requests on to the kit's owner."""
 
     def __init__(self, ask: Ask, machine: Machine) -> None:

@@ -159,10 +159,6 @@ class EngineClient:
             self._connections[client] = self.connect(client)
         return self._connections[client]
 
-    def forget(self, client: str) -> None:
-        """The client's next request gets a new connection."""
-        self._connections.pop(client, None)
-
     def lacks(self, operation: str) -> str:
         """Why the answer to a request of that name is `unsupported`."""
         return f"{self.title} cannot {OPERATIONS.get(operation, operation)}, as far as its adapter knows"

@@ -16,7 +16,7 @@ from threading import RLock
 from typing import Any, Final, cast
 from urllib.parse import quote
 
-from conformance.adapters.jvm.machine import Machine
+from conformance.adapters.jvm.machine import JavaObject, Machine
 
 _MODEL: Final = "com.amazonaws.services.dynamodbv2.model"
 _JACKSON: Final = "com.amazonaws.util.json.Jackson"
@@ -50,7 +50,7 @@ class Fault(StrEnum):
     recovers. At these versions the coordinators publish, if the kit leaves that to them."""
 
 
-class Database:
+class Database(JavaObject):
     """Implements `com.amazonaws.services.dynamodbv2.AmazonDynamoDB`, called from any thread of the JVM."""
 
     def __init__(self, machine: Machine, folder: Path, faults: frozenset[Fault] = frozenset()) -> None:
@@ -116,15 +116,6 @@ class Database:
             if Fault.LOST_ANSWERS in self._faults and self._updates[key] % 2 == 0:
                 self._update(key, asked)  # sent again by Amazon's client library
         return self._machine.type(f"{_MODEL}.UpdateItemResult")()
-
-    def equals(self, other: Any) -> bool:
-        return other is self
-
-    def hashCode(self) -> int:  # noqa: N802
-        return 1
-
-    def toString(self) -> str:  # noqa: N802
-        return "the kit's DynamoDB"
 
     class Java:
         implements: Final = ["com.amazonaws.services.dynamodbv2.AmazonDynamoDB"]

@@ -22,6 +22,19 @@ class NoJavaError(UsageError):
     """Java or py4j is missing. `problem` says what to do."""
 
 
+class JavaObject:
+    """A Python object that Java compares and prints."""
+
+    def equals(self, other: Any) -> bool:
+        return other is self
+
+    def hashCode(self) -> int:  # noqa: N802 - Java's names
+        return 1
+
+    def toString(self) -> str:  # noqa: N802
+        return type(self).__name__
+
+
 class Supplier:
     """`java.util.function.Supplier` of one value."""
 

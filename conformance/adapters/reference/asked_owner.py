@@ -15,37 +15,9 @@ from conformance.adapters.log_folder import content_of
 from conformance.adapters.reference import translation
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
-from refimpl import actions
+from refimpl import actions, commits, errors
 from refimpl.actions import CommitInfo
 from refimpl.commit_owner import Backfilled, Maintenance, MaintenancePolicy, ResolvedTable, TableState, TableSummary
-from refimpl.commits import (
-    COMMIT_MODE_OF,
-    AttemptId,
-    AttemptOutcome,
-    CommitsAnswer,
-    Conflict,
-    DirectProposal,
-    Landed,
-    NotLanded,
-    Outcome,
-    Proposal,
-    Ratified,
-    RatifiedCommit,
-    Rejected,
-    RejectionReason,
-    StagedProposal,
-    VersionGap,
-)
-from refimpl.errors import (
-    CorruptionError,
-    CorruptLogError,
-    DeltaError,
-    InvalidRequestError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-    TableNotFoundError,
-    UnsupportedFeatureError,
-)
 from refimpl.log_path import Version
 from refimpl.table_feature import TABLE_FEATURES, CommitMode, TableFeature
 
@@ -78,11 +50,15 @@ class AskedOwner:
         request = m.LoadTable(path=str(reference)) if by_path else m.LoadTable(name=str(reference))
         found = self._question(request, m.Table)
         if found.location is None:
-            raise InvalidRequestError(f"the owner does not return the location of {reference}; a client needs it")
+            raise errors.InvalidRequestError(
+                f"the owner does not return the location of {reference}; a client needs it"
+            )
         feature, commit_mode = TABLE_FEATURES.get(found.feature), _COMMIT_MODES.get(found.commit_mode)
         if feature is None or commit_mode is None:
             named = f"{found.feature!r} with {found.commit_mode!r} commits"
-            raise UnsupportedFeatureError(f"this client does not support {named} tables", features=(found.feature,))
+            raise errors.UnsupportedFeatureError(
+                f"this client does not support {named} tables", features=(found.feature,)
+            )
         return ResolvedTable(
             table_id=found.table,
             name=None if by_path else str(reference),
@@ -91,7 +67,9 @@ class AskedOwner:
             commit_mode=commit_mode,
             state=TableState.ACTIVE,
             policy=self._policy(found.table),
-            commits=CommitsAnswer(commits=_stored(found.commits or ()), latest_ratified_version=_version(found.latest)),
+            commits=commits.CommitsAnswer(
+                commits=_stored(found.commits or ()), latest_ratified_version=_version(found.latest)
+            ),
         )
 
     def _policy(self, table_id: str) -> MaintenancePolicy:
@@ -103,12 +81,12 @@ class AskedOwner:
         return MaintenancePolicy(allowed=frozenset(_JOBS[job] for job in answer.allowed if job in _JOBS))
 
     def tables(self) -> Sequence[TableSummary]:
-        raise InvalidRequestError("the shared interface has no list of all tables")
+        raise errors.InvalidRequestError("the shared interface has no list of all tables")
 
     # Creating and dropping
 
     def stage_table(self, *_: Any, **__: Any) -> NoReturn:
-        raise InvalidRequestError("the shared interface makes a table in one step: `create_table`")
+        raise errors.InvalidRequestError("the shared interface makes a table in one step: `create_table`")
 
     register_table = stage_table
 
@@ -124,8 +102,8 @@ class AskedOwner:
 
     # Committing
 
-    def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
-        if isinstance(proposal, StagedProposal):
+    def commit(self, table_id: str, version: Version, proposal: commits.Proposal) -> commits.Outcome:
+        if isinstance(proposal, commits.StagedProposal):
             request = m.Commit(
                 table=table_id, version=version, attempt=proposal.attempt, staged_file=proposal.file_name
             )
@@ -138,21 +116,23 @@ class AskedOwner:
         """Does not wait: the kit decides the order of the clients."""
         return nullcontext(False)
 
-    def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
+    def attempt_outcome(self, table_id: str, attempt: commits.AttemptId) -> commits.AttemptOutcome:
         answer = self._once(m.AttemptOutcome(table=table_id, attempt=attempt), attempt=attempt)
         match answer:
             case m.Landed(version=version):
-                return Landed(commit=_commit(version, attempt, CommitMode.STAGED))
+                return commits.Landed(commit=_commit(version, attempt, CommitMode.STAGED))
             case m.NotLanded():
-                return NotLanded()
+                return commits.NotLanded()
             case _:  # the owner resolves no attempts, so the outcome stays unknown
-                raise OutcomeUnknown(
+                raise errors.OutcomeUnknown(
                     f"the owner does not resolve {attempt}: it answered {_text_of(answer)}", attempt=attempt
                 )
 
-    def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
+    def get_commits(
+        self, table_id: str, start: Version | None = None, end: Version | None = None
+    ) -> commits.CommitsAnswer:
         answer = self._question(m.GetCommits(table=table_id, start=start, end=end), m.Commits)
-        return CommitsAnswer(commits=_stored(answer.commits), latest_ratified_version=_version(answer.latest))
+        return commits.CommitsAnswer(commits=_stored(answer.commits), latest_ratified_version=_version(answer.latest))
 
     def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
         target = self.get_commits(table_id).latest_ratified_version if version is None else version
@@ -173,11 +153,11 @@ class AskedOwner:
         name: str,
         feature: TableFeature,
         version: Version,
-        proposal: DirectProposal,
+        proposal: commits.DirectProposal,
         *,
         commit_mode: CommitMode | None = None,
         policy: MaintenancePolicy | None = None,
-    ) -> Outcome:
+    ) -> commits.Outcome:
         request = m.TakeOver(
             path=str(location),
             name=name,
@@ -189,41 +169,43 @@ class AskedOwner:
         )
         return self._change(request, proposal)
 
-    def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
+    def hand_back(self, table_id: str, version: Version, proposal: commits.DirectProposal) -> commits.Outcome:
         content = translation.actions_of(proposal.content)
         request = m.HandBack(table=table_id, version=version, attempt=proposal.attempt, actions=content)
         return self._change(request, proposal)
 
-    def _change(self, request: m.TakeOver | m.HandBack, proposal: DirectProposal) -> Outcome:
+    def _change(self, request: m.TakeOver | m.HandBack, proposal: commits.DirectProposal) -> commits.Outcome:
         answer = self._outcome(request, proposal)
-        if isinstance(answer, Ratified):
+        if isinstance(answer, commits.Ratified):
             self.changed = answer.commit.version
         return answer
 
     # Asking
 
-    def _outcome(self, request: m.Commit | m.TakeOver | m.HandBack, proposal: Proposal) -> Outcome:
+    def _outcome(self, request: m.Commit | m.TakeOver | m.HandBack, proposal: commits.Proposal) -> commits.Outcome:
         answer = self._once(request, version=request.version, attempt=request.attempt)
         match answer:
             case m.Ratified(version=version):
-                return Ratified(commit=_commit(version, request.attempt, COMMIT_MODE_OF[type(proposal)]))
+                return commits.Ratified(
+                    commit=_commit(version, request.attempt, commits.COMMIT_MODE_OF[type(proposal)])
+                )
             case m.Conflict(latest=latest):
                 latest = max(request.version, request.version if latest is None else latest)
-                return Conflict(latest_ratified_version=latest, winners=_stored(answer.winners or ()))
+                return commits.Conflict(latest_ratified_version=latest, winners=_stored(answer.winners or ()))
             case m.Gap(latest=latest):
-                return VersionGap(latest_ratified_version=_version(latest))
+                return commits.VersionGap(latest_ratified_version=_version(latest))
             case m.Rejected(reason=detail, retryable=retryable):
                 # The interface has one rejection after which the same proposal may succeed later: a full backlog.
-                reason = RejectionReason.BACKLOG_FULL if retryable else RejectionReason.OWNER_REFUSES
-                return Rejected(reason=reason, detail=detail)
+                reason = commits.RejectionReason.BACKLOG_FULL if retryable else commits.RejectionReason.OWNER_REFUSES
+                return commits.Rejected(reason=reason, detail=detail)
             case _:
                 raise _refusal(request, answer)
 
-    def _once(self, request: m.Request, *, attempt: AttemptId, version: Version | None = None) -> m.Answer:
+    def _once(self, request: m.Request, *, attempt: commits.AttemptId, version: Version | None = None) -> m.Answer:
         """Send the request once. Raises `OutcomeUnknown` if no answer comes: it may have been executed."""
         answer = self._ask(self._client, request)
         if isinstance(answer, m.Unknown):
-            raise OutcomeUnknown(
+            raise errors.OutcomeUnknown(
                 f"no answer to {name_of(request)}: {answer.reason}; ask attempt_outcome about {attempt}",
                 table_id=getattr(request, "table", None),
                 version=version,
@@ -235,7 +217,7 @@ class AskedOwner:
         """The answer to a request that commits no version, and that its sender may send again."""
         answer = self._ask(self._client, request)
         if isinstance(answer, m.Unknown):
-            raise OwnerUnavailableError(f"no answer to {name_of(request)}: {answer.reason}; ask again")
+            raise errors.OwnerUnavailableError(f"no answer to {name_of(request)}: {answer.reason}; ask again")
         if not isinstance(answer, kind):
             raise _refusal(request, answer)
         return answer
@@ -243,7 +225,7 @@ class AskedOwner:
     def _question(self, request: m.Request, kind: type[Expected]) -> Expected:
         answer = self._answer(request)
         if isinstance(answer, m.Unknown):
-            raise OwnerUnavailableError(
+            raise errors.OwnerUnavailableError(
                 f"no answer to {name_of(request)}, {QUESTIONS} times: {answer.reason}; try again"
             )
         if not isinstance(answer, kind):
@@ -258,17 +240,17 @@ class AskedOwner:
         return answer
 
 
-def _refusal(request: m.Request, answer: m.Answer) -> DeltaError:
+def _refusal(request: m.Request, answer: m.Answer) -> errors.DeltaError:
     """The error for an answer that is not a success."""
     match answer:
         case m.NotFound():
-            return TableNotFoundError(f"no such table: the owner's {name_of(request)} found none")
+            return errors.TableNotFoundError(f"no such table: the owner's {name_of(request)} found none")
         case m.Rejected(retryable=True, reason=reason):
-            return OwnerUnavailableError(f"the owner rejects {name_of(request)} for now: {reason}")
+            return errors.OwnerUnavailableError(f"the owner rejects {name_of(request)} for now: {reason}")
         case m.Rejected() | m.Unsupported():
-            return InvalidRequestError(f"the owner rejects {name_of(request)}: {answer.reason}")
+            return errors.InvalidRequestError(f"the owner rejects {name_of(request)}: {answer.reason}")
         case _:
-            return CorruptionError(f"invalid answer to {name_of(request)}: {_text_of(answer)}")
+            return errors.CorruptionError(f"invalid answer to {name_of(request)}: {_text_of(answer)}")
 
 
 def _text_of(answer: m.Answer) -> str:
@@ -280,11 +262,11 @@ def _version(latest: Version | None) -> Version | None:
     return None if latest is None or latest < 0 else latest
 
 
-def _stored(listed: Iterable[m.CommitEntry]) -> tuple[RatifiedCommit, ...]:
+def _stored(listed: Iterable[m.CommitEntry]) -> tuple[commits.RatifiedCommit, ...]:
     return tuple(_of_entry(each) for each in sorted(listed, key=lambda each: each.version))
 
 
-def _of_entry(entry: m.CommitEntry) -> RatifiedCommit:
+def _of_entry(entry: m.CommitEntry) -> commits.RatifiedCommit:
     content = None if entry.actions is None else content_of(entry.actions)
     commit_mode = CommitMode.STAGED if content is None else CommitMode.INLINE
     time = _time_in(content, entry.version) if entry.in_commit_timestamp is None else entry.in_commit_timestamp
@@ -298,21 +280,21 @@ def _time_in(content: bytes | None, version: Version) -> int:
         return 0
     try:
         first = next(iter(actions.decode(content, source=f"the inline commit of version {version}")), None)
-    except CorruptLogError:  # the reader of the commit reports the error
+    except errors.CorruptLogError:  # the reader of the commit reports the error
         return 0
     return (first.in_commit_timestamp or 0) if isinstance(first, CommitInfo) else 0
 
 
 def _commit(
     version: Version,
-    attempt: AttemptId,
+    attempt: commits.AttemptId,
     commit_mode: CommitMode,
     *,
     file_name: str | None = None,
     content: bytes | None = None,
     time: int = 0,
-) -> RatifiedCommit:
-    return RatifiedCommit(
+) -> commits.RatifiedCommit:
+    return commits.RatifiedCommit(
         version=version,
         attempt=attempt,
         commit_mode=commit_mode,

@@ -24,7 +24,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM
 from conformance.interface.messages import INTERFACE_VERSION
 from conformance.interface.subject import AdapterError
-from refimpl import actions, log_path
+from refimpl import actions, errors, log_path
 from refimpl.actions import Add, Cdc, CommitInfo
 from refimpl.client import ownership
 from refimpl.client.checkpointing import ask
@@ -38,16 +38,6 @@ from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Backfilled, Maintenance, ResolvedTable
 from refimpl.commits import AttemptId, AttemptOutcome, CommitsAnswer, Outcome, Proposal
 from refimpl.environment import Environment
-from refimpl.errors import (
-    CERTAINLY_NOT_COMMITTED,
-    ConcurrentModificationError,
-    CorruptLogError,
-    DeltaError,
-    InvalidRequestError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-    TableNotFoundError,
-)
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.remote_owner.connection import Address, NoAnswerError, Reply
@@ -133,7 +123,7 @@ class ReferenceClient:
         if key in self._handles:
             try:
                 return act(self._handles[key])
-            except TableNotFoundError:
+            except errors.TableNotFoundError:
                 del self._handles[key]
         if len(self._handles) >= _HANDLES_KEPT:
             self._handles.clear()
@@ -148,9 +138,9 @@ class ReferenceClient:
 
         try:
             return self._on(client, request.path or request.table or "", read)
-        except OwnerUnavailableError as error:  # the owner does not answer, so the state of the table is unknown
+        except errors.OwnerUnavailableError as error:  # the owner does not answer, so the state of the table is unknown
             return m.Unknown(reason=error.message)
-        except DeltaError as error:
+        except errors.DeltaError as error:
             return translation.failure(error)
 
     # Writing
@@ -170,7 +160,7 @@ class ReferenceClient:
 
         try:
             transaction = self._on(client, request.table, prepare)
-        except DeltaError as error:  # nothing was proposed
+        except errors.DeltaError as error:  # nothing was proposed
             return translation.failure(error)
         if transaction is None:
             return m.Committed(version=None)
@@ -180,7 +170,7 @@ class ReferenceClient:
         """Register a table like `refimpl.client.create`: send the request again while no answer comes. The owner
         recognizes the repeated request."""
         owner = self._owner(client)
-        unknown = OutcomeUnknown(
+        unknown = errors.OutcomeUnknown(
             f"{request.name!r} may or may not be created: {MAX_LOOKS} requests were not answered",
             version=0,
             attempt=request.attempt,
@@ -296,7 +286,7 @@ def _no_wait(seconds: float) -> None:
 def _answered(act: Callable[[], m.Answer]) -> m.Answer:
     try:
         return act()
-    except DeltaError as error:
+    except errors.DeltaError as error:
         return translation.failure(error)
 
 
@@ -326,7 +316,7 @@ def _snapshot_read(snapshot: Snapshot) -> m.SnapshotRead:
     warnings = list(snapshot.warnings)
     try:
         timestamp: int | None = snapshot.timestamp
-    except CorruptLogError as error:
+    except errors.CorruptLogError as error:
         timestamp = None
         warnings.append(str(error))
     return m.SnapshotRead(
@@ -383,7 +373,7 @@ def _named(snapshot: Snapshot, paths: tuple[str, ...]) -> list[Add]:
     active = {unquote(add.path): add for add in snapshot.files.values()}
     missing = [path for path in paths if path not in active]
     if missing:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"{missing[0]} is not an active file of version {snapshot.version}; only active files can be removed"
         )
     return [active[path] for path in paths]
@@ -421,11 +411,11 @@ def _landed(transaction: Transaction, written: list[Add], *, if_needed: bool) ->
     try:
         with transaction.deleting_unless_landed(written):
             committed = transaction.commit_if_needed() if if_needed else transaction.commit()
-    except ConcurrentModificationError:
+    except errors.ConcurrentModificationError:
         return m.Conflict()
-    except CERTAINLY_NOT_COMMITTED as error:
+    except errors.CERTAINLY_NOT_COMMITTED as error:
         return translation.failure(error)
-    except DeltaError as error:
+    except errors.DeltaError as error:
         return m.Unknown(reason=f"{type(error).__name__}: {error.message}")
     return m.Committed(version=None if committed is None else committed.version)
 

@@ -25,6 +25,7 @@ from conformance.adapters.wire import DIRECTORY_VARIABLE
 from conformance.interface import messages as m
 from conformance.interface.messages import INTERFACE_VERSION
 from conformance.interface.subject import ProcessDied
+from refimpl import errors
 from refimpl.actions import Metadata, Protocol
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
 from refimpl.commits import (
@@ -36,14 +37,6 @@ from refimpl.commits import (
     Ratified,
     StagedProposal,
     is_attempt_id,
-)
-from refimpl.errors import (
-    DeltaError,
-    InvalidRequestError,
-    LocationError,
-    NameTakenError,
-    OwnerUnavailableError,
-    TableNotFoundError,
 )
 from refimpl.log_store import LogStore
 from refimpl.owner.policy import MAX_INLINE_BYTES
@@ -101,7 +94,7 @@ class ReferenceOwner(LogAccess):
         process = self._running()
         try:
             answer = ask(process.warehouse)
-        except DeltaError as error:
+        except errors.DeltaError as error:
             answer = translation.failure(error)
         except OutsideError as error:
             answer = m.Rejected(reason=str(error))
@@ -247,7 +240,7 @@ class ReferenceOwner(LogAccess):
             )
             try:
                 table = owner.resolve(location).table_id if isinstance(outcome, Ratified) else None
-            except OwnerUnavailableError as error:  # the take-over landed, although its log cannot be read now
+            except errors.OwnerUnavailableError as error:  # the take-over landed, although its log cannot be read now
                 return m.Unknown(reason=error.message)
             return translation.outcome(outcome, table)
 
@@ -358,7 +351,7 @@ def _load(warehouse: refimpl.Warehouse, request: m.LoadTable) -> m.Answer:
 def _feature_named(name: str) -> TableFeature:
     feature = DOCUMENTED_FEATURES.get(name)
     if feature is None:
-        raise InvalidRequestError(f"unknown table feature {name!r}; expected {' or '.join(DOCUMENTED_FEATURES)}")
+        raise errors.InvalidRequestError(f"unknown table feature {name!r}; expected {' or '.join(DOCUMENTED_FEATURES)}")
     return feature
 
 
@@ -367,7 +360,7 @@ def _commit_mode_named(name: str) -> CommitMode:
         return CommitMode(name)
     except ValueError:
         known = ", ".join(commit_mode.value for commit_mode in CommitMode)
-        raise InvalidRequestError(f"unknown commit mode {name!r}; expected one of {known}") from None
+        raise errors.InvalidRequestError(f"unknown commit mode {name!r}; expected one of {known}") from None
 
 
 def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableFeature) -> str | None:
@@ -389,10 +382,10 @@ def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableF
         return begun.table_id
     try:
         staged = owner.stage_table(name, feature, commit_mode=commit_mode, location=location, policy=_policy(request))
-    except NameTakenError as taken:
+    except errors.NameTakenError as taken:
         holder: ResolvedTable = taken.winner
         return holder.table_id
-    except LocationError:
+    except errors.LocationError:
         if location is None or not LogStore(location, warehouse.environment).published(0):
             raise
         return None
@@ -426,7 +419,7 @@ def _owned(warehouse: refimpl.Warehouse, reference: str | Path) -> ResolvedTable
         warehouse.owner.backfill_to_version(found.table_id)
         found = warehouse.owner.resolve(reference)
     if found.state is not TableState.ACTIVE:
-        raise TableNotFoundError(f"{found.table_id} is {found.state.value}", table_id=found.table_id)
+        raise errors.TableNotFoundError(f"{found.table_id} is {found.state.value}", table_id=found.table_id)
     return found
 
 

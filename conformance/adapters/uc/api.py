@@ -151,8 +151,6 @@ class Loaded(_Document, frozen=True, kw_only=True):
 
 
 class RequiredProtocol(_Document, frozen=True, kw_only=True):
-    min_reader_version: int | None = None
-    min_writer_version: int | None = None
     reader_features: tuple[str, ...] | None = None
     writer_features: tuple[str, ...] | None = None
 

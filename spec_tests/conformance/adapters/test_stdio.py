@@ -164,7 +164,7 @@ def test_a_request_during_a_crash_has_an_unknown_outcome(tmp_path: Path) -> None
         answers: list[m.Answer] = []
         asking = threading.Thread(target=lambda: answers.append(subject.ask("a", m.GetCommits(table="t"))))
         asking.start()
-        while asking.is_alive() and not any(process.busy for process in subject._processes.values()):
+        while asking.is_alive() and not any(process._waiting for process in subject._processes.values()):
             asking.join(0.01)
         subject.ask("kit", m.Crash())
         asking.join(LONG)

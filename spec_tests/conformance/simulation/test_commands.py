@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from conformance.command.application import application
 from conformance.interface import messages as m
 from conformance.simulation import disk, example_owner, traces
 from conformance.simulation.explore import follow
-from conformance.simulation.python_subject import PythonClients, PythonProcesses
+from conformance.simulation.python_subject import Effects, PythonClients, PythonProcesses
 from conformance.simulation.schedule_scopes import Outcome, ScopeRun, prepare, scopes
 from spec_tests.conformance.simulation.hunting import operation_named
 
@@ -110,9 +109,9 @@ EXAMPLE = "python:conformance.simulation.example_owner:ExampleOwner"
 class UnlockedOwner(example_owner.ExampleOwner):
     """Reads and replaces its ledger without the lock; `explore` finds this."""
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        yield
+    def __init__(self, effects: Effects) -> None:
+        super().__init__(effects)
+        self._lock = contextlib.nullcontext
 
 
 class UnsyncedOwner(example_owner.ExampleOwner):
