@@ -96,24 +96,46 @@ def all_kills() -> list[Kill]:
 
 def remember() -> int:
     """Search for a case that finds each mutant, a mutant that each check finds, and a violation of each requirement.
-    Store the cases, which the next search tries first, and return their number.
+    Store few of the cases, which the next search tries first, and return their number.
     """
     kills.REMEMBERED.clear()
     checks = [each for each in all_checks() if each.layer in kills.DETERMINISTIC]
     trials = [kills.found_by(check, kills.meant_for(check)) for check in checks]
-    pairs = {(each.mutant, each.case) for each in all_kills() if each.case}
+    for mutant in kills.bad():
+        found = kills.kill(mutant).case
+        trials += [(mutant, case) for case in kills.cases(kills.identity(kills.name_of(mutant))) if str(case) == found]
     for requirement in [each.id for each in load().requirements if each.level is Level.MUST and not each.untestable]:
         guilty = [each for each in kills.bad() if requirement in each.violates]
         trials += [kills.shown_by(requirement, guilty), *(
             kills.shown_by(requirement, [each]) for each in guilty if kills.is_thorough(each)
         )]  # fmt: skip
-    pairs |= {(mutant.id, str(case)) for mutant, case in filter(None, trials)}
+    pairs = {(mutant.id, str(case)) for mutant, case in fewest([each for each in trials if each])}
     pairs |= {
         (each.name, str(kills.failed_case(each.name))) for each in all_outsiders() if each.bad and not each.unseen
     }
     remembered = {mutant: sorted(case for each, case in pairs if each == mutant) for mutant, _ in sorted(pairs)}
     kills.FILE.write_text(json.dumps(remembered, indent=1) + "\n", encoding="utf-8")
     return len(pairs)
+
+
+def fewest(trials: Sequence[kills.Trial]) -> list[kills.Trial]:
+    """Few of the trials that together show as much as all of them."""
+    shown = {trial: _shown(*trial) for trial in trials}
+    left, kept = set[tuple[str, ...]]().union(*shown.values()), list[kills.Trial]()
+    while left:
+        kept.append(max(shown, key=lambda each: len(shown[each] & left)))
+        left -= shown[kept[-1]]
+    return kept
+
+
+def _shown(mutant: Mutant, case: kills.Case) -> set[tuple[str, ...]]:
+    """What this case shows: the mutant is found, the check finds a mutant, these requirements are violated."""
+    result = kills.run(case, kills.name_of(mutant))
+    violated = {each for violation in result.violations for each in violation.requirements} & set(mutant.violates)
+    shown = {("requirement", each, mutant.id if kills.is_thorough(mutant) else "") for each in violated}
+    shown |= {("requirement", each) for each in violated}
+    found = kills.names(result, mutant.violates)
+    return shown | ({("mutant", mutant.id), ("check", case.check.name)} if found else set[tuple[str, ...]]())
 
 
 def checked() -> tuple[int, int]:

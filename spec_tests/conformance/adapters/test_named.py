@@ -278,18 +278,10 @@ def test_serving_http_prints_the_url_and_stops_at_a_signal(number: signal.Signal
             process.kill()
 
 
-def test_an_invalid_name_or_call_is_an_error_without_a_traceback() -> None:
-    for words, problem in {
-        ("refrence",): b"did you mean 'reference'",
-        ("model", "--http", "x"): b"invalid address",
-    }.items():
-        ran = subprocess.run([*SERVE, *words], capture_output=True, timeout=LONG)
-        assert ran.returncode == 2
-        assert problem in ran.stderr
+def test_an_invalid_call_is_an_error_without_a_traceback() -> None:
     ran = subprocess.run([*SERVE, "model"], input=b"hello\n", capture_output=True, timeout=LONG)
-    assert ran.returncode == 2
+    assert (ran.returncode, ran.stdout) == (2, b"")
     assert ran.stderr.startswith(b"error: `hello` is not a call of the interface")
-    assert ran.stdout == b""
 
 
 def test_a_served_model_finds_its_state_after_a_restart(tmp_path: Path) -> None:

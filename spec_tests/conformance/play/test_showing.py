@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,11 @@ def test_the_owners_command_has_the_player_too() -> None:
     assert "This is the decision" in ran.stdout
 
 
+@cache
+def lost_answer() -> Story:
+    return story_of(SCENARIOS["lost-answer"])
+
+
 # The page
 
 
@@ -114,7 +119,7 @@ def data_of(text: str) -> Any:
 
 
 def test_the_page_has_the_steps_and_their_alternatives() -> None:
-    data = data_of(page([story_of(SCENARIOS["lost-answer"])], title="One story"))
+    data = data_of(page([lost_answer()], title="One story"))
     (scenario,) = data["stories"]
     texts = [data["texts"][step[1]] for step in scenario["steps"]]
     assert "The answer to A is lost" in " ".join(texts)
@@ -155,7 +160,7 @@ def played(player: Player, *actions: str | Do) -> tuple[str, str]:
 
 def test_a_late_event_of_the_list_does_not_move_the_player() -> None:
     """Otherwise two such events would trigger each other forever."""
-    player = Player(story_of(SCENARIOS["lost-answer"]))
+    player = Player(lost_answer())
 
     async def late(pilot: Pilot[None]) -> None:
         story = player.query_one("#story", OptionList)
@@ -180,7 +185,7 @@ def test_a_late_event_of_the_list_does_not_move_the_player() -> None:
 )
 def test_keys_go_to_steps_and_decisions_and_into_a_fork(keys: str, sentence: str, forked: bool, last: str) -> None:
     """A fork is run by the simulator. At the decision, its second option is to kill A."""
-    player = Player(story_of(SCENARIOS["lost-answer"]))
+    player = Player(lost_answer())
     shown, title = played(player, *keys.split())
     assert sentence in shown
     assert ("What if: crash A" in title) is forked

@@ -66,34 +66,30 @@ def test_each_process_of_xdist_opens_its_own_subject(folder: Path) -> None:
     assert all(f"{ONE.name}[{variant}]" in done.stdout for variant in ("managedCommit/staged", "catalogManaged/inline"))
 
 
-def test_a_failure_is_explained_with_the_command_to_repeat_it(folder: Path) -> None:
-    done = run(folder, "--commit-owner-subject", f"{OURS}:Wrong", *SMALL)
+def test_a_failure_is_explained_known_ones_are_expected_and_stale_ones_fail(folder: Path) -> None:
+    known = folder / "known.toml"
+    words = ("--commit-owner-subject", f"{OURS}:Wrong", "--commit-owner-known", str(known), "-rx", "-k")
+    entry = "[[known-failure]]\ncase = '{}'\nreason = 'ticket 17'\n".format
+    known.write_text(entry(f"*/{ONE.name}[catalogManaged/*") + entry("limits/gone[*]"), "utf-8")
+    done = run(folder, *words, ONE.name)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
-    assert "5 failed" in done.stdout
+    assert "2 failed, " in done.stdout and ", 3 xfailed" in done.stdout
+    assert "ticket 17" in done.stdout
+    assert "no longer true" in done.stdout
     assert ONE.title in done.stdout
     assert "PROFILE-CORE-05" in done.stdout
     assert "create_table" in done.stdout
     assert f"--check 'concurrent-writers/{ONE.name}[managedCommit/staged]' -- {OURS}:Wrong" in done.stdout
     assert "Traceback" not in done.stdout
-
-
-def test_known_failures_are_expected_and_stale_ones_fail_the_session(folder: Path) -> None:
-    known = folder / "known.toml"
-    known.write_text(f"[[known-failure]]\ncase = 'concurrent-writers/{ONE.name}[*]'\nreason = 'ticket 17'\n", "utf-8")
-    words = ("--commit-owner-known", str(known), "-k", f"{ONE.name} or test_own", "-rx")
-    expected = run(folder, "--commit-owner-subject", f"{OURS}:Wrong", *words)
+    known.write_text(entry(f"concurrent-writers/{ONE.name}[*]"), "utf-8")
+    expected = run(folder, *words, f"{ONE.name} or test_own")
     assert "5 xfailed" in expected.stdout
-    assert "ticket 17" in expected.stdout
     assert expected.returncode == 0, "a known failure is a verdict"
-    gone = run(folder, "--commit-owner-subject", "model", *words)
-    assert gone.returncode == pytest.ExitCode.TESTS_FAILED
-    assert "no longer true" in gone.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--commit-owner-subject", "modell"), "unknown subject 'modell'"),
         (("--commit-owner-subject", f"stdio:{sys.executable} -c pass"), "`hello`"),
         (("--commit-owner-subject", "modell", "-n", "2"), "unknown subject 'modell'"),
         (("--commit-owner-subject", "model", "--commit-owner-known", "/no/such.toml"), "/no/such.toml"),
