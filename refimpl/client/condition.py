@@ -201,6 +201,13 @@ def next_below(value: decimal.Decimal, kind: DataType) -> int | decimal.Decimal 
     return math.floor(value)
 
 
+def is_distinct_in_double(value: decimal.Decimal, kind: DataType) -> bool:
+    """Whether all numbers of an exact type compare with `value`, the shortest number for a double, as their doubles do
+    with that double. They do if the numbers near `value` have so few digits that each has a double of its own."""
+    near = decimal.Decimal(min(abs(value), _extent(kind)[1]))
+    return near.scaleb(kind.scale if isinstance(kind, Decimal) else 0, _WIDE) < 10**_DIGITS_OF_A_DOUBLE
+
+
 def _extent(kind: DataType) -> tuple[int, int] | tuple[decimal.Decimal, decimal.Decimal]:
     """The least and the greatest number of an exact type."""
     if isinstance(kind, Decimal):

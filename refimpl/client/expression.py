@@ -225,14 +225,14 @@ def _is_whole(node: exp.Expression) -> bool:
 def _number(node: exp.Expression) -> pa.Scalar:
     """A numeric literal, in the type that Spark gives it."""
     number = predicate.literal_of(node)
-    assert isinstance(number, decimal.Decimal)
+    assert isinstance(number, decimal.Decimal | float)
     try:
         if isinstance(node, exp.Cast):
             kind = predicate.NUMBERS[node.to.this]
             return pa.scalar(float(number) if kind in FLOATS else int(number), arrow_type(kind))
         if _is_whole(node):
             return pa.scalar(int(number), pa.int32() if -(2**31) <= number < 2**31 else pa.int64())
-        return pa.scalar(float(number), pa.float64()) if "e" in node.this.lower() else pa.scalar(number)
+        return pa.scalar(number)
     except (OverflowError, ValueError):
         predicate.refuse(node, "has too many digits")
 

@@ -8,6 +8,10 @@ Supported: comparisons of a column with a literal or another column, BETWEEN, IN
 TRUE, FALSE, NULL, NOT, AND, OR, parentheses; Spark's spelling of literals, parsed by sqlglot. Names of
 columns are case-insensitive, as in Spark. A timestamp without a zone is taken as UTC. Anything else is rejected, never
 ignored.
+
+Integers and decimals are compared with all digits of a literal, but as in Spark in double precision with a double
+(`1e3`, `CAST(1 AS DOUBLE)`) and, if they are decimals, with a text. So such a comparison is rejected if one double
+stands for several numbers of the column.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from refimpl.client.condition import (
     Operator,
     compared,
     either,
+    is_distinct_in_double,
     is_exact,
     next_below,
 )
@@ -204,6 +209,14 @@ def _compare(column: Column, kind: type[exp.Expression], literal: Any, node: exp
     if literal is None:
         return Constant(value=None)
     value = fitted(literal, column, node)
+    if is_exact(column.type) and isinstance(literal, (float, str) if isinstance(column.type, Decimal) else float):
+        value = _exact(float(value))
+        if not is_distinct_in_double(value, column.type):
+            refuse(
+                node,
+                f"compares {'.'.join(column.path)}, which is {column.type}, in double precision, which cannot "
+                "distinguish these numbers; write the number with all its digits, without quotes",
+            )
     operator, negated = _OPERATORS[kind]
     comparison = compared(column, operator, value)
     return Not(operand=comparison) if negated else comparison
@@ -350,7 +363,7 @@ def _side(node: exp.Column, schema: Struct) -> list[str]:
     return found
 
 
-_Literal = str | decimal.Decimal | bool | bytes | datetime.date | None
+_Literal = str | decimal.Decimal | float | bool | bytes | datetime.date | None
 
 
 def literal_of(node: exp.Expression) -> _Literal:
@@ -365,10 +378,14 @@ def literal_of(node: exp.Expression) -> _Literal:
             value = literal_of(node.this)
             if isinstance(value, decimal.Decimal):
                 return value.copy_negate()
+            if isinstance(value, float):
+                return -value
         case exp.Literal(is_string=True):
             return str(node.this)
         case exp.Literal():
-            return _number(node.this, node)
+            number = _number(node.this, node)
+            double = float(number)
+            return double if "e" in node.this.lower() and math.isfinite(double) else number
         case exp.HexString():
             return bytes.fromhex(node.this.rjust(len(node.this) + len(node.this) % 2, "0"))
         case exp.Cast():
@@ -388,16 +405,17 @@ def _cast(node: exp.Cast) -> _Literal:
             return datetime.date.fromisoformat(value)
         if target in _TIMESTAMPS and isinstance(value, str):
             return datetime.datetime.fromisoformat(value)
-        if isinstance(value, str | decimal.Decimal) and (target in NUMBERS or target == exp.DataType.Type.DECIMAL):
+        numeric = target in NUMBERS or target == exp.DataType.Type.DECIMAL
+        if numeric and isinstance(value, str | decimal.Decimal | float):
             return _cast_number(_number(value, node), node)
     except (ValueError, OverflowError):
         refuse(node, f"is not a valid {node.to.sql(dialect=_DIALECT)}")
     refuse(node, "is not a literal; compare a column with one")
 
 
-def _number(text: str | decimal.Decimal, node: exp.Expression) -> decimal.Decimal:
+def _number(given: str | decimal.Decimal | float, node: exp.Expression) -> decimal.Decimal:
     try:
-        number = decimal.Decimal(text)
+        number = _exact(given) if isinstance(given, float) else decimal.Decimal(given)
     except decimal.InvalidOperation:
         refuse(node, "is no number")
     if not number.is_finite():
@@ -405,17 +423,22 @@ def _number(text: str | decimal.Decimal, node: exp.Expression) -> decimal.Decima
     return number
 
 
-def _cast_number(number: decimal.Decimal, node: exp.Cast) -> decimal.Decimal:
+def _exact(number: float) -> decimal.Decimal:
+    """The shortest number that this double stands for."""
+    return decimal.Decimal(repr(number))
+
+
+def _cast_number(number: decimal.Decimal, node: exp.Cast) -> decimal.Decimal | float:
     """The number, if the result of Spark's cast is known; otherwise the cast is rejected."""
     kind = NUMBERS.get(node.to.this)
     if kind is None:
         sizes = [int(parameter.name) for parameter in node.to.expressions] or [10]
         kind = Decimal(precision=sizes[0], scale=sizes[1] if len(sizes) > 1 else 0)
-    if kind == Primitive(name="float"):
-        number = decimal.Decimal(single(float(number)))
-        if not number.is_finite():
-            refuse(node, "is not a valid FLOAT: the number is too large")
-        return number
+    if kind in FLOATS:
+        double = single(float(number)) if kind == Primitive(name="float") else float(number)
+        if not math.isfinite(double):
+            refuse(node, f"is not a valid {node.to.sql(dialect=_DIALECT)}: the number is too large")
+        return double
     if is_exact(kind) and next_below(number, kind) != number:
         refuse(node, f"changes the number {number}; write the resulting number")
     return number
@@ -455,12 +478,12 @@ def converted(literal: Any, kind: DataType) -> Any:
     match kind:
         case Primitive(name="string"):
             return literal if isinstance(literal, str) else None
-        case _ if is_exact(kind) and isinstance(literal, decimal.Decimal | str):
-            exact = decimal.Decimal(literal)
+        case _ if is_exact(kind) and isinstance(literal, decimal.Decimal | str | float):
+            exact = _exact(literal) if isinstance(literal, float) else decimal.Decimal(literal)
             if isinstance(literal, str) and not isinstance(kind, Decimal) and exact % 1:
                 return None  # Spark rejects it or, without ANSI mode, drops the fraction
             return exact if exact.is_finite() else None
-        case _ if kind in FLOATS and isinstance(literal, decimal.Decimal | str):
+        case _ if kind in FLOATS and isinstance(literal, decimal.Decimal | str | float):
             return float(literal)
         case Primitive(name="boolean"):
             return literal if isinstance(literal, bool) else {"true": True, "false": False}.get(literal)

@@ -450,6 +450,48 @@ def test_a_decimal_and_a_float_column_are_compared_as_floats() -> None:
     assert test.may_match(add(g="0.1", stats=bounds))
 
 
+@pytest.mark.parametrize(
+    ("condition", "kind", "matching"),
+    [
+        ("n = '0.10000000000000000001'", "decimal(10,2)", ["0.10"]),
+        ("n < '0.10000000000000000001'", "decimal(10,2)", ["-1.00"]),
+        ("n <= CAST('0.09999999999999999999' AS DOUBLE)", "decimal(10,2)", ["-1.00", "0.10"]),
+        ("n IN ('1e5', '-1')", "decimal(10,2)", ["-1.00", "100000.00"]),
+        ("n = -1e0", "decimal(20,0)", ["-1"]),
+        ("n >= 1e5", "decimal(20,0)", ["100000"]),
+        ("n > '-1e400'", "decimal(10,2)", ["-1.00", "0.10", "100000.00"]),
+        ("n < 1e18", "integer", ["-1", "100000"]),
+        ("n > 9e14", "long", ["9007199254740993"]),
+    ],
+)
+def test_numbers_are_compared_with_a_double_in_double_precision(condition: str, kind: str, matching: list[str]) -> None:
+    """As in Spark, where a text that is compared with a decimal is a double, too."""
+    schema = parse_schema(json.dumps({"type": "struct", "fields": [field("n", kind)]}))
+    texts = {"decimal(10,2)": ["-1.00", "0.10", "100000.00"], "long": ["-1", "9007199254740993"]}
+    values = [partition_values.from_text(text, schema["n"].type) for text in texts.get(kind, ["-1", "100000"])]
+    predicate = parse(condition)
+    rows = pa.Table.from_pylist([{"n": value} for value in values], schema=to_arrow(schema))
+    found = [str(value) for value in rows.filter(predicate.condition(schema).to_arrow())["n"].to_pylist()]
+    assert found == matching
+    assert [str(v) for v in values if predicate.test(schema, ("n",)).matches_partition({"n": str(v)})] == matching
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [
+        ("n = '9007199254740993'", "decimal(20,0)"),
+        ("n < 1e18", "long"),
+        ("n <> CAST(9007199254740993 AS DOUBLE)", "long"),
+        ("n >= '0.1'", "decimal(38,37)"),
+    ],
+)
+def test_comparisons_that_a_double_cannot_decide_are_rejected(condition: str, kind: str) -> None:
+    """In Spark, 2^53 and 2^53 + 1 are equal to the same double: a file with one of them must not be skipped."""
+    schema = parse_schema(json.dumps({"type": "struct", "fields": [field("n", kind)]}))
+    with pytest.raises(InvalidRequestError, match="in double precision"):
+        parse(condition).condition(schema)
+
+
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
 def test_a_long_that_a_float_cannot_hold_is_compared_as_a_double(kind: pa.DataType) -> None:
     rows = pa.table({"l": [2**53 + 1, 2**53 + 1, 3], "g": pa.array([2.0**53, math.nan, 2.5], kind)})
@@ -666,7 +708,7 @@ def test_exact_numbers_are_compared_with_all_digits_of_a_literal(case: tuple[str
     kind, text, sign, literal = case
     schema = parse_schema(json.dumps({"type": "struct", "fields": [field("n", kind)]}))
     expected = COMPARE[sign](decimal.Decimal(text), literal)
-    predicate = parse(f"n {sign} {literal}")
+    predicate = parse(f"n {sign} {literal:f}")
     value = partition_values.from_text(text, schema["n"].type)
     rows = pa.Table.from_pylist([{"n": value}, {"n": None}], schema=to_arrow(schema))
     assert rows.filter(predicate.condition(schema).to_arrow()).num_rows == expected
