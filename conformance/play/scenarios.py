@@ -21,6 +21,7 @@ from refimpl.actions import Add
 from refimpl.client.create import create_filesystem_table, create_table
 from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import hand_back, take_over
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.schema import from_arrow
 from refimpl.client.snapshot import Snapshot
 from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy
@@ -185,7 +186,8 @@ def task(number: int, attempt: int) -> Client:
         from refimpl.spark.commit_protocol import WriteTask
 
         with tempfile.TemporaryDirectory() as folder:
-            writer = WriteTask(location=folder, schema=from_arrow(SCHEMA), partition_columns=(), indexed=frozenset())
+            layout = FileLayout(location=Path(folder), schema=from_arrow(SCHEMA))
+            writer = WriteTask(layout=layout, indexed=frozenset())
             actor.does("writes", f"and syncs the data file of task {number}, attempt {attempt}")
             rows = pa.RecordBatch.from_pydict({"id": [number], "note": ["x"]}, schema=SCHEMA)
             message = writer.run(iter([rows]), split=number, attempt=attempt)

@@ -194,15 +194,10 @@ def resolve(
         resolved = warehouse.owner.resolve(table)
         outcome = warehouse.owner.attempt_outcome(resolved.table_id, attempt)
     landed = outcome.commit if isinstance(outcome, Landed) else None
-    if json:
-        output.show_json(
-            {"attempt": attempt, "landed": landed is not None, "commit": None if landed is None else _commit(landed)}
-        )
-    elif landed is not None:
-        output.show_line(
-            f"{attempt} landed: it is version {landed.version}, ratified {output.moment(landed.ratified_at)}"
-        )
-    else:
-        output.show_line(f"{attempt} did not land and never will; the changes can be committed again")
+    line = f"{attempt} did not land and never will; the changes can be committed again"
+    if landed is not None:
+        line = f"{attempt} landed: it is version {landed.version}, ratified {output.moment(landed.ratified_at)}"
+    facts = {"attempt": attempt, "landed": landed is not None, "commit": None if landed is None else _commit(landed)}
+    output.show(facts, line, json=json)
     if landed is None:
         raise typer.Exit(ExitCode.REFUSED)

@@ -156,12 +156,10 @@ def _rows_of(file: Path) -> Any:
 
 
 def _show(table: str, done: RowsChanged, what: str, *, json: bool) -> None:
-    if json:
-        output.show_json({"table": table, "version": done.version, "metrics": done.metrics})
-    elif done.version is None:
-        output.show_line(f"no row matches; nothing was committed to {table}")
-    else:
-        output.show_line(f"committed version {done.version} of {table}: {what}")
+    line = f"committed version {done.version} of {table}: {what}"
+    if done.version is None:
+        line = f"no row matches; nothing was committed to {table}"
+    output.show({"table": table, "version": done.version, "metrics": done.metrics}, line, json=json)
 
 
 _CHANGES = """Examples:

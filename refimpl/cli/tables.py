@@ -40,7 +40,7 @@ from refimpl.cli.output import ExitCode
 from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableSummary
 from refimpl.errors import InvalidRequestError
 from refimpl.object_store import SUFFIX
-from refimpl.table_feature import MANAGED_COMMIT, TABLE_FEATURES
+from refimpl.table_feature import MANAGED_COMMIT
 
 if TYPE_CHECKING:
     from refimpl.client.schema import Struct
@@ -238,12 +238,12 @@ def show(
 
         handle = Table.by_path(Path(table).absolute(), Environment())
         snapshot = handle.snapshot(version=version, timestamp=moment)
-        _show_table(None, snapshot, _first_rows(handle.location, snapshot, rows), json=json)
+        _show_table(None, snapshot, _first_rows(snapshot, rows), json=json)
         return
     with reached(address) as warehouse:
         handle = warehouse.table(table)
         snapshot = handle.snapshot(version=version, timestamp=moment)
-        sample = _first_rows(handle.location, snapshot, rows)
+        sample = _first_rows(snapshot, rows)
         _show_table(warehouse.owner.resolve(handle.table_id or table), snapshot, sample, json=json)
 
 
@@ -373,7 +373,7 @@ def _snapshot_facts(snapshot: Snapshot, facts: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str, Any]] | None:
+def _first_rows(snapshot: Snapshot, count: int) -> list[dict[str, Any]] | None:
     """The first rows in the order of the files' paths, read from as few files as possible; None if `count` is 0."""
     from refimpl.client.arrow_columns import python_rows
     from refimpl.client.data_files import read_file
@@ -382,8 +382,7 @@ def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str
         return None
     first: list[dict[str, Any]] = []
     for add in sorted(snapshot.files.values(), key=lambda add: add.path):
-        rows = read_file(location, add, snapshot.schema, snapshot.partition_columns, objects=snapshot.objects)
-        first += python_rows(rows.slice(0, count - len(first)))
+        first += python_rows(read_file(snapshot.layout, add).slice(0, count - len(first)))
         if len(first) == count:
             break
     return first
@@ -540,9 +539,7 @@ def _ask(doing: str, location: Path) -> None:
 def take_over(
     path: Annotated[Path, Argument(metavar="PATH", help="path of a filesystem table inside the warehouse or a root")],
     name: Annotated[str, Argument(metavar="NAME", help="new name of the table")],
-    feature: Annotated[
-        str, Option("--feature", metavar="FEATURE", help=f"new table feature: {', '.join(TABLE_FEATURES)}")
-    ] = MANAGED_COMMIT.name,
+    feature: FeatureOption = MANAGED_COMMIT.name,
     commit_mode: CommitModeOption = None,
     backfill_every: BackfillOption = "1",
     backlog_limit: BacklogOption = 1000,
@@ -565,11 +562,12 @@ def take_over(
         owned = taken_over(table, warehouse.owner, name, new_feature, commit_mode=chosen, policy=policy)
         with landed(f"{owned.location} was taken over as {name}"):
             version = owned.snapshot().version
-    if json:
-        facts = {"name": name, "table_id": owned.table_id, "location": str(owned.location), "version": version}
-        output.show_json(facts | {"feature": new_feature.name})
-        return
-    output.show_line(f"{owned.location} is now {name}, a {new_feature.name} table from version {version} on")
+    facts = {"name": name, "table_id": owned.table_id, "location": str(owned.location), "version": version}
+    output.show(
+        facts | {"feature": new_feature.name},
+        f"{owned.location} is now {name}, a {new_feature.name} table from version {version} on",
+        json=json,
+    )
 
 
 @commands.command("hand-back", rich_help_panel=_OWNERSHIP, epilog="Example:  commit-owner hand-back sales")

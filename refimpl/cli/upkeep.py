@@ -147,14 +147,10 @@ def cleanup(
     age = None if older_than is None else duration_ms(older_than)
     with opened(address) as warehouse:
         done = clean_up(warehouse.table(table), older_than=age)
-    if json:
-        output.show_json({"cut_off": done.cut_off, "deleted": done.deleted})
-    elif done.cut_off is None:
-        output.show_line("nothing deleted: no checkpoint is old enough")
-    else:
-        output.show_line(
-            f"deleted {output.counted(len(done.deleted), 'file')}; the log begins with the checkpoint of {done.cut_off}"
-        )
+    line = f"deleted {output.counted(len(done.deleted), 'file')}; the log begins with the checkpoint of {done.cut_off}"
+    if done.cut_off is None:
+        line = "nothing deleted: no checkpoint is old enough"
+    output.show(dataclasses.asdict(done), line, json=json)
 
 
 _WhereOption = Annotated[

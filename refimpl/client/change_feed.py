@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +21,7 @@ from refimpl.client.data_files import read_file
 from refimpl.client.features import CHANGE_FEED_PROPERTY, feeds_changes
 from refimpl.client.history import commits_between
 from refimpl.client.in_commit_timestamp import CommitTimes, checked
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.row_changes import DELETED, INSERTED
 from refimpl.client.schema import (
     CHANGE_TYPE,
@@ -37,7 +37,6 @@ from refimpl.client.schema import (
 from refimpl.client.snapshot import Snapshot, at
 from refimpl.errors import InvalidRequestError, NotFoundInHistoryError
 from refimpl.log_path import Version
-from refimpl.object_store import ObjectFiles
 
 
 def versions(
@@ -191,36 +190,25 @@ def _without_equal(
 class FeedReader:
     """Reads files of the feed with the schema of the last version. Picklable, for Spark's tasks."""
 
-    location: str
-    columns: Struct
-    partition_columns: tuple[str, ...]
-    objects: ObjectFiles | None
-    """The object store of the files; None if they are on this host."""
-
-    @classmethod
-    def of(cls, end: Snapshot) -> FeedReader:
-        return cls(
-            location=str(end.location), columns=end.schema, partition_columns=end.partition_columns, objects=end.objects
-        )
+    layout: FileLayout
+    """Of the last version."""
 
     @property
     def schema(self) -> Struct:
         """The table's columns and those of the feed."""
         extra = zip(FEED_COLUMNS, ("string", "long", "timestamp"), strict=True)
         fields = (Field(name=name, type=Primitive(name=kind)) for name, kind in extra)
-        return Struct(fields=(*self.columns.fields, *fields))
+        return Struct(fields=(*self.layout.schema.fields, *fields))
 
     def read(self, files: Iterable[ChangedFile]) -> Iterator[pa.RecordBatch]:
         """The rows of the files, one file in memory at a time."""
         schema = self.schema
         arrow = to_arrow(schema)
-        columns, with_type = Struct(fields=schema.fields[:-3]), Struct(fields=schema.fields[:-2])
+        columns, with_type = self.layout.schema, Struct(fields=schema.fields[:-2])
         for changed in files:
             file = changed.file
             needed = with_type if isinstance(file, Cdc) else columns
-            rows = read_file(
-                Path(self.location), file, needed, self.partition_columns, other=changed.other, objects=self.objects
-            )
+            rows = read_file(self.layout, file, needed, other=changed.other)
             constants: dict[str, int | str] = {
                 COMMIT_VERSION: changed.version,
                 COMMIT_TIMESTAMP: changed.timestamp * 1000,

@@ -190,7 +190,7 @@ def _has_values(chunk: pq.ColumnChunkMetaData) -> bool:
 
 def _small_actions(file: _CheckpointFile, name: str, kind: type[Action]) -> Iterator[Action]:
     for array in file.rows(name):
-        for value in _plain(array):
+        for value in array.to_pylist(maps_as_pydicts="lossy"):
             yield msgspec.convert({key: member for key, member in value.items() if member is not None}, kind)
 
 
@@ -211,7 +211,7 @@ def _file_rows(file: _CheckpointFile, name: str, kind: type[Add] | type[Remove])
 def _with_text(rows: pa.StructArray) -> pa.StructArray:
     """Adds statistics as JSON to rows whose checkpoint has them only as columns."""
     members = {member.name: rows.field(member.name) for member in rows.type}
-    parsed = _plain(members.pop(_PARSED_STATISTICS))
+    parsed = members.pop(_PARSED_STATISTICS).to_pylist()
     texts = members["stats"].to_pylist() if "stats" in members else [None] * len(rows)
     members["stats"] = pa.array(
         [
@@ -228,28 +228,6 @@ def _lacks_text(file: _CheckpointFile, name: str, stored: set[str]) -> bool:
     if "stats" not in stored:
         return True
     return any(array.field("stats").null_count for array in file.rows(f"{name}.path", f"{name}.stats"))
-
-
-def _plain(array: pa.Array) -> list[Any]:
-    """Python values, with maps as dictionaries at any depth."""
-    values: list[Any] = array.to_pylist()
-    if pa.types.is_map(array.type):
-        return [None if value is None else dict(value) for value in values]
-    return [_without_pairs(value, array.type) for value in values] if _has_map(array.type) else values
-
-
-def _has_map(kind: pa.DataType) -> bool:
-    return pa.types.is_map(kind) or (pa.types.is_struct(kind) and any(_has_map(member.type) for member in kind))
-
-
-def _without_pairs(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return dict(value)
-    if pa.types.is_struct(kind):
-        return {member.name: _without_pairs(value[member.name], member.type) for member in kind}
-    return value
 
 
 def _present(value: Any) -> Any:

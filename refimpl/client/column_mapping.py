@@ -17,15 +17,15 @@ from refimpl.actions import Metadata, Protocol
 from refimpl.client.schema import (
     FIELD_ID,
     PHYSICAL_NAME,
-    Array,
     ColumnMapping,
     DataType,
     Field,
-    Map,
     Struct,
     each_field,
     parse,
+    parts,
     walk,
+    with_parts,
 )
 from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
 
@@ -101,16 +101,11 @@ def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], s
     highest = max([recorded, *_ids(known), *_ids(schema)])
 
     def visit(kind: DataType, old: DataType | None) -> DataType:
-        match kind:
-            case Struct(fields=fields):
-                members = {column.name: column for column in old.fields} if isinstance(old, Struct) else {}
-                return Struct(fields=tuple(one(column, members.get(column.name)) for column in fields))
-            case Array(element=element):
-                return dataclasses.replace(kind, element=visit(element, getattr(old, "element", None)))
-            case Map(key=key, value=value):
-                keys, values = getattr(old, "key", None), getattr(old, "value", None)
-                return dataclasses.replace(kind, key=visit(key, keys), value=visit(value, values))
-        return kind
+        if isinstance(kind, Struct):
+            members = {column.name: column for column in old.fields} if isinstance(old, Struct) else {}
+            return Struct(fields=tuple(one(column, members.get(column.name)) for column in kind.fields))
+        known = dict(parts(old)) if old is not None and type(old) is type(kind) else {}
+        return with_parts(kind, lambda part, name: visit(part, known.get(name)))
 
     def one(column: Field, old: Field | None) -> Field:
         nonlocal highest

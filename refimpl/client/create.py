@@ -22,7 +22,6 @@ import msgspec
 from refimpl import log_path
 from refimpl.actions import Add, Metadata, Protocol
 from refimpl.client import column_mapping, features, properties, row_tracking
-from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.features import check_writable
 from refimpl.client.proposing import MAX_LOOKS, CommitBytes, FilesystemProposer, Lost, RetryPolicy, commit_info
 from refimpl.client.schema import Struct, as_struct, check_columns
@@ -103,7 +102,6 @@ def first_version(
             "properties": msgspec.json.encode(metadata.configuration).decode(),
         },
         read_version=None,
-        isolation=IsolationLevel.SERIALIZABLE.value,
         blind_append=True,
     )
     tracked = row_tracking.assigns(protocol, metadata)

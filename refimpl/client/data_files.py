@@ -4,7 +4,7 @@ Writing: DELTA.md#data-file-names: a file is named `part-<split>-<uuid>` and is 
 the start; it joins the table only when a transaction commits its action. Until then no reader sees it, and a writer
 that dies leaves only files that no log names.
 
-    writer = DataFileWriter(location, schema, ["month"])
+    writer = DataFileWriter(snapshot.layout)
     writer.write(batch)
     adds = writer.finish()
 
@@ -36,7 +36,7 @@ from refimpl.actions import Add, Cdc, Remove
 from refimpl.client import arrow_columns, deletion_vectors, file_statistics, partition_values
 from refimpl.client import schema as delta_schema
 from refimpl.client.file_statistics import Leaf
-from refimpl.client.partition_values import from_text, local_path
+from refimpl.client.partition_values import FileLayout, from_text, local_path
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, ColumnMapping, Field, Primitive, Struct, to_arrow
 from refimpl.environment import random_uuid
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
@@ -102,41 +102,29 @@ class _OpenFile:
 class DataFileWriter:
     """Writes the rows of one task. Single use: `write` any number of times, then `finish` or `abort`.
 
-    `schema` is the table's, partition columns included; `split` is the task's number; `indexed` the columns that
-    get statistics (None: as in a table without properties). Columns are matched by name, and cast only if no
-    value changes. Raises `InvalidRequestError`, naming the column, for a missing or surplus column, a value that
-    does not fit, and a null that the schema forbids.
+    `split` is the task's number; `indexed` the columns that get statistics (None: as in a table without properties).
+    Columns are matched by name, and cast only if no value changes. Raises `InvalidRequestError`, naming the column, for
+    a missing or surplus column, a value that does not fit, and a null that the schema forbids.
     """
 
     def __init__(
         self,
-        location: Path,
-        schema: Struct,
-        partition_columns: Sequence[str] = (),
+        layout: FileLayout,
         *,
         split: int = 0,
         new_id: Callable[[], str] = random_uuid,
         indexed: Collection[Leaf] | None = None,
-        objects: ObjectFiles | None = None,
-        group_rows: int = GROUP_ROWS,
-        buffer_bytes: int = BUFFER_BYTES,
-        open_files: int = OPEN_FILES,
     ) -> None:
-        self._location = location
-        self._schema = schema
-        self._partition_columns = tuple(partition_columns)
-        data_schema = schema.without(partition_columns)
+        self._layout = layout
+        data_schema = layout.schema.without(layout.partition_columns)
         self._data_schema = data_schema.physical()
-        self._physical_columns = schema.physical_names(partition_columns)
-        self._arrow = to_arrow(schema)
+        self._physical_columns = layout.schema.physical_names(layout.partition_columns)
+        self._arrow = to_arrow(layout.schema)
         self._file_arrow = arrow_columns.all_nullable(to_arrow(self._data_schema))
         self._split = split
         self._new_id = new_id
-        self._objects = objects
+        self._files = layout.objects or _HOST
         self._indexed = file_statistics.indexed(data_schema) if indexed is None else indexed
-        self._group_rows = group_rows
-        self._buffer_bytes = buffer_bytes
-        self._open_limit = open_files
         self._process = os.getpid()
         self._incoming: list[pa.RecordBatch] = []
         self._incoming_rows = 0
@@ -175,9 +163,9 @@ class DataFileWriter:
         of the table made durable. Only then may a transaction name the files.
         """
         self.end_files()
-        if self._objects is None:
+        if self._layout.objects is None:
             sync_files(self._made)
-            sync_folders(self._location, self._folders)
+            sync_folders(self._layout.location, self._folders)
         return self._actions
 
     def end_files(self) -> None:
@@ -198,29 +186,28 @@ class DataFileWriter:
                 file.parquet.close()
         for path in self._made:
             with contextlib.suppress(OSError):
-                (self._objects or _HOST).unlink(path)
+                self._files.unlink(path)
 
     def _split_by_partition(self) -> None:
         if not self._incoming:
             return
         rows = arrow_columns.one_batch(pa.Table.from_batches(self._incoming))
         self._incoming, self._incoming_rows = [], 0
-        arrow_columns.check_nulls(rows, self._schema)
-        for values, part in arrow_columns.split(rows, self._partition_columns):
-            key = tuple(
-                self._partition_value(name, value) for name, value in zip(self._partition_columns, values, strict=True)
-            )
+        schema, columns = self._layout.schema, self._layout.partition_columns
+        arrow_columns.check_nulls(rows, schema)
+        for values, part in arrow_columns.split(rows, columns):
+            key = tuple(self._partition_value(name, value) for name, value in zip(columns, values, strict=True))
             waiting = self._waiting.setdefault(key, [])
-            waiting.append(arrow_columns.relabelled(part, self._file_arrow) if self._schema.is_mapped else part)
+            waiting.append(arrow_columns.relabelled(part, self._file_arrow) if schema.is_mapped else part)
             self._waiting_bytes += part.nbytes
-            if sum(batch.num_rows for batch in waiting) >= self._group_rows:
+            if sum(batch.num_rows for batch in waiting) >= GROUP_ROWS:
                 self._write_group(key)
-        if self._waiting_bytes >= self._buffer_bytes:
+        if self._waiting_bytes >= BUFFER_BYTES:
             for key in list(self._waiting):
                 self._write_group(key)
 
     def _partition_value(self, name: str, value: Any) -> str | None:
-        column = self._schema[name]
+        column = self._layout.schema[name]
         text = partition_values.to_text(value, column.type)
         if text is None and not column.nullable:
             raise InvalidRequestError(
@@ -236,18 +223,19 @@ class DataFileWriter:
         file = self._open.get(key) or self._create(key, table)
         for leaf, values in arrow_columns.without_footer_statistics(table, self._data_schema):
             file.computed.setdefault(leaf, file_statistics.Column()).add(values)
-        file.parquet.write_table(table, row_group_size=self._group_rows)
+        file.parquet.write_table(table, row_group_size=GROUP_ROWS)
 
     def _create(self, key: PartitionKey, sample: pa.Table) -> _OpenFile:
-        if len(self._open) >= self._open_limit:
+        if len(self._open) >= OPEN_FILES:
             self._close(next(iter(self._open)))
         folder, change = file_folder(list(zip(self._physical_columns, key, strict=True)))
         name = file_name(self._split, self._new_id(), change=change)
         relative = f"{folder}/{name}" if folder else name
-        path = self._location / relative
-        if self._objects is None:
-            make_folder(self._location, folder)
-        elif (size := self._objects.key_size(path)) > LONGEST_KEY:
+        location, objects = self._layout.location, self._layout.objects
+        path = location / relative
+        if objects is None:
+            make_folder(location, folder)
+        elif (size := objects.key_size(path)) > LONGEST_KEY:
             raise InvalidRequestError(
                 f"a partition value makes a key of {size} bytes, more than the {LONGEST_KEY} of S3: {folder[:100]}...; "
                 "partition by something shorter"
@@ -256,7 +244,7 @@ class DataFileWriter:
             self._dictionary = arrow_columns.repetitive_leaves(sample)
         footers: list[Any] = []
         self._made.append(path)
-        content = None if self._objects is None else pa.BufferOutputStream()
+        content = None if objects is None else pa.BufferOutputStream()
         parquet = pq.ParquetWriter(
             path if content is None else content,
             self._file_arrow,
@@ -274,36 +262,23 @@ class DataFileWriter:
     def _close(self, key: PartitionKey) -> None:
         file = self._open.pop(key)
         file.parquet.close()
-        if file.content is not None and self._objects is not None:
-            self._objects.write(file.path, file.content.getvalue().to_pybytes())
+        if file.content is not None and self._layout.objects is not None:
+            self._layout.objects.write(file.path, file.content.getvalue().to_pybytes())
         stats = file_statistics.from_footer(file.footers[0], self._data_schema, self._indexed, file.computed)
         values = dict(zip(self._physical_columns, key, strict=True))
-        self._actions.append(file_action((self._objects or _HOST).stat(file.path), file.relative, values, stats))
+        self._actions.append(file_action(self._files.stat(file.path), file.relative, values, stats))
 
 
-def change_writer(
-    location: Path,
-    schema: Struct,
-    partition_columns: Sequence[str],
-    *,
-    split: int = 0,
-    new_id: Callable[[], str] = random_uuid,
-    objects: ObjectFiles | None = None,
-) -> DataFileWriter:
+def change_writer(layout: FileLayout, *, split: int = 0, new_id: Callable[[], str] = random_uuid) -> DataFileWriter:
     """A writer of change data files, which have no statistics. In addition to the table's columns, their rows have
     `_change_type`, and the text "true" in `__is_cdc`."""
     text = Primitive(name="string")
     extra = (Field(name=CHANGE_TYPE, type=text), Field(name=CHANGE_COLUMN, type=text))
-    columns = (CHANGE_COLUMN, *partition_columns)
-    return DataFileWriter(
-        location,
-        Struct(fields=(*schema.fields, *extra)),
-        columns,
-        split=split,
-        new_id=new_id,
-        indexed=(),
-        objects=objects,
+    columns = (CHANGE_COLUMN, *layout.partition_columns)
+    marked = dataclasses.replace(
+        layout, schema=Struct(fields=(*layout.schema.fields, *extra)), partition_columns=columns
     )
+    return DataFileWriter(marked, split=split, new_id=new_id, indexed=())
 
 
 def file_action(status: FileStatus | None, relative: str, values: dict[str, str | None], stats: str) -> Add | Cdc:
@@ -371,23 +346,23 @@ def batches_of(data: Any) -> Iterable[pa.Table | pa.RecordBatch]:
     return data if isinstance(data, pa.RecordBatchReader) else (data,)
 
 
-def delete(location: Path, files: Iterable[Add | Cdc], objects: ObjectFiles | None = None) -> None:
+def delete(layout: FileLayout, files: Iterable[Add | Cdc]) -> None:
     """Delete data files that were written but certainly not committed. Ignores missing ones."""
     for add in files:
         with contextlib.suppress(OSError):
-            (objects or _HOST).unlink(local_path(location, add.path, objects))
+            (layout.objects or _HOST).unlink(layout.path_of(add.path))
 
 
-def listing(
-    location: Path, partition_columns: Sequence[str], objects: ObjectFiles | None = None
-) -> Iterator[tuple[str, int, int]]:
+def listing(layout: FileLayout) -> Iterator[tuple[str, int, int]]:
     """All files of a table that may hold rows: path relative to the table, size in bytes, modification time in ms.
-    `partition_columns`: their physical names. `objects`: the store of the files, unless they are on this host.
 
     Does not follow links, and skips folders with a log of their own: they are other tables.
     """
-    partitions = tuple(f"{partition_values.escape(name)}=" for name in partition_columns)
-    return _listing(location, "", partitions) if objects is None else _objects(objects, location, partitions)
+    columns, objects = layout.schema.physical_names(layout.partition_columns), layout.objects
+    partitions = tuple(f"{partition_values.escape(name)}=" for name in columns)
+    if objects is None:
+        return _listing(layout.location, "", partitions)
+    return _objects(objects, layout.location, partitions)
 
 
 def _objects(objects: ObjectFiles, location: Path, partitions: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
@@ -441,22 +416,16 @@ _LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spar
 
 
 def read_rows(
-    location: Path,
-    schema: Struct,
-    partition_columns: Sequence[str],
-    files: Iterable[Add],
-    columns: Sequence[str] | None,
-    test: FileTest | None,
-    objects: ObjectFiles | None = None,
+    layout: FileLayout, files: Iterable[Add], columns: Sequence[str] | None, test: FileTest | None
 ) -> pa.Table:
     """See `Snapshot.to_arrow`. Files are read in the order of their paths, so that equal reads give equal tables."""
-    wanted = _selected(schema, columns)
+    wanted = _selected(layout.schema, columns)
     names = set(wanted.names) | ({column.path[0] for column in test.condition.columns()} if test else set())
-    needed = Struct(fields=tuple(column for column in schema.fields if column.name in names))
+    needed = Struct(fields=tuple(column for column in layout.schema.fields if column.name in names))
     condition = None if test is None else test.condition.to_arrow()
     parts: list[pa.Table] = [to_arrow(wanted).empty_table()]
     for add in sorted((add for add in files if test is None or test.may_match(add)), key=lambda add: add.path):
-        rows = read_file(location, add, needed, partition_columns, objects=objects)
+        rows = read_file(layout, add, needed)
         if condition is not None:
             rows = rows.filter(condition)
         parts.append(rows.select(wanted.names))
@@ -472,24 +441,23 @@ def _selected(schema: Struct, columns: Sequence[str] | None) -> Struct:
 
 
 def read_file(
-    location: Path,
+    layout: FileLayout,
     file: Add | Remove | Cdc,
-    needed: Struct,
-    partition_columns: Sequence[str],
+    needed: Struct | None = None,
     *,
     hidden: Sequence[Field] = (),
     other: Add | Remove | None = None,
-    objects: ObjectFiles | None = None,
 ) -> pa.Table:
-    """The `needed` columns of one file's rows, without the rows that its deletion vector deletes.
+    """The `needed` columns (None: all of the table's) of one file's rows, without the rows that its deletion vector
+    deletes.
 
     `hidden`: the columns of `row_tracking.hidden_columns`; they come last, with the id and commit version of each row.
     `other`: the same file with another deletion vector; rows that it keeps are left out.
     Raises `CorruptionError` if the file or its deletion vector is missing or unreadable, and `StoreError`.
     """
-    needed = Struct(fields=(*needed.fields, *hidden))
-    path = local_path(location, file.path, objects)
-    partitioned = {name.lower() for name in partition_columns}
+    needed = Struct(fields=(*(layout.schema if needed is None else needed).fields, *hidden))
+    path, objects = layout.path_of(file.path), layout.objects
+    partitioned = {name.lower() for name in layout.partition_columns}
     values = {name.lower(): text for name, text in (file.partition_values or {}).items()}
     try:
         source = path if objects is None else pa.BufferReader(objects.read(path))
@@ -543,20 +511,20 @@ def read_file(
         arrays[-2] = pc.coalesce(arrays[-2], pc.add(pa.arange(0, count), file.base_row_id))
         arrays[-1] = pc.coalesce(arrays[-1], pa.scalar(file.default_row_commit_version, pa.int64()))
     rows = pa.Table.from_arrays(arrays, schema=target)
-    kept = _kept(location, file, count, objects)
+    kept = _kept(layout, file, count)
     if other is not None:
-        left_out = _kept(location, other, count, objects)
+        left_out = _kept(layout, other, count)
         kept = pc.and_not(_all(count) if kept is None else kept, _all(count) if left_out is None else left_out)
     return rows if kept is None else rows.filter(kept)
 
 
-def _kept(location: Path, file: Add | Remove | Cdc, count: int, objects: ObjectFiles | None) -> pa.BooleanArray | None:
+def _kept(layout: FileLayout, file: Add | Remove | Cdc, count: int) -> pa.BooleanArray | None:
     """For each row of a file, whether its deletion vector keeps it; None: it keeps all rows."""
     vector = None if isinstance(file, Cdc) else file.deletion_vector
     if vector is None:
         return None
     try:
-        kept = pa.py_buffer(deletion_vectors.kept_rows(location, vector, count, objects))
+        kept = pa.py_buffer(deletion_vectors.kept_rows(layout.location, vector, count, layout.objects))
     except CorruptionError as error:
         raise CorruptionError(
             f"{error.message}; restore it: without it, the deleted rows of {file.path} are unknown", **error.facts

@@ -145,10 +145,8 @@ def _bins(files: Iterable[Add], target_size: int) -> Iterator[list[Add]]:
 def _rewritten(transaction: Transaction, files: Sequence[Add]) -> list[Add]:
     """New durable files with the rows of `files`, all of one partition. One file is in memory at a time."""
     snapshot = transaction.snapshot
-    schema, columns = snapshot.schema, snapshot.partition_columns
-    hidden = row_tracking.hidden_columns(snapshot.protocol, snapshot.metadata)
-    objects, at = snapshot.objects, snapshot.location
-    rows = (data_files.read_file(at, add, schema, columns, hidden=hidden, objects=objects) for add in files)
+    hidden, layout = row_tracking.hidden_columns(snapshot.protocol, snapshot.metadata), snapshot.layout
+    rows = (data_files.read_file(layout, add, hidden=hidden) for add in files)
     adds = transaction.data_file_writer(copies=True).write_all(rows)
     return [msgspec.structs.replace(add, data_change=False) for add in adds]
 
@@ -191,7 +189,6 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     Raises `MaintenanceRefusedError` if the owner does not allow it, or for a retention that is too short.
     """
     snapshot = table.snapshot()
-    objects = snapshot.objects
     ask(snapshot, Maintenance.VACUUM)
     check_writable(snapshot.protocol, snapshot.metadata)
     least = retention(snapshot.metadata, DELETED_FILES)
@@ -204,8 +201,7 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
             job=Maintenance.VACUUM,
         )
     oldest = table.environment.now() - age
-    columns = snapshot.schema.physical_names(snapshot.partition_columns)
-    found = list(data_files.listing(table.location, columns, objects))
+    found = list(data_files.listing(snapshot.layout))
     # After the listing: files that are committed meanwhile are needed too.
     needed = _needed(table, oldest)
     doomed = [(path, size) for path, size, modified in found if path not in needed and modified < oldest]

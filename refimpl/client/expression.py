@@ -60,7 +60,7 @@ def condition(text: str, schema: Struct) -> pc.Expression:
     Raises `InvalidRequestError` for SQL that is not supported.
     """
     try:
-        return predicate.parse(text).condition(schema).to_arrow()
+        return predicate.condition(text, schema).to_arrow()
     except InvalidRequestError:  # not supported for files; perhaps it is for rows
         tree = predicate.syntax(text)
     predicate.check_deterministic(tree)

@@ -64,9 +64,8 @@ The features that this client adds to a protocol, and when; never one that it do
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -144,23 +143,6 @@ _LEGACY_WRITER_FEATURES: Final[Mapping[int, tuple[str, ...]]] = {
 """The features that each writer version below 7 introduced."""
 
 
-def _column_metadata(metadata: Metadata) -> Iterator[Mapping[str, Any]]:
-    """The metadata of every column and member, at any depth; empty for an invalid schema."""
-    try:
-        pending: list[Any] = [json.loads(metadata.schema_string)]
-    except (ValueError, RecursionError):
-        return
-    while pending:
-        node = pending.pop()
-        if isinstance(node, list):
-            pending += node
-        elif isinstance(node, dict):
-            found = node.get("metadata")
-            if isinstance(found, dict):
-                yield found
-            pending += [value for key, value in node.items() if key != "metadata"]
-
-
 def check_readable(protocol: Protocol, metadata: Metadata) -> None:
     """Raise `UnsupportedFeatureError` (fact `features`) unless this client reads such a snapshot correctly."""
     if protocol.min_reader_version > MAX_READER_VERSION:
@@ -214,8 +196,7 @@ def writer_features(protocol: Protocol) -> tuple[str, ...]:
 def check_removable(protocol: Protocol, metadata: Metadata, label: str) -> None:
     """Raise `InvalidRequestError` for a table that forbids removing rows; rewriting files without a change of data
     stays allowed. `label`: the table in the message."""
-    enabled = metadata.configuration.get("delta.appendOnly", "").lower() == "true"
-    if enabled and "appendOnly" in writer_features(protocol):
+    if uses(protocol, metadata, APPEND_ONLY_FEATURE):
         raise InvalidRequestError(
             f"{label} is append-only: no rows can be removed; set delta.appendOnly=false to allow it"
         )
@@ -223,26 +204,24 @@ def check_removable(protocol: Protocol, metadata: Metadata, label: str) -> None:
 
 def feeds_changes(protocol: Protocol, metadata: Metadata) -> bool:
     """Whether commits must record their row-level changes: the change data feed is on."""
-    return _enables_change_feed(metadata) and CHANGE_FEED_FEATURE in writer_features(protocol)
-
-
-def _enables_change_feed(metadata: Metadata) -> bool:
-    return metadata.configuration.get(CHANGE_FEED_PROPERTY, "").lower() == "true"
+    return uses(protocol, metadata, CHANGE_FEED_FEATURE)
 
 
 def writes_v2_checkpoints(protocol: Protocol, metadata: Metadata) -> bool:
     """Whether checkpoints of the table are V2 ones. DELTA.md#v2-checkpoints: readers without the feature would skip
     them, so the property alone is not enough."""
-    return _wants_v2_checkpoints(metadata) and V2_CHECKPOINT in writer_features(protocol)
+    return uses(protocol, metadata, V2_CHECKPOINT)
 
 
-def wants_row_tracking(metadata: Metadata) -> bool:
-    """Whether the metadata enables row tracking; it takes effect only if the protocol has the feature."""
-    return metadata.configuration.get(ENABLE_ROW_TRACKING, "").lower() == "true"
+def uses(protocol: Protocol, metadata: Metadata, feature: str) -> bool:
+    """Whether a feature of `_ENABLED_BY` is in effect: the property enables it, and the protocol has it."""
+    return wants(metadata, feature) and feature in writer_features(protocol)
 
 
-def _wants_v2_checkpoints(metadata: Metadata) -> bool:
-    return metadata.configuration.get("delta.checkpointPolicy", "").lower() == "v2"
+def wants(metadata: Metadata, feature: str) -> bool:
+    """Whether the metadata enables a feature of `_ENABLED_BY`."""
+    key, value = _ENABLED_BY[feature]
+    return metadata.configuration.get(key, "").lower() == value
 
 
 def _refuse(verb: str, names: list[str]) -> None:
@@ -265,6 +244,14 @@ def _version_error(verb: str, kind: str, required: int, known: int) -> Unsupport
 APPEND_ONLY_FEATURE: Final = "appendOnly"
 CHANGE_FEED_FEATURE: Final = "changeDataFeed"
 CHANGE_FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
+_ENABLED_BY: Final[Mapping[str, tuple[str, str]]] = {
+    APPEND_ONLY_FEATURE: ("delta.appendOnly", "true"),
+    CHANGE_FEED_FEATURE: (CHANGE_FEED_PROPERTY, "true"),
+    ROW_TRACKING: (ENABLE_ROW_TRACKING, "true"),
+    TYPE_WIDENING[0]: (ENABLE_TYPE_WIDENING, "true"),
+    V2_CHECKPOINT: ("delta.checkpointPolicy", "v2"),
+}
+"""The property that enables a feature, and its value."""
 READER_VERSION_WITH_LISTS: Final = 3
 WRITER_VERSION_WITH_LISTS: Final = 7
 
@@ -285,23 +272,18 @@ times; creation, take-over, hand-back and the enablement of in-commit timestamps
 
 def needed_features(metadata: Metadata) -> frozenset[str]:
     """Features that a table needs because of its columns and properties."""
-    needed = set(required_features(parse(metadata.schema_string)))
+    schema = parse(metadata.schema_string)
+    needed = set(required_features(schema))
     if maps_columns(metadata):
         needed.add(COLUMN_MAPPING)
-    if metadata.configuration.get("delta.appendOnly", "").lower() == "true":
-        needed.add(APPEND_ONLY_FEATURE)
-    if _enables_change_feed(metadata):
-        needed.add(CHANGE_FEED_FEATURE)
+    needed |= {feature for feature in _ENABLED_BY if wants(metadata, feature)}
+    if CHANGE_FEED_FEATURE in needed:
         check_no_change_columns(metadata)
-    if wants_row_tracking(metadata):
-        needed |= {ROW_TRACKING, "domainMetadata"}
-    if _wants_v2_checkpoints(metadata):
-        needed.add(V2_CHECKPOINT)
-    if metadata.configuration.get(ENABLE_TYPE_WIDENING, "").lower() == "true":
-        needed.add(TYPE_WIDENING[0])
+    if ROW_TRACKING in needed:
+        needed.add("domainMetadata")
     if any(key.lower().startswith(CONSTRAINT_PREFIX) for key in metadata.configuration):
         needed.add("checkConstraints")
-    keys = {key for found in _column_metadata(metadata) for key in found}
+    keys = {key for column, _ in walk(schema) for key in column.metadata}
     needed |= {feature for key, feature in _COLUMN_KEYS.items() if key in keys}
     return frozenset(needed)
 
@@ -314,7 +296,7 @@ def rules_of_rows(protocol: Protocol, metadata: Metadata) -> frozenset[tuple[str
     constraints = {
         (key, text) for key, text in metadata.configuration.items() if key.lower().startswith(CONSTRAINT_PREFIX)
     }
-    columns = _column_metadata(metadata)
+    columns = (column.metadata for column, _ in walk(parse(metadata.schema_string)))
     rules = constraints | {(k, str(found[k])) for found in columns for k in (INVARIANTS, GENERATION) if k in found}
     return frozenset(rule for rule in rules if _COLUMN_KEYS.get(rule[0], "checkConstraints") in supported)
 

@@ -112,36 +112,16 @@ class HistoryEntry:
 
     @property
     def operation(self) -> str | None:
-        return self._text("operation")
+        value = self._field("operation")
+        return value if isinstance(value, str) else None
 
     @property
     def parameters(self) -> dict[str, Any]:
         value = self._field("operationParameters")
         return value if isinstance(value, dict) else {}
 
-    @property
-    def engine(self) -> str | None:
-        """The program that committed."""
-        return self._text("engineInfo")
-
-    @property
-    def user(self) -> str | None:
-        return self._text("userName")
-
-    @property
-    def txn_id(self) -> str | None:
-        return None if self.info is None else self.info.txn_id
-
-    @property
-    def in_commit_timestamp(self) -> int | None:
-        return None if self.info is None else self.info.in_commit_timestamp
-
     def _field(self, name: str) -> Any:
         return None if self.info is None else self.info.fields.get(name)
-
-    def _text(self, name: str) -> str | None:
-        value = self._field(name)
-        return value if isinstance(value, str) else None
 
 
 def history(

@@ -9,15 +9,15 @@ a writer's question            function
 =============================  ================================================
 when is my commit?             `next_timestamp`, rule 2
 when, after a lost race?       `after_lost_race`, rule 4
-do I enable the feature?       `is_enabled_by`, then `stamp_enablement`, rule 3
-do I replace the metadata?     `keep_enablement`, rule 7
+do I enable the feature?       `stamp_enablement`, rule 3
+do I replace the metadata?     `properties.carried_over`, rule 7
 =============================  ================================================
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -54,32 +54,16 @@ def after_lost_race(timestamp: int, winner: int) -> int:
     return max(timestamp, winner + 1)
 
 
-def is_enabled_by(before: tuple[Protocol, Metadata] | None, after: tuple[Protocol, Metadata]) -> bool:
-    """Whether a commit that changes `before` (None: no table) to `after` enables the feature."""
-    was = before is not None and in_commit_timestamps_enabled(*before)
-    return in_commit_timestamps_enabled(*after) and not was
-
-
 def stamp_enablement(metadata: Metadata, *, version: Version, timestamp: int) -> Metadata:
     """The metadata of the enabling commit with its version and time; call it again after a lost race.
 
     Rules 3 and 4. At version 0 neither is written, because every commit has its time then.
     """
-    kept = _without_enablement(metadata.configuration)
+    own = (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)
+    kept = {key: value for key, value in metadata.configuration.items() if key not in own}
     if version > 0:
         kept |= {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(timestamp)}
     return msgspec.structs.replace(metadata, configuration=kept)
-
-
-def keep_enablement(replaced: Metadata, replacement: Metadata) -> Metadata:
-    """The replacement of the whole metadata, with the enablement properties kept. Rule 7."""
-    kept = {k: v for k, v in replaced.configuration.items() if k in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)}
-    configuration = _without_enablement(replacement.configuration) | kept
-    return msgspec.structs.replace(replacement, configuration=configuration)
-
-
-def _without_enablement(configuration: Mapping[str, str]) -> dict[str, str]:
-    return {k: v for k, v in configuration.items() if k not in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)}
 
 
 def enablement(protocol: Protocol, metadata: Metadata) -> Enablement | None:

@@ -37,6 +37,7 @@ class Loaded:
 
     state: ReplayedState
     segment: LogSegment
+    """The files that were read. After a refresh: those since the earlier version (`known`)."""
     in_commit_timestamp: int | None
     """The in-commit timestamp in the target's commit."""
     warnings: tuple[str, ...] = ()

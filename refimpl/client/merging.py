@@ -264,7 +264,7 @@ class _Run:
         rules = self._change.transaction.rules
         values = clause.assignments(target.names, self._source.column_names, self._source_alias, rules)
         return _BoundClause(
-            condition=None if clause.where is None else predicate.parse(clause.where).condition(scope),
+            condition=None if clause.where is None else predicate.condition(clause.where, scope),
             assignments=None if values is None else assigned(values, columns=target, scope=scope),
         )
 
@@ -413,7 +413,7 @@ def bound_on(
     for no condition.
     """
     target_alias, source_alias = sides.names
-    tree = predicate.bare(predicate.parse(on).tree)
+    tree = predicate.bare(predicate.parse(on))
     keys: list[tuple[Column, Column]] = []
     rest: list[Condition] = []
     tests: list[Condition] = []

@@ -17,10 +17,9 @@ import msgspec
 from refimpl import log_path
 from refimpl.actions import Metadata, Protocol
 from refimpl.client import features
-from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.create import owned_metadata
 from refimpl.client.features import check_writable
-from refimpl.client.in_commit_timestamp import is_enabled_by, next_timestamp
+from refimpl.client.in_commit_timestamp import next_timestamp
 from refimpl.client.properties import KEPT_FEATURE, OWNER_PROPERTIES, with_kept_feature, with_table_id
 from refimpl.client.proposing import DEFAULT_MAX_TRIES, CommitBytes, RetryPolicy, commit_info
 from refimpl.client.snapshot import Snapshot
@@ -146,17 +145,10 @@ def _proposal(
     """The commit of an ownership change. in-commit timestamps, rules 2 and 3."""
     environment: Environment = table.environment
     now = environment.now()
-    enables = is_enabled_by((snapshot.protocol, snapshot.metadata), (protocol, metadata))
     info = commit_info(
-        txn_id=txn_id,
-        timestamp=now,
-        operation=operation,
-        parameters=parameters,
-        read_version=snapshot.version,
-        isolation=IsolationLevel.SERIALIZABLE.value,
-        blind_append=False,
+        txn_id=txn_id, timestamp=now, operation=operation, parameters=parameters, read_version=snapshot.version
     )
-    content = CommitBytes(info, [protocol, metadata], enables=metadata if enables else None)
+    content = CommitBytes(info, [protocol, metadata], enables=None if snapshot.enablement else metadata)
     stamped = content.stamped(snapshot.version + 1, next_timestamp(now, snapshot.timestamp))
     return DirectProposal(attempt=environment.new_id(), content=stamped)
 

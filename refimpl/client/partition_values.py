@@ -21,14 +21,32 @@ import datetime
 import decimal
 import urllib.parse
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from refimpl.client.schema import DataType, Decimal, Primitive
+from refimpl.client.schema import DataType, Decimal, Primitive, Struct
 from refimpl.errors import CorruptLogError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from refimpl.object_store import ObjectFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLayout:
+    """Where the data files of a table are, and the columns of their rows. Picklable, for Spark's tasks."""
+
+    location: Path
+    schema: Struct
+    """With the partition columns, which are not in the files."""
+    partition_columns: tuple[str, ...] = ()
+    objects: ObjectFiles | None = None
+    """The store of the files; None if they are on this host."""
+
+    def path_of(self, path: str) -> Path:
+        """The location of an action's data file. Raises the errors of `local_path`."""
+        return local_path(self.location, path, self.objects)
+
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 """The folder name for a partition value that is null or the empty string."""

@@ -1,7 +1,6 @@
 """Conditions in SQL, applied to files: for pruning and for conflicts.
 
-    predicate = parse("month = 3 AND carrier IN ('UA', 'DL')")
-    test = predicate.test(snapshot.schema, snapshot.partition_columns)
+    test = file_test("month = 3 AND carrier IN ('UA', 'DL')", snapshot.schema, snapshot.partition_columns)
     test.may_match(add)
 
 Supported: comparisons of a column with a literal or another column, BETWEEN, IN, LIKE, IS [NOT] NULL, boolean columns,
@@ -50,36 +49,25 @@ from refimpl.errors import InvalidRequestError
 _DIALECT: Final = "spark"
 
 
-class Predicate:
-    """A condition with valid syntax, not yet bound to the columns of a table."""
-
-    __slots__ = ("text", "tree")
-
-    def __init__(self, text: str, tree: exp.Expression) -> None:
-        self.text = text
-        self.tree = tree
-
-    def condition(self, schema: Struct) -> Condition:
-        """The condition on the columns of a schema. Raises `InvalidRequestError` if it does not fit them."""
-        return condition_of(self.tree, schema)
-
-    def test(self, schema: Struct, partition_columns: tuple[str, ...]) -> FileTest:
-        """The condition as a test of files."""
-        return FileTest(text=self.text, condition=self.condition(schema), partition_columns=partition_columns)
-
-    def __repr__(self) -> str:
-        return f"Predicate({self.text!r})"
+def condition(text: str, schema: Struct) -> Condition:
+    """The condition on the columns of a schema. Raises `InvalidRequestError` if it is not supported or does not fit."""
+    return condition_of(parse(text), schema)
 
 
-def parse(text: str) -> Predicate:
-    """Parse one SQL condition, or raise `InvalidRequestError`."""
+def file_test(text: str, schema: Struct, partition_columns: tuple[str, ...]) -> FileTest:
+    """The condition as a test of files."""
+    return FileTest(text=text, condition=condition(text, schema), partition_columns=partition_columns)
+
+
+def parse(text: str) -> exp.Expression:
+    """The syntax tree of one SQL condition. Raises `InvalidRequestError` for syntax that is not supported."""
     tree = syntax(text)
     check_deterministic(tree)
     for node in tree.walk():
         surplus = {name for name, value in node.args.items() if value} - _ARGUMENTS
         if surplus - (_NEGATED if isinstance(node, exp.Like) else set()):
             refuse(node, _UNSUPPORTED)
-    return Predicate(text, tree)
+    return tree
 
 
 def syntax(text: str) -> exp.Expression:

@@ -23,12 +23,13 @@ import msgspec
 
 from refimpl import __version__, log_path
 from refimpl.actions import Action, Add, CommitInfo, Metadata, decode, encode
-from refimpl.client.conflicts import Winner
+from refimpl.client.conflicts import IsolationLevel, Winner
 from refimpl.client.in_commit_timestamp import stamp_enablement
 from refimpl.client.loading import load
 from refimpl.client.log_reading import LogReader, last_checkpoint
 from refimpl.client.row_tracking import numbered
 from refimpl.client.snapshot import Snapshot
+from refimpl.commit_owner import CommitOwner
 from refimpl.commits import (
     AttemptId,
     AttemptOutcome,
@@ -124,6 +125,28 @@ class RetryPolicy:
             self.pause(look)
         raise unknown from lost
 
+    def outcome_of(
+        self, owner: CommitOwner, table_id: str, version: Version, attempt: AttemptId, cause: Exception, *, label: str
+    ) -> AttemptOutcome:
+        """The outcome of an attempt whose proposal ended with `cause`. Raises `OutcomeUnknown` if no answer comes.
+
+        A rejected request proves nothing either: the table may have been dropped after the commit landed.
+        """
+        for look in range(MAX_LOOKS):
+            try:
+                return owner.attempt_outcome(table_id, attempt)
+            except (InvalidRequestError, OwnerUnavailableError, OutcomeUnknown, OSError) as error:
+                last = error
+                self.pause(look)
+        raise OutcomeUnknown(
+            f"version {version} of {label} may or may not be attempt {attempt}: neither the commit nor {MAX_LOOKS} "
+            f"requests for its outcome were answered (last error: {last}); call attempt_outcome before committing this "
+            f"work again",
+            table_id=table_id,
+            version=version,
+            attempt=attempt,
+        ) from cause
+
 
 ENGINE_INFO = f"delta-commit-owner/{__version__}"
 
@@ -135,8 +158,8 @@ def commit_info(
     operation: str,
     parameters: Mapping[str, Any],
     read_version: Version | None,
-    isolation: str,
-    blind_append: bool,
+    isolation: str = IsolationLevel.SERIALIZABLE.value,
+    blind_append: bool = False,
     metrics: Mapping[str, str] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> CommitInfo:
@@ -268,7 +291,7 @@ class FilesystemProposer:
         deleted, and another one created at its location: none of its commits need be a conflict."""
         read = self._read
         found = None if read is None else self._log.find(log_path.commit(read.version))
-        if read is None or found is None or found == read.segment.last_commit:
+        if read is None or found is None or found == read.loaded.segment.last_commit:
             return
         now = load(self._reader).state.metadata
         if now is None or now.id != read.metadata.id:
@@ -509,21 +532,7 @@ class OwnerProposer:
             raise
 
     def _resolve(self, version: Version, attempt: AttemptId, cause: Exception) -> AttemptOutcome:
-        """A rejected request proves nothing either: the table may have been dropped after the commit landed."""
-        for look in range(MAX_LOOKS):
-            try:
-                return self.owner.attempt_outcome(self.table_id, attempt)
-            except (InvalidRequestError, OwnerUnavailableError, OutcomeUnknown, OSError) as error:
-                last = error
-                self.policy.pause(look)
-        raise OutcomeUnknown(
-            f"version {version} of {self.label} may or may not be attempt {attempt}: neither the commit nor "
-            f"{MAX_LOOKS} requests for its outcome were answered (last error: {last}); call attempt_outcome before "
-            f"committing this work again",
-            table_id=self.table_id,
-            version=version,
-            attempt=attempt,
-        ) from cause
+        return self.policy.outcome_of(self.owner, self.table_id, version, attempt, cause, label=self.label)
 
     def _check_gap(self, version: Version, rounds: int) -> None:
         """Compare a reported gap with the owner's latest version; raise if it is still a gap."""

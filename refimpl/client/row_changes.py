@@ -64,9 +64,8 @@ class RowChange:
         self.feeds_changes = feeds_changes(transaction.snapshot.protocol, transaction.snapshot.metadata)
         self.transaction = transaction
         self.snapshot = transaction.snapshot
-        self._location = transaction.snapshot.location
+        self._layout = transaction.snapshot.layout
         self._environment = transaction.reader.log.environment
-        self._objects = self.snapshot.objects
         self._started = self._environment.now()
         self._adds: list[Add] = []
         self._removed: list[Add] = []
@@ -90,12 +89,7 @@ class RowChange:
 
     def _change_writer(self) -> DataFileWriter | None:
         """The writer of change data files; None if the feed is off."""
-        if not self.feeds_changes:
-            return None
-        schema, columns = self.snapshot.schema, self.snapshot.partition_columns
-        return data_files.change_writer(
-            self._location, schema, columns, new_id=self._environment.new_id, objects=self._objects
-        )
+        return data_files.change_writer(self._layout, new_id=self._environment.new_id) if self.feeds_changes else None
 
     def read(self, add: Add, columns: Sequence[str] | None = None, known: pa.Table | None = None) -> pa.Table:
         """One file's rows: all columns, including those that keep row ids, or the named columns.
@@ -110,8 +104,7 @@ class RowChange:
         hidden = self.hidden if columns is None else ()
         if known is None or fields or hidden:
             needed = Struct(fields=fields if hidden else fields or schema.fields[:1])  # no column: no row count
-            partitions = self.snapshot.partition_columns
-            rows = data_files.read_file(self._location, add, needed, partitions, hidden=hidden, objects=self._objects)
+            rows = data_files.read_file(self._layout, add, needed, hidden=hidden)
         else:
             rows = known
         if known is None:
@@ -198,7 +191,7 @@ class RowChange:
     def _drop_changes(self) -> None:
         if self._feed is not None:
             self._feed.abort()
-        data_files.delete(self._location, self._changes, self._objects)
+        data_files.delete(self._layout, self._changes)
         self._changes.clear()
 
 

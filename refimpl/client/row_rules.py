@@ -17,10 +17,9 @@ import dataclasses
 import datetime
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn, Self
 
 import msgspec
 import pyarrow as pa
@@ -39,11 +38,9 @@ from refimpl.client.features import (
     INVARIANTS,
     writer_features,
 )
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.schema import Array, DataType, Field, Map, Primitive, Struct, to_arrow
 from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
-
-if TYPE_CHECKING:
-    from refimpl.object_store import ObjectFiles
 
 SPLITS: Final = 4096
 """Maximum number of tasks of one write to a table with identity columns. It is fixed, because a task does not know how
@@ -205,12 +202,11 @@ class RowRules:
             self._check(check, fitted)
         return fitted
 
-    def check_files(
-        self, location: Path, files: Iterable[Add], partition_columns: Sequence[str], objects: ObjectFiles | None = None
-    ) -> None:
+    def check_files(self, layout: FileLayout, files: Iterable[Add]) -> None:
         """Raise `InvalidRequestError` if a row of these files breaks a rule."""
+        layout = dataclasses.replace(layout, schema=self.schema, partition_columns=self.partition_columns)
         for add in files:
-            self.completed(read_file(location, add, self.schema, partition_columns, objects=objects), self.generated)
+            self.completed(read_file(layout, add), self.generated)
 
     def _with_identities(self, rows: pa.Table, new: Collection[str]) -> pa.Table:
         for name, identity in self.identities.items():

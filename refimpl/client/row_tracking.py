@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from refimpl.actions import Action, Add, DomainMetadata, Metadata, Protocol
-from refimpl.client.features import ROW_TRACKING, wants_row_tracking, writer_features
+from refimpl.client.features import ROW_TRACKING, wants, writer_features
 from refimpl.client.file_statistics import record_count
 from refimpl.client.properties import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from refimpl.client.schema import Field, Primitive
@@ -36,12 +36,12 @@ def assigns(protocol: Protocol, metadata: Metadata) -> bool:
 
 def enabled(protocol: Protocol, metadata: Metadata) -> bool:
     """Whether all rows have ids, so that a writer must keep them when it copies rows."""
-    return assigns(protocol, metadata) and wants_row_tracking(metadata)
+    return assigns(protocol, metadata) and wants(metadata, ROW_TRACKING)
 
 
 def with_hidden_columns(metadata: Metadata, new_id: Callable[[], str]) -> Metadata:
     """The metadata with names for the hidden columns, if it enables row tracking and lacks them."""
-    if not wants_row_tracking(metadata):
+    if not wants(metadata, ROW_TRACKING):
         return metadata
     names = {ROW_ID_COLUMN: f"_row-id-col-{new_id()}", ROW_VERSION_COLUMN: f"_row-commit-version-col-{new_id()}"}
     return msgspec.structs.replace(metadata, configuration={**names, **metadata.configuration})

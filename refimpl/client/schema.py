@@ -271,23 +271,35 @@ def walk(kind: DataType) -> list[tuple[Field, str]]:
 
 def each_field(kind: DataType, change: Callable[[Field, str], Field], where: str = "") -> DataType:
     """The type with every field, at any depth, replaced by `change(field, path)`."""
+    if isinstance(kind, Struct):
+        kind = Struct(fields=tuple(change(column, where + column.name) for column in kind.fields))
+    return with_parts(kind, lambda part, name: each_field(part, change, f"{where}{name}."))
+
+
+def parts(kind: DataType) -> list[tuple[str, DataType]]:
+    """The types directly inside a type, with their names in paths; none in a primitive type."""
+    match kind:
+        case Struct(fields=fields):
+            return [(column.name, column.type) for column in fields]
+        case Array(element=element):
+            return [("element", element)]
+        case Map(key=key, value=value):
+            return [("key", key), ("value", value)]
+    return []
+
+
+def with_parts(kind: DataType, change: Callable[[DataType, str], DataType]) -> DataType:
+    """The type with each of its `parts` replaced by `change(part, name)`."""
+    changed = [change(part, name) for name, part in parts(kind)]
     match kind:
         case Struct(fields=fields):
             return Struct(
-                fields=tuple(
-                    dataclasses.replace(
-                        change(column, where + column.name),
-                        type=each_field(column.type, change, f"{where}{column.name}."),
-                    )
-                    for column in fields
-                )
+                fields=tuple(dataclasses.replace(c, type=part) for c, part in zip(fields, changed, strict=True))
             )
-        case Array(element=element):
-            return dataclasses.replace(kind, element=each_field(element, change, f"{where}{_NAME}."))
-        case Map(key=key, value=value):
-            return dataclasses.replace(
-                kind, key=each_field(key, change, f"{where}key."), value=each_field(value, change, f"{where}value.")
-            )
+        case Array():
+            return dataclasses.replace(kind, element=changed[0])
+        case Map():
+            return dataclasses.replace(kind, key=changed[0], value=changed[1])
     return kind
 
 
@@ -392,29 +404,23 @@ def check_columns(schema: Struct, partition_columns: Sequence[str] = (), *, mapp
 
 
 def _check_names(kind: DataType, where: str, forbidden: str) -> None:
-    match kind:
-        case Array(element=element):
-            _check_names(element, f"{where}{_NAME}.", forbidden)
-        case Map(key=key, value=value):
-            _check_names(key, f"{where}key.", forbidden)
-            _check_names(value, f"{where}value.", forbidden)
-        case Struct(fields=fields):
-            seen: dict[str, str] = {}
-            for column in fields:
-                bad = sorted(set(column.name) & set(forbidden))
-                if not column.name or bad:
-                    problem = f"holds {''.join(bad)!r}" if bad else "is empty"
-                    way_out = ", or create the table with delta.columnMapping.mode=name" if bad else ""
-                    raise InvalidRequestError(f"the column name {where + column.name!r} {problem}; rename it{way_out}")
-                twin = seen.setdefault(column.name.lower(), column.name)
-                if twin != column.name:
-                    raise InvalidRequestError(
-                        f"the column names {where + twin!r} and {where + column.name!r} differ only in case; rename "
-                        "one of them"
-                    )
-                if sum(other.name == column.name for other in fields) > 1:
-                    raise InvalidRequestError(f"the column name {where + twin!r} occurs twice; rename one of them")
-                _check_names(column.type, f"{where}{column.name}.", forbidden)
+    names = kind.names if isinstance(kind, Struct) else ()
+    seen: dict[str, str] = {}
+    for name in names:
+        bad = sorted(set(name) & set(forbidden))
+        if not name or bad:
+            problem = f"holds {''.join(bad)!r}" if bad else "is empty"
+            way_out = ", or create the table with delta.columnMapping.mode=name" if bad else ""
+            raise InvalidRequestError(f"the column name {where + name!r} {problem}; rename it{way_out}")
+        twin = seen.setdefault(name.lower(), name)
+        if twin != name:
+            raise InvalidRequestError(
+                f"the column names {where + twin!r} and {where + name!r} differ only in case; rename one of them"
+            )
+        if names.count(name) > 1:
+            raise InvalidRequestError(f"the column name {where + name!r} occurs twice; rename one of them")
+    for name, part in parts(kind):
+        _check_names(part, f"{where}{name}.", forbidden)
 
 
 def required_features(schema: Struct) -> frozenset[str]:
@@ -425,15 +431,8 @@ def required_features(schema: Struct) -> frozenset[str]:
 
 def _types(kind: DataType) -> Iterator[DataType]:
     yield kind
-    match kind:
-        case Struct(fields=fields):
-            for column in fields:
-                yield from _types(column.type)
-        case Array(element=element):
-            yield from _types(element)
-        case Map(key=key, value=value):
-            yield from _types(key)
-            yield from _types(value)
+    for _, part in parts(kind):
+        yield from _types(part)
 
 
 def widens(before: DataType, after: DataType) -> bool:

@@ -14,7 +14,7 @@ from refimpl.client.features import check_readable
 from refimpl.client.history import commit_times
 from refimpl.client.in_commit_timestamp import CommitTimes, Enablement, enablement
 from refimpl.client.log_reading import Loaded, LogReader
-from refimpl.client.log_segment import LogSegment
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.schema import Struct
 from refimpl.client.table_state import ReplayedState
 from refimpl.errors import CorruptLogError, InvalidTableError, PathAccessError
@@ -25,13 +25,11 @@ from refimpl.table_feature import TableFeature, feature_of, in_commit_timestamps
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from refimpl.client.predicate import Predicate
-
 
 class Snapshot:
     """An immutable version. Made by `Table.snapshot`; `refresh` makes the newest one of the same table."""
 
-    __slots__ = ("_loaded", "_newest", "_schema", "_timestamp", "metadata", "protocol", "reader", "staleness")
+    __slots__ = ("_newest", "_schema", "_timestamp", "loaded", "metadata", "protocol", "reader", "staleness")
 
     def __init__(self, reader: LogReader, loaded: Loaded, newest: Callable[[], Loaded] | None = None) -> None:
         """`newest`: the table's newest version, which defines the owner and the commit times; None if it is this one.
@@ -50,13 +48,14 @@ class Snapshot:
         """Why newer versions may exist (the table was read without its owner), or None."""
         self.reader = reader
         """The reader of its log, through its owner if there is one."""
-        self._loaded = loaded
+        self.loaded = loaded
+        """The version as it was read."""
         self._schema: Struct | None = None
         self._timestamp: int | None = None
 
     @property
     def version(self) -> Version:
-        return self._loaded.segment.version
+        return self.loaded.segment.version
 
     @property
     def location(self) -> Path:
@@ -69,6 +68,13 @@ class Snapshot:
         return objects_at(self.reader.log.environment, self.location)
 
     @property
+    def layout(self) -> FileLayout:
+        """Where its data files are, and the columns of their rows."""
+        return FileLayout(
+            location=self.location, schema=self.schema, partition_columns=self.partition_columns, objects=self.objects
+        )
+
+    @property
     def stale(self) -> bool:
         """Whether newer versions may have been ratified; `staleness` says why."""
         return self.staleness is not None
@@ -76,48 +82,37 @@ class Snapshot:
     @property
     def state(self) -> ReplayedState:
         """The reconciled actions of this version."""
-        return self._loaded.state
+        return self.loaded.state
 
     @property
     def files(self) -> Mapping[FileKey, Add]:
         """Active files."""
-        return self._loaded.state.files
+        return self.loaded.state.files
 
     @property
     def tombstones(self) -> Mapping[FileKey, Remove]:
         """Removed files that the log still records."""
-        return self._loaded.state.tombstones
+        return self.loaded.state.tombstones
 
     @property
     def transactions(self) -> Mapping[str, Txn]:
         """The newest `txn` of each application, by `appId`."""
-        return self._loaded.state.transactions
+        return self.loaded.state.transactions
 
     @property
     def domains(self) -> Mapping[str, DomainMetadata]:
         """Metadata domains that are not removed, by name."""
-        return self._loaded.state.domains
+        return self.loaded.state.domains
 
     @property
     def size_in_bytes(self) -> int:
         """Total size of all active files."""
-        return self._loaded.state.size_in_bytes
-
-    @property
-    def segment(self) -> LogSegment:
-        """The files that were read for this version. After a refresh: those read since the earlier version
-        (`known`)."""
-        return self._loaded.segment
-
-    @property
-    def loaded(self) -> Loaded:
-        """The version as it was read."""
-        return self._loaded
+        return self.loaded.state.size_in_bytes
 
     @property
     def warnings(self) -> Sequence[str]:
         """Harmless problems of the log: unreadable checkpoints, checksums that disagree."""
-        return self._loaded.warnings
+        return self.loaded.warnings
 
     @property
     def feature(self) -> TableFeature | None:
@@ -153,7 +148,7 @@ class Snapshot:
         """The timestamp in this version's commit, in ms since the epoch; None if the table has them disabled."""
         if not in_commit_timestamps_enabled(self.protocol, self.metadata):
             return None
-        return self._loaded.in_commit_timestamp
+        return self.loaded.in_commit_timestamp
 
     @property
     def timestamp(self) -> int:
@@ -173,14 +168,14 @@ class Snapshot:
         enabled = enablement(newest.protocol, newest.metadata)
         if enabled is None or self.version < enabled.version:
             return commit_times(self.reader, self.version, None).of(self.version)
-        if self._loaded.in_commit_timestamp is None:
+        if self.loaded.in_commit_timestamp is None:
             raise CorruptLogError(
                 f"version {self.version} of {self.location} has no in-commit timestamp, although the "
                 "table has them enabled",
                 path=str(self.reader.log.folder),
                 version=self.version,
             )
-        return self._loaded.in_commit_timestamp
+        return self.loaded.in_commit_timestamp
 
     @property
     def enablement(self) -> Enablement | None:
@@ -195,14 +190,13 @@ class Snapshot:
         """The newest version; itself if there is nothing new. Only new commits are read."""
         return latest(self.reader, self)
 
-    def file_test(self, where: str | Predicate) -> FileTest:
+    def file_test(self, where: str) -> FileTest:
         """A condition (SQL) on this snapshot's columns, as a test of files. Raises `InvalidRequestError`."""
         from refimpl.client import predicate
 
-        parsed = where if isinstance(where, predicate.Predicate) else predicate.parse(where)
-        return parsed.test(self.schema, self.partition_columns)
+        return predicate.file_test(where, self.schema, self.partition_columns)
 
-    def to_arrow(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> pa.Table:
+    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
         """The rows: all columns or those named, all rows or those for which `where` (SQL) is true.
 
         Raises `InvalidRequestError` for unknown columns and conditions that are not supported,
@@ -211,9 +205,7 @@ class Snapshot:
         from refimpl.client.data_files import read_rows
 
         test = None if where is None else self.file_test(where)
-        return read_rows(
-            self.location, self.schema, self.partition_columns, self.files.values(), columns, test, self.objects
-        )
+        return read_rows(self.layout, self.files.values(), columns, test)
 
     def __repr__(self) -> str:
         return f"<Snapshot of {self.location} at version {self.version}, {len(self.files)} files>"
@@ -226,7 +218,7 @@ def latest(reader: LogReader, known: Snapshot | None = None) -> Snapshot:
     Raises `InvalidTableError` for a table feature that is not the owner's.
     """
     reader, loaded = _newest(reader, known)
-    if known is not None and loaded is known._loaded:
+    if known is not None and loaded is known.loaded:
         return known
     newest = Snapshot(reader, loaded)
     if reader.feature is not None and newest.feature is not reader.feature:
@@ -263,7 +255,7 @@ def at(reader: LogReader, version: Version, known: Snapshot | None = None) -> Sn
 def _newest(reader: LogReader, known: Snapshot | None) -> tuple[LogReader, Loaded]:
     """The newest version, and the reader for the table's current owner."""
     try:
-        loaded = loading.load(reader) if known is None else loading.refresh(reader, known._loaded)
+        loaded = loading.load(reader) if known is None else loading.refresh(reader, known.loaded)
     except CorruptLogError:  # after a hand-back, a cleanup may have deleted the owner's latest version
         now = reader if reader.owner is None else reader.resolved_again()
         if now.table_id == reader.table_id:

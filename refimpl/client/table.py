@@ -311,7 +311,7 @@ class Table:
         )
         end = self.snapshot(version=last)
         files = change_feed.changed_files(newest, self.snapshot(version=first), end)
-        return change_feed.FeedReader.of(end), files
+        return change_feed.FeedReader(layout=end.layout), files
 
     def publish(self, version: Version | None = None) -> Backfilled:
         """Publish the ratified commits up to `version`, by default all of them, as a client; then tell the owner.

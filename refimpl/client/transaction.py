@@ -14,6 +14,7 @@ A conflict ends the transaction. A transaction can be committed once.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,6 @@ from refimpl.table_feature import (
 
 if TYPE_CHECKING:
     from refimpl.client.data_files import DataFileWriter
-    from refimpl.client.predicate import Predicate
     from refimpl.client.row_rules import RowRules
 
 
@@ -129,7 +129,7 @@ class Transaction:
         self._whole_table = True
         return list(self.snapshot.files.values())
 
-    def read_files(self, predicate: Predicate | FileTest | str | None = None) -> list[Add]:
+    def read_files(self, predicate: FileTest | str | None = None) -> list[Add]:
         """The active files that may hold matching rows; without a predicate all files.
 
         Partition values alone decide which files of other transactions conflict: DELTA.md#pruning.
@@ -192,11 +192,12 @@ class Transaction:
     def remove(self, *files: Add, data_change: bool = True) -> None:
         """Remove active files from the table. `data_change`: False if other files keep their rows.
 
-        Raises `InvalidRequestError` for a file that is not active, and for data removed from an
-        append-only table.
+        The removal is never recorded as older than the version that was read, so a clock that is behind does not let
+        VACUUM delete the file at once. Raises `InvalidRequestError` for a file that is not active, and for data removed
+        from an append-only table.
         """
         self._check_open()
-        now = self._environment.now()
+        now = max(self._environment.now(), self.snapshot.in_commit_timestamp or 0)
         if data_change and files:
             self.check_removable()
         for add in files:
@@ -356,14 +357,8 @@ class Transaction:
 
         snapshot = self.snapshot
         hidden = row_tracking.hidden_columns(snapshot.protocol, snapshot.metadata) if copies else ()
-        return DataFileWriter(
-            snapshot.location,
-            Struct(fields=(*snapshot.schema.fields, *hidden)),
-            snapshot.partition_columns,
-            new_id=self._environment.new_id,
-            indexed=snapshot.indexed_columns,
-            objects=snapshot.objects,
-        )
+        layout = dataclasses.replace(snapshot.layout, schema=Struct(fields=(*snapshot.schema.fields, *hidden)))
+        return DataFileWriter(layout, new_id=self._environment.new_id, indexed=snapshot.indexed_columns)
 
     @property
     def rules(self) -> RowRules:
@@ -386,7 +381,7 @@ class Transaction:
             from refimpl.client import data_files
 
             if not self._may_have_landed and process == process_id():
-                data_files.delete(self.snapshot.location, files, self.snapshot.objects)
+                data_files.delete(self.snapshot.layout, files)
             raise
 
     def commit(self) -> Committed:
@@ -470,8 +465,7 @@ class Transaction:
             self._whole_table = True
             rules = RowRules.of(protocol, after, now=self._environment.now())
             kept = (add for key, add in before.files.items() if key not in self._removes)
-            location = self.snapshot.location
-            rules.check_files(location, [*kept, *self._adds.values()], after.partition_columns, before.objects)
+            rules.check_files(before.layout, [*kept, *self._adds.values()])
 
     def _check_clustering(self) -> None:
         """DELTA.md#clustering: a clustered table must have its clustering columns and no partitions."""
@@ -544,8 +538,9 @@ class Transaction:
             summary=summary,
             content=CommitBytes(info, actions, enables=self._metadata if self._enables_timestamps else None),
             enables_timestamps=self._enables_timestamps,
-            max_tries=self._max_tries,
             own=(self._protocol, self._metadata),
+            policy=RetryPolicy(self._environment, max_tries=self._max_tries, label=f"a commit to {self._label}"),
+            free_row_id=row_tracking.first_free(self.snapshot.domains),
         )
 
     def _tags(self) -> dict[str, str]:
@@ -620,46 +615,36 @@ class Committed:
     """Commits of other writers that landed after the snapshot without a conflict."""
 
 
+@dataclass(slots=True, kw_only=True)
 class CommitLoop:
     """Propose, and after a lost race check the winners and propose the next version. `run` is called once."""
 
-    def __init__(
-        self,
-        *,
-        reader: LogReader,
-        snapshot: Snapshot,
-        txn_id: str,
-        summary: TransactionSummary,
-        content: CommitBytes,
-        enables_timestamps: bool,
-        max_tries: int,
-        own: tuple[Protocol | None, Metadata | None],
-    ) -> None:
-        self._reader = reader
-        self._snapshot = snapshot
-        self._txn_id = txn_id
-        self._summary = summary
-        self._content = content
-        self._enables_timestamps = enables_timestamps
-        self._policy = RetryPolicy(reader.log.environment, max_tries=max_tries, label=f"a commit to {reader.label}")
-        self._stamp: int | None = None
-        self._own = own
-        self._free_row_id = row_tracking.first_free(snapshot.domains)
+    reader: LogReader
+    snapshot: Snapshot
+    txn_id: str
+    summary: TransactionSummary
+    content: CommitBytes
+    enables_timestamps: bool
+    own: tuple[Protocol | None, Metadata | None]
+    """The protocol and metadata of the transaction, if it changes them."""
+    policy: RetryPolicy
+    free_row_id: int
+    stamp: int | None = None
 
     def run(self) -> Committed:
         """Returns the commit, or raises the error that ended it. Nothing happens after the commit point, so no later
         error can make a landed commit fail."""
-        reader = self._reader
+        reader = self.reader
         files_only = reader.owner is None
-        proposer = FilesystemProposer(reader, self._snapshot) if files_only else OwnerProposer(reader, self._policy)
+        proposer = FilesystemProposer(reader, self.snapshot) if files_only else OwnerProposer(reader, self.policy)
         with proposer.turn() as waited:
             return self._propose_until_landed(proposer, look_first=waited)
 
     def _propose_until_landed(self, proposer: Proposer, *, look_first: bool) -> Committed:
-        basis = ReadBasis(protocol=self._snapshot.protocol, metadata=self._snapshot.metadata)
-        first = version = self._snapshot.version + 1
+        basis = ReadBasis(protocol=self.snapshot.protocol, metadata=self.snapshot.metadata)
+        first = version = self.snapshot.version + 1
         races = 0
-        self._stamp = self._first_stamp()
+        self.stamp = self._first_stamp()
         seen = proposer.ahead(version) if look_first else None
         while True:
             result = seen or self._propose(proposer, version, basis)
@@ -673,56 +658,56 @@ class CommitLoop:
                 return self._committed(Won(version=own.version, attempt=result.attempt), first)
             proposer.discard(result)
             for winner in winners:
-                basis = check(self._summary, winner, basis)
-                self._free_row_id = row_tracking.after_winner(self._free_row_id, winner.of(DomainMetadata))
+                basis = check(self.summary, winner, basis)
+                self.free_row_id = row_tracking.after_winner(self.free_row_id, winner.of(DomainMetadata))
             self._restamp(winners[-1])
             version = winners[-1].version + 1
             if seen is None:
-                self._policy.pause(races)
+                self.policy.pause(races)
                 races += 1
             seen = None
 
     def _propose(self, proposer: Proposer, version: Version, basis: ReadBasis) -> Won | Lost:
-        self._policy.next_try(version)
-        return proposer.propose(version, self._content.stamped(version, self._stamp, self._row_id(basis)))
+        self.policy.next_try(version)
+        return proposer.propose(version, self.content.stamped(version, self.stamp, self._row_id(basis)))
 
     def _row_id(self, basis: ReadBasis) -> int | None:
         """DELTA.md#row-ids-after-conflict: the first free row id; None if the table has no row tracking."""
-        protocol, metadata = self._own
+        protocol, metadata = self.own
         tracked = row_tracking.assigns(protocol or basis.protocol, metadata or basis.metadata)
-        return self._free_row_id if tracked else None
+        return self.free_row_id if tracked else None
 
     def _is_mine(self, winner: Winner) -> bool:
         """Whether a winner is this transaction: some owners answer a replay as a conflict."""
-        return winner.info is not None and winner.info.txn_id == self._txn_id
+        return winner.info is not None and winner.info.txn_id == self.txn_id
 
     def _committed(self, won: Won, first: Version) -> Committed:
         return Committed(
             version=won.version,
-            in_commit_timestamp=self._stamp,
-            txn_id=self._txn_id,
+            in_commit_timestamp=self.stamp,
+            txn_id=self.txn_id,
             attempt=won.attempt,
-            tries=self._policy.tries,
+            tries=self.policy.tries,
             rebased_over=won.version - first,
         )
 
     def _first_stamp(self) -> int | None:
         """in-commit timestamps, rules 2 and 3."""
-        snapshot = self._snapshot
-        if self._enables_timestamps or in_commit_timestamps_enabled(snapshot.protocol, snapshot.metadata):
-            return next_timestamp(self._reader.log.environment.now(), snapshot.timestamp)
+        snapshot = self.snapshot
+        if self.enables_timestamps or in_commit_timestamps_enabled(snapshot.protocol, snapshot.metadata):
+            return next_timestamp(self.reader.log.environment.now(), snapshot.timestamp)
         return None
 
     def _restamp(self, winner: Winner) -> None:
         """in-commit timestamps, rule 4. For a commit that enables them, the winner's modification time counts."""
-        if self._stamp is None:
+        if self.stamp is None:
             return
-        log, name = self._reader.log, log_path.commit(winner.version)
-        time = (log.modified(name) or 0) if self._enables_timestamps else winner.in_commit_timestamp
+        log, name = self.reader.log, log_path.commit(winner.version)
+        time = (log.modified(name) or 0) if self.enables_timestamps else winner.in_commit_timestamp
         if time is None:
             raise CorruptLogError(
-                f"version {winner.version} of {self._reader.label} has no inCommitTimestamp although the table has "
+                f"version {winner.version} of {self.reader.label} has no inCommitTimestamp although the table has "
                 f"them enabled; correct the client that wrote it",
                 path=str(log.folder / name),
             )
-        self._stamp = after_lost_race(self._stamp, time)
+        self.stamp = after_lost_race(self.stamp, time)

@@ -20,6 +20,7 @@ from refimpl.client.features import (
     INVARIANTS,
     TYPE_WIDENING,
     rules_of_rows,
+    uses,
     writer_features,
 )
 from refimpl.client.schema import (
@@ -32,7 +33,9 @@ from refimpl.client.schema import (
     Struct,
     TypeChange,
     joined,
+    parts,
     widens,
+    with_parts,
 )
 from refimpl.errors import InvalidRequestError
 
@@ -60,7 +63,7 @@ def obstacle(protocol: Protocol, metadata: Metadata) -> str | None:
             f"the table has only the preview of type widening; drop it with Delta Spark (ALTER TABLE ... DROP FEATURE "
             f"`{preview}`), then set the property {ENABLE_TYPE_WIDENING}=true"
         )
-    if feature not in listed or metadata.configuration.get(ENABLE_TYPE_WIDENING, "").lower() != "true":
+    if not uses(protocol, metadata, feature):
         return (
             f"type widening is off; set the property {ENABLE_TYPE_WIDENING}=true; then only readers with the table "
             f"feature {feature} can read the table"
@@ -86,18 +89,7 @@ def retyped(schema: Struct, path: str, to: DataType) -> Struct:
         if here == path:
             found.append(kind)
             return to
-        match kind:
-            case Struct(fields=fields):
-                members = ((column, joined(here, column.name)) for column in fields)
-                return Struct(
-                    fields=tuple(dataclasses.replace(column, type=visit(column.type, at)) for column, at in members)
-                )
-            case Array(element=element):
-                return dataclasses.replace(kind, element=visit(element, joined(here, "element")))
-            case Map(key=key, value=value):
-                keys, values = visit(key, joined(here, "key")), visit(value, joined(here, "value"))
-                return dataclasses.replace(kind, key=keys, value=values)
-        return kind
+        return with_parts(kind, lambda part, name: visit(part, joined(here, name)))
 
     changed = visit(schema, "")
     assert isinstance(changed, Struct)
@@ -137,18 +129,11 @@ def _column(before: Field | None, after: Field, records: bool) -> Field:
 
 def _type(before: DataType | None, after: DataType, path: str, history: _History, records: bool) -> DataType:
     """`after` with the histories of its members; extends `history`, that of the enclosing column."""
-    match after:
-        case Struct():
-            return _members(before if isinstance(before, Struct) else Struct(), after, records)
-        case Array():
-            inner = before.element if isinstance(before, Array) else None
-            element = _type(inner, after.element, joined(path, "element"), history, records)
-            return dataclasses.replace(after, element=element)
-        case Map():
-            keys, values = (before.key, before.value) if isinstance(before, Map) else (None, None)
-            key = _type(keys, after.key, joined(path, "key"), history, records)
-            value = _type(values, after.value, joined(path, "value"), history, records)
-            return dataclasses.replace(after, key=key, value=value)
+    if isinstance(after, Struct):
+        return _members(before if isinstance(before, Struct) else Struct(), after, records)
+    if isinstance(after, Array | Map):
+        known = dict(parts(before)) if type(before) is type(after) else {}
+        return with_parts(after, lambda part, name: _type(known.get(name), part, joined(path, name), history, records))
     if before is None or before == after:
         return after
     if not widens(before, after):  # the files are replaced, or the commit is rejected: the old history is void
@@ -172,11 +157,9 @@ def _pairs(before: DataType, after: DataType, path: tuple[str, ...]) -> Iterator
                 if old is not None:
                     yield (*path, column.name), old, column
                     yield from _pairs(old.type, column.type, (*path, column.name))
-        case Array(), Array():
-            yield from _pairs(before.element, after.element, path)
-        case Map(), Map():
-            yield from _pairs(before.key, after.key, path)
-            yield from _pairs(before.value, after.value, path)
+        case (Array(), Array()) | (Map(), Map()):
+            for (_, inner), (_, changed) in zip(parts(before), parts(after), strict=True):
+                yield from _pairs(inner, changed, path)
 
 
 def check_rules(protocol: Protocol, metadata: Metadata, schema: Struct, changed: Sequence[tuple[str, ...]]) -> None:

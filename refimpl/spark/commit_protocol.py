@@ -24,8 +24,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 import msgspec
@@ -35,6 +34,7 @@ from refimpl.actions import Add, Cdc
 from refimpl.client import data_files
 from refimpl.client.data_files import DataFileWriter, change_writer
 from refimpl.client.file_statistics import Leaf
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Field, Struct
 from refimpl.errors import CorruptionError, DeltaError, InvalidRequestError
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from refimpl.client.row_rules import RowRules
-    from refimpl.object_store import ObjectFiles
 
 MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string, totals string"
 """One row for each file of a task, and one row with `totals`, if there are any. A task that rejects its rows does not
@@ -76,9 +75,7 @@ class NewRows:
 class WriteTask:
     """The function that tasks run, by `DataFrame.mapInArrow`. Small and picklable."""
 
-    location: str
-    schema: Struct
-    partition_columns: tuple[str, ...]
+    layout: FileLayout
     indexed: frozenset[Leaf]
     columns: tuple[str, ...] | None = None
     """The table's columns that the rows have; None: all."""
@@ -91,8 +88,6 @@ class WriteTask:
     whose `_change_type` is a key of this mapping; other rows are copies."""
     hidden: tuple[Field, ...] = ()
     """With `new_rows`: the columns that keep row ids. They follow the table's columns."""
-    objects: ObjectFiles | None = None
-    """The object store that holds the files; None: the files are on the hosts of the tasks."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of one task. Returns one message row for each file, after all files are durable."""
@@ -100,17 +95,16 @@ class WriteTask:
 
         context = TaskContext.get()
         split, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-        names = [*(self.columns or self.schema.names)]
+        names = [*(self.columns or self.layout.schema.names)]
         if self.new_rows is not None:
             names += [*(column.name for column in self.hidden), CHANGE_TYPE, CHANGE_COLUMN]
         yield self.run((batch.rename_columns(names) for batch in batches), split=split, attempt=attempt)
 
     def run(self, batches: Iterator[pa.RecordBatch], *, split: int, attempt: int) -> pa.RecordBatch:
         """The same for attempt `attempt` of task `split`, also outside Spark."""
-        location, schema, columns = Path(self.location), self.schema, self.partition_columns
-        stored = Struct(fields=(*schema.fields, *self.hidden))
-        rows = DataFileWriter(location, stored, columns, split=split, indexed=self.indexed, objects=self.objects)
-        changes = change_writer(location, schema, columns, split=split, objects=self.objects)
+        stored = Struct(fields=(*self.layout.schema.fields, *self.hidden))
+        rows = DataFileWriter(replace(self.layout, schema=stored), split=split, indexed=self.indexed)
+        changes = change_writer(self.layout, split=split)
         counts = Counter[str]()
         try:
             rules = None if self.rules is None else self.rules.of_split(split)
@@ -124,10 +118,14 @@ class WriteTask:
             rows.abort()
             changes.abort()
             if isinstance(error, DeltaError):
-                return _messages(split, attempt, [], error)
+                rejected = _TaskError(kind=type(error).__name__, message=error.message)
+                return _messages(split, attempt, [{"error": msgspec.json.encode(rejected).decode()}])
             raise
+        messages = [{"action": actions.encode([file]).decode()} for file in files]
         totals = _Totals(counts=dict(counts), identities={} if rules is None else rules.reached)
-        return _messages(split, attempt, files, None, totals)
+        if totals.counts or totals.identities:
+            messages.append({"totals": msgspec.json.encode(totals).decode()})
+        return _messages(split, attempt, messages)
 
     def _write_changes(
         self,
@@ -142,7 +140,8 @@ class WriteTask:
 
         assert self.new_rows is not None
         last = batch.num_columns - 1  # by position: a table without a feed may itself have a column `_change_type`
-        own, stored = list(range(len(self.schema.fields))), list(range(last - 1))
+        names = self.layout.schema.names
+        own, stored = list(range(len(names))), list(range(last - 1))
         labels, kinds = batch.column(last - 1), batch.column(last)
         changes.write(batch.filter(pc.equal(kinds, "true")).select([*own, last - 1, last]))
         counts.update(labels.filter(pc.not_equal(kinds, "true")).to_pylist())
@@ -155,7 +154,7 @@ class WriteTask:
                 continue
             after = pa.Table.from_batches([chosen.select(own)])
             if rules is not None:
-                given = [name for name in self.schema.names if name in new.given or not new.inserted]
+                given = [name for name in names if name in new.given or not new.inserted]
                 after = rules.completed(after.select(given), new.given)
             tracked = after
             for number, column in enumerate(self.hidden, start=len(own)):
@@ -167,26 +166,14 @@ class WriteTask:
                 changes.write(after)
 
 
-def _messages(
-    split: int, attempt: int, files: list[Add | Cdc], error: DeltaError | None, totals: _Totals | None = None
-) -> pa.RecordBatch:
+def _messages(split: int, attempt: int, messages: Sequence[Mapping[str, str]]) -> pa.RecordBatch:
+    """Rows of `MESSAGE_SCHEMA`; each message has one of the texts."""
     import pyarrow as pa
 
-    messages: list[tuple[str | None, str | None, str | None]]
-    messages = [(actions.encode([file]).decode(), None, None) for file in files]
-    if totals is not None and (totals.counts or totals.identities):
-        messages.append((None, None, msgspec.json.encode(totals).decode()))
-    if error is not None:
-        text = msgspec.json.encode(_TaskError(kind=type(error).__name__, message=error.message)).decode()
-        messages = [(None, text, None)]
-    return pa.RecordBatch.from_pydict(
-        {
-            "split": pa.array([split] * len(messages), pa.int32()),
-            "attempt": pa.array([attempt] * len(messages), pa.int64()),
-            "action": pa.array([action for action, _, _ in messages], pa.string()),
-            "error": pa.array([text for _, text, _ in messages], pa.string()),
-            "totals": pa.array([text for _, _, text in messages], pa.string()),
-        }
+    texts = [(name, pa.string()) for name in ("action", "error", "totals")]
+    return pa.RecordBatch.from_pylist(
+        [{"split": split, "attempt": attempt, **message} for message in messages],
+        pa.schema([("split", pa.int32()), ("attempt", pa.int64()), *texts]),
     )
 
 
@@ -239,22 +226,22 @@ def gather(messages: pa.Table) -> JobFiles:
     )
 
 
-def gather_or_delete(messages: pa.Table, location: Path, objects: ObjectFiles | None) -> JobFiles:
+def gather_or_delete(messages: pa.Table, layout: FileLayout) -> JobFiles:
     """`gather`. If it fails, nothing can be committed, and the files of all tasks are deleted."""
     try:
         return gather(messages)
     except DeltaError:
-        delete_files(messages, location, objects)
+        delete_files(messages, layout)
         raise
 
 
-def delete_files(messages: pa.Table, location: Path, objects: ObjectFiles | None) -> None:
+def delete_files(messages: pa.Table, layout: FileLayout) -> None:
     """Delete the files of a job that is certainly not committed. Files that no message names stay until VACUUM: the
     files of a killed task, and those of a task whose message had not arrived when another task failed."""
     for text in messages.column("action").drop_null().to_pylist():
         with contextlib.suppress(DeltaError):
             files = [action for action in actions.decode(text.encode(), source="a task") if _is_file(action)]
-            data_files.delete(location, files, objects)
+            data_files.delete(layout, files)
 
 
 def _is_file(action: actions.Action) -> TypeGuard[Add | Cdc]:
@@ -282,32 +269,26 @@ def _check_relative(path: str) -> None:
 
 def write(
     frame: DataFrame,
-    location: Path,
-    schema: Struct,
-    partition_columns: tuple[str, ...],
+    layout: FileLayout,
     *,
     indexed: frozenset[Leaf],
     rules: RowRules | None = None,
     new_rows: Mapping[str, NewRows] | None = None,
     hidden: tuple[Field, ...] = (),
-    objects: ObjectFiles | None = None,
 ) -> JobFiles:
     """Run one write job of the protocol. Its files are durable and in no log; after an error they are deleted.
 
-    `frame` has the columns of `schema` in the schema's order (without those that `rules` fill), then the columns that
+    `frame` has the columns of the layout's schema in their order (without those that `rules` fill), then those that
     `WriteTask.new_rows` describes. The job runs once: its messages are collected here and nowhere else. The tasks
     get the columns by position: `mapInArrow` would take a name with a dot for a member of a struct.
     """
     task = WriteTask(
-        location=str(location),
-        schema=schema,
-        partition_columns=partition_columns,
+        layout=layout,
         indexed=indexed,
         columns=tuple(frame.columns) if new_rows is None else None,
         rules=rules,
         new_rows=new_rows,
         hidden=hidden,
-        objects=objects,
     )
     by_position = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
-    return gather_or_delete(by_position.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow(), location, objects)
+    return gather_or_delete(by_position.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow(), layout)

@@ -30,9 +30,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from refimpl import log_path
+from refimpl.client.proposing import RetryPolicy
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy, ResolvedTable, TableState
 from refimpl.commits import (
-    AttemptOutcome,
     Conflict,
     DirectProposal,
     Landed,
@@ -44,7 +44,7 @@ from refimpl.commits import (
     StagedProposal,
     VersionGap,
 )
-from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.errors import DeltaError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_path import LOG_FOLDER, Version
 from refimpl.log_store import LogStore
 from refimpl.table_feature import COORDINATED_COMMITS, TableFeature
@@ -64,8 +64,6 @@ SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
 
 TABLE_ID: Final = "tableId"
 """An entry of a table's coordinator configuration; this coordinator sets it when the table is registered."""
-LOOKS: Final = 5
-"""How often the coordinator asks for the outcome of an attempt whose commit request was not answered."""
 _DEFAULTS: Final = "spark.databricks.delta.properties.defaults."
 _REGISTERED: Final = "_refimpl_coordinators"
 """The gateway's attribute with the builders registered in its JVM; the JVM itself cannot list them."""
@@ -319,23 +317,10 @@ class _Commit:
         except (InvalidRequestError, OwnerUnavailableError):
             raise  # these errors promise that nothing landed
         except Exception as error:  # noqa: BLE001 - whatever it was, the commit may have landed
-            resolved = self._asked_again(error)
+            label = str(self._log.location)
+            policy = RetryPolicy(self._served.environment, max_tries=1, label=label)
+            resolved = policy.outcome_of(self._owner, self._table_id, self._version, self._attempt, error, label=label)
             return Ratified(commit=resolved.commit, replayed=True) if isinstance(resolved, Landed) else None
-
-    def _asked_again(self, cause: Exception) -> AttemptOutcome:
-        for _ in range(LOOKS):
-            try:
-                return self._owner.attempt_outcome(self._table_id, self._attempt)
-            except (InvalidRequestError, OwnerUnavailableError, OutcomeUnknown, OSError) as error:
-                last = error  # a rejected request proves nothing either: the table may have been dropped since
-        raise OutcomeUnknown(
-            f"version {self._version} of {self._log.location} may or may not be attempt {self._attempt}: neither the "
-            f"commit nor {LOOKS} requests for its outcome were answered (last error: {last}); read the table before "
-            f"you repeat the work",
-            table_id=self._table_id,
-            version=self._version,
-            attempt=self._attempt,
-        ) from cause
 
     def _refuse(self, outcome: Conflict | VersionGap | Rejected | None) -> NoReturn:
         java, version, location = self._served.java, self._version, self._log.location

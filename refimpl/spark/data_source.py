@@ -189,7 +189,7 @@ class DeltaOwnerSource(DataSource):
         self._check_options(_TIME_TRAVEL, _FEED, _STREAM)
         snapshot = self._snapshot()
         self._version = snapshot.version
-        schema = FeedReader.of(snapshot).schema if self._feed else snapshot.schema
+        schema = FeedReader(layout=snapshot.layout).schema if self._feed else snapshot.schema
         return spark_schema(schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -206,7 +206,7 @@ class DeltaOwnerSource(DataSource):
             raise InvalidRequestError(f"the option {given[0]} needs readChangeFeed=true")
         snapshot = self._snapshot()
         files = [ChangedFile(version=snapshot.version, timestamp=0, file=add) for add in snapshot.files.values()]
-        return _Reader(_Rows.of(FeedReader.of(snapshot), schema, feed=False), files)
+        return _Reader(_Rows.of(FeedReader(layout=snapshot.layout), schema, feed=False), files)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
         try:
@@ -226,7 +226,7 @@ class DeltaOwnerSource(DataSource):
         table, snapshot = self._table(), self._snapshot()
         return _StreamReader(
             TableStream(table, options, of=snapshot),
-            _Rows.of(FeedReader.of(snapshot), schema, feed=self._feed),
+            _Rows.of(FeedReader(layout=snapshot.layout), schema, feed=self._feed),
             max_files=self._number("maxFilesPerTrigger", least=1),
             max_bytes=self._size("maxBytesPerTrigger"),
         )
@@ -419,7 +419,7 @@ class _Rows:
     @classmethod
     def of(cls, reader: FeedReader, given: StructType, *, feed: bool) -> _Rows:
         """`given`: the schema that Spark requests, or that the user gave."""
-        available = spark_schema(reader.schema if feed else reader.columns)
+        available = spark_schema(reader.schema if feed else reader.layout.schema)
         columns = {field.name: field.dataType.simpleString() for field in available.fields}
         for field in given.fields:
             if columns.get(field.name) != field.dataType.simpleString():
@@ -444,10 +444,9 @@ class _Rows:
             for batch in self.feed.read([changed]):
                 yield pa.Table.from_batches([batch])
         else:
-            names = set(self.given.names)
-            needed = Struct(fields=tuple(column for column in self.feed.columns.fields if column.name in names))
-            feed = self.feed
-            yield read_file(Path(feed.location), changed.file, needed, feed.partition_columns, objects=feed.objects)
+            names, layout = set(self.given.names), self.feed.layout
+            needed = Struct(fields=tuple(column for column in layout.schema.fields if column.name in names))
+            yield read_file(layout, changed.file, needed)
 
 
 class _Reader(DataSourceReader):
@@ -586,7 +585,7 @@ class _Work:
         """The files of all tasks. If a task rejected its rows, this raises its error and deletes the other tasks'
         files."""
         written = pa.concat_tables([message.rows for message in messages if isinstance(message, _Message)])
-        return gather_or_delete(written, Path(self.plan.location), self.plan.objects)
+        return gather_or_delete(written, self.plan.table)
 
     def commit(self, files: JobFiles, **batch: Any) -> None:
         """On the driver: commit the files in one transaction. If the batch is committed already, delete the files,
@@ -598,7 +597,7 @@ class _Work:
         if transaction is not None:
             self.plan.commit(transaction, files)
         elif not _is_committed(table.snapshot(), files):  # an earlier request with them may have arrived since
-            data_files.delete(Path(self.plan.location), files.added, self.plan.objects)
+            data_files.delete(self.plan.table, files.added)
 
 
 def _is_committed(snapshot: Snapshot, files: JobFiles) -> bool:
@@ -610,7 +609,7 @@ def _abandon(messages: Sequence[WriterCommitMessage | None]) -> None:
     landed, and the files stay."""
     for message in messages:
         if None in messages and isinstance(message, _Message):
-            delete_files(message.rows, Path(message.plan.location), message.plan.objects)
+            delete_files(message.rows, message.plan.table)
 
 
 class _Writer(DataSourceArrowWriter):

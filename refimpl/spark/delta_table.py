@@ -24,7 +24,6 @@ from refimpl.client.condition import And, Comparison, Condition, FileTest, Not, 
 from refimpl.client.condition import Column as TableColumn
 from refimpl.client.file_statistics import row_count
 from refimpl.client.merging import METRICS, Clause, Clauses, Kind, bound_on
-from refimpl.client.partition_values import local_path
 from refimpl.client.predicate import Sides
 from refimpl.client.row_changes import (
     AFTER,
@@ -160,7 +159,6 @@ class _Work:
         self._table = table
         self.change = RowChange(table.transaction(operation=operation, landed=table.checkpoint_if_due))
         self.schema = self.change.snapshot.schema
-        self._objects = self.change.snapshot.objects
         self._by_path: dict[str, Add] = {}
         self._new_rows: dict[str, NewRows] = {}
         """By the `_change_type` of their rows."""
@@ -236,10 +234,10 @@ class _Work:
 
     def rows(self, files: Sequence[Add], *, with_file: bool = False, tracked: bool = False) -> DataFrame:
         """The rows of the files. `tracked`: with the columns that keep row ids, for rows that are written again."""
-        location, hidden = self._table.location, self.change.hidden if tracked else ()
-        self._by_path |= {str(local_path(location, add.path, self._objects)): add for add in files}
-        snapshot = self.change.snapshot
-        return read_files(self._access.spark, location, snapshot, files, with_file=with_file, hidden=hidden)
+        snapshot, hidden = self.change.snapshot, self.change.hidden if tracked else ()
+        layout = snapshot.layout
+        self._by_path |= {str(layout.path_of(add.path)): add for add in files}
+        return read_files(self._access.spark, snapshot, files, with_file=with_file, hidden=hidden)
 
     def leaving(self, uris: Iterator[str]) -> list[Add]:
         """Remove these files from the table."""
@@ -363,14 +361,11 @@ class _Work:
         rules = self.change.transaction.rules if self._new_rows else None
         files = commit_protocol.write(
             rows.select(functions.explode(outputs).alias("output")).select("output.*"),
-            self._table.location,
-            self.schema,
-            snapshot.partition_columns,
+            snapshot.layout,
             indexed=snapshot.indexed_columns,
             rules=rules or None,
             new_rows=self._new_rows,
             hidden=self.change.hidden,
-            objects=self._objects,
         )
         self.change.adopt(files.added, files.changes)
         if rules is not None:

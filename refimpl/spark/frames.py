@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
-from refimpl.client.schema import Array, DataType, Decimal, Field, Map, Primitive, Struct, parse, portable
+from refimpl.client.schema import Array, DataType, Field, Map, Struct, holds, parse, parts, portable
 from refimpl.errors import InvalidRequestError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
@@ -16,15 +16,6 @@ if TYPE_CHECKING:
 _COLLATIONS: Final = "__COLLATIONS"
 _SPARKS_OWN: Final = ("CURRENT_DEFAULT", "EXISTS_DEFAULT")
 """Spark's metadata keys for column defaults. A table with column defaults would need another table feature."""
-
-_WIDER: Final = {
-    "byte": ("short", "integer", "long"),
-    "short": ("integer", "long"),
-    "integer": ("long", "double"),
-    "float": ("double",),
-}
-"""Casts that keep every value. The caller decides on any other cast."""
-_DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 
 
 def table_schema(frame: DataFrame) -> Struct:
@@ -88,8 +79,8 @@ def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False, fill
     """The frame with the columns of the table, in its order and types.
 
     Columns are matched by name, ignoring case as Spark does, or by position, as `insertInto` does. By name, a missing
-    nullable column becomes null, and a missing column of `filled` is left out. Numbers are widened; nothing else is
-    cast. Raises `InvalidRequestError` with every difference, before anything runs or is written.
+    nullable column becomes null, and a missing column of `filled` is left out. Casts are limited to types that hold
+    every value. Raises `InvalidRequestError` with every difference, before anything runs or is written.
     """
     given = table_schema(frame)
     faults: list[str] = []
@@ -154,7 +145,7 @@ def _compare(wanted: Field, present: Field | None, faults: list[str]) -> None:
     if present is None:
         if not wanted.nullable:
             faults.append(f"the column {wanted.name!r} must not be null, but the rows lack it")
-    elif not _same(present.type, wanted.type) and not _widens(present.type, wanted.type):
+    elif not _same(present.type, wanted.type) and not holds(present.type, wanted.type):
         faults.append(
             f"the column {wanted.name!r} is {wanted.type} in the table and {present.type} in the rows (cast it)"
         )
@@ -162,26 +153,9 @@ def _compare(wanted: Field, present: Field | None, faults: list[str]) -> None:
 
 def _same(given: DataType, wanted: DataType) -> bool:
     """Whether the types are equal apart from nullability and metadata. Struct members need equal names and order."""
-    match given, wanted:
-        case Struct(fields=left), Struct(fields=right):
-            return len(left) == len(right) and all(
-                a.name == b.name and _same(a.type, b.type) for a, b in zip(left, right, strict=True)
-            )
-        case Array(element=left), Array(element=right):
-            return _same(left, right)
-        case Map(key=left_key, value=left_value), Map(key=right_key, value=right_value):
-            return _same(left_key, right_key) and _same(left_value, right_value)
-        case _:
-            return given == wanted
-
-
-def _widens(given: DataType, wanted: DataType) -> bool:
-    match given, wanted:
-        case Primitive(name=left), Primitive(name=right):
-            return right in _WIDER.get(left, ())
-        case Decimal() as left, Decimal() as right:
-            return right.scale >= left.scale and right.precision - right.scale >= left.precision - left.scale
-        case Primitive(name=left), Decimal() as right:
-            return left in _DIGITS and right.precision - right.scale >= _DIGITS[left]
-        case _:
-            return False
+    if not isinstance(wanted, Struct | Array | Map) or type(given) is not type(wanted):
+        return given == wanted
+    left, right = parts(given), parts(wanted)
+    return len(left) == len(right) and all(
+        own == name and _same(part, kind) for (own, part), (name, kind) in zip(left, right, strict=True)
+    )

@@ -42,7 +42,7 @@ from refimpl.client.data_files import read_file
 from refimpl.client.loading import Unreadable
 from refimpl.client.log_reading import Loaded, LogReader
 from refimpl.client.log_segment import LogSegment
-from refimpl.client.schema import Struct
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table_state import Changes, LayeredMap, ReplayedState
 from refimpl.environment import Environment
@@ -104,12 +104,7 @@ class OnSpark(Loaded):
 
     def reading(self, snapshot: Snapshot, tests: Sequence[FileTest]) -> DataFrame:
         """The rows of the active files, without files that a test excludes. Tasks read them through Arrow."""
-        task = _ReadTask(
-            location=str(snapshot.location),
-            schema=snapshot.schema,
-            partition_columns=snapshot.partition_columns,
-            tests=tuple(tests),
-        )
+        task = _ReadTask(layout=snapshot.layout, tests=tuple(tests))
         tasks = 1 + max(self.state.size_in_bytes // _DATA_BYTES, len(self.state.files) // _DATA_FILES)
         files = self.rows.where("size IS NOT NULL").select("action").repartition(tasks)
         return files.mapInArrow(task.__call__, spark_schema(snapshot.schema))
@@ -395,16 +390,14 @@ def _files(batches: Iterator[pa.RecordBatch]) -> Iterator[Add | Remove]:
 class _ReadTask:
     """Reads the rows of data files, one file in memory at a time."""
 
-    location: str
-    schema: Struct
-    partition_columns: tuple[str, ...]
+    layout: FileLayout
     tests: tuple[FileTest, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for add in _files(batches):
             assert isinstance(add, Add)
             if all(test.may_match(add) for test in self.tests):
-                yield from read_file(Path(self.location), add, self.schema, self.partition_columns).to_batches()
+                yield from read_file(self.layout, add).to_batches()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

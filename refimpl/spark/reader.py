@@ -26,11 +26,11 @@ from refimpl.actions import Add
 from refimpl.client import partition_values
 from refimpl.client.condition import FileTest
 from refimpl.client.in_commit_timestamp import milliseconds
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.schema import ColumnMapping, DataType, Field, Primitive, Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError
-from refimpl.object_store import ObjectFiles
 from refimpl.spark.frames import optional, quoted, spark_schema
 from refimpl.spark.log_replay import OnSpark
 from refimpl.spark.tables import TableAccess
@@ -122,7 +122,7 @@ class DeltaReader:
         if isinstance(snapshot.loaded, OnSpark):
             frame = snapshot.loaded.reading(snapshot, self._tests(snapshot))
         else:
-            frame = read_files(self._access.spark, table.location, snapshot, self._files(snapshot))
+            frame = read_files(self._access.spark, snapshot, self._files(snapshot))
         for condition in self._conditions:
             frame = frame.where(condition)
         return frame
@@ -188,7 +188,6 @@ def path_of(uri: str) -> str:
 
 def read_files(
     spark: SparkSession,
-    location: Path,
     snapshot: Snapshot,
     files: Sequence[Add],
     *,
@@ -209,9 +208,9 @@ def read_files(
         (plain if by_spark else other).append(add)
     parts = []
     if plain:
-        parts.append(_read_by_spark(spark, location, snapshot, plain, with_file))
+        parts.append(_read_by_spark(spark, snapshot, plain, with_file))
     if other:
-        parts.append(_read_by_arrow(spark, location, snapshot, other, with_file, hidden))
+        parts.append(_read_by_arrow(spark, snapshot, other, with_file, hidden))
     if not parts:
         return spark.createDataFrame([], _schema(snapshot, with_file, hidden))
     return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
@@ -258,9 +257,7 @@ def _is_canonical(text: str | None, kind: DataType) -> bool:
         return False
 
 
-def _read_by_spark(
-    spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add], with_file: bool
-) -> DataFrame:
+def _read_by_spark(spark: SparkSession, snapshot: Snapshot, files: Sequence[Add], with_file: bool) -> DataFrame:
     """Spark discovers the partition columns below `basePath`, and puts them last; `select` restores the table's order.
 
     With column mapping, Spark reads the physical names. A cast renames members of structs by their position.
@@ -268,7 +265,7 @@ def _read_by_spark(
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions
 
-    stored = snapshot.schema.physical()
+    stored, location = snapshot.schema.physical(), snapshot.location
     reader = spark.read.schema(spark_schema(stored)).options(**_READER_OPTIONS)
     reader = reader.option("basePath", f"file:{location}")
     try:
@@ -301,49 +298,30 @@ def _escaped(path: Path) -> str:
 class _ReadTask:
     """The function that tasks run. Picklable, like `WriteTask`."""
 
-    location: str
-    schema: Struct
-    partition_columns: tuple[str, ...]
+    layout: FileLayout
     with_file: bool
     hidden: tuple[Field, ...]
-    objects: ObjectFiles | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         from refimpl.client.data_files import read_file
 
-        location = Path(self.location)
         for batch in batches:
             for line in batch.column("action").to_pylist():
                 for add in actions.decode(line.encode(), source="a read task"):
                     assert isinstance(add, Add)
-                    rows = read_file(
-                        location, add, self.schema, self.partition_columns, hidden=self.hidden, objects=self.objects
-                    )
+                    rows = read_file(self.layout, add, hidden=self.hidden)
                     if self.with_file:
-                        path = partition_values.local_path(location, add.path, self.objects)
-                        uri = f"file:{partition_values.encode_path(str(path))}"
+                        uri = f"file:{partition_values.encode_path(str(self.layout.path_of(add.path)))}"
                         rows = rows.append_column(FILE_COLUMN, pa.repeat(uri, rows.num_rows))
                     yield from rows.to_batches()
 
 
 def _read_by_arrow(
-    spark: SparkSession,
-    location: Path,
-    snapshot: Snapshot,
-    files: Sequence[Add],
-    with_file: bool,
-    hidden: tuple[Field, ...],
+    spark: SparkSession, snapshot: Snapshot, files: Sequence[Add], with_file: bool, hidden: tuple[Field, ...]
 ) -> DataFrame:
-    task = _ReadTask(
-        location=str(location),
-        schema=snapshot.schema,
-        partition_columns=snapshot.partition_columns,
-        with_file=with_file,
-        hidden=hidden,
-        objects=snapshot.objects,
-    )
+    task = _ReadTask(layout=snapshot.layout, with_file=with_file, hidden=hidden)
     lines = [(actions.encode([add]).decode(),) for add in files]
     work = spark.createDataFrame(lines, "action string").repartition(-(-len(lines) // _FILES_PER_TASK))
     return work.mapInArrow(task.__call__, _schema(snapshot, with_file, hidden))

@@ -12,6 +12,7 @@ from refimpl.actions import Add
 from refimpl.client import data_files
 from refimpl.client.column_mapping import planned
 from refimpl.client.create import Creation, create_filesystem_table
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.schema import Struct, check_columns
 from refimpl.client.table import Table
 from refimpl.environment import Environment
@@ -198,11 +199,14 @@ class PendingFilesystemTable:
                 adds=adds,
             )
         except LocationError:
-            data_files.delete(self.location, adds)
+            self._delete(adds)
             raise
 
     def abandon(self, adds: Sequence[Add]) -> None:
-        data_files.delete(self.location, adds)
+        self._delete(adds)
         if self.made:
             with contextlib.suppress(OSError):
                 self.location.rmdir()
+
+    def _delete(self, adds: Sequence[Add]) -> None:
+        data_files.delete(FileLayout(location=self.location, schema=self.schema), adds)

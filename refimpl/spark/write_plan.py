@@ -23,14 +23,26 @@ from refimpl.actions import Add, Metadata, Protocol
 from refimpl.client import column_mapping, features, file_statistics, type_widening
 from refimpl.client.condition import FileTest
 from refimpl.client.file_statistics import row_count
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.row_rules import RowRules
-from refimpl.client.schema import Array, DataType, Field, Map, Primitive, Struct, check_columns, joined, widens
+from refimpl.client.schema import (
+    Array,
+    DataType,
+    Field,
+    Map,
+    Primitive,
+    Struct,
+    check_columns,
+    joined,
+    parts,
+    widens,
+    with_parts,
+)
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.environment import Environment, random_uuid
+from refimpl.environment import random_uuid
 from refimpl.errors import InvalidRequestError, MetadataChangedError
-from refimpl.object_store import ObjectFiles
 from refimpl.spark.commit_protocol import JobFiles, WriteTask
 
 OPTIONS: Final = ("replaceWhere", "partitionOverwriteMode", "mergeSchema", "overwriteSchema", "txnAppId", "txnVersion")
@@ -127,7 +139,8 @@ def truth(name: str, text: str | None) -> bool:
 class WritePlan:
     """Picklable: the data source plans in one process, and commits in another."""
 
-    location: str
+    table: FileLayout
+    """The layout of the table before the write."""
     version: int
     """The version of the table that the plan is for."""
     protocol: Protocol
@@ -136,8 +149,9 @@ class WritePlan:
     """Metadata of the table after the write."""
     options: WriteOptions
     in_utc: bool
+    now: int
+    """ms since the epoch: the value of `current_timestamp()` as a default, in all tasks."""
     clustered: frozenset[file_statistics.Leaf] = frozenset()
-    objects: ObjectFiles | None = None
 
     @classmethod
     def of(cls, snapshot: Snapshot, given: Struct, options: WriteOptions, *, in_utc: bool) -> WritePlan:
@@ -160,15 +174,15 @@ class WritePlan:
             after = msgspec.structs.replace(before, schema_string=schema.to_json(), partition_columns=columns)
             after = column_mapping.assigned(after, before, random_uuid)
         plan = cls(
-            location=str(snapshot.location),
+            table=snapshot.layout,
             version=snapshot.version,
             protocol=snapshot.protocol,
             before=before,
             after=after,
             options=options,
             in_utc=in_utc,
+            now=snapshot.reader.log.environment.now(),
             clustered=snapshot.clustering_columns,
-            objects=snapshot.objects,
         )
         plan.replaced()
         _ = plan.rules  # raises for rules that cannot be evaluated
@@ -182,16 +196,14 @@ class WritePlan:
         return column_mapping.of_table(self.protocol, self.after)
 
     @property
+    def layout(self) -> FileLayout:
+        """The layout of the files to write."""
+        return dataclasses.replace(self.table, schema=self.schema, partition_columns=self.after.partition_columns)
+
+    @property
     def task(self) -> WriteTask:
         """The function that tasks run to write the files."""
-        return WriteTask(
-            location=self.location,
-            schema=self.schema,
-            partition_columns=self.after.partition_columns,
-            indexed=self.indexed,
-            rules=self.rules,
-            objects=self.objects,
-        )
+        return WriteTask(layout=self.layout, indexed=self.indexed, rules=self.rules)
 
     @property
     def indexed(self) -> frozenset[file_statistics.Leaf]:
@@ -201,8 +213,8 @@ class WritePlan:
 
     @property
     def rules(self) -> RowRules:
-        """The table's rules for the rows. A default of the current time has the time of this call."""
-        return RowRules.of(self.protocol, self.after, now=Environment().now())
+        """The table's rules for the rows."""
+        return RowRules.of(self.protocol, self.after, now=self.now)
 
     def replaced(self) -> FileTest | None:
         """See the function `replaced`."""
@@ -307,7 +319,7 @@ def replaced(
     text = options.replace_where
     if text is None:
         return None
-    test = predicate.parse(text).test(schema, partition_columns)
+    test = predicate.file_test(text, schema, partition_columns)
     if not test.partition_only:
         raise InvalidRequestError(
             f"replaceWhere {text!r} tests other columns than the partition columns "
@@ -388,14 +400,9 @@ def _merged(
             ]
             names = {column.name.lower() for column in own}
             return Struct(fields=(*kept, *(_nullable(column) for column in given if column.name.lower() not in names)))
-        case Array(element=own_element), Array(element=given_element):
-            return dataclasses.replace(
-                table, element=_merged(own_element, given_element, joined(path, "element"), widened)
-            )
-        case Map(key=own_key, value=own_value), Map(key=given_key, value=given_value):
-            key = _merged(own_key, given_key, joined(path, "key"), widened)
-            value = _merged(own_value, given_value, joined(path, "value"), widened)
-            return dataclasses.replace(table, key=key, value=value)
+        case (Array(), Array()) | (Map(), Map()):
+            inner = dict(parts(rows))
+            return with_parts(table, lambda part, name: _merged(part, inner[name], joined(path, name), widened))
         case _:
             return widened(table, rows, path)
 

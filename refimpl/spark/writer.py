@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl.client import data_files, features, file_statistics
 from refimpl.client.file_statistics import Leaf
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.row_rules import RowRules
-from refimpl.client.schema import Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
-from refimpl.object_store import ObjectFiles
 from refimpl.spark import commit_protocol, frames
 from refimpl.spark.commit_protocol import JobFiles
 from refimpl.spark.tables import NamedTarget, PathTarget, TableAccess, Target
@@ -166,12 +165,13 @@ class DeltaWriter:
         schema = creation.schema
         options = self._write_options(overwrite=self._mode == "overwrite")
         if options.app is not None or features.has_rules(schema, self._properties):
-            return self._change(creation.finish(()), overwrite=False, by_position=False)
+            return self._change(creation.finish(()), overwrite=options.overwrite, by_position=False)
         files = JobFiles(added=())
         try:
             test = replaced(options, schema, partition_columns, in_utc=self._access.in_utc)
             indexed = file_statistics.indexed(schema.without(partition_columns), self._properties)
-            files = self._write_files(self._frame, creation.location, schema, partition_columns, indexed)
+            layout = FileLayout(location=creation.location, schema=schema, partition_columns=partition_columns)
+            files = self._write_files(self._frame, layout, indexed)
             check_inside(files.added, test)
         except BaseException:
             creation.abandon(files.added)
@@ -187,8 +187,7 @@ class DeltaWriter:
         transaction = plan.begin(table, snapshot=snapshot)
         if transaction is None:
             return None
-        columns = plan.after.partition_columns
-        files = self._write_files(frame, table.location, plan.schema, columns, plan.indexed, rules, plan.objects)
+        files = self._write_files(frame, plan.layout, plan.indexed, rules)
         return plan.commit(transaction, files)
 
     def _plan(self, snapshot: Snapshot, *, overwrite: bool) -> WritePlan:
@@ -205,25 +204,16 @@ class DeltaWriter:
         )
 
     def _write_files(
-        self,
-        frame: DataFrame,
-        location: Path,
-        schema: Struct,
-        partition_columns: tuple[str, ...],
-        indexed: frozenset[Leaf],
-        rules: RowRules | None = None,
-        objects: ObjectFiles | None = None,
+        self, frame: DataFrame, layout: FileLayout, indexed: frozenset[Leaf], rules: RowRules | None = None
     ) -> JobFiles:
         """Write the rows of `frame` to durable files, which no log names yet. The caller commits or deletes them."""
         if self._frame.isLocal():  # `self._frame`: a frame derived from it is never local
-            writer = data_files.DataFileWriter(location, schema, partition_columns, indexed=indexed, objects=objects)
+            writer = data_files.DataFileWriter(layout, indexed=indexed)
             rows = frame.toArrow()
             adds = writer.write_all([rows if rules is None else rules.completed(rows)])
             reached = {} if rules is None else {name: (value,) for name, value in rules.reached.items()}
             return JobFiles(added=tuple(adds), identities=reached)
-        return commit_protocol.write(
-            frame, location, schema, partition_columns, indexed=indexed, rules=rules, objects=objects
-        )
+        return commit_protocol.write(frame, layout, indexed=indexed, rules=rules)
 
     def _check_options_of_change(self) -> None:
         given = [name for name in (*self._options, *self._properties) if name not in WRITE_OPTIONS]

@@ -49,7 +49,7 @@ def remove(part: int, name: str) -> Remove:
 
 
 def transaction() -> TransactionSummary:
-    test = predicate.parse("part = 0 AND id > 5").test(schema.parse(SCHEMA), ("part",))
+    test = predicate.file_test("part = 0 AND id > 5", schema.parse(SCHEMA), ("part",))
     removed = [remove(0, f"read-{number}") for number in range(10)]
     reads = Reads(
         predicates=(ReadPredicate(text=test.text, may_match=test.may_match_partition),),

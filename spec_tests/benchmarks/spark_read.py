@@ -47,9 +47,9 @@ def many_small_files(warehouse: Warehouse) -> None:
     batch = pa.table({"id": pa.array(range(1000)), "value": [0.5] * 1000, "name": ["n"] * 1000, "day": days})
     table = warehouse.create_table("small", batch.schema)
     transaction = table.transaction()
-    schema = transaction.snapshot.schema
+    layout = transaction.snapshot.layout
     for _ in range(SMALL_FILES):
-        transaction.add(*data_files.DataFileWriter(table.location, schema).write_all([batch]))
+        transaction.add(*data_files.DataFileWriter(layout).write_all([batch]))
     transaction.commit()
 
 

@@ -16,7 +16,6 @@ from refimpl import log_path
 from refimpl.actions import Add
 from refimpl.client.create import create_filesystem_table, create_table
 from refimpl.client.data_files import DataFileWriter
-from refimpl.client.schema import parse
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
@@ -147,7 +146,7 @@ def backfill(setting: Setting, table: Table, version: int | None = None) -> None
 
 
 def written(setting: Setting, table: Table, rows: Rows) -> list[Add]:
-    writer = DataFileWriter(table.location, parse(SCHEMA), ["month"], new_id=setting.environment.new_id)
+    writer = DataFileWriter(table.snapshot().layout, new_id=setting.environment.new_id)
     writer.write(pa.table({"id": [row[0] for row in rows], "month": [row[1] for row in rows]}))
     return [action for action in writer.finish() if isinstance(action, Add)]
 

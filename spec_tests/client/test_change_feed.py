@@ -178,7 +178,7 @@ def test_ratified_commits_are_in_the_feed_before_they_are_published(
     assert table.log.published_versions() == {0}
     assert feed_of(warehouse.table("fed")) == sorted(BUSY, key=str)
     times = {row["_commit_version"]: row["_commit_timestamp"] for row in table.changes(1).read_all().to_pylist()}
-    stamped = {entry.version: entry.in_commit_timestamp for entry in table.history()}
+    stamped = {entry.version: entry.info and entry.info.in_commit_timestamp for entry in table.history()}
     assert {version: round(time.timestamp() * 1000) for version, time in times.items()} == {
         version: stamped[version] for version in times
     }

@@ -64,7 +64,7 @@ def test_a_checkpoint_holds_the_whole_state(setting: Setting, feature: TableFeat
     assert made.actions == 2 + 1 + 1 + len(before.tombstones) + len(before.files)
     hide(table, *range(6))
     after = setting.again(table).snapshot()
-    assert after.segment.checkpoint_version == 6
+    assert after.loaded.segment.checkpoint_version == 6
     assert state(after) == state(before)
     read = after.to_arrow()
     assert sorted(zip(read["id"].to_pylist(), read["month"].to_pylist(), strict=True)) == rows
@@ -242,7 +242,7 @@ def test_a_v2_checkpoint_holds_the_whole_state(
     assert columns >= {"add", "remove", "sidecar", "checkpointMetadata"}, "Delta Spark needs these columns"
     hide(table, *range(6))
     after = setting.again(table).snapshot()
-    assert after.segment.checkpoint == (top,)
+    assert after.loaded.segment.checkpoint == (top,)
     assert state(after) == state(before)
     read = after.to_arrow()
     assert sorted(zip(read["id"].to_pylist(), read["month"].to_pylist(), strict=True)) == rows
@@ -255,7 +255,7 @@ def test_a_v2_checkpoint_of_a_table_without_files_has_no_sidecar(setting: Settin
     table = setting.table(None, properties=V2)
     assert write_checkpoint(table).sidecars == 0
     assert sidecars(table) == []
-    assert setting.again(table).snapshot().segment.checkpoint_version == 0
+    assert setting.again(table).snapshot().loaded.segment.checkpoint_version == 0
 
 
 @pytest.mark.parametrize("another_made_the_folder", [False, True])
@@ -437,7 +437,7 @@ class TestCheckpointsOfOtherWriters:
         for version in range(3):
             log.delete(log_path.commit(version))
         snapshot = log.table().snapshot()
-        assert snapshot.segment.checkpoint_version == 2
+        assert snapshot.loaded.segment.checkpoint_version == 2
         assert snapshot.protocol == expected.protocol
         assert snapshot.metadata == expected.metadata
         assert set(snapshot.files) == set(expected.files)
@@ -586,7 +586,7 @@ def test_the_time_of_a_checkpointed_version_comes_from_its_commit(tmp_path: Path
     expected = log.table(log.owner()).snapshot().in_commit_timestamp
     log.write(log_path.classic_checkpoint(1), classic_content([*definition(MANAGED_COMMIT), add("a")]))
     snapshot = log.table(log.owner()).snapshot()
-    assert snapshot.segment.commits == ()
+    assert snapshot.loaded.segment.commits == ()
     assert snapshot.in_commit_timestamp == expected == snapshot.timestamp
     log.delete(log_path.commit(0)).delete(log_path.commit(1))
     without = log.table(log.owner()).snapshot()

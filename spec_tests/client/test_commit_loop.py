@@ -870,7 +870,7 @@ def transactions_in(table: Table) -> dict[str, list[int]]:
 
 
 def in_commit_timestamps(table: Table) -> list[int | None]:
-    return [entry.in_commit_timestamp for entry in reversed(table.history())]
+    return [entry.info and entry.info.in_commit_timestamp for entry in reversed(table.history())]
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])

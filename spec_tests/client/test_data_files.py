@@ -22,6 +22,7 @@ from refimpl.client import arrow_columns, partition_values
 from refimpl.client import data_files as d
 from refimpl.client import schema as s
 from refimpl.client.data_files import read_file
+from refimpl.client.partition_values import FileLayout
 from refimpl.errors import InvalidRequestError
 
 
@@ -39,13 +40,17 @@ ROWS = pa.table(
 SCHEMA = s.from_arrow(ROWS.schema)
 
 
+def _layout(location: Path, schema: s.Struct, partition_columns: tuple[str, ...] = ()) -> FileLayout:
+    return FileLayout(location=location, schema=schema, partition_columns=partition_columns)
+
+
 def _on_disk(location: Path) -> set[str]:
     return {str(path.relative_to(location)) for path in location.rglob("*") if path.is_file()}
 
 
 def _write(location: Path, table: pa.Table, partition_columns: tuple[str, ...] = (), **options: Any) -> list[Add]:
     """Write the table in two parts."""
-    writer = d.DataFileWriter(location, s.from_arrow(table.schema), partition_columns, **options)
+    writer = d.DataFileWriter(_layout(location, s.from_arrow(table.schema), partition_columns), **options)
     return writer.write_all([table.slice(0, 1), table.slice(1)])
 
 
@@ -166,7 +171,7 @@ def test_values_outside_pythons_range_are_read_back(tmp_path: Path) -> None:
     """Timestamps below year 1 or above 9999 get no bounds: JSON readers could not parse them either."""
     [add] = _write(tmp_path, EXTREMES)
     schema = s.from_arrow(EXTREMES.schema)
-    assert read_file(tmp_path, add, schema, ()).equals(EXTREMES)
+    assert read_file(_layout(tmp_path, schema), add).equals(EXTREMES)
     statistics = json.loads(add.stats or "")
     assert statistics["minValues"] == {"long": -(2**63)}
     assert statistics["maxValues"] == {"long": 2**63 - 1}
@@ -181,16 +186,17 @@ def test_a_partition_value_lies_in_the_years_1_to_9999(column: str, tmp_path: Pa
         assert refused.value.column == column
     [add] = _write(tmp_path, table.slice(2), (column,))
     schema = s.from_arrow(table.schema)
-    assert read_file(tmp_path, add, schema, (column,)).equals(table.slice(2))
+    assert read_file(_layout(tmp_path, schema, (column,)), add).equals(table.slice(2))
 
 
 def test_an_empty_string_in_a_required_partition_column_is_null(tmp_path: Path) -> None:
     schema = s.from_arrow(pa.schema([("id", pa.int64()), pa.field("month", pa.string(), nullable=False)]))
+    layout = _layout(tmp_path, schema, ("month",))
     with pytest.raises(InvalidRequestError) as refused:
-        d.DataFileWriter(tmp_path, schema, ("month",)).write_all([pa.table({"id": [1, 2], "month": ["01", ""]})])
+        d.DataFileWriter(layout).write_all([pa.table({"id": [1, 2], "month": ["01", ""]})])
     assert refused.value.column == "month"
     assert _on_disk(tmp_path) == set()
-    assert len(d.DataFileWriter(tmp_path, schema, ("month",)).write_all([pa.table({"id": [1], "month": ["01"]})])) == 1
+    assert len(d.DataFileWriter(layout).write_all([pa.table({"id": [1], "month": ["01"]})])) == 1
 
 
 PRIMITIVE_COLUMNS = [
@@ -227,7 +233,13 @@ def test_batches_keep_their_rows_and_order_in_each_partition(
     group_rows: int,
 ) -> None:
     location = tmp_path_factory.mktemp("table")
-    monkeypatch.setattr(d, "BATCH_ROWS", 5)
+    for name, value in (
+        ("BATCH_ROWS", 5),
+        ("OPEN_FILES", open_files),
+        ("GROUP_ROWS", group_rows),
+        ("BUFFER_BYTES", 200),
+    ):
+        monkeypatch.setattr(d, name, value)
     table = pa.table(
         {
             "row": pa.array(range(len(rows)), pa.int64()),
@@ -235,9 +247,8 @@ def test_batches_keep_their_rows_and_order_in_each_partition(
             "q": pa.array([q for _, q in rows], pa.string()),
         }
     )
-    writer = d.DataFileWriter(
-        location, s.from_arrow(table.schema), ("p", "q"), open_files=open_files, group_rows=group_rows, buffer_bytes=200
-    )
+    layout = _layout(location, s.from_arrow(table.schema), ("p", "q"))
+    writer = d.DataFileWriter(layout)
     for batch in table.to_batches(max_chunksize=cut):
         writer.write(batch)
         assert len(writer._open) <= open_files
@@ -254,7 +265,7 @@ def test_batches_keep_their_rows_and_order_in_each_partition(
 
 def test_small_batches_become_one_row_group(tmp_path: Path) -> None:
     """DELTA_SPARK.md#row-groups: `write_batch` alone would write a row group for every batch."""
-    writer = d.DataFileWriter(tmp_path, SCHEMA)
+    writer = d.DataFileWriter(_layout(tmp_path, SCHEMA))
     for _ in range(300):
         writer.write(ROWS)
     [add] = writer.finish()
@@ -264,7 +275,8 @@ def test_small_batches_become_one_row_group(tmp_path: Path) -> None:
 
 def test_a_row_group_is_written_when_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(d, "BATCH_ROWS", 4)
-    writer = d.DataFileWriter(tmp_path, SCHEMA, group_rows=8)
+    monkeypatch.setattr(d, "GROUP_ROWS", 8)
+    writer = d.DataFileWriter(_layout(tmp_path, SCHEMA))
     for _ in range(5):
         writer.write(ROWS)
     assert _on_disk(tmp_path)
@@ -323,12 +335,14 @@ def test_a_file_is_synced_with_all_of_its_bytes(
 
 
 @pytest.mark.parametrize("odd", [0, 1, 2])
-def test_statistics_cover_all_row_groups(tmp_path: Path, odd: int) -> None:
+def test_statistics_cover_all_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: int) -> None:
     """The NaN, the null or the extreme value may be in any row group."""
     rows = [{"x": 1.0, "n": 5, "s": [1]} for _ in range(6)]
     rows[2 * odd] = {"x": float("nan"), "n": 9, "s": None}
     table = pa.Table.from_pylist(rows, pa.schema([("x", pa.float64()), ("n", pa.int64()), ("s", pa.list_(pa.int64()))]))
-    writer = d.DataFileWriter(tmp_path, s.from_arrow(table.schema), group_rows=2, buffer_bytes=1)
+    monkeypatch.setattr(d, "GROUP_ROWS", 2)
+    monkeypatch.setattr(d, "BUFFER_BYTES", 1)
+    writer = d.DataFileWriter(_layout(tmp_path, s.from_arrow(table.schema)))
     for at in range(3):
         writer.write(table.slice(2 * at, 2))
         writer._split_by_partition()
@@ -374,9 +388,10 @@ def test_rows_that_cannot_be_written_are_an_error(tmp_path: Path, monkeypatch: p
         _write(tmp_path, ROWS)
 
 
-def test_abort_deletes_only_the_files_of_this_writer(tmp_path: Path) -> None:
+def test_abort_deletes_only_the_files_of_this_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {add.path for add in _write(tmp_path, ROWS, ("month",))}
-    writer = d.DataFileWriter(tmp_path, SCHEMA, ("month",), buffer_bytes=1)
+    monkeypatch.setattr(d, "BUFFER_BYTES", 1)
+    writer = d.DataFileWriter(_layout(tmp_path, SCHEMA, ("month",)))
     writer.write(pa.concat_tables([ROWS] * d.BATCH_ROWS).combine_chunks())
     assert len(_on_disk(tmp_path)) == 2 * len(kept)
     writer.abort()
@@ -386,20 +401,20 @@ def test_abort_deletes_only_the_files_of_this_writer(tmp_path: Path) -> None:
 def test_delete_removes_files_and_ignores_missing_ones(tmp_path: Path) -> None:
     adds = _write(tmp_path, pa.table({"x": [1, 2], "p": ["a b", "c:d"]}), ("p",))
     partition_values.local_path(tmp_path, adds[0].path).unlink()
-    d.delete(tmp_path, adds)
+    d.delete(_layout(tmp_path, SCHEMA), adds)
     assert _on_disk(tmp_path) == set()
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
-    assert list(d.listing(tmp_path / "gone", ())) == []
+    assert list(d.listing(_layout(tmp_path / "gone", SCHEMA))) == []
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(NotADirectoryError):
-        list(d.listing(tmp_path / "file", ()))
+        list(d.listing(_layout(tmp_path / "file", SCHEMA)))
 
 
 def test_columns_are_matched_by_name(tmp_path: Path) -> None:
     swapped = ROWS.select(["month", "id"])
-    writer = d.DataFileWriter(tmp_path, SCHEMA)
+    writer = d.DataFileWriter(_layout(tmp_path, SCHEMA))
     writer.write(swapped)
     [add] = writer.finish()
     assert isinstance(add, Add)
@@ -418,10 +433,10 @@ def test_columns_are_matched_by_name(tmp_path: Path) -> None:
 )
 def test_rows_that_do_not_fit_the_schema_are_refused_and_leave_no_file(rows: pa.Table, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError):
-        d.DataFileWriter(tmp_path, SCHEMA).write_all([rows])
+        d.DataFileWriter(_layout(tmp_path, SCHEMA)).write_all([rows])
     assert _on_disk(tmp_path) == set()
     narrower = pa.table({"id": pa.array([1], pa.int8())})
-    assert len(d.DataFileWriter(tmp_path, SCHEMA).write_all([narrower])) == 1
+    assert len(d.DataFileWriter(_layout(tmp_path, SCHEMA)).write_all([narrower])) == 1
 
 
 I64 = pa.int64()
@@ -452,27 +467,27 @@ def test_a_column_whose_values_would_change_is_refused(
     """Arrow would silently round, cut and reinterpret values, and drop members of structs."""
     schema = s.from_arrow(pa.schema([("x", wanted)]))
     with pytest.raises(InvalidRequestError) as refused:
-        d.DataFileWriter(tmp_path, schema).write_all([pa.table({"x": given})])
+        d.DataFileWriter(_layout(tmp_path, schema)).write_all([pa.table({"x": given})])
     assert refused.value.column == "x"
     assert _on_disk(tmp_path) == set()
-    assert len(d.DataFileWriter(tmp_path, schema).write_all([pa.table({"x": kept})])) == 1
+    assert len(d.DataFileWriter(_layout(tmp_path, schema)).write_all([pa.table({"x": kept})])) == 1
 
 
 def test_nanoseconds_are_accepted_if_no_digit_is_lost(tmp_path: Path) -> None:
-    schema = s.from_arrow(pa.schema([("t", pa.timestamp("us"))]))
+    layout = _layout(tmp_path, s.from_arrow(pa.schema([("t", pa.timestamp("us"))])))
     with pytest.raises(InvalidRequestError) as refused:
-        d.DataFileWriter(tmp_path, schema).write_all([pa.table({"t": pa.array([1_001], pa.timestamp("ns"))})])
+        d.DataFileWriter(layout).write_all([pa.table({"t": pa.array([1_001], pa.timestamp("ns"))})])
     assert refused.value.column == "t"
-    [add] = d.DataFileWriter(tmp_path, schema).write_all([pa.table({"t": pa.array([1_000], pa.timestamp("ns"))})])
+    [add] = d.DataFileWriter(layout).write_all([pa.table({"t": pa.array([1_000], pa.timestamp("ns"))})])
     assert _rows(tmp_path, add) == [{"t": _naive(1970, 1, 1, 0, 0, 0, 1)}]
 
 
 def test_a_timestamp_without_a_zone_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    schema = s.from_arrow(pa.schema([("t", pa.timestamp("us", "UTC"))]))
+    layout = _layout(tmp_path, s.from_arrow(pa.schema([("t", pa.timestamp("us", "UTC"))])))
     naive = pa.array([_naive(2024, 1, 1)], pa.timestamp("us"))
     with pytest.raises(InvalidRequestError, match="assume_timezone"):
-        d.DataFileWriter(tmp_path, schema).write_all([pa.table({"t": naive})])
-    assert len(d.DataFileWriter(tmp_path, schema).write_all([pa.table({"t": pc.assume_timezone(naive, "UTC")})])) == 1
+        d.DataFileWriter(layout).write_all([pa.table({"t": naive})])
+    assert len(d.DataFileWriter(layout).write_all([pa.table({"t": pc.assume_timezone(naive, "UTC")})])) == 1
 
 
 REQUIRED = [
@@ -507,12 +522,12 @@ def test_the_refusal_of_a_null_names_the_column(
     schema = s.from_arrow(pa.schema([item]))
     nullable = arrow_columns.all_nullable(pa.schema([item]))
     with pytest.raises(InvalidRequestError) as refused:
-        d.DataFileWriter(tmp_path, schema).write_all(
+        d.DataFileWriter(_layout(tmp_path, schema)).write_all(
             [pa.Table.from_pylist([{"x": value} for value in bad], schema=nullable)]
         )
     assert refused.value.column == where
     assert _on_disk(tmp_path) == set()
-    [add] = d.DataFileWriter(tmp_path, schema).write_all(
+    [add] = d.DataFileWriter(_layout(tmp_path, schema)).write_all(
         [pa.Table.from_pylist([{"x": value} for value in good], schema=nullable)]
     )
     assert len(_rows(tmp_path, add)) == len(good)
@@ -525,7 +540,8 @@ def test_nan_and_missing_collections_are_found_across_row_groups(
     table = pa.table(
         {"x": [1.0, float("nan"), 2.0], "st": [{"y": float("nan")}, None, {"y": 1.0}], "a": [[1], None, None]}
     )
-    writer = d.DataFileWriter(tmp_path, s.from_arrow(table.schema), group_rows=1)
+    monkeypatch.setattr(d, "GROUP_ROWS", 1)
+    writer = d.DataFileWriter(_layout(tmp_path, s.from_arrow(table.schema)))
     for batch in table.to_batches(max_chunksize=1):
         writer.write(batch)
     [add] = writer.finish()
@@ -544,7 +560,7 @@ def test_a_value_too_long_for_a_folder_name_is_refused(tmp_path: Path) -> None:
 def test_rows_marked_as_changes_become_change_actions(tmp_path: Path) -> None:
     """DELTA.md#task-messages; DelayedCommitProtocol, "buildActionFromAddedFile"."""
     table = pa.table({"x": [1, 2], "p": ["a", "a"], "__is_cdc": ["true", "false"]})
-    writer = d.DataFileWriter(tmp_path, s.from_arrow(table.schema), ("__is_cdc", "p"), split=3)
+    writer = d.DataFileWriter(_layout(tmp_path, s.from_arrow(table.schema), ("__is_cdc", "p")), split=3)
     writer.write(table)
     by_kind = {type(action): action for action in writer.finish()}
     assert by_kind[Cdc].path.startswith("_change_data/p=a/cdc-00003-")

@@ -285,7 +285,7 @@ def test_a_stream_of_the_feed_has_the_rows_by_which_vectors_differ(table: Table)
     stream = TableStream(table, StreamOptions(starting_version=4, feed=True))
     begin = stream.initial()
     files = stream.files(begin, stream.end(begin))
-    reader = FeedReader.of(table.snapshot())
+    reader = FeedReader(layout=table.snapshot().layout)
     changes = pa.Table.from_batches(reader.read(files)).select(["_commit_version", "_change_type", "id"]).to_pylist()
     assert sorted(tuple(row.values()) for row in changes) == changed(table, 4)
 

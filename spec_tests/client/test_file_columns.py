@@ -86,7 +86,7 @@ class TestCost:
         log.delete(log_path.commit(5)).delete(log_path.commit(6))
         expected = {add(f"f{number}").key for number in range(100) if number != 3} | {("new", None)}
         after = log.table().snapshot()
-        assert after.segment.checkpoint_version == 6
+        assert after.loaded.segment.checkpoint_version == 6
         assert set(after.files) == expected
         assert after.files["f4", None].stats == "{}"
         assert not any(file.data_change for file in after.files.values())

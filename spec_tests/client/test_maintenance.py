@@ -49,7 +49,7 @@ def test_a_compaction_replaces_its_commits(setting: Setting, feature: TableFeatu
     name = compact(table, 2, 5)
     assert name == log_path.compaction(2, 5)
     after = setting.again(table).snapshot()
-    assert [path.name for path in after.segment.compactions] == [name]
+    assert [path.name for path in after.loaded.segment.compactions] == [name]
     assert state(after) == state(before)
     compacted = actions.decode(table.log.read(name), source=name)
     assert not any(isinstance(action, CommitInfo) for action in compacted)
@@ -159,7 +159,7 @@ def test_a_checksum_may_be_written_before_the_publication(setting: Setting, feat
     name = write_checksum(table)
     assert name == log_path.checksum(3)
     snapshot = setting.again(table).snapshot()
-    assert snapshot.segment.checksum is not None
+    assert snapshot.loaded.segment.checksum is not None
     assert snapshot.warnings == ()
     checksum = json.loads(table.log.read(name))
     assert (checksum["numFiles"], checksum["tableSizeBytes"]) == (len(snapshot.files), snapshot.size_in_bytes)

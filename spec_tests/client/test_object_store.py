@@ -1,6 +1,7 @@
 """Tables in an S3-compatible store: log and data files are objects; the owner's ledger stays on its host."""
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import signal
@@ -303,10 +304,8 @@ def test_code_for_local_files_is_refused_and_writes_nothing(directory: Path, sto
         table.append(rows(1, 2))
         before = objects(store)
         (add, _) = table.snapshot().files.values()
-        for work in (
-            lambda: DataFileWriter(location, table.snapshot().schema, ["day"]).write_all([rows(3)]),
-            lambda: read_file(location, add, table.snapshot().schema, ["day"]),
-        ):
+        local = dataclasses.replace(table.snapshot().layout, objects=None)
+        for work in (lambda: DataFileWriter(local).write_all([rows(3)]), lambda: read_file(local, add)):
             with pytest.raises(InvalidRequestError, match="object store"):
                 work()
         assert (objects(store), table.snapshot().version) == (before, 1)
@@ -665,7 +664,7 @@ def test_store_that_does_not_answer_is_not_corruption(
         for ending in (".bin", ".parquet"):
             silent.append(ending)
             with pytest.raises(StoreError, match="no answer"):
-                read_file(table.location, masked, table.snapshot().schema, [], objects=files)
+                read_file(table.snapshot().layout, masked)
     answer = cli("show", "orders", "--rows", "1", "-w", str(directory))
     assert answer.code == ExitCode.UNAVAILABLE
     assert "no answer; check the store" in answer.err

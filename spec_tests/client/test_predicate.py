@@ -24,7 +24,8 @@ from refimpl.client.condition import FileTest
 from refimpl.client.expression import condition as condition_on_rows
 from refimpl.client.expression import matching
 from refimpl.client.expression import value as value_of
-from refimpl.client.predicate import Sides, parse
+from refimpl.client.predicate import Sides, file_test
+from refimpl.client.predicate import condition as condition_of
 from refimpl.client.schema import Primitive, Struct, from_arrow, to_arrow
 from refimpl.client.schema import parse as parse_schema
 from refimpl.errors import CorruptLogError, InvalidRequestError
@@ -48,7 +49,7 @@ SCHEMA: Struct = parse_schema(
 
 
 def test_of(text: str) -> FileTest:
-    return parse(text).test(SCHEMA, PARTITION_COLUMNS)
+    return file_test(text, SCHEMA, PARTITION_COLUMNS)
 
 
 test_of.__test__ = False  # type: ignore[attr-defined]
@@ -161,7 +162,7 @@ class TestPartitionOnly:
     def test_a_struct_member_is_not_the_partition_column_of_its_name(self) -> None:
         inner = {"type": "struct", "fields": [field("q", "long")]}
         schema = parse_schema(json.dumps({"type": "struct", "fields": [field("q", "integer"), field("st", inner)]}))
-        test = parse("q = 1 AND st.q = 3").test(schema, ("q",))
+        test = file_test("q = 1 AND st.q = 3", schema, ("q",))
         bounds = {"st": {"q": 3}}, {"st": {"q": 4}}
         files = [add(q=q, stats={"minValues": each, "maxValues": each}) for q in "21" for each in bounds]
         assert [test.may_match(file) for file in files] == [False, False, True, False]
@@ -275,11 +276,11 @@ class TestStatistics:
         for value, bound in (("12345678901234567.89", "1.2345678901234568e+16"), (f"{'9' * 36}.99", "1e+36")):
             file = add(stats=f'{{"numRecords":1,"minValues":{{"w":{bound}}},"maxValues":{{"w":{bound}}}}}')
             near = [f"w {sign} {value}" for sign in ("=", "<=", ">=")]
-            assert all(parse(text).test(schema, ()).may_match(file) for text in near)
-            assert not parse("w < 1").test(schema, ()).may_match(file)
+            assert all(file_test(text, schema, ()).may_match(file) for text in near)
+            assert not file_test("w < 1", schema, ()).may_match(file)
         for wrong in ("Infinity", "-Infinity", "NaN", "sNaN"):
             file = add(stats=f'{{"minValues":{{"w":"{wrong}"}},"maxValues":{{"w":"{wrong}"}}}}')
-            assert parse("w = 1").test(schema, ()).may_match(file)
+            assert file_test("w = 1", schema, ()).may_match(file)
 
     def test_members_of_structs_have_statistics(self) -> None:
         file = add(stats={"numRecords": 1, "minValues": {"st": {"Inner": 5}}, "maxValues": {"st": {"Inner": 6}}})
@@ -376,16 +377,16 @@ def test_column_names_match_in_any_case() -> None:
 
 def test_an_exact_column_name_wins_over_one_in_another_case() -> None:
     twins = parse_schema(json.dumps({"type": "struct", "fields": [field("Q", "long"), field("q", "long")]}))
-    (column,) = set(parse("q = 1").condition(twins).columns())
+    (column,) = set(condition_of("q = 1", twins).columns())
     assert column.path == ("q",)
     with pytest.raises(InvalidRequestError):
-        parse("`qq` = 1").condition(twins)
+        condition_of("`qq` = 1", twins)
 
 
 def test_a_column_of_one_side_of_a_merge_needs_no_alias() -> None:
     target = parse_schema(json.dumps({"type": "struct", "fields": [field("inner", "long")]}))
     sides = Sides.of(target_alias="t", target=target, source_alias="s", source=SCHEMA)
-    (column,) = set(parse("st.inner = 1").condition(sides).columns())
+    (column,) = set(condition_of("st.inner = 1", sides).columns())
     assert column.path == ("s", "st", "Inner")
 
 
@@ -393,7 +394,7 @@ def test_equal_values_of_two_columns_are_not_less() -> None:
     schema = from_arrow(pa.schema([("l", pa.int64()), ("k", pa.int64())]))
     bounds = {"l": 3, "k": 3}
     file = add(stats={"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"l": 0, "k": 0}})
-    matches = {text: parse(text).test(schema, ()).may_match(file) for text in ("l < k", "l <= k", "NOT l <= k")}
+    matches = {text: file_test(text, schema, ()).may_match(file) for text in ("l < k", "l <= k", "NOT l <= k")}
     assert matches == {"l < k": False, "l <= k": True, "NOT l <= k": False}
 
 
@@ -404,7 +405,7 @@ def test_a_member_that_was_a_float_may_be_above_its_bound() -> None:
     schema = parse_schema(json.dumps({"type": "struct", "fields": [field("st", inner)]}))
     bounds = {"st": {"f": 1.1}}
     file = add(stats={"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"st": {"f": 0}}})
-    assert parse("st.f = 1.100000023841858").test(schema, ()).may_match(file)
+    assert file_test("st.f = 1.100000023841858", schema, ()).may_match(file)
 
 
 LONGS = st.integers(-3, 3) | st.none()
@@ -428,7 +429,7 @@ def test_a_file_with_a_matching_row_is_kept_for_column_comparisons(
     """Arrow judges the rows as Spark does: NaN equals itself and is above all numbers, and NULL does not match."""
     schema = pa.schema([("l", pa.int64()), ("k", pa.int64()), ("g", pa.float64()), ("h", pa.float64())])
     table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=schema)
-    test = parse(f"{columns[0]} {operator} {columns[1]}").test(from_arrow(schema), ())
+    test = file_test(f"{columns[0]} {operator} {columns[1]}", from_arrow(schema), ())
     matched = matching(table, test.condition.to_arrow()).to_pylist()
     pairs = [tuple(row[schema.get_field_index(name)] for name in columns) for row in rows]
     assert matched == [_compares(operator, *pair) for pair in pairs]
@@ -445,7 +446,7 @@ def test_a_file_with_a_matching_row_is_kept_for_column_comparisons(
 def test_a_decimal_and_a_float_column_are_compared_as_floats() -> None:
     """The double nearest to 0.1 is not the decimal 0.1. A comparison as decimals would skip the file."""
     schema = pa.schema([("amount", pa.decimal128(10, 2)), ("g", pa.float64())])
-    test = parse("amount = g").test(from_arrow(schema), ("g",))
+    test = file_test("amount = g", from_arrow(schema), ("g",))
     bounds = {"numRecords": 1, "nullCount": {"amount": 0}, "minValues": {"amount": 0.1}, "maxValues": {"amount": 0.1}}
     assert test.may_match(add(g="0.1", stats=bounds))
 
@@ -469,11 +470,10 @@ def test_numbers_are_compared_with_a_double_in_double_precision(condition: str, 
     schema = parse_schema(json.dumps({"type": "struct", "fields": [field("n", kind)]}))
     texts = {"decimal(10,2)": ["-1.00", "0.10", "100000.00"], "long": ["-1", "9007199254740993"]}
     values = [partition_values.from_text(text, schema["n"].type) for text in texts.get(kind, ["-1", "100000"])]
-    predicate = parse(condition)
     rows = pa.Table.from_pylist([{"n": value} for value in values], schema=to_arrow(schema))
-    found = [str(value) for value in rows.filter(predicate.condition(schema).to_arrow())["n"].to_pylist()]
+    found = [str(value) for value in rows.filter(condition_of(condition, schema).to_arrow())["n"].to_pylist()]
     assert found == matching
-    assert [str(v) for v in values if predicate.test(schema, ("n",)).matches_partition({"n": str(v)})] == matching
+    assert [str(v) for v in values if file_test(condition, schema, ("n",)).matches_partition({"n": str(v)})] == matching
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_comparisons_that_a_double_cannot_decide_are_rejected(condition: str, ki
     """In Spark, 2^53 and 2^53 + 1 are equal to the same double: a file with one of them must not be skipped."""
     schema = parse_schema(json.dumps({"type": "struct", "fields": [field("n", kind)]}))
     with pytest.raises(InvalidRequestError, match="in double precision"):
-        parse(condition).condition(schema)
+        condition_of(condition, schema)
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
@@ -505,7 +505,7 @@ def test_partition_values_decide_a_comparison_of_their_columns(operator: str, le
     """`replaceWhere` needs the result for each partition. Rows of numbers of other types are compared as doubles."""
     numbers = ["NaN", "Infinity", "-Infinity", "0.1", "-0.0", str(2.0**53), None]
     exact = {"l": ["0", str(2**53 + 1), None], "m": ["0.10", "-1.00", None]}
-    test = parse(f"{left} {operator} u").test(SCHEMA, (left, "u"))
+    test = file_test(f"{left} {operator} u", SCHEMA, (left, "u"))
     for value in exact.get(left, numbers):
         for other in numbers if left != "u" else [value]:
             expected = _compares(operator, *(None if text is None else float(text) for text in (value, other)))
@@ -616,7 +616,7 @@ def chosen_by_duckdb(rows: list[dict[str, Any]], condition: str) -> list[int]:
 
 @given(ROWS, CONDITIONS)
 def test_a_condition_selects_the_same_rows_as_duckdb(rows: list[dict[str, Any]], condition: str) -> None:
-    expression = parse(condition).condition(MIXED).to_arrow()
+    expression = condition_of(condition, MIXED).to_arrow()
     numbered = table_of(rows).append_column("number", pa.array(range(len(rows)), pa.int64()))
     assert numbered.filter(expression)["number"].to_pylist() == chosen_by_duckdb(rows, condition)
 
@@ -645,7 +645,7 @@ def spelled(value: Any) -> Any:
 
 @given(ROWS, CONDITIONS, st.booleans())
 def test_a_file_with_a_matching_row_is_never_pruned(rows: list[dict[str, Any]], condition: str, with_nan: bool) -> None:
-    test = parse(condition).test(MIXED, ())
+    test = file_test(condition, MIXED, ())
     stats = statistics(rows, with_nan=with_nan)
     file = Add(path="f", size=1, modification_time=0, data_change=True, partition_values={}, stats=stats)
     if chosen_by_duckdb(rows, condition):
@@ -663,7 +663,7 @@ PARTITIONED = ("n", "s", "d", "b")
     CONDITIONS,
 )  # fmt: skip
 def test_partition_values_match_as_a_row_with_these_values(row: dict[str, Any], condition: str) -> None:
-    test = parse(condition).test(MIXED, PARTITIONED)
+    test = file_test(condition, MIXED, PARTITIONED)
     if not test.partition_only:
         return
     texts = {
@@ -708,8 +708,8 @@ def test_exact_numbers_are_compared_with_all_digits_of_a_literal(case: tuple[str
     kind, text, sign, literal = case
     schema = parse_schema(json.dumps({"type": "struct", "fields": [field("n", kind)]}))
     expected = COMPARE[sign](decimal.Decimal(text), literal)
-    predicate = parse(f"n {sign} {literal:f}")
+    condition = f"n {sign} {literal:f}"
     value = partition_values.from_text(text, schema["n"].type)
     rows = pa.Table.from_pylist([{"n": value}, {"n": None}], schema=to_arrow(schema))
-    assert rows.filter(predicate.condition(schema).to_arrow()).num_rows == expected
-    assert predicate.test(schema, ("n",)).matches_partition({"n": text}) is expected
+    assert rows.filter(condition_of(condition, schema).to_arrow()).num_rows == expected
+    assert file_test(condition, schema, ("n",)).matches_partition({"n": text}) is expected

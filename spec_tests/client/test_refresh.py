@@ -186,7 +186,7 @@ class TestTheHint:
         assert {path for path, _ in snapshot.files} == self.EVERYTHING
         assert files.listings == 0
         assert log_path.commit(5) not in files.reads
-        assert snapshot.segment.checkpoint_version == 5
+        assert snapshot.loaded.segment.checkpoint_version == 5
 
     @pytest.mark.parametrize(
         "hint",
@@ -210,13 +210,13 @@ class TestTheHint:
         snapshot = log.table(log.owner(), files).snapshot(version=4)
         assert {path for path, _ in snapshot.files} == {"f1", "f2", "f3", "f4"}
         assert files.listings == 1
-        assert snapshot.segment.checkpoint_version == 3
+        assert snapshot.loaded.segment.checkpoint_version == 3
 
     def test_versions_beyond_the_target_are_not_looked_for(self, tmp_path: Path) -> None:
         """Time travel reads no part of the history after its version."""
         log = self.owned(tmp_path).write("_last_checkpoint", b'{"version":3,"size":5}')
         files = WatchedFiles()
-        assert log.table(log.owner(), files).snapshot(version=4).segment.checkpoint_version == 3
+        assert log.table(log.owner(), files).snapshot(version=4).loaded.segment.checkpoint_version == 3
         assert log_path.commit(4) in files.looks
         assert log_path.commit(5) not in files.looks
 
@@ -224,7 +224,7 @@ class TestTheHint:
         log = self.owned(tmp_path).write(log_path.classic_checkpoint(5), b"PAR1 no more")
         snapshot = log.table(log.owner()).snapshot()
         assert {path for path, _ in snapshot.files} == self.EVERYTHING
-        assert snapshot.segment.checkpoint_version == 3
+        assert snapshot.loaded.segment.checkpoint_version == 3
         assert len(snapshot.warnings) == 1
 
     def test_a_filesystem_table_is_listed_despite_the_hint(self, tmp_path: Path) -> None:

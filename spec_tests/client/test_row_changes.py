@@ -18,6 +18,7 @@ from refimpl.client import data_files
 from refimpl.client.data_files import DataFileWriter
 from refimpl.client.expression import condition, matching
 from refimpl.client.merging import Merge
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.row_changes import DELETED, RowChange
 from refimpl.client.schema import Struct
 from refimpl.client.table import Table
@@ -225,9 +226,9 @@ class TestFiles:
         read: list[list[str]] = []
         read_file = data_files.read_file
 
-        def recorded(location: Path, file: Add, needed: Struct, *more: Any, **options: Any) -> pa.Table:
+        def recorded(layout: FileLayout, file: Add, needed: Struct, **options: Any) -> pa.Table:
             read.append(list(needed.names))
-            return read_file(location, file, needed, *more, **options)
+            return read_file(layout, file, needed, **options)
 
         monkeypatch.setattr(data_files, "read_file", recorded)
         table.update({"name": "'x'"}, "id = 4")
@@ -247,9 +248,9 @@ class TestFiles:
         read: list[tuple[list[str], int]] = []
         read_file = data_files.read_file
 
-        def recorded(location: Path, file: Add, needed: Struct, *more: Any, **options: Any) -> pa.Table:
+        def recorded(layout: FileLayout, file: Add, needed: Struct, **options: Any) -> pa.Table:
             read.append((list(needed.names), len(options.get("hidden", ()))))
-            return read_file(location, file, needed, *more, **options)
+            return read_file(layout, file, needed, **options)
 
         monkeypatch.setattr(data_files, "read_file", recorded)
         table.update({"name": "'x'"}, "id = 4 AND name = 'd' AND month = 2")

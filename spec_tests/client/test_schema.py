@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from refimpl.client import data_files
 from refimpl.client import schema as s
 from refimpl.client.data_files import read_file
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.schema import (
     Array,
     DataType,
@@ -334,7 +335,8 @@ def test_rows_of_any_schema_are_read_back_unchanged(location: Path, case: tuple[
     schema, rows = case
     assert parse(schema.to_json()) == from_arrow(to_arrow(schema)) == schema
     written = pa.Table.from_pylist(rows, schema=to_arrow(schema))
-    for add in data_files.DataFileWriter(location, schema).write_all([written]):
-        read = read_file(location, add, schema, ())
+    layout = FileLayout(location=location, schema=schema)
+    for add in data_files.DataFileWriter(layout).write_all([written]):
+        read = read_file(layout, add)
         assert read.schema == to_arrow(schema)
         assert repr(read.to_pylist()) == repr(written.to_pylist())

@@ -40,8 +40,8 @@ def table(warehouse: Warehouse) -> Table:
 
 
 def ids(table: Table, stream: TableStream, start: Offset, end: Offset) -> list[int]:
-    files, schema = stream.files(start, end), table.snapshot().schema
-    return [number for file in files for number in read_file(table.location, file.file, schema, ())["id"].to_pylist()]
+    files, layout = stream.files(start, end), table.snapshot().layout
+    return [number for file in files for number in read_file(layout, file.file)["id"].to_pylist()]
 
 
 def drained(table: Table, stream: TableStream, start: Offset | None = None, **limits: int) -> list[list[int]]:
@@ -282,7 +282,7 @@ def test_other_commits_in_place_of_those_that_were_read_end_the_stream(
 
 
 def feed_of(table: Table, stream: TableStream, **limits: int) -> list[Sequence[tuple[str, int, int]]]:
-    reader, batches = FeedReader.of(table.snapshot()), []
+    reader, batches = FeedReader(layout=table.snapshot().layout), []
     start = stream.initial()
     while (end := stream.end(start, **limits)) != start:
         changes = [row for batch in reader.read(stream.files(start, end)) for row in batch.to_pylist()]

@@ -77,6 +77,18 @@ def test_commits_without_in_commit_timestamps_have_no_time(setting: Setting) -> 
     assert info_of(table, 1)["timestamp"] == START
 
 
+def test_removals_are_not_older_than_the_version_that_was_read(setting: Setting) -> None:
+    """A writer whose clock is days behind: another client's VACUUM must not delete the file at once."""
+    table = setting.table()
+    setting.append(table, "a")
+    setting.host.clock -= 30 * 86_400_000
+    transaction = table.transaction()
+    transaction.remove(*transaction.read_whole_table())
+    transaction.commit()
+    (removed,) = table.snapshot().tombstones.values()
+    assert removed.deletion_timestamp == table.snapshot(version=1).in_commit_timestamp
+
+
 def test_an_empty_commit_is_written_only_if_it_is_needed(setting: Setting) -> None:
     """DELTA.md#empty-commits."""
     table = setting.table()
@@ -122,7 +134,8 @@ def test_a_tombstone_has_the_fields_of_the_add(setting: Setting, data_change: bo
     snapshot = table.snapshot()
     assert list(snapshot.files.values()) == [kept]
     tombstone = snapshot.tombstones[gone.key]
-    assert (tombstone.deletion_timestamp, tombstone.size, tombstone.partition_values) == (START, 1, {"month": "01"})
+    expected = (START + 1, 1, {"month": "01"})  # the time of the version that was read
+    assert (tombstone.deletion_timestamp, tombstone.size, tombstone.partition_values) == expected
     assert tombstone.data_change is data_change
     assert info_of(table, 2)["isBlindAppend"] is False
 
@@ -561,6 +574,22 @@ def test_replaced_metadata_keep_the_owner_and_the_timestamps(setting: Setting, f
     assert snapshot.protocol.reads("timestampNtz")
     assert snapshot.protocol.writes("timestampNtz")
     assert feature.enabled_in(snapshot.protocol)
+
+
+def test_replaced_metadata_keep_the_enablement_of_timestamps(setting: Setting) -> None:
+    """in-commit timestamps, rule 7. FB21."""
+    table = setting.table(None)
+    transaction = table.transaction()
+    transaction.enable_in_commit_timestamps()
+    transaction.commit()
+    enabled = table.snapshot().enablement
+    assert enabled is not None
+    assert enabled.version == 1
+    transaction = table.transaction(operation="REPLACE TABLE")
+    replaced = table.snapshot().metadata
+    transaction.set_metadata(Metadata(id=replaced.id, schema_string=SCHEMA, partition_columns=("month",), name="new"))
+    transaction.commit()
+    assert setting.again(table).snapshot().enablement == enabled
 
 
 def test_the_table_id_cannot_change(setting: Setting) -> None:

@@ -106,7 +106,7 @@ def test_every_engine_reads_the_others_v2_checkpoints(engine: Engine, tmp_path: 
     engine.sql(f"INSERT INTO {by_path} VALUES (8, 'delta')")
     expected.append((8, "delta"))
     snapshot = Table.by_path(location).snapshot()
-    assert snapshot.segment.checkpoint_version == snapshot.version == 10
-    assert snapshot.segment.checkpoint[0].kind is FileKind.V2_CHECKPOINT
+    assert snapshot.loaded.segment.checkpoint_version == snapshot.version == 10
+    assert snapshot.loaded.segment.checkpoint[0].kind is FileKind.V2_CHECKPOINT
     assert rows_of(Table.by_path(location)) == expected
     assert by_delta_rs(location, COLUMNS) == by_duckdb(location, COLUMNS) == expected

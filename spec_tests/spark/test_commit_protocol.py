@@ -20,6 +20,7 @@ from refimpl import actions
 from refimpl.actions import Add
 from refimpl.client import file_statistics, partition_values
 from refimpl.client import schema as s
+from refimpl.client.partition_values import FileLayout
 from refimpl.errors import InvalidRequestError
 from refimpl.spark import DeltaConnection, commit_protocol, frames
 from refimpl.spark.commit_protocol import MESSAGE_SCHEMA, WriteTask, gather
@@ -38,12 +39,8 @@ def frame(spark: SparkSession) -> DataFrame:
 
 def _task(location: Path, frame: DataFrame, *partition_columns: str) -> WriteTask:
     schema = frames.table_schema(frame)
-    return WriteTask(
-        location=str(location),
-        schema=schema,
-        partition_columns=partition_columns,
-        indexed=file_statistics.indexed(schema),
-    )
+    layout = FileLayout(location=location, schema=schema, partition_columns=partition_columns)
+    return WriteTask(layout=layout, indexed=file_statistics.indexed(schema))
 
 
 def _on_disk(location: Path) -> set[str]:
@@ -131,11 +128,11 @@ def test_a_failing_row_leaves_the_table_unchanged(delta: DeltaConnection, frame:
 def test_rejected_rows_are_one_error_and_leave_no_file(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(0, 10, numPartitions=2).selectExpr("nullif(id, 7) x")
     schema = s.Struct(fields=(s.Field(name="x", type=s.Primitive(name="long"), nullable=False),))
-    indexed = file_statistics.indexed(schema)
+    layout, indexed = FileLayout(location=tmp_path, schema=schema), file_statistics.indexed(schema)
     with pytest.raises(InvalidRequestError, match=r"'x' must not be null, but 1 of 5"):
-        commit_protocol.write(rows, tmp_path, schema, (), indexed=indexed)
+        commit_protocol.write(rows, layout, indexed=indexed)
     assert not _on_disk(tmp_path)  # the files of the other task are deleted
-    assert _rows(commit_protocol.write(rows.where("x != 7"), tmp_path, schema, (), indexed=indexed).added) == 9
+    assert _rows(commit_protocol.write(rows.where("x != 7"), layout, indexed=indexed).added) == 9
 
 
 def test_tasks_never_see_the_owner(frame: DataFrame, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,13 +14,14 @@ from py4j.protocol import Py4JJavaError
 
 import refimpl
 from refimpl import log_path
+from refimpl.client.proposing import MAX_LOOKS
 from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.environment import Environment
 from refimpl.errors import CorruptionError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_path import LOG_FOLDER
 from refimpl.log_store import LogStore
 from refimpl.spark import coordinator
-from refimpl.spark.coordinator import LOOKS, TABLE_ID, CoordinatorClient, Served, location_of
+from refimpl.spark.coordinator import TABLE_ID, CoordinatorClient, Served, location_of
 from refimpl.table_feature import COORDINATED_COMMITS
 from spec_tests.support.builders import START, append, first_version
 from spec_tests.support.faults import FailingFiles
@@ -211,9 +213,9 @@ def test_a_file_that_cannot_be_staged_is_not_proposed(warehouse: refimpl.Warehou
 @pytest.mark.parametrize(
     ("error", "count", "questions"),
     [
-        (OwnerUnavailableError("busy"), LOOKS - 1, LOOKS),
-        (OwnerUnavailableError("busy"), LOOKS, LOOKS),
-        (TableNotFoundError("the table was dropped"), LOOKS, LOOKS),
+        (OwnerUnavailableError("busy"), MAX_LOOKS - 1, MAX_LOOKS),
+        (OwnerUnavailableError("busy"), MAX_LOOKS, MAX_LOOKS),
+        (TableNotFoundError("the table was dropped"), MAX_LOOKS, MAX_LOOKS),
         (CorruptionError("the ledger is damaged"), 1, 1),
     ],
     ids=["the last request is answered", "no request is answered", "each request is rejected", "the owner stopped"],
@@ -222,7 +224,7 @@ def test_coordinator_asks_for_the_outcome_a_few_times(
     warehouse: refimpl.Warehouse, error: Exception, count: int, questions: int
 ) -> None:
     engine = Engine(warehouse).create()
-    ask, errors, asked = engine.owner.attempt_outcome, [error] * count, []
+    ask, errors, asked, pauses = engine.owner.attempt_outcome, [error] * count, [], list[float]()
 
     def attempt_outcome(table_id: str, attempt: str) -> Any:
         asked.append(attempt)
@@ -232,6 +234,7 @@ def test_coordinator_asks_for_the_outcome_a_few_times(
 
     engine.owner.attempt_outcome = attempt_outcome  # type: ignore[method-assign]
     engine.owner.faults.lose_answers = 1
+    engine.served.environment = dataclasses.replace(engine.served.environment, pause=pauses.append)
     if questions > count:
         engine.commit(1)
     else:

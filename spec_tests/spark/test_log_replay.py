@@ -148,7 +148,7 @@ def test_a_random_log_is_replayed_as_on_the_driver(delta: DeltaConnection, wareh
     written = delta.table("t").checkpoint()
     assert written.version == newest.version
     again = warehouse.table("t").snapshot()
-    assert again.segment.checkpoint_version == newest.version
+    assert again.loaded.segment.checkpoint_version == newest.version
     assert facts(again) == facts(newest)
     assert kept(again.state) == kept(newest.state)
     assert facts(on_spark(delta, table)) == facts(newest)

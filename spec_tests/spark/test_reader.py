@@ -32,7 +32,7 @@ DELETES_ROW_1 = "^Bg9^0rr910000000000iXQKl0rr91000005c8Xg0rr91"
 def _append(table: Table, rows: pa.Table, **changes: Any) -> Add:
     """Commit rows as one file, with changed fields in its action; `path` also renames the file."""
     snapshot = table.snapshot()
-    [add] = data_files.DataFileWriter(table.location, snapshot.schema, snapshot.partition_columns).write_all([rows])
+    [add] = data_files.DataFileWriter(snapshot.layout).write_all([rows])
     changed = msgspec.structs.replace(add, **changes)
     target = partition_values.local_path(table.location, changed.path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -302,11 +302,7 @@ def test_many_files_are_listed_without_a_job(delta: DeltaConnection, warehouse: 
     """DELTA_SPARK.md#listing-job: for more than 32 paths, Spark by default starts a job only to list them."""
     table = warehouse.create_table("t", _months().schema)
     snapshot = table.snapshot()
-    adds = [
-        add
-        for i in range(40)
-        for add in data_files.DataFileWriter(table.location, snapshot.schema).write_all([_months(i)])
-    ]
+    adds = [add for i in range(40) for add in data_files.DataFileWriter(snapshot.layout).write_all([_months(i)])]
     transaction = table.transaction(snapshot=snapshot)
     transaction.add(*adds)
     transaction.commit()

@@ -10,22 +10,22 @@ from pyarrow import parquet
 
 from refimpl.actions import Add, Metadata, encode
 from refimpl.client import data_files, file_statistics, partition_values, schema
+from refimpl.client.create import create_filesystem_table
 from refimpl.client.features import PLAIN_PROTOCOL, supporting
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.row_rules import SPLITS, RowRules
 from refimpl.errors import CorruptionError, InvalidRequestError
 from refimpl.spark.commit_protocol import WriteTask, gather
+from refimpl.spark.write_plan import WriteOptions, WritePlan
+from spec_tests.support.faults import ScriptedHost
 
 ROWS = pa.table({"id": pa.array(range(9), pa.int64()), "month": pa.array([n % 3 for n in range(9)], pa.int32())})
 
 
 def task(location: Path, rows: pa.Table, *partition_columns: str) -> WriteTask:
     columns = schema.from_arrow(rows.schema)
-    return WriteTask(
-        location=str(location),
-        schema=columns,
-        partition_columns=partition_columns,
-        indexed=file_statistics.indexed(columns),
-    )
+    layout = FileLayout(location=location, schema=columns, partition_columns=partition_columns)
+    return WriteTask(layout=layout, indexed=file_statistics.indexed(columns))
 
 
 def run(location: Path, rows: pa.Table, *partition_columns: str, split: int = 0, attempt: int = 0) -> pa.RecordBatch:
@@ -99,6 +99,17 @@ def test_task_that_rejects_its_rows_leaves_no_file(tmp_path: Path) -> None:
     assert on_disk(tmp_path) == set()
 
 
+def test_current_time_is_the_same_in_all_tasks(tmp_path: Path) -> None:
+    """A task makes the rules again from the plan."""
+    host = ScriptedHost()
+    at = pa.field("at", pa.timestamp("us", "UTC"), metadata={"CURRENT_DEFAULT": "current_timestamp()"})
+    table = create_filesystem_table(tmp_path / "t", host.environment(), pa.schema([("id", pa.int64()), at]))
+    plan = WritePlan.of(table.snapshot(), schema.from_arrow(ROWS.select(["id"]).schema), WriteOptions(), in_utc=True)
+    rules = plan.task.rules
+    assert rules is not None
+    assert rules.defaults["at"][1].value == host.clock * 1000
+
+
 def test_rows_are_written_in_their_order(tmp_path: Path) -> None:
     halves = iter([*ROWS.slice(0, 5).to_batches(), *ROWS.slice(5).to_batches()])
     (add,) = gather(messages(task(tmp_path, ROWS).run(halves, split=0, attempt=0))).added
@@ -115,7 +126,8 @@ def test_identity_values_of_different_tasks_differ(tmp_path: Path, step: int) ->
     )
     described = Metadata(id="t", schema_string=columns.to_json(), partition_columns=(), configuration={})
     rules = RowRules.of(supporting(PLAIN_PROTOCOL, ["identityColumns"]), described, now=0)
-    work = dataclasses.replace(task(tmp_path, ROWS), schema=columns, columns=("x",), rules=rules)
+    layout = FileLayout(location=tmp_path, schema=columns)
+    work = WriteTask(layout=layout, indexed=frozenset(), columns=("x",), rules=rules)
     rows = pa.table({"x": ROWS["id"]})
     files = gather(messages(*(work.run(iter(rows.to_batches()), split=n, attempt=n) for n in range(3))))
     ids = [number for add in files.added for number in parquet.read_table(tmp_path / add.path)["id"].to_pylist()]

@@ -429,6 +429,14 @@ def test_a_batch_of_an_application_is_written_once(delta: DeltaConnection, rows:
     assert delta.tables.by_name("t").snapshot().transactions["stream"].version == 2
 
 
+def test_a_batch_overwrites_a_table_that_is_missing(delta: DeltaConnection, rows: DataFrame) -> None:
+    """Version 0 cannot record the batch: the table is first created empty, and then overwritten."""
+    options = {"txnAppId": "stream", "txnVersion": 1, "replaceWhere": "month = 1"}
+    writer = delta.write(rows.where("month = 1")).mode("overwrite").partitionBy("month")
+    assert writer.options(**options).saveAsTable("t") is not None
+    assert delta.read.table("t").count() == rows.where("month = 1").count()
+
+
 # Conflicts, as in DELTA.md#transactions
 
 
