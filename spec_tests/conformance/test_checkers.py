@@ -172,24 +172,6 @@ def test_managed_commit_readers_may_skip_the_owner() -> None:
     assert rules(draft) == []
 
 
-def test_a_clients_transaction_lands_once_wherever_it_can() -> None:
-    """FB07, FB08: a transaction is identified by its marker in the log, not by its attempts."""
-    request = events.Transact(attempt="m")
-    draft = Draft(log=log("a", "m"), asked=[commit("a", 0, 0, 1)])
-    draft.ask("c", 1, 2, request, events.Committed(version=1))
-    assert rules(draft) == []
-    draft.log = log("a", "m", "m")
-    assert Rule.LANDED_TWICE in rules(draft)
-    draft.log = log("a")
-    assert Rule.RATIFIED_BUT_LOST in rules(draft)
-    draft.asked[1].answer = Conflict()
-    assert rules(draft) == []
-    draft.log = log("a", "m")
-    assert rules(draft) == [Rule.REFUSED_BUT_LANDED]
-    draft.asked[1].answer, draft.asked[1].answered = None, None
-    assert rules(draft) == []
-
-
 def test_a_missing_ratified_version_violates_one_rule_only() -> None:
     source = race().events()
     witness = source[-2]
@@ -365,13 +347,6 @@ def test_a_published_file_proves_that_its_version_is_ratified() -> None:
     assert rules(draft) == []
     draft.looked = [seen(3, 0), seen(7, absent=(0,))]
     assert Rule.PUBLISHED_THEN_GONE in rules(draft)
-
-
-def test_observations_by_several_clocks_have_no_order() -> None:
-    draft = two_commits(seen(5, 1), seen(7, absent=(0,)))
-    assert rules(draft) == [Rule.PUBLISHED_OUT_OF_ORDER]
-    draft.skew = 2
-    assert rules(draft) == []
 
 
 def test_a_contradiction_names_the_observation_and_the_answer() -> None:

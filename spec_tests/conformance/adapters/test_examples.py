@@ -14,8 +14,6 @@ from conformance.checks import all_checks
 from conformance.command.application import application
 from conformance.command.listing import files
 from conformance.interface import messages as m
-from conformance.interface.log_names import commit_file
-from conformance.models import proposals
 from conformance.results import Layer, Verdict
 from conformance.scenario.check import Family
 from conformance.scenario.running import run_case
@@ -52,23 +50,6 @@ def test_smoke_passes(name: str) -> None:
 def created(owner: Asking, **more: str) -> Table:
     feature = owner.identity.features[-1]
     return owner.table(feature=feature, commit_mode=owner.identity.commit_modes[feature][0], **more)
-
-
-def test_a_conversation_has_the_expected_answers(name: str) -> None:
-    with Asking(open_subject(name, timeout=LONG)) as owner:
-        table = created(owner)
-        first, second = table.proposal(1), table.proposal(1)
-        for _ in range(2):
-            assert owner.ask(first) == m.Ratified(version=1)
-        lost = owner.expect(m.Conflict, second)
-        assert (lost.latest, [each.version for each in lost.winners or ()]) == (1, [1])
-        assert owner.ask(table.proposal(3)) == m.Gap(latest=1)
-        assert [each.version for each in table.commits().commits] == [1]
-        table.backfill(1)
-        assert table.commits() == m.Commits(commits=(), latest=1)
-        assert proposals.attempt_of(table.files()[commit_file(1)] or "") == first.attempt
-        owner.expect(m.Done, m.DropTable(table=table.reference))
-        owner.expect(m.NotFound, table.proposal(2))
 
 
 def test_the_core_checks_pass(name: str) -> None:

@@ -161,7 +161,6 @@ def test_each_kind_of_refusal_has_its_own_answer(owner: Asking, catalog: Catalog
 def test_an_attempt_is_one_version_and_one_content(owner: Asking) -> None:
     table = owner.table(TABLE)
     (first,) = table.land(1)
-    assert owner.ask(first) == m.Ratified(version=1)
     owner.expect(m.Rejected, table.proposal(2, attempt=first.attempt))
     owner.expect(m.Rejected, msgspec.structs.replace(first, actions=("{}",)))
     assert listed(table) == ([1], 1)
@@ -306,17 +305,6 @@ def test_a_published_file_with_another_content_stops_publishing(owner: Asking, c
     assert catalog.tables[TABLE].backfilled == 0
     owner.expect(m.Done, m.Remove(table=table.reference, file=commit_file(1)))
     table.backfill(2)
-
-
-def test_a_dropped_table_differs_from_a_new_table_of_its_name(owner: Asking) -> None:
-    first = owner.table(TABLE)
-    owner.expect(m.Done, m.DropTable(table=first.reference))
-    owner.expect(m.NotFound, m.LoadTable(name=TABLE))
-    second = owner.table(TABLE)
-    assert second.reference != first.reference
-    for request in (m.GetCommits(table=first.reference), m.DropTable(table=first.reference), first.proposal(1)):
-        owner.expect(m.NotFound, request)
-    assert listed(second) == ([], 0)
 
 
 def test_nothing_outside_the_log_is_changed(owner: Asking, tmp_path: Path) -> None:

@@ -136,13 +136,6 @@ def test_a_found_scenario_can_be_repeated_with_the_same_result(variant: Variant)
     assert len((again.history or "").splitlines()) == len((result.history or "").splitlines())
 
 
-def test_a_program_that_fails_on_one_owner_passes_on_another() -> None:
-    failure = run(REQUESTS, STAGED, RatifiesAnything())
-    again = run(REQUESTS, STAGED, ModelOwner(), reproduction=failure.reproduction)
-    assert again.verdict is Verdict.PASSED
-    assert again.reproduction is None
-
-
 def test_generated_steps_include_restarts() -> None:
     result = run(RESTARTS, INLINE, ForgetsAttemptsInACrash())
     assert result.verdict is Verdict.FAILED
