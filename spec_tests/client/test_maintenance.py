@@ -527,6 +527,22 @@ def test_an_interrupted_cleanup_is_completed_later(
     assert min(path.version for path in table.log.listing()) == 4
 
 
+@both
+def test_staged_files_up_to_the_cut_off_are_deleted(
+    setting: Setting, stamped: Callable[[TableFeature | None], Table], feature: TableFeature
+) -> None:
+    """managed-commits and catalog-managed, "Metadata Cleanup"; FB29, FB30."""
+    table = stamped(feature)
+    old(setting, table)
+    orphan, later = (
+        table.log.stage(feature.staging_folder, version, setting.environment.new_id(), b"{}") for version in (4, 5)
+    )
+    assert cleaned(setting, table).cut_off == 4
+    staged = {path.name for path in table.log.staged_listing(feature.staging_folder)}
+    assert (orphan in staged, later in staged) == (False, True)
+    assert cleaned(setting, table).deleted == ()
+
+
 def v2_checkpoint(table: Table, version: int, extension: str, *, age: int) -> str:
     """Write a checkpoint whose files are in a sidecar of this age in ms; return the sidecar's name."""
     snapshot = table.snapshot(version=version)
