@@ -19,6 +19,7 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.formatting import difference, different_action
+from conformance.scenario.ownership import restart
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 WHOLE = ("MC-LOG-01", "CM-LOG-01")
@@ -154,8 +155,8 @@ def raw(kind: str, body: object) -> str:
 
 
 def kept(s: Scenario, table: TableHandle, *unusual: str) -> bool:
-    """Whether the owner ratifies a commit with these actions, which are then stored and published as proposed. It may
-    reject a commit that it considers invalid or too large."""
+    """Whether the owner ratifies a commit with these actions, which are then stored, also over a restart, and published
+    as proposed. It may reject a commit that it considers invalid or too large."""
     attempt = s.attempt()
     actions = (proposals.commit_info(attempt, s.timestamp(table.versions)), *unusual)
     call = s.commit(table, attempt=attempt, actions=actions)
@@ -164,6 +165,8 @@ def kept(s: Scenario, table: TableHandle, *unusual: str) -> bool:
     s.expect(call, Ratified, "PROFILE-CORE-05", expected=f"version {table.versions} is free: ratified, or rejected")
     table.versions += 1
     as_proposed(s, table, call, content_of(s, table, call) or [])
+    if Profile.DURABLE_RESTART.value in s.identity.profiles:
+        restart(s)
     s.backfill(table, table.versions - 1)
     same_content(s, table, call, s.published(table).get(table.versions - 1, ""))
     return True

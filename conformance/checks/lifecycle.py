@@ -354,7 +354,7 @@ def keeps(s: Scenario, table: TableHandle, files: dict[int, str], *because: Exch
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-03", needs=FOUND)
 def a_reused_name_is_a_new_table(s: Scenario) -> None:
     """The name of a dropped table is free. A new table of that name has its own version 0, and its own metadata. It has
-    no commits of the old table, and requests to the old table do not reach it."""
+    no commits of the old table, requests to the old table do not reach it, and later creators lose to the new one."""
     table = s.create()
     first = load(s, table)
     s.land(table)
@@ -363,6 +363,12 @@ def a_reused_name_is_a_new_table(s: Scenario) -> None:
     dropped = drop(s, table)
     again = create_again(s, table)
     refused(s, table, s.deliver(late), dropped)
+    lost = s.ask("third", s.creation(table.name), again)
+    s.require(
+        getattr(lost.answer, "winner_table", None) in (None, again.reference), "PROFILE-DISCOVERY-01",
+        evidence=(lost, dropped), table=again, version=0, expected=f"the table of that name is {again.reference}",
+        observed="the conflict names the dropped table",
+    )  # fmt: skip
     call = s.ask("reader", m.LoadTable(name=s.physical(table.name)), again)
     shown = [_inner(each.answer.metadata, "metaData").get("id") if isinstance(each.answer, m.Table) else None
              for each in (first, call)]  # fmt: skip

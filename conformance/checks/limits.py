@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from conformance.checks import check
 from conformance.checks.backfill import DONE, UNPUBLISHED, complete
-from conformance.checks.lifecycle import contains_the_commits, load, not_found
+from conformance.checks.lifecycle import contains_the_commits, leads_to, load, not_found
 from conformance.checks.ownership import refused
 from conformance.checks.replays import arrives_late, attempt_of, landed, lose_one, not_landed, replay
 from conformance.checks.stale_reads import FRESH, RANGE, answered_in_full
@@ -285,6 +285,20 @@ def attempts_are_known_after_many_commits(s: Scenario) -> None:
     still_holds = early_answers(s, table, MANY)
     grow(s, table, MANY, client="other")
     still_holds()
+
+
+@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-VERSION0-01", needs=(Profile.DISCOVERY,))
+def the_oldest_of_many_tables_is_found(s: Scenario) -> None:
+    """After a table, nine others are created, and in one commit mode 110. The first one is found by its name, accepts
+    commits, and its name is taken."""
+    table = s.create()
+    s.land(table)
+    for number in range(AT_ONCE if has_the_longest(s) else 9):
+        s.subject.ask("creator", s.creation(f"items-{number}"))
+    leads_to(s, table, load(s, table), "the name of the oldest table")
+    lost = s.ask("other", s.creation(), table)
+    s.expect(lost, (m.Conflict, m.Rejected), "PROFILE-VERSION0-01", "MC-CREATE-02", "CM-COMMIT-08",
+             expected="the oldest table has that name: the creator loses")  # fmt: skip
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=(Profile.ATTEMPT_OUTCOME,))

@@ -77,12 +77,12 @@ def replay(s: Scenario, sent: Exchange, client: str = "writer", since: str = "")
 
 @check(Family.REPLAYS, "PROFILE-RETRY-01", "PROFILE-CORE-06", needs=RETRY)
 def an_immediate_replay_is_ratified(s: Scenario) -> None:
-    """A writer whose answer was lost sends its commit again, twice: both replays are ratified. Another attempt at the
-    same version gets a conflict, and the next version is free."""
+    """A writer whose answer was lost sends its commit again, and so does another process after it: both replays are
+    ratified. Another attempt at the same version gets a conflict, and the next version is free."""
     table = s.create()
     sent = lose_one(s, table)
     replay(s, sent)
-    replay(s, sent)
+    replay(s, sent, client="successor")
     s.contend(table, 1, client="other")
     s.land(table, client="other")
 

@@ -205,6 +205,25 @@ class NamePrefixesAreFound(ModelOwner):
 
 
 @mutant("PROFILE-DISCOVERY-01")
+class FindsAmongAHundredTables(ModelOwner):
+    """Looks a name up among the newest 100 tables, one page of its catalog."""
+
+    def _find(self, name: str | None, path: str | None) -> str | None:
+        found = super()._find(name, path)
+        return found if found in list(self.tables)[-100:] else None
+
+
+@mutant("PROFILE-DISCOVERY-01")
+class ConflictNamesTheDroppedTable(ModelOwner):
+    """Names the first table of a name, which was dropped, to a creator that lost to the second."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        answer = super().create_table(client, request)
+        first = [reference for reference, table in self.tables.items() if table.name == request.name]
+        return m.Conflict(winner_table=first[0]) if isinstance(answer, m.Conflict) and first else answer
+
+
+@mutant("PROFILE-DISCOVERY-01")
 class NamesArePatterns(ModelOwner):
     """Finds a name with SQL's `LIKE`, for which `_` is any character."""
 

@@ -58,6 +58,18 @@ class BackfilledAttemptsAreForgotten(ModelOwner):
         return super()._replay(table, request)
 
 
+@mutant("PROFILE-RETRY-01")
+class RecognizesTheFirstClient(ModelOwner):
+    """Recognizes a replay by its client and its attempt: a process that continues for another one loses to itself."""
+
+    senders: dict[str, str] = memory(dict)
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        answer = super().commit(client, request)
+        another = self.senders.setdefault(request.attempt, client) != client
+        return m.Conflict() if another and isinstance(answer, m.Ratified) else answer
+
+
 @mutant("PROFILE-RETRY-01", "PROFILE-CORE-06")
 class RecognizesOneReplay(ModelOwner):
     """Recognizes the first replay of an attempt, and answers the second with a conflict."""
@@ -478,6 +490,35 @@ class RestartTrustsPublishedFiles(ModelOwner):
         while table.backfilled < table.latest and self.storage.read(self._path(table, table.backfilled + 1)):
             table.backfilled += 1
             table.unbackfilled.pop(table.backfilled, None)
+
+
+class _RestartReadsActions(ModelOwner):
+    """Reads the actions of inline commits from its saved state after a restart, and changes them."""
+
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        for commit in table.unbackfilled.values():
+            if commit.actions is not None:
+                commit.actions = tuple(map(self._read, commit.actions))
+
+    def _read(self, action: str) -> str:
+        raise NotImplementedError
+
+
+@mutant("CM-PUBLISH-02")
+class RestartReplacesCharacters(_RestartReadsActions):
+    """Reads its saved state as ASCII."""
+
+    def _read(self, action: str) -> str:
+        return action.encode("ascii", "replace").decode()
+
+
+@mutant("CM-PUBLISH-02")
+class RestartCutsActions(_RestartReadsActions):
+    """Reads the first 64 KiB of each saved action."""
+
+    def _read(self, action: str) -> str:
+        return action[: 2**16]
 
 
 @mutant("PROFILE-DURABLE-03")
