@@ -13,6 +13,7 @@ expects an answer.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import shutil
 import sys
@@ -20,7 +21,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -33,6 +34,26 @@ RAISED: Final = "raised"
 """The beginning of an `Unknown` reason when a method raised."""
 
 _ANSWERS: Final = tuple(Answer.__args__)
+
+
+class Answering(Protocol):
+    """A handler that turns the errors of its methods into answers."""
+
+    def answered(self, ask: Callable[[], Answer]) -> Answer: ...
+
+
+_Handler = TypeVar("_Handler", bound=Answering)
+_Asked = TypeVar("_Asked", bound=Request)
+
+
+def answering(method: Callable[[_Handler, str, _Asked], Answer]) -> Callable[[_Handler, str, _Asked], Answer]:
+    """A handler's method whose errors become answers, by the handler's `answered`."""
+
+    @functools.wraps(method)
+    def ask(self: _Handler, client: str, request: _Asked) -> Answer:
+        return self.answered(lambda: method(self, client, request))
+
+    return ask
 
 
 class InProcess(Closing):

@@ -16,8 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -235,9 +234,10 @@ def judge(command: Sequence[str], *, last: int = len(STAGES), timeout: float = T
     started = time.monotonic()
     passed = checks = 0
     failure: Failure | None = None
-    with _folder() as folder:
+    memory = MEMORY if MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="learn-", dir=memory, ignore_cleanup_errors=True) as folder:
         try:
-            with _Recorded(StdioSubject(command, timeout=timeout, directory=folder)) as subject:
+            with _Recorded(StdioSubject(command, timeout=timeout, directory=Path(folder))) as subject:
                 for stage in STAGES[:last]:
                     failure = _unpromised(stage, subject.identity)
                     for check in () if failure else _checks(stage):
@@ -318,16 +318,6 @@ def _judged(stage: Stage, check: Check, subject: _Recorded) -> Failure | None:
 
 def _rule(requirement: str) -> str:
     return f"{requirement}: {load().requirement(requirement).paraphrase}"
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """An empty folder for one judgement."""
-    place = tempfile.mkdtemp(prefix="learn-", dir=MEMORY if MEMORY.is_dir() else None)
-    try:
-        yield Path(place)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 class _Recorded(Closing):

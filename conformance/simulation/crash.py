@@ -188,7 +188,7 @@ class OneRun(DiskRun):
     def state(self) -> State:
         return self.disk.copy(), tuple(self.exchanges)
 
-    def go(self, script: Callable[[Ask], None], *, once_more: bool = False) -> list[State]:
+    def go(self, script: Callable[[Ask], object], *, once_more: bool = False) -> list[State]:
         """Run, and return the final states. A failed request ends the run early. With `once_more` the request is sent
         again; then the state before the second send is a final state too."""
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, TypeVar, cast
 from uuid import UUID
 
 from conformance.interface import messages as m
@@ -21,6 +21,7 @@ from conformance.simulation.disk import Disk
 from conformance.simulation.effects import Effect, Hook, Moment
 
 Ask = Callable[[m.Request], m.Answer]
+Expected = TypeVar("Expected", bound=m.Answer)
 
 
 class Threads(Protocol):
@@ -273,7 +274,7 @@ def attempt(number: int) -> m.AttemptId:
     return str(UUID(int=(0xA << 124) | (4 << 76) | (2 << 62) | number))
 
 
-Run = Callable[["Operation", Ask], None]
+Run = Callable[["Operation", Ask], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,29 +323,22 @@ def append(table: str, version: int, own: m.AttemptId | None = None) -> m.Commit
     return m.Commit(table=table, version=version, attempt=own, actions=actions)
 
 
-def _must(ask: Ask, request: m.Request, kind: type[m.Answer]) -> m.Answer:
+def _must(ask: Ask, request: m.Request, kind: type[Expected]) -> Expected:
     answer = ask(request)
     if not isinstance(answer, kind):
         raise UnexpectedAnswerError(f"{name_of(request)} was answered by {answer}; expected {kind.__name__}")
     return answer
 
 
-def _create(operation: Operation, ask: Ask) -> None:
-    _made(operation, ask)
-
-
 def _made(operation: Operation, ask: Ask) -> str:
     answer = _must(ask, operation.creation(), m.Ratified)
-    assert isinstance(answer, m.Ratified)
     if answer.table is None:
         raise UnexpectedAnswerError("the answer to the creation names no table")
     return answer.table
 
 
 def _table(ask: Ask) -> str:
-    answer = _must(ask, m.LoadTable(name=TABLE), m.Table)
-    assert isinstance(answer, m.Table)
-    return answer.table
+    return _must(ask, m.LoadTable(name=TABLE), m.Table).table
 
 
 def _with_versions(versions: int, operation: Operation, ask: Ask) -> None:
@@ -413,9 +407,9 @@ def operations(storage: str) -> Iterator[Operation]:
         path = f"{storage}/imports" if kind == "take-over" else None
         return Operation(kind=kind, feature=feature, commit_mode=commit_mode, setup=run, script=script, path=path)
 
-    yield made("first-start", "catalogManaged", "inline", None, _create)
+    yield made("first-start", "catalogManaged", "inline", None, _made)
     for feature in FEATURES:
-        yield made("create", feature, "staged", _only_started, _create)
+        yield made("create", feature, "staged", _only_started, _made)
     for feature, commit_mode in COMMIT_MODES:
         yield made("commit", feature, commit_mode, 1, partial(_commit, (2, 3)))
     for feature, commit_mode in COMMIT_MODES:
@@ -425,7 +419,7 @@ def operations(storage: str) -> Iterator[Operation]:
         if commit_mode != "direct":
             yield made("backfill", feature, commit_mode, 3, _backfill)
     for feature in FEATURES:
-        yield made("take-over", feature, "staged", _filesystem_table, _create)
+        yield made("take-over", feature, "staged", _filesystem_table, _made)
         yield made("hand-back", feature, "staged", 2, _hand_back)
         yield made("drop", feature, "staged", 2, _drop)
         yield made("resolve", feature, "staged", 1, _resolve)

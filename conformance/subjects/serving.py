@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, MutableMapping
@@ -155,9 +154,9 @@ def serve(name: str, *, http: str | None = None, public: bool = False) -> int:
     handler = handler_of(name)
     with contextlib.ExitStack() as made:
         named = os.environ.get(wire.DIRECTORY_VARIABLE)
-        directory = Path(named or tempfile.mkdtemp(prefix="conformance-"))
         if not named:
-            made.callback(shutil.rmtree, directory, ignore_errors=True)
+            named = made.enter_context(tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True))
+        directory = Path(named)
         if http is not None:
             served = Served(handler, directory)
             made.callback(served.close)

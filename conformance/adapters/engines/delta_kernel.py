@@ -47,6 +47,7 @@ from urllib.parse import unquote, urlsplit
 from conformance import jars
 from conformance.adapters.delta_api import CATALOG, SCHEMA
 from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, NewTable, fetch_jars, unsupported
+from conformance.adapters.in_process import answering
 from conformance.adapters.jvm.machine import JavaObject, Machine, NoJavaError, Supplier, java, machine
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
@@ -103,53 +104,67 @@ class DeltaKernel(EngineClient):
             connector.close()
         super().close()
 
+    def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
+        """The answer. If Kernel throws here, it has proposed nothing. Raises `AdapterError` if the JVM is gone."""
+        from py4j.protocol import Py4JError, Py4JJavaError
+
+        try:
+            return ask()
+        except Py4JJavaError as error:
+            causes = _causes(error)
+            if any(name in _NO_TABLE for name, _ in causes):
+                return m.NotFound()
+            if any(_unanswered(name, thrown) for name, thrown in causes):
+                return m.Unknown(reason=_said(causes))
+            return m.Rejected(reason=_said(causes))
+        except Py4JError as error:
+            raise AdapterError(f"Delta Kernel could not be called: {error}") from error
+
     # Reading
 
+    @answering
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         connector: _Connector = self.connection(client)
-
-        def read() -> m.Answer:
-            if request.path is not None:
-                return connector.read(connector.by_path(request.path), _with_slash(request.path))
-            table = connector.find(request.table or "")
-            return connector.read(connector.snapshot(table, request.version, request.timestamp), table.folder)
-
-        return _answered(read)
+        if request.path is not None:
+            return connector.read(connector.by_path(request.path), _with_slash(request.path))
+        table = connector.find(request.table or "")
+        return connector.read(connector.snapshot(table, request.version, request.timestamp), table.folder)
 
     # Writing
 
+    @answering
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         beyond = unsupported(request, *CAN)
         if beyond is not None:
             return beyond
         connector: _Connector = self.connection(client)
+        table = connector.find(request.table)
+        answer = connector.commit(table, connector.snapshot(table, request.read_version), request)
+        blind = unsupported(request, "read_version", "adds") is None
+        for _ in range(RUNS if blind else 0):
+            if answer is not None:
+                break
+            answer = connector.commit(table, connector.snapshot(table), request)
+        return answer or m.Conflict()
 
-        def write() -> m.Answer:
-            table = connector.find(request.table)
-            answer = connector.commit(table, connector.snapshot(table, request.read_version), request)
-            blind = unsupported(request, "read_version", "adds") is None
-            for _ in range(RUNS if blind else 0):
-                if answer is not None:
-                    break
-                answer = connector.commit(table, connector.snapshot(table), request)
-            return answer or m.Conflict()
-
-        return _answered(write)
-
+    @answering
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         connector: _Connector = self.connection(client)
         if not connector.creates:
             return m.Unsupported(reason="Delta Kernel before 4.4 cannot register a table by the Delta API")
-        return _answered(lambda: connector.create(NewTable.of(request)))
+        return connector.create(NewTable.of(request))
 
     # Publishing and maintenance
 
+    @answering
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         return self._done(client, request.table, request.version, lambda it, on: it.publish(on))
 
+    @answering
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
         return self._done(client, request.table, request.version, lambda it, on: it.writeCheckpoint(on))
 
+    @answering
     def checksum(self, client: str, request: m.Checksum) -> m.Answer:
         def write(snapshot: Any, engine: Any) -> None:
             mode = snapshot.getStatistics().getChecksumWriteMode()
@@ -160,12 +175,8 @@ class DeltaKernel(EngineClient):
 
     def _done(self, client: str, name: str, version: int, act: Callable[[Any, Any], object]) -> m.Answer:
         connector: _Connector = self.connection(client)
-
-        def run() -> m.Answer:
-            act(connector.snapshot(connector.find(name), version), connector.engine)
-            return m.Done()
-
-        return _answered(run)
+        act(connector.snapshot(connector.find(name), version), connector.engine)
+        return m.Done()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,23 +422,6 @@ def _causes(error: Any) -> list[tuple[str, Any]]:
 
 def _said(causes: Sequence[tuple[str, Any]]) -> str:
     return " <- ".join(f"{name.rpartition('.')[2]}: {thrown.getMessage()}" for name, thrown in causes)[:1000]
-
-
-def _answered(act: Callable[[], m.Answer]) -> m.Answer:
-    """The answer. If Kernel throws here, it has proposed nothing. Raises `AdapterError` if the JVM is gone."""
-    from py4j.protocol import Py4JError, Py4JJavaError
-
-    try:
-        return act()
-    except Py4JJavaError as error:
-        causes = _causes(error)
-        if any(name in _NO_TABLE for name, _ in causes):
-            return m.NotFound()
-        if any(_unanswered(name, thrown) for name, thrown in causes):
-            return m.Unknown(reason=_said(causes))
-        return m.Rejected(reason=_said(causes))
-    except Py4JError as error:
-        raise AdapterError(f"Delta Kernel could not be called: {error}") from error
 
 
 def _unanswered(name: str, thrown: Any) -> bool:

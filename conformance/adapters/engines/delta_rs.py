@@ -30,6 +30,7 @@ from urllib.parse import unquote
 
 from conformance.adapters.engines import wheels
 from conformance.adapters.engines.engine import EngineClient
+from conformance.adapters.in_process import answering
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, LOG, version_of
 from conformance.interface.subject import Ask
@@ -74,18 +75,27 @@ class DeltaRs(EngineClient):
     def engine_version(self) -> str:
         return self.version or wheels.installed(WHEEL) or ""
 
+    def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
+        """The answer, or `rejected` with the exception of delta-rs. A panic of its Rust code is a `BaseException`."""
+        try:
+            return ask()
+        except Unable as unable:
+            return m.Unsupported(reason=f"delta-rs: {unable}")
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  # see above
+            return m.Rejected(reason=f"{type(error).__name__}: {error}"[:500])
+
     # Reading
 
+    @answering
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
-        def read() -> m.Answer:
-            table = self._table(request.path or request.table or "", request.version)
-            if request.timestamp is not None:
-                moment = dt.datetime.fromtimestamp(request.timestamp / 1000, dt.UTC)
-                load = getattr(table, "load_as_version", None) or table.load_with_datetime
-                load(moment if hasattr(table, "load_as_version") else moment.isoformat())
-            return self._snapshot_read(table, request.path or request.table or "")
-
-        return _answered(read)
+        table = self._table(request.path or request.table or "", request.version)
+        if request.timestamp is not None:
+            moment = dt.datetime.fromtimestamp(request.timestamp / 1000, dt.UTC)
+            load = getattr(table, "load_as_version", None) or table.load_with_datetime
+            load(moment if hasattr(table, "load_as_version") else moment.isoformat())
+        return self._snapshot_read(table, request.path or request.table or "")
 
     def _snapshot_read(self, table: Any, location: str) -> m.SnapshotRead:
         """The snapshot of the handle's version. delta-rs cannot list its applications or the times of versions."""
@@ -105,15 +115,18 @@ class DeltaRs(EngineClient):
 
     # Writing
 
+    @answering
     def transact(self, client: str, request: m.Transact) -> m.Answer:
-        def commit() -> m.Answer:
-            table = self._table(request.table, request.read_version)
-            if self._recorded(table, request):
-                return m.Committed(version=None)
+        table = self._table(request.table, request.read_version)
+        if self._recorded(table, request):
+            return m.Committed(version=None)
+        try:
             self._commit(table, request)
-            return m.Committed(version=_version_of(Path(request.table) / LOG, request.marker, table))
-
-        return _answered(commit, commits=True)
+        except Exception as error:
+            if type(error).__name__ == "CommitFailedError":
+                return m.Conflict()
+            raise
+        return m.Committed(version=_version_of(Path(request.table) / LOG, request.marker, table))
 
     def _recorded(self, table: Any, request: m.Transact) -> bool:
         if request.application is None:
@@ -208,55 +221,38 @@ class DeltaRs(EngineClient):
 
     # Maintenance
 
+    @answering
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
-        return _answered(lambda: self._done(self._table(request.table, request.version).create_checkpoint()))
+        self._table(request.table, request.version).create_checkpoint()
+        return m.Done()
 
+    @answering
     def compact(self, client: str, request: m.Compact) -> m.Answer:
-        def run() -> m.Answer:
-            table = self._table(request.table, None)
-            if not hasattr(table, "compact_logs"):
-                raise Unable("no log compactions")
-            return self._done(table.compact_logs(request.start, request.end))
+        table = self._table(request.table, None)
+        if not hasattr(table, "compact_logs"):
+            raise Unable("no log compactions")
+        table.compact_logs(request.start, request.end)
+        return m.Done()
 
-        return _answered(run)
-
+    @answering
     def cleanup(self, client: str, request: m.Cleanup) -> m.Answer:
-        def run() -> m.Answer:
-            with _aged(Path(request.table) / LOG, request.older_than):
-                return self._done(self._table(request.table, None).cleanup_metadata())
+        with _aged(Path(request.table) / LOG, request.older_than):
+            self._table(request.table, None).cleanup_metadata()
+        return m.Done()
 
-        return _answered(run)
-
+    @answering
     def maintain(self, client: str, request: m.Maintain) -> m.Answer:
-        def run() -> m.Answer:
-            if request.job != "vacuum":
-                raise Unable(f"no {request.job} of files that hold no rows")
-            table = self._table(request.table, None)
-            full = {"full": True} if "full" in inspect.signature(table.vacuum).parameters else {}
-            return self._done(table.vacuum(dry_run=False, **full))
-
-        return _answered(run)
-
-    def _done(self, ignored: object) -> m.Done:
+        if request.job != "vacuum":
+            raise Unable(f"no {request.job} of files that hold no rows")
+        table = self._table(request.table, None)
+        full = {"full": True} if "full" in inspect.signature(table.vacuum).parameters else {}
+        table.vacuum(dry_run=False, **full)
         return m.Done()
 
     def _table(self, path: str, version: int | None) -> Any:
         if not path.startswith("/"):
             raise Unable("delta-rs opens a table only by its path")
         return self.library.DeltaTable(path, version=version)
-
-
-def _answered(act: Callable[[], m.Answer], *, commits: bool = False) -> m.Answer:
-    """The answer, or `rejected` with the exception of delta-rs. A panic of its Rust code is a `BaseException`."""
-    try:
-        return act()
-    except Unable as unable:
-        return m.Unsupported(reason=f"delta-rs: {unable}")
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # noqa: BLE001  # see above
-        reason = f"{type(error).__name__}: {error}"[:500]
-        return m.Conflict() if commits and type(error).__name__ == "CommitFailedError" else m.Rejected(reason=reason)
 
 
 def _relative_path(uri: str, location: str) -> str:

@@ -62,6 +62,7 @@ from urllib.parse import quote, unquote
 from conformance import jars
 from conformance.adapters.delta_api import CATALOG, SCHEMA
 from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, NewTable, fetch_jars
+from conformance.adapters.in_process import answering
 from conformance.adapters.jvm import machine as jvm
 from conformance.adapters.jvm.machine import NoJavaError
 from conformance.interface import messages as m
@@ -190,17 +191,12 @@ class DeltaSpark(EngineClient):
 
     # Reading
 
+    @answering
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         if request.path is not None:
-            location = request.path
-            return self._answered(lambda: self._spark.read(self._by_path(client, location)))
-        name = request.table or ""
-
-        def read() -> m.Answer:
-            table = self._table(client, name)
-            return self._spark.read(table.snapshot(request.version, request.timestamp))
-
-        return self._answered(read)
+            return self._spark.read(self._by_path(client, request.path))
+        table = self._table(client, request.table or "")
+        return self._spark.read(table.snapshot(request.version, request.timestamp))
 
     def _by_path(self, client: str, location: str) -> Any:
         """The snapshot that a read of this path uses."""
@@ -220,7 +216,7 @@ class DeltaSpark(EngineClient):
             transaction = _Transaction(self._table(client, request.table), request)
             return transaction if transaction.described() else None
 
-        return self._answered(prepare, lambda transaction: transaction.landed())
+        return self._committed(prepare, lambda transaction: transaction.landed())
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         """CREATE TABLE. The answer has the table's id in the catalog."""
@@ -232,54 +228,53 @@ class DeltaSpark(EngineClient):
             return m.Ratified(version=0, table=self.created)
 
         self.begin()
-        return self._answered(lambda: self.connection(client), create)
+        return self._committed(lambda: self.connection(client), create)
 
     # Maintenance
 
+    @answering
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
-        def write() -> m.Answer:
-            table = self._table(client, request.table)
-            if request.any_version:
-                table.log.checkpoint(table.snapshot(request.version, None), table.found)
-                return m.Done()
-            newest, snapshot = table.snapshot(None, None), table.snapshot(request.version, None)
-            written = table.log.writeCheckpointFiles(snapshot, table.found)
-            if snapshot.version() == newest.version():
-                table.log.writeLastCheckpointFile(table.log, written, True)
+        table = self._table(client, request.table)
+        if request.any_version:
+            table.log.checkpoint(table.snapshot(request.version, None), table.found)
             return m.Done()
+        newest, snapshot = table.snapshot(None, None), table.snapshot(request.version, None)
+        written = table.log.writeCheckpointFiles(snapshot, table.found)
+        if snapshot.version() == newest.version():
+            table.log.writeLastCheckpointFile(table.log, written, True)
+        return m.Done()
 
-        return self._answered(write)
-
+    @answering
     def cleanup(self, client: str, request: m.Cleanup) -> m.Answer:
-        def clean() -> m.Answer:
-            table = self._table(client, request.table)
-            kept = table.log.clock().getTimeMillis() - request.older_than
-            table.log.cleanUpExpiredLogs(
-                table.snapshot(None, None), table.found, self._spark.some_long(kept), self._spark.finest_truncation()
-            )
-            return m.Done()
+        table = self._table(client, request.table)
+        kept = table.log.clock().getTimeMillis() - request.older_than
+        table.log.cleanUpExpiredLogs(
+            table.snapshot(None, None), table.found, self._spark.some_long(kept), self._spark.finest_truncation()
+        )
+        return m.Done()
 
-        return self._answered(clean)
-
+    @answering
     def maintain(self, client: str, request: m.Maintain) -> m.Answer:
-        def run() -> m.Answer:
-            table = self._in_sql(client, request.table)
-            self.connection(client).sql(_JOBS[request.job].format(table=table)).collect()
-            return m.Done()
+        table = self._in_sql(client, request.table)
+        self.connection(client).sql(_JOBS[request.job].format(table=table)).collect()
+        return m.Done()
 
-        return self._answered(run)
+    def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
+        from py4j.protocol import Py4JJavaError
 
-    def _answered(self, prepare: Callable[[], Any], commit: Callable[[Any], m.Answer] | None = None) -> m.Answer:
-        """The answer of `prepare`; or, if there is something to commit, the answer of `commit`. After a possible
-        proposal, only a conflict says that it did not land."""
+        try:
+            return ask()
+        except Py4JJavaError as error:
+            return self._spark.failure(error.java_exception, proposed=False)
+
+    def _committed(self, prepare: Callable[[], Any], commit: Callable[[Any], m.Answer]) -> m.Answer:
+        """The answer of `commit`, if `prepare` finds something to commit. After a possible proposal, only a conflict
+        says that it did not land."""
         from py4j.protocol import Py4JJavaError
 
         proposed = False
         try:
             prepared = prepare()
-            if commit is None:
-                answer: m.Answer = prepared
-                return answer
             if prepared is None:
                 return m.Committed(version=None)
             proposed = True

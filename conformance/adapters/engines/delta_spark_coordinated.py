@@ -60,6 +60,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn
 
 from conformance.adapters.engines.delta_spark import DeltaSpark, Table, put_before
+from conformance.adapters.in_process import answering
 from conformance.adapters.jvm.machine import JavaObject, Machine
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING, commit_file, staged_file
@@ -154,18 +155,15 @@ class DeltaSparkCoordinated(DeltaSpark):
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         return m.Unsupported(reason="Delta writes the version that makes a coordinator the owner by itself")
 
+    @answering
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         """The first of the two commits of `DROP FEATURE`."""
-
-        def release() -> m.Answer:
-            table = self._table(client, request.table)
-            tables, options = self._spark.module(f"{_DELTA}.catalog.DeltaTableV2"), self._spark.options(client)
-            found = tables.apply(table.session, table.log.dataPath(), options, "DROP FEATURE")
-            command = self._spark.type(f"{_DELTA}.CoordinatedCommitsPreDowngradeCommand")(found)
-            command.removeFeatureTracesIfNeeded(table.session)
-            return self._coordinator.answer
-
-        return self._answered(release)
+        table = self._table(client, request.table)
+        tables, options = self._spark.module(f"{_DELTA}.catalog.DeltaTableV2"), self._spark.options(client)
+        found = tables.apply(table.session, table.log.dataPath(), options, "DROP FEATURE")
+        command = self._spark.type(f"{_DELTA}.CoordinatedCommitsPreDowngradeCommand")(found)
+        command.removeFeatureTracesIfNeeded(table.session)
+        return self._coordinator.answer
 
     def _in_sql(self, client: str, name: str) -> str:
         return f"delta.`{self._found(client, m.LoadTable(name=name))}`"

@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Final
 from conformance.adapters.delta_api import CATALOG, SCHEMA
 from conformance.adapters.engines import wheels
 from conformance.adapters.engines.engine import EngineClient, unsupported
+from conformance.adapters.in_process import answering
 from conformance.interface import messages as m
 from conformance.interface.subject import Ask
 
@@ -79,12 +80,31 @@ class DuckDb(EngineClient):
 
         return str(duckdb.__version__)
 
+    def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
+        """DuckDB's error as an answer. Only the text of the error contains the status of the server's answer."""
+        import duckdb
+
+        try:
+            return ask()
+        except duckdb.Error as error:
+            text = re.sub(r"http://127\.0\.0\.1:\d+", "OWNER", str(error))
+            if "(HTTP 409)" in text:
+                return m.Conflict()
+            if "(HTTP 404)" in text or "does not exist" in text:
+                return m.NotFound()
+            if "(HTTP 4" in text:
+                return m.Rejected(reason=_first_line(text), retryable="(HTTP 429)" in text)
+            if "Request to" in text or "HTTP" in text:
+                return m.Unknown(reason=_first_line(text))
+            return m.Rejected(reason=f"{type(error).__name__}: {_first_line(text)}")
+
+    @answering
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         if request.version is not None or request.timestamp is not None:
             return m.Unsupported(reason="DuckDB reads only the newest version of a catalog's table")
         if request.path is not None:
-            return _answered(lambda: self._by_path(client, request.path or ""))
-        return _answered(lambda: self._by_name(client, request.table or ""))
+            return self._by_path(client, request.path)
+        return self._by_name(client, request.table or "")
 
     def _by_name(self, client: str, table: str) -> m.Answer:
         files = self._rows(client, table, _quoted(table))
@@ -100,33 +120,27 @@ class DuckDb(EngineClient):
         files = self._rows(client, "", f"delta_scan('{place}')")
         return m.SnapshotRead(version=self.files.newest_published(Path(path)), files=files)
 
+    @answering
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         refused = unsupported(request, "adds", "isolation")
         if refused is not None or not request.adds:
             return refused or m.Unsupported(reason="DuckDB can only commit rows")
         values = [value for add in request.adds for value in (self.files.number(add.path), add.partition)]
         rows = ", ".join(["(?, ?)"] * len(request.adds))
+        self.begin()
+        sql = f"INSERT INTO {_quoted(request.table)} VALUES {rows}"
+        self._connection(client, request.table).execute(sql, values)
+        if self.landed is None:
+            return m.Unknown(reason="DuckDB reported success, but the owner ratified no commit")
+        return m.Committed(version=self.landed)
 
-        def insert() -> m.Answer:
-            self.begin()
-            sql = f"INSERT INTO {_quoted(request.table)} VALUES {rows}"
-            self._connection(client, request.table).execute(sql, values)
-            if self.landed is None:
-                return m.Unknown(reason="DuckDB reported success, but the owner ratified no commit")
-            return m.Committed(version=self.landed)
-
-        return _answered(insert)
-
+    @answering
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
         if not request.any_version:
             return m.Unsupported(reason="DuckDB writes checkpoints only of the newest version")
-
-        def write() -> m.Answer:
-            call = "CALL unity_catalog_checkpoint_table(?)"
-            self._connection(client, request.table).execute(call, [_quoted(request.table)])
-            return m.Done()
-
-        return _answered(write)
+        call = "CALL unity_catalog_checkpoint_table(?)"
+        self._connection(client, request.table).execute(call, [_quoted(request.table)])
+        return m.Done()
 
     def _connection(self, client: str, table: str) -> Any:
         """The connection of this client for this table."""
@@ -158,25 +172,6 @@ class DuckDb(EngineClient):
         )
         connection.execute(f"ATTACH '{CATALOG}' AS {CATALOG} (TYPE unity_catalog, DEFAULT_SCHEMA '{SCHEMA}')")
         return connection
-
-
-def _answered(act: Callable[[], m.Answer]) -> m.Answer:
-    """DuckDB's error as an answer. Only the text of the error contains the status of the server's answer."""
-    import duckdb
-
-    try:
-        return act()
-    except duckdb.Error as error:
-        text = re.sub(r"http://127\.0\.0\.1:\d+", "OWNER", str(error))
-        if "(HTTP 409)" in text:
-            return m.Conflict()
-        if "(HTTP 404)" in text or "does not exist" in text:
-            return m.NotFound()
-        if "(HTTP 4" in text:
-            return m.Rejected(reason=_first_line(text), retryable="(HTTP 429)" in text)
-        if "Request to" in text or "HTTP" in text:
-            return m.Unknown(reason=_first_line(text))
-        return m.Rejected(reason=f"{type(error).__name__}: {_first_line(text)}")
 
 
 def _first_line(text: str) -> str:

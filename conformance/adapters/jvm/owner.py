@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Final
 
+from conformance.adapters.in_process import answering
 from conformance.adapters.jvm.dynamodb import FAILING, Database, Fault
 from conformance.adapters.jvm.machine import Machine, class_of, machine, said
 from conformance.adapters.jvm.naming import Named, UnknownError
@@ -305,13 +306,15 @@ class CoordinatorOwner(LogAccess):
 
     # Committing
 
+    @answering
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         if request.actions is None:
             return m.Rejected(reason="the coordinator stages proposals itself; send actions instead of a staged file")
-        return self.answered(lambda: self._propose(request.table, request.version, request.actions or (), owned=True))
+        return self._propose(request.table, request.version, request.actions, owned=True)
 
+    @answering
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        return self.answered(lambda: self._propose(request.table, request.version, request.actions, owned=False))
+        return self._propose(request.table, request.version, request.actions, owned=False)
 
     def _propose(self, reference: str, version: int, actions: Sequence[str], *, owned: bool) -> m.Answer:
         """`owned`: the table keeps its owner, whatever its new metadata says; if false, this commit hands it back."""
@@ -360,8 +363,9 @@ class CoordinatorOwner(LogAccess):
 
     # Reading and publishing
 
+    @answering
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        return self.answered(lambda: self._listed(self._table(request.table), request.start, request.end))
+        return self._listed(self._table(request.table), request.start, request.end)
 
     def _listed(self, table: Table, start: int | None, end: int | None) -> m.Commits:
         listed = self._coordinators[table.batch].getCommits(table.descriptor, start, end)
@@ -375,25 +379,20 @@ class CoordinatorOwner(LogAccess):
             entries.append(m.CommitEntry(version=commit.getVersion(), file_name=name))
         return m.Commits(commits=tuple(entries), latest=listed.getLatestTableVersion())
 
+    @answering
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        def ask() -> m.Answer:
-            table = self._table(request.table)
-            self._coordinators[table.batch].backfillToVersion(
-                self._store, self._configuration, table.descriptor, request.version, None
-            )
-            return m.Done()
-
-        return self.answered(ask)
+        table = self._table(request.table)
+        self._coordinators[table.batch].backfillToVersion(
+            self._store, self._configuration, table.descriptor, request.version, None
+        )
+        return m.Done()
 
     # Tables
 
+    @answering
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        if (request.feature, request.commit_mode) != (FEATURE, COMMIT_MODE):
-            return m.Unsupported(reason=f"it owns tables with {FEATURE}, by {COMMIT_MODE} commits")
-        return self.answered(lambda: self._create(request))
-
-    def _create(self, request: m.CreateTable) -> m.Answer:
         """Like Delta's client: look whether the table exists, register it, and write version 0."""
+        _require_feature(request)
         reference = _reference(request.name)
         log = self._log(Path(request.path) if request.path is not None else self._storage / reference)
         there = log.commit(0)
@@ -406,12 +405,9 @@ class CoordinatorOwner(LogAccess):
             return m.Conflict(winner_table=reference if reference in self._places else None)
         return m.Ratified(version=0, table=reference)
 
+    @answering
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        if (request.feature, request.commit_mode) != (FEATURE, COMMIT_MODE):
-            return m.Unsupported(reason=f"it owns tables with {FEATURE}, by {COMMIT_MODE} commits")
-        return self.answered(lambda: self._take_over(request))
-
-    def _take_over(self, request: m.TakeOver) -> m.Answer:
+        _require_feature(request)
         log = self._log(Path(request.path))
         if has_owner(log.actions()):
             return m.Rejected(
@@ -449,20 +445,18 @@ class CoordinatorOwner(LogAccess):
         self._save()
         return True
 
+    @answering
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        def ask() -> m.Answer:
-            wanted = _reference(request.name) if request.name is not None else None
-            for reference, (location, _) in self._places.items():
-                if reference in (wanted, request.name) or location == request.path:
-                    table = self._table(reference)
-                    listed = self._listed(table, None, None)
-                    return m.Table(
-                        table=table.reference, feature=FEATURE, commit_mode=COMMIT_MODE, latest=listed.latest,
-                        commits=listed.commits, location=str(table.log.location),
-                    )  # fmt: skip
-            return m.NotFound()
-
-        return self.answered(ask)
+        wanted = _reference(request.name) if request.name is not None else None
+        for reference, (location, _) in self._places.items():
+            if reference in (wanted, request.name) or location == request.path:
+                table = self._table(reference)
+                listed = self._listed(table, None, None)
+                return m.Table(
+                    table=table.reference, feature=FEATURE, commit_mode=COMMIT_MODE, latest=listed.latest,
+                    commits=listed.commits, location=str(table.log.location),
+                )  # fmt: skip
+        return m.NotFound()
 
     def _known(self, reference: str, location: Path, batch: int) -> Table:
         """The table with the properties of its newest ownership change, which a client learns from a snapshot."""
@@ -525,6 +519,11 @@ class CoordinatorOwner(LogAccess):
             return m.Unsupported(reason=_IN_MEMORY)
         self._dead, self._started = "", False
         return self.answered(m.Done)
+
+
+def _require_feature(request: m.CreateTable | m.TakeOver) -> None:
+    if (request.feature, request.commit_mode) != (FEATURE, COMMIT_MODE):
+        raise Refused(m.Unsupported(reason=f"it owns tables with {FEATURE}, by {COMMIT_MODE} commits"))
 
 
 def _reference(name: str) -> str:

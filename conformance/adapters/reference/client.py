@@ -17,6 +17,7 @@ import msgspec
 import refimpl
 from conformance.adapters.delta_api import CATALOG, SCHEMA, DeltaApi
 from conformance.adapters.http import HttpSubject
+from conformance.adapters.in_process import answering
 from conformance.adapters.reference import translation
 from conformance.adapters.reference.asked_owner import Ask, AskedOwner
 from conformance.adapters.uc.api import UnansweredError
@@ -99,6 +100,12 @@ class ReferenceClient:
         if self._reached is not None:
             self._reached.close()
 
+    def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
+        try:
+            return ask()
+        except errors.DeltaError as error:
+            return translation.failure(error)
+
     # Finding tables
 
     def _owner(self, client: str) -> AskedOwner:
@@ -166,6 +173,7 @@ class ReferenceClient:
             return m.Committed(version=None)
         return _landed(transaction, written, if_needed=request.if_needed)
 
+    @answering
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         """Register a table like `refimpl.client.create`: send the request again while no answer comes. The owner
         recognizes the repeated request."""
@@ -176,69 +184,60 @@ class ReferenceClient:
             attempt=request.attempt,
         )
         retries = RetryPolicy(self._environment, max_tries=1, label=repr(request.name))
+        answer = retries.ask_until_answered(lambda: owner.create(request), unknown)
+        if isinstance(answer, m.Conflict) and answer.winner_table is not None:
+            winner = owner.resolve(request.name)
+            if _creator(winner, self._environment) == request.attempt:
+                return m.Ratified(version=0, table=winner.table_id)
+        return answer
 
-        def create() -> m.Answer:
-            answer = retries.ask_until_answered(lambda: owner.create(request), unknown)
-            if isinstance(answer, m.Conflict) and answer.winner_table is not None:
-                winner = owner.resolve(request.name)
-                if _creator(winner, self._environment) == request.attempt:
-                    return m.Ratified(version=0, table=winner.table_id)
-            return answer
-
-        return _answered(create)
-
+    @answering
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         """The client builds the change itself, on the newest version. The commit has the request's attempt."""
+        owner, feature = self._owner(client), DOCUMENTED_FEATURES.get(request.feature)
+        if feature is None or request.commit_mode not in COMMIT_MODES[feature.name]:
+            return m.Rejected(reason=f"{request.feature!r} tables have no {request.commit_mode!r} commits")
+        table = Table.by_path(Path(request.path), self._environment)
+        owned = ownership.take_over(
+            table, owner, request.name, feature, commit_mode=CommitMode(request.commit_mode), txn_id=request.attempt
+        )
+        return _changed(owner, owned.table_id)
 
-        def change() -> m.Answer:
-            owner, feature = self._owner(client), DOCUMENTED_FEATURES.get(request.feature)
-            if feature is None or request.commit_mode not in COMMIT_MODES[feature.name]:
-                return m.Rejected(reason=f"{request.feature!r} tables have no {request.commit_mode!r} commits")
-            table = Table.by_path(Path(request.path), self._environment)
-            owned = ownership.take_over(
-                table, owner, request.name, feature, commit_mode=CommitMode(request.commit_mode), txn_id=request.attempt
-            )
-            return _changed(owner, owned.table_id)
-
-        return _answered(change)
-
+    @answering
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        def change() -> m.Answer:
-            owner = self._owner(client)
-            table = Table.resolved(owner.resolve(request.table), owner, self._environment)
-            ownership.hand_back(table, txn_id=request.attempt)
-            self._handles.pop((client, request.table), None)
-            return _changed(owner, None)
+        owner = self._owner(client)
+        table = Table.resolved(owner.resolve(request.table), owner, self._environment)
+        ownership.hand_back(table, txn_id=request.attempt)
+        self._handles.pop((client, request.table), None)
+        return _changed(owner, None)
 
-        return _answered(change)
-
+    @answering
     def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
-        def drop() -> m.Answer:
-            owner = self._owner(client)
-            owner.drop_table(owner.resolve(request.table).table_id)
-            return m.Done()
+        owner = self._owner(client)
+        owner.drop_table(owner.resolve(request.table).table_id)
+        return m.Done()
 
-        return _answered(drop)
-
+    @answering
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        def publish() -> m.Answer:
-            owner = self._owner(client)
-            owner.backfill_to_version(owner.resolve(request.table).table_id, request.version)
-            return m.Done()
-
-        return _answered(publish)
+        owner = self._owner(client)
+        owner.backfill_to_version(owner.resolve(request.table).table_id, request.version)
+        return m.Done()
 
     # Maintenance
 
+    @answering
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
         return self._maintained(client, request.table, lambda table: write_checkpoint(table, request.version))
 
+    @answering
     def compact(self, client: str, request: m.Compact) -> m.Answer:
         return self._maintained(client, request.table, lambda table: compact(table, request.start, request.end))
 
+    @answering
     def checksum(self, client: str, request: m.Checksum) -> m.Answer:
         return self._maintained(client, request.table, lambda table: write_checksum(table, request.version))
 
+    @answering
     def cleanup(self, client: str, request: m.Cleanup) -> m.Answer:
         """The reference takes a retention period instead of a time, so its clock is stopped during the cleanup."""
 
@@ -252,6 +251,7 @@ class ReferenceClient:
 
         return self._maintained(client, request.table, run)
 
+    @answering
     def maintain(self, client: str, request: m.Maintain) -> m.Answer:
         """Ask for the owner's policy, although the client has no such job: the answer to a forbidden job is
         `rejected`."""
@@ -269,25 +269,15 @@ class ReferenceClient:
             ask(table.snapshot(), job)
             return m.Unsupported(reason=f"the reference has no {request.job}")
 
-        return _answered(lambda: self._on(client, request.table, run))
+        return self._on(client, request.table, run)
 
     def _maintained(self, client: str, reference: str, run: Callable[[Table], object]) -> m.Answer:
-        def done() -> m.Answer:
-            self._on(client, reference, run)
-            return m.Done()
-
-        return _answered(done)
+        self._on(client, reference, run)
+        return m.Done()
 
 
 def _no_wait(seconds: float) -> None:
     """Return at once: no other code runs in this process while a client waits."""
-
-
-def _answered(act: Callable[[], m.Answer]) -> m.Answer:
-    try:
-        return act()
-    except errors.DeltaError as error:
-        return translation.failure(error)
 
 
 def _creator(table: ResolvedTable, environment: Environment) -> str | None:

@@ -8,12 +8,13 @@ class may serve one warehouse at once.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -59,6 +60,20 @@ BACKFILL_EVERY: Final = 3
 """After so many commits the owner backfills, if the kit leaves backfilling to the subject."""
 FILESYSTEM_TABLES: Final = "filesystem"
 """The folder in the warehouse in which the kit may make tables without an owner."""
+
+
+_Asked = TypeVar("_Asked", bound=m.Request)
+_OnWarehouse = Callable[["ReferenceOwner", refimpl.Warehouse, _Asked], m.Answer]
+
+
+def _answering(method: _OnWarehouse[_Asked]) -> Callable[[ReferenceOwner, str, _Asked], m.Answer]:
+    """A method that gets the warehouse of the running process, and whose errors become answers."""
+
+    @functools.wraps(method)
+    def ask(self: ReferenceOwner, _client: str, request: _Asked) -> m.Answer:
+        return self._answered(lambda warehouse: method(self, warehouse, request))
+
+    return ask
 
 
 class ReferenceOwner(LogAccess):
@@ -134,14 +149,12 @@ class ReferenceOwner(LogAccess):
 
     # Committing
 
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            proposal = self._proposal(warehouse, request)
-            if isinstance(proposal, m.Rejected):
-                return proposal
-            return translation.outcome(warehouse.owner.commit(request.table, request.version, proposal))
-
-        return self._answered(ask)
+    @_answering
+    def commit(self, warehouse: refimpl.Warehouse, request: m.Commit) -> m.Answer:
+        proposal = self._proposal(warehouse, request)
+        if isinstance(proposal, m.Rejected):
+            return proposal
+        return translation.outcome(warehouse.owner.commit(request.table, request.version, proposal))
 
     def _proposal(self, warehouse: refimpl.Warehouse, request: m.Commit) -> Proposal | m.Rejected:
         """The proposal that a client of the reference sends, in the table's commit mode. A staged file is durable
@@ -177,82 +190,101 @@ class ReferenceOwner(LogAccess):
             log.stage_again(feature.staging_folder, name, content)
         return StagedProposal(attempt=request.attempt, file_name=name)
 
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        return self._answered(
-            lambda warehouse: translation.attempt_outcome(
-                warehouse.owner.attempt_outcome(request.table, request.attempt)
-            )
-        )
+    @_answering
+    def attempt_outcome(self, warehouse: refimpl.Warehouse, request: m.AttemptOutcome) -> m.Answer:
+        return translation.attempt_outcome(warehouse.owner.attempt_outcome(request.table, request.attempt))
 
     # Reading and publishing
 
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+    @_answering
+    def get_commits(self, warehouse: refimpl.Warehouse, request: m.GetCommits) -> m.Answer:
         """A range that ends before it begins holds no commit here; the reference rejects such a range."""
+        empty = request.end is not None and request.start is not None and request.end < request.start
+        outcome = warehouse.owner.get_commits(request.table, request.start, request.start if empty else request.end)
+        commits = () if empty else translation.entries(outcome.commits)
+        return m.Commits(commits=commits, latest=outcome.latest_ratified_version)
 
-        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            empty = request.end is not None and request.start is not None and request.end < request.start
-            outcome = warehouse.owner.get_commits(request.table, request.start, request.start if empty else request.end)
-            commits = () if empty else translation.entries(outcome.commits)
-            return m.Commits(commits=commits, latest=outcome.latest_ratified_version)
-
-        return self._answered(ask)
-
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            warehouse.owner.backfill_to_version(request.table, request.version)
-            return m.Done()
-
-        return self._answered(ask)
+    @_answering
+    def backfill_to_version(self, warehouse: refimpl.Warehouse, request: m.BackfillToVersion) -> m.Answer:
+        warehouse.owner.backfill_to_version(request.table, request.version)
+        return m.Done()
 
     # Creating, finding and dropping
 
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        return self._answered(lambda warehouse: _create(warehouse, request))
+    @_answering
+    def create_table(self, warehouse: refimpl.Warehouse, request: m.CreateTable) -> m.Answer:
+        """catalog-managed, "Creating and Dropping": get a location, write version 0 there, then register the name. If
+        the name is taken, the creator registers its version 0 with that table; the owner recognizes the table's own
+        creator."""
+        feature, owner = _feature_named(request.feature), warehouse.owner
+        actions = translation.with_owner(request.actions, feature, owner.name)
+        proposal = DirectProposal(attempt=request.attempt, content=content_of(actions))
+        table_id = _place(warehouse, request, feature)
+        if table_id is None:
+            return m.Conflict()
+        outcome = owner.register_table(table_id, proposal)
+        if isinstance(outcome, NameTaken):  # another creator took the name between the two steps
+            table_id = outcome.winner.table_id
+            outcome = owner.register_table(table_id, proposal)
+        match outcome:
+            case Registered(commit=commit):
+                return m.Ratified(version=commit.version, table=table_id)
+            case NameTaken(winner=winner):
+                return m.Conflict(latest=winner.commits.latest_ratified_version, winner_table=winner.table_id)
+            case Conflict(latest_ratified_version=latest):
+                return m.Conflict(latest=latest, winner_table=table_id)
+            case _:
+                return translation.outcome(outcome, table_id)
 
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        return self._answered(lambda warehouse: _load(warehouse, request))
+    @_answering
+    def load_table(self, warehouse: refimpl.Warehouse, request: m.LoadTable) -> m.Answer:
+        if (request.name is None) == (request.path is None):
+            return m.Rejected(reason="give either a name or a path to find a table")
+        table_id = _owned(warehouse, _reference(request)).table_id
+        table, described = _described(warehouse, table_id)
+        return m.Table(
+            table=table_id,
+            feature=table.feature_name,
+            commit_mode=table.commit_mode.value,
+            latest=table.commits.latest_ratified_version,
+            location=str(table.location),
+            commits=translation.entries(table.commits.commits),
+            protocol=translation.action("protocol", described and described[0]),
+            metadata=translation.action("metaData", described and described[1]),
+        )
 
-    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
-        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            _owned(warehouse, request.table)
-            warehouse.owner.drop_table(request.table)
-            return m.Done()
+    @_answering
+    def drop_table(self, warehouse: refimpl.Warehouse, request: m.DropTable) -> m.Answer:
+        _owned(warehouse, request.table)
+        warehouse.owner.drop_table(request.table)
+        return m.Done()
 
-        return self._answered(ask)
-
-    def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
-        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            allowed = _owned(warehouse, request.table).policy.allowed
-            return m.Policy(allowed=tuple(sorted(job.value for job in allowed)))
-
-        return self._answered(ask)
+    @_answering
+    def maintenance_policy(self, warehouse: refimpl.Warehouse, request: m.MaintenancePolicy) -> m.Answer:
+        allowed = _owned(warehouse, request.table).policy.allowed
+        return m.Policy(allowed=tuple(sorted(job.value for job in allowed)))
 
     # Changing the owner
 
-    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            feature, owner, location = _feature_named(request.feature), warehouse.owner, Path(request.path)
-            actions = translation.with_owner(request.actions, feature, owner.name)
-            proposal = DirectProposal(attempt=request.attempt, content=content_of(actions))
-            name = translation.table_name(request.name)
-            outcome = owner.take_over(
-                location, name, feature, request.version, proposal, commit_mode=_commit_mode_named(request.commit_mode)
-            )
-            try:
-                table = owner.resolve(location).table_id if isinstance(outcome, Ratified) else None
-            except errors.OwnerUnavailableError as error:  # the take-over landed, although its log cannot be read now
-                return m.Unknown(reason=error.message)
-            return translation.outcome(outcome, table)
+    @_answering
+    def take_over(self, warehouse: refimpl.Warehouse, request: m.TakeOver) -> m.Answer:
+        feature, owner, location = _feature_named(request.feature), warehouse.owner, Path(request.path)
+        actions = translation.with_owner(request.actions, feature, owner.name)
+        proposal = DirectProposal(attempt=request.attempt, content=content_of(actions))
+        name = translation.table_name(request.name)
+        outcome = owner.take_over(
+            location, name, feature, request.version, proposal, commit_mode=_commit_mode_named(request.commit_mode)
+        )
+        try:
+            table = owner.resolve(location).table_id if isinstance(outcome, Ratified) else None
+        except errors.OwnerUnavailableError as error:  # the take-over landed, although its log cannot be read now
+            return m.Unknown(reason=error.message)
+        return translation.outcome(outcome, table)
 
-        return self._answered(ask)
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            content = content_of(request.actions)
-            proposal = DirectProposal(attempt=request.attempt, content=content)
-            return translation.outcome(warehouse.owner.hand_back(request.table, request.version, proposal))
-
-        return self._answered(ask)
+    @_answering
+    def hand_back(self, warehouse: refimpl.Warehouse, request: m.HandBack) -> m.Answer:
+        proposal = DirectProposal(attempt=request.attempt, content=content_of(request.actions))
+        return translation.outcome(warehouse.owner.hand_back(request.table, request.version, proposal))
 
     # Reading and changing the log's files for the kit
 
@@ -305,47 +337,6 @@ class OwnerProcess:
 
 
 # Creating tables, and finding them
-
-
-def _create(warehouse: refimpl.Warehouse, request: m.CreateTable) -> m.Answer:
-    """catalog-managed, "Creating and Dropping": get a location, write version 0 there, then register the name. If the
-    name is taken, the creator registers its version 0 with that table; the owner recognizes the table's own creator."""
-    feature, owner = _feature_named(request.feature), warehouse.owner
-    actions = translation.with_owner(request.actions, feature, owner.name)
-    proposal = DirectProposal(attempt=request.attempt, content=content_of(actions))
-    table_id = _place(warehouse, request, feature)
-    if table_id is None:
-        return m.Conflict()
-    outcome = owner.register_table(table_id, proposal)
-    if isinstance(outcome, NameTaken):  # another creator took the name between the two steps
-        table_id = outcome.winner.table_id
-        outcome = owner.register_table(table_id, proposal)
-    match outcome:
-        case Registered(commit=commit):
-            return m.Ratified(version=commit.version, table=table_id)
-        case NameTaken(winner=winner):
-            return m.Conflict(latest=winner.commits.latest_ratified_version, winner_table=winner.table_id)
-        case Conflict(latest_ratified_version=latest):
-            return m.Conflict(latest=latest, winner_table=table_id)
-        case _:
-            return translation.outcome(outcome, table_id)
-
-
-def _load(warehouse: refimpl.Warehouse, request: m.LoadTable) -> m.Answer:
-    if (request.name is None) == (request.path is None):
-        return m.Rejected(reason="give either a name or a path to find a table")
-    table_id = _owned(warehouse, _reference(request)).table_id
-    table, described = _described(warehouse, table_id)
-    return m.Table(
-        table=table_id,
-        feature=table.feature_name,
-        commit_mode=table.commit_mode.value,
-        latest=table.commits.latest_ratified_version,
-        location=str(table.location),
-        commits=translation.entries(table.commits.commits),
-        protocol=translation.action("protocol", described and described[0]),
-        metadata=translation.action("metaData", described and described[1]),
-    )
 
 
 def _feature_named(name: str) -> TableFeature:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from conformance.adapters.connections import Connections, LossyConnections, NoConnectionError
-from conformance.adapters.in_process import InProcess
+from conformance.adapters.in_process import InProcess, answering
 from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError, content_of
 from conformance.adapters.uc.api import (
     Address,
@@ -300,17 +300,15 @@ class UcOwner(LogAccess):
 
     # Creating, finding and dropping
 
+    @answering
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        """catalog-managed, "Creating and Dropping": get a location, write version 0 there, then register the name. If
+        the name is taken, the client checks whether the table has the client's own version 0: an earlier request may
+        have succeeded although its answer was lost."""
         if request.feature != FEATURE or request.commit_mode != "staged" or request.path is not None:
             return m.Unsupported(
                 reason=f"the Delta API creates only {FEATURE} tables with staged commits, where the server says"
             )
-        return self.answered(lambda: self._created(request))
-
-    def _created(self, request: m.CreateTable) -> m.Answer:
-        """catalog-managed, "Creating and Dropping": get a location, write version 0 there, then register the name. If
-        the name is taken, the client checks whether the table has the client's own version 0: an earlier request may
-        have succeeded although its answer was lost."""
         name = table_name(request.name)
         if (name, request.attempt) in self._known.created:
             return self._created_again(name, request)
@@ -360,12 +358,11 @@ class UcOwner(LogAccess):
         self._known.logs.setdefault(str(reference), LogFolder(folder_of(table.metadata.location)))
         return reference
 
+    @answering
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         if request.name is None:
             return m.Unsupported(reason="the Delta API finds tables by their names")
-        return self.answered(lambda: self._found(table_name(request.name or "")))
-
-    def _found(self, name: str) -> m.Answer:
+        name = table_name(request.name)
         table = self._api.load(name)
         if isinstance(table, Refused):
             return m.NotFound() if table.status == 404 else _rejected(table)
@@ -380,13 +377,11 @@ class UcOwner(LogAccess):
             metadata=metadata_action(table),
         )
 
+    @answering
     def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
-        def ask() -> m.Answer:
-            name, _ = self._loaded(request.table)
-            reply = self._api.drop(name)
-            return m.Done() if reply is None else m.NotFound() if reply.status == 404 else _rejected(reply)
-
-        return self.answered(ask)
+        name, _ = self._loaded(request.table)
+        reply = self._api.drop(name)
+        return m.Done() if reply is None else m.NotFound() if reply.status == 404 else _rejected(reply)
 
     def _loaded(self, table: m.TableRef) -> tuple[str, Loaded]:
         """The table's name, and the server's answer to loading it. Raises `TableGone` if the name now belongs to
@@ -408,10 +403,8 @@ class UcOwner(LogAccess):
 
     # Committing
 
+    @answering
     def commit(self, client: str, request: m.Commit) -> m.Answer:
-        return self.answered(lambda: self._proposed(request))
-
-    def _proposed(self, request: m.Commit) -> m.Answer:
         """The server recognizes a commit by the name of its file, which holds the version. So the client must propose
         an attempt for one version only."""
         log = self.log_of(request.table)
@@ -491,15 +484,13 @@ class UcOwner(LogAccess):
 
     # Reading and publishing
 
+    @answering
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        def ask() -> m.Answer:
-            _, table = self._loaded(request.table)
-            first, last = request.start or 0, request.end
-            wanted = (commit for commit in table.unpublished if first <= commit.version)
-            commits = tuple(_entry(commit) for commit in wanted if last is None or commit.version <= last)
-            return m.Commits(commits=commits, latest=table.latest)
-
-        return self.answered(ask)
+        _, table = self._loaded(request.table)
+        first, last = request.start or 0, request.end
+        wanted = (commit for commit in table.unpublished if first <= commit.version)
+        commits = tuple(_entry(commit) for commit in wanted if last is None or commit.version <= last)
+        return m.Commits(commits=commits, latest=table.latest)
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         return self.answered(lambda: self._backfilled(request.table, request.version))
