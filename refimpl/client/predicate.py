@@ -390,9 +390,9 @@ def _cast(node: exp.Cast) -> _Literal:
     target = node.to.this
     try:
         if target == exp.DataType.Type.DATE and isinstance(value, str):
-            return datetime.date.fromisoformat(value)
+            return _time(value).date()
         if target in _TIMESTAMPS and isinstance(value, str):
-            return datetime.datetime.fromisoformat(value)
+            return _time(value)
         numeric = target in NUMBERS or target == exp.DataType.Type.DECIMAL
         if numeric and isinstance(value, str | decimal.Decimal | float):
             return _cast_number(_number(value, node), node)
@@ -403,17 +403,30 @@ def _cast(node: exp.Cast) -> _Literal:
 
 def _number(given: str | decimal.Decimal | float, node: exp.Expression) -> decimal.Decimal:
     try:
-        number = _exact(given) if isinstance(given, float) else decimal.Decimal(given)
-    except decimal.InvalidOperation:
+        number = _exact(given)
+    except (decimal.InvalidOperation, ValueError):
         refuse(node, "is no number")
     if not number.is_finite():
         refuse(node, "is no number")
     return number
 
 
-def _exact(number: float) -> decimal.Decimal:
-    """The shortest number that this double stands for."""
-    return decimal.Decimal(repr(number))
+def _exact(number: str | decimal.Decimal | float) -> decimal.Decimal:
+    """The number; for a double, the shortest number that it stands for. Raises `ValueError` for a text like `1_000`, and
+    for digits of other scripts: Python takes them for a number, but Spark does not."""
+    if isinstance(number, str) and ("_" in number or not number.isascii()):
+        raise ValueError(number)
+    return decimal.Decimal(repr(number) if isinstance(number, float) else number)
+
+
+def _time(text: str) -> datetime.datetime:
+    """A date or time. Raises `ValueError`, also for text in other forms of ISO 8601, which Spark does not take."""
+    if _TIME.fullmatch(text) is None:
+        raise ValueError(text)
+    return datetime.datetime.fromisoformat(text)
+
+
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?", re.ASCII)
 
 
 def _cast_number(number: decimal.Decimal, node: exp.Cast) -> decimal.Decimal | float:
@@ -467,12 +480,12 @@ def converted(literal: Any, kind: DataType) -> Any:
         case Primitive(name="string"):
             return literal if isinstance(literal, str) else None
         case _ if is_exact(kind) and isinstance(literal, decimal.Decimal | str | float):
-            exact = _exact(literal) if isinstance(literal, float) else decimal.Decimal(literal)
+            exact = _exact(literal)
             if isinstance(literal, str) and not isinstance(kind, Decimal) and exact % 1:
                 return None  # Spark rejects it or, without ANSI mode, drops the fraction
             return exact if exact.is_finite() else None
         case _ if kind in FLOATS and isinstance(literal, decimal.Decimal | str | float):
-            return float(literal)
+            return float(_exact(literal))
         case Primitive(name="boolean"):
             return literal if isinstance(literal, bool) else {"true": True, "false": False}.get(literal)
         case Primitive(name="date"):
@@ -502,7 +515,7 @@ def _date(literal: Any) -> datetime.date | None:
 
 def _moment(literal: Any) -> datetime.datetime:
     if isinstance(literal, str):
-        return datetime.datetime.fromisoformat(literal)
+        return _time(literal)
     if isinstance(literal, datetime.datetime):
         return literal
     return datetime.datetime.combine(literal, datetime.time())
