@@ -354,7 +354,8 @@ def keeps(s: Scenario, table: TableHandle, files: dict[int, str], *because: Exch
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-03", needs=FOUND)
 def a_reused_name_is_a_new_table(s: Scenario) -> None:
     """The name of a dropped table is free. A new table of that name has its own version 0, and its own metadata. It has
-    no commits of the old table, requests to the old table do not reach it, and later creators lose to the new one."""
+    no commits of the old table, requests to the old table, such as a second drop, do not reach it, and later creators
+    lose to the new one."""
     table = s.create()
     first = load(s, table)
     s.land(table)
@@ -369,7 +370,9 @@ def a_reused_name_is_a_new_table(s: Scenario) -> None:
         evidence=(lost, dropped), table=again, version=0, expected=f"the table of that name is {again.reference}",
         observed="the conflict names the dropped table",
     )  # fmt: skip
+    s.ask("operator", m.DropTable(table=table.reference), table)
     call = s.ask("reader", m.LoadTable(name=s.physical(table.name)), again)
+    found(s, again, call)
     shown = [_inner(each.answer.metadata, "metaData").get("id") if isinstance(each.answer, m.Table) else None
              for each in (first, call)]  # fmt: skip
     s.require(
@@ -416,15 +419,20 @@ def a_reused_name_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
        *DONE, needs=(*FOUND, Profile.VERSION_0_BY_FILESYSTEM, Profile.STORAGE_ACCESS))  # fmt: skip
 def a_reused_path_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
     """A table is dropped, and another name is created at its path. An owner that kept the files rejects that; otherwise
-    the attempts of the old table have not landed in the new one, which keeps its files."""
+    the attempts of the old table have not landed in the new one, which keeps its files. Late requests to the old table
+    write no file there."""
     path = place(s, "orders")
     made = create_at(s, path, "orders")
     table = s.created("orders", made, s.expect(made, m.Ratified, "PROFILE-VERSION0-01", may_refuse=True,
                                                expected="the location is empty: the table is created"))  # fmt: skip
     sent = s.land_all(table, 2)
+    late = s.delay("slow", s.proposal(table, 3))
+    s.give_up(late)
     dropped = drop(s, table)
     again = created_if_permitted(s, "returns", path)
     if again is not None:
+        refused(s, table, s.deliver(late), dropped)
+        s.subject.ask("slow publisher", m.BackfillToVersion(table=table.reference, version=2))
         _shares_nothing(s, again[1], sent, dropped)
 
 

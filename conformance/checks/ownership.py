@@ -497,6 +497,23 @@ def a_repeated_hand_back_is_ratified(s: Scenario) -> None:
              expected="this attempt handed the table back with version 2: ratified")  # fmt: skip
 
 
+@check(Family.OWNERSHIP, "PROFILE-CORE-06", needs=(*GIVEN, Profile.IDEMPOTENT_RETRY), features=MANAGED)
+def a_repeated_creation_after_a_hand_back_makes_no_table(s: Scenario) -> None:
+    """The network delivers the create request of a table again after the table was handed back. It creates no second
+    table."""
+    created = s.ask("creator", s.creation())
+    table = s.created("orders", created, s.expect(created, m.Ratified, "PROFILE-VERSION0-01", may_refuse=True,
+                                                  expected="the name is free: the table is created"))  # fmt: skip
+    call = hand_back(s, table)
+    again = s.lose("creator", created.request, table)
+    s.require(
+        getattr(again.answer, "table", None) in (None, table.reference), "PROFILE-CORE-06",
+        evidence=(again, created, call), table=table, version=0,
+        expected=f"this request created {table.reference}, which was handed back: it creates no second table",
+        observed="the repeated creation was ratified with another table",
+    )  # fmt: skip
+
+
 @check(Family.OWNERSHIP, "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", needs=(*GIVEN, Profile.ATTEMPT_OUTCOME),
        features=MANAGED)  # fmt: skip
 def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:

@@ -533,6 +533,7 @@ class DropDeletesFiles(ModelOwner):
         answer = super().drop_table(client, request)
         table = self.tables.get(request.table)
         if table is not None and isinstance(answer, m.Done):
+            table.unbackfilled.clear()
             for name in self.storage.list(f"{table.location}/{LOG}"):
                 self.storage.remove(f"{table.location}/{LOG}/{name}")
         return answer

@@ -628,6 +628,30 @@ class LateDropDeletesANewTable(DropDeletesFiles):
         return answer
 
 
+@mutant("CM-FILES-07")
+class LateBackfillWritesToANewTable(DropDeletesFiles):
+    """Publishes commits of a dropped table on request, even if its path belongs to a new table."""
+
+    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
+        table = self.tables.get(request.table)
+        commits = {} if table is None else dict(table.unbackfilled)
+        answer = super().drop_table(client, request)
+        if table is not None:
+            table.unbackfilled = commits
+        return answer
+
+
+@mutant("MC-FILES-08", "CM-FILES-07")
+class LateCommitWritesToANewTable(DropDeletesFiles):
+    """Writes the file of a direct commit before it finds that the table was dropped."""
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        table = self.tables.get(request.table)
+        if table is not None and not table.active and table.commit_mode == "direct":
+            self.storage.put(self._path(table, request.version), content_of(request.actions or ()), 0)
+        return super().commit(client, request)
+
+
 @mutant("MC-FILES-08", "CM-FILES-07")
 class DropDeletesByPrefix(ModelOwner):
     """Deletes all files whose path begins with that of a dropped table: a drop of `orders` deletes `orders2`."""
@@ -652,6 +676,16 @@ class DroppedTablesTakeCommits(ModelOwner):
             table.active, table.name = True, f"dropped {table.name}"
             self._save(table)
         return answer
+
+
+@mutant("PROFILE-DISCOVERY-01")
+class DropsByName(ModelOwner):
+    """Drops the table that has the name of the requested one now."""
+
+    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
+        table = self.tables.get(request.table)
+        now = None if table is None else self._find(table.name, None)
+        return super().drop_table(client, request if now is None else m.DropTable(table=now))
 
 
 @mutant("PROFILE-DISCOVERY-01")

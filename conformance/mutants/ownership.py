@@ -596,6 +596,17 @@ class HandBacksHaveNoOutcome(ModelOwner):
         return m.NotLanded() if leaving else super().attempt_outcome(client, request)
 
 
+@mutant("PROFILE-CORE-06")
+class HandBackForgetsTheCreation(ModelOwner):
+    """Forgets who created a table when it hands the table back: the create request creates another table."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        left = [each for each in self.tables.values() if each.leaving is not None and not each.active]
+        for table in left:
+            table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
+        return super().create_table(client, request)
+
+
 @mutant("PROFILE-RETRY-01")
 class ReplayedHandBackIsRejected(ModelOwner):
     """Rejects a repeated hand-back because the table has no owner."""
