@@ -5,6 +5,7 @@ A power cut keeps all synced changes, and any part of the other changes.
 """
 
 import errno
+import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,12 +13,14 @@ from random import Random
 from typing import cast
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from conformance.simulation.disk import SECTOR, Disk, PowerCut, SimulatedFiles, Tree, Truncate, Write, identity
 from conformance.simulation.effects import Effect, Kind, Moment
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from refimpl.environment import Environment
-from refimpl.files import Files
+from refimpl.files import Files, PosixFiles
 from refimpl.owner.ledger import Ledger
 
 LOG = Path("/log")
@@ -77,18 +80,8 @@ def test_a_directory_sync_makes_names_durable_but_not_content(files: SimulatedFi
     assert on_disk(files, path) == (b"", 1)
     files.fsync(path)
     assert on_disk(files, path) == (b"one", 0)
-
-
-def test_a_link_is_a_second_name_and_replaces_no_file(files: SimulatedFiles) -> None:
-    source = write(files, "a", b"one")
-    files.link(source, LOG / "b")
-    files.unlink(source)
-    assert files.read(LOG / "b") == b"one"
-    assert files.stat(source) is None
-    other = write(files, "c", b"two")
-    with pytest.raises(FileExistsError):
-        files.link(other, LOG / "b")
-    assert files.read(LOG / "b") == b"one"
+    with pytest.raises(FileNotFoundError):
+        files.fsync_directory(LOG / "absent")
 
 
 def test_a_rename_replaces_a_file_in_one_step(files: SimulatedFiles) -> None:
@@ -102,13 +95,6 @@ def test_a_rename_replaces_a_file_in_one_step(files: SimulatedFiles) -> None:
     assert durable_names(files) == {"a"}
 
 
-def test_a_rename_between_two_names_of_one_file_does_nothing(files: SimulatedFiles) -> None:
-    one = write(files, "a", b"one")
-    files.link(one, LOG / "b")
-    files.replace(one, LOG / "b")
-    assert {entry.name for entry in files.list_directory(LOG)} == {"a", "b"}
-
-
 def test_a_rename_to_another_directory_becomes_durable_as_a_whole(files: SimulatedFiles) -> None:
     files.make_directory(LOG / "sub")
     source = write(files, "a", b"one")
@@ -118,38 +104,41 @@ def test_a_rename_to_another_directory_becomes_durable_as_a_whole(files: Simulat
     assert durable_names(files) == {"sub"}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "kind"),
-    [
-        (lambda files: files.read(LOG / "absent"), FileNotFoundError),
-        (lambda files: files.read(LOG), IsADirectoryError),
-        (lambda files: files.list_directory(LOG / "absent"), FileNotFoundError),
-        (lambda files: files.list_directory(LOG / "there"), NotADirectoryError),
-        (lambda files: files.create(LOG / "there"), FileExistsError),
-        (lambda files: files.create(LOG / "absent" / "a"), FileNotFoundError),
-        (lambda files: files.make_directory(LOG), FileExistsError),
-        (lambda files: files.unlink(LOG / "absent"), FileNotFoundError),
-        (lambda files: files.fsync_directory(LOG / "absent"), FileNotFoundError),
-    ],
+NAMES = st.sampled_from(("a", "b", "sub/a", "absent/a"))
+OPERATIONS = st.one_of(
+    st.tuples(st.just("create"), NAMES),
+    st.tuples(st.sampled_from(("link", "replace")), NAMES, NAMES),
+    st.tuples(st.sampled_from(("unlink", "read")), NAMES),
+    st.tuples(st.sampled_from(("make_directory", "remove_directory")), st.sampled_from(("sub", "absent/sub"))),
+    st.tuples(st.just("list_directory"), st.sampled_from(("sub", "a", "absent"))),
+    st.tuples(st.just("read"), st.just("sub")),
 )
-def test_errors_equal_those_of_a_file_system(files: SimulatedFiles, wrong: object, kind: type[OSError]) -> None:
-    write(files, "there", b"x")
-    assert callable(wrong)
-    with pytest.raises(kind):
-        wrong(files)
-    assert [entry.name for entry in files.list_directory(LOG)] == ["there"]
 
 
-def test_only_an_empty_directory_is_removed(files: SimulatedFiles) -> None:
-    files.make_directory(LOG / "sub")
-    with files.create(LOG / "sub" / "a"):
-        pass
-    with pytest.raises(OSError, match="not empty") as refused:
-        files.remove_directory(LOG / "sub")
-    assert refused.value.errno == errno.ENOTEMPTY
-    files.unlink(LOG / "sub" / "a")
-    files.remove_directory(LOG / "sub")
-    assert files.stat(LOG / "sub") is None
+def outcome(files: Files, root: Path, operation: str, *names: str) -> object:
+    """The content that was read, the listed names, or the number of the error."""
+    try:
+        result = getattr(files, operation)(*(root / name for name in names))
+        if operation == "create":
+            with result as file:
+                file.write(names[0].encode())
+    except OSError as error:
+        return error.errno
+    if operation == "list_directory":
+        return sorted(each.name for each in result)
+    return result if operation == "read" else None
+
+
+@settings(max_examples=200)
+@example([("create", "a"), ("link", "a", "b"), ("replace", "a", "b")])
+@example([("make_directory", "sub"), ("create", "sub/a"), ("remove_directory", "sub"), ("unlink", "sub/a")])
+@given(st.lists(OPERATIONS, max_size=12))
+def test_operations_have_the_results_and_errors_of_a_real_file_system(operations: list[tuple[str, ...]]) -> None:
+    simulated = SimulatedFiles(Disk())
+    simulated.make_directory(LOG)
+    with tempfile.TemporaryDirectory() as folder:
+        for each in (*operations, *(("read", name) for name in ("a", "b", "sub/a"))):
+            assert outcome(cast(Files, simulated), LOG, *each) == outcome(PosixFiles(), Path(folder), *each)
 
 
 def test_a_failed_sync_is_reported_once_and_its_data_is_lost(files: SimulatedFiles) -> None:
