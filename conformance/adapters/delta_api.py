@@ -208,7 +208,7 @@ class DeltaApi:
         version that is reported as published."""
         problem = update.problem
         if problem:
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, "InvalidParameterValueException", problem)
+            raise _invalid(problem)
         known = self._known(client, name)
         if update.table_id != known.table.table:
             # The name may belong to another table now.
@@ -296,10 +296,9 @@ class DeltaApi:
         try:
             version_0 = (location / LOG / commit_file(0)).read_text(encoding="utf-8", errors="surrogateescape")
         except FileNotFoundError:
-            raise _RefusedError(
-                HTTPStatus.BAD_REQUEST, "InvalidParameterValueException",
-                f"there is no version 0 at {creation.location}; write it before the table is created",
-            ) from None  # fmt: skip
+            raise _invalid(
+                f"there is no version 0 at {creation.location}; write it before the table is created"
+            ) from None
         answer = self._asked(
             client,
             m.CreateTable(
@@ -559,11 +558,15 @@ def _decoded(body: bytes | None, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body or b"", type=kind)
     except msgspec.DecodeError as error:
-        raise _RefusedError(HTTPStatus.BAD_REQUEST, "InvalidParameterValueException", str(error)) from error
+        raise _invalid(str(error)) from error
 
 
 def _no_such_call(method: str, path: str) -> _RefusedError:
     return _RefusedError(HTTPStatus.NOT_FOUND, "NotFoundException", f"there is no call {method} {path}")
+
+
+def _invalid(message: str) -> _RefusedError:
+    return _RefusedError(HTTPStatus.BAD_REQUEST, "InvalidParameterValueException", message)
 
 
 def _refusal(answer: m.Answer) -> _RefusedError:
@@ -575,10 +578,8 @@ def _refusal(answer: m.Answer) -> _RefusedError:
         case m.Rejected(retryable=True, reason=reason):
             return _RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "ResourceExhaustedException", reason)
         case m.Gap():
-            return _RefusedError(
-                HTTPStatus.BAD_REQUEST, "InvalidParameterValueException", "the version before is not ratified"
-            )
-    return _RefusedError(HTTPStatus.BAD_REQUEST, "InvalidParameterValueException", str(answer))
+            return _invalid("the version before is not ratified")
+    return _invalid(str(answer))
 
 
 _TABLES: Final = "/v1/catalogs/{catalog}/schemas/{schema}/tables"

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -173,8 +172,8 @@ class InProcessSubject(InProcess):
             if handler.takes_owner and owner is None and owner_url is not None:
                 owner = self._made.enter_context(HttpSubject(owner_url, timeout=timeout)).ask
             if handler.directory_parameter and directory is None:
-                directory = Path(tempfile.mkdtemp(prefix="conformance-"))
-                self._made.callback(shutil.rmtree, directory, ignore_errors=True)
+                temporary = tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True)
+                directory = Path(self._made.enter_context(temporary))
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
             made = handler.made(owner=owner, directory=directory)

@@ -23,7 +23,7 @@ from conformance.interface.messages import name_of
 from conformance.player import Happening, Step, Story, View
 from conformance.reports.recorded import contradiction, contradicts_the_log, letters_of
 from conformance.requirements.catalogue import load
-from conformance.results import Violation
+from conformance.results import Violation, counted
 from conformance.safe_text import one_line
 
 OBSERVER: Final = "files"
@@ -79,9 +79,7 @@ def history_story(text: Buffer, violations: Sequence[Violation], *, name: str, t
 def in_short(violations: Sequence[Violation], more: int) -> str:
     names = ", ".join(dict.fromkeys(violation.requirements[0] for violation in violations if violation.requirements))
     number = len(violations) + more
-    return (
-        f"{number} violation{'s' * (number > 1)} of {names or 'no named requirement'}." if number else "No violation."
-    )
+    return f"{counted(number, 'violation')} of {names or 'no named requirement'}." if number else "No violation."
 
 
 class HistoryTeller:

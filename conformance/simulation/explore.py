@@ -128,15 +128,13 @@ def _follow(run: Run, path: list[_Node], report: Report, *, pruned: bool) -> tup
     deadlock = None
     while True:
         try:
-            enabled = scheduler.enabled()
+            enabled = _enabled(scheduler)
         except Deadlock as found:
             deadlock = str(found)
             _blocked_races(scheduler, path)
             break
         if not enabled:
             break
-        if len(path) >= MAX_STEPS:
-            raise EndlessError(f"a run of more than {MAX_STEPS} steps; the last one is {path[-1].step}")
         sleep = _asleep(path[-1], pruned=pruned) if path else {}
         awake = [name for name in enabled if name not in sleep]
         if not awake:
@@ -147,6 +145,14 @@ def _follow(run: Run, path: list[_Node], report: Report, *, pruned: bool) -> tup
         _make(scheduler, path, report, pruned=pruned)
     report.longest = max(report.longest, len(path))
     return run.finish(deadlock), True
+
+
+def _enabled(scheduler: Scheduler) -> dict[str, Pending]:
+    """The next effects of the clients that can continue. Raises `EndlessError` after too many steps."""
+    enabled = scheduler.enabled()
+    if enabled and len(scheduler.steps) >= MAX_STEPS:
+        raise EndlessError(f"a run of more than {MAX_STEPS} steps; the last one is {scheduler.steps[-1]}")
+    return enabled
 
 
 def _asleep(before: _Node, *, pruned: bool) -> dict[str, Step]:
@@ -226,9 +232,7 @@ def _by_chance(scheduler: Scheduler, chance: random.Random, depth: int, length: 
     changes = {chance.randrange(1, max(2, length)): depth - 1 - each for each in range(1, depth)}
     last = ""
     try:
-        while enabled := scheduler.enabled():
-            if len(scheduler.steps) >= MAX_STEPS:
-                raise EndlessError(f"a run of more than {MAX_STEPS} steps; the last one is {scheduler.steps[-1]}")
+        while enabled := _enabled(scheduler):
             chosen = max(enabled, key=lambda name: priority[name])
             lowered = changes.pop(len(scheduler.steps), None)
             if lowered is not None:
@@ -267,9 +271,7 @@ def _by_choices(scheduler: Scheduler, choices: list[str], watch: Callable[[], No
                 scheduler.step(name)
                 watch()
                 last = name
-        while enabled := scheduler.enabled():
-            if len(scheduler.steps) >= MAX_STEPS:
-                raise EndlessError(f"a run of more than {MAX_STEPS} steps; the last one is {scheduler.steps[-1]}")
+        while enabled := _enabled(scheduler):
             last = last if last in enabled else min(enabled)
             scheduler.step(last)
             watch()

@@ -139,11 +139,10 @@ class _PythonHost(Closing):
     def files(self) -> list[str]:
         return [path for path, _ in self._disk.walk()]
 
-    def stop(self) -> None:
-        """Nothing of the real host is held."""
-
     def close(self) -> None:
         """Nothing of the real host is held."""
+
+    stop = close
 
 
 class PythonClients(_PythonHost):
