@@ -32,6 +32,7 @@ from conformance.history.operations import Item, Operation, operations
 from conformance.interface import messages
 from spec_tests.conformance.drafts import FOLDER, TABLE, Draft, DraftListing, DraftOperation, Version
 from spec_tests.conformance.prove import without_final_log
+from spec_tests.conformance.reports import runs
 from spec_tests.conformance.simulated_histories import simulate
 
 HEADER = Header(schema=1, clock=Clock(unit="tick"), subject=Subject(name="test", version="1"), feature="catalogManaged")
@@ -449,15 +450,9 @@ def test_a_violation_shows_requirement_and_operations(capsys: pytest.CaptureFixt
 
 def test_real_times_are_shown_relative_to_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The recorded times are ns since the epoch, which are hard to read."""
-    began = 1_700_000_000_000_000_000
-    events = [json.loads(line) for line in BAD.read_text("utf-8").splitlines()]
-    events[0]["clock"] = {"unit": "ns"}
-    first = events[1]["at"]
-    for event in events[1:]:
-        if "at" in event:
-            event["at"] = began + (event["at"] - first) * 1_500_000
+    began = runs.START + 1_500_000
     file = tmp_path / "production.jsonl"
-    file.write_text("".join(f"{json.dumps(event)}\n" for event in events), "utf-8")
+    file.write_text(runs.in_nanoseconds(BAD), "utf-8")
     assert main(["check", str(file)]) == 1
     printed = capsys.readouterr().out
     assert "reader's get_commits (operation 1, 3.000..4.500 ms: commits" in printed

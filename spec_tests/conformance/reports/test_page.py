@@ -347,68 +347,41 @@ def test_faults_of_omitted_steps_are_omitted() -> None:
 # Times in explanations
 
 
-START = 7_024_625_000_000
+IN_TICKS = runs.HISTORIES / "bad" / "lost-on-restart.jsonl"
 
 
-def in_real_time(case: CaseResult) -> CaseResult:
-    """The same failure with recorded times instead of ticks: a tick is 1.5 ms."""
-
-    def moment(tick: str) -> str:
-        return str(START + int(tick) * 1_500_000)
-
-    assert case.history is not None
-    history = re.sub(r'"(at|since)":(\d+)', lambda found: f'"{found[1]}":{moment(found[2])}', case.history)
-    history = history.replace('"unit":"tick"', '"unit":"ns"')
-    violations = tuple(
-        msgspec.structs.replace(
-            each,
-            message=re.sub(
-                r"(operation \d+, )(\d+)\.\.(\d+)", lambda f: f"{f[1]}{moment(f[2])}..{moment(f[3])}", each.message
-            ),
-        )
-        for each in case.violations
-    )
-    return msgspec.structs.replace(case, history=history, violations=violations)
+@pytest.fixture
+def real(tmp_path: Path) -> CaseResult:
+    """A failure with real times, in ns."""
+    file = tmp_path / "real.jsonl"
+    file.write_text(runs.in_nanoseconds(IN_TICKS), "utf-8")
+    return runs.failed(file)
 
 
-def of_ticks() -> CaseResult:
-    """A failure whose explanation names an operation with its times."""
-    span = re.compile(r"operation \d+, \d+\.\.\d")
-    cases = [runs.failed(path) for path in runs.histories("bad")]
-    return next(case for case in cases if '"tick"' in (case.history or "") and span.search(case.violations[0].message))
-
-
-def test_real_times_are_milliseconds_since_the_first_event() -> None:
-    case = in_real_time(of_ticks())
-    assert re.search(r"operation \d+, 7\d{12}\.\.7\d{12}", case.violations[0].message)
-    readable = with_readable_times(case)
+def test_real_times_are_milliseconds_since_the_first_event(real: CaseResult) -> None:
+    assert re.search(r"operation \d+, 7\d{12}\.\.7\d{12}", real.violations[0].message)
+    readable = with_readable_times(real)
     assert re.search(r"operation \d+, \d{1,3}\.\d{3}\.\.\d{1,3}\.\d{3} ms", readable.violations[0].message)
     assert not re.search(r"\d{13}", readable.violations[0].message)
-    assert readable.history == case.history
+    assert readable.history == real.history
 
 
-def test_the_page_shows_no_absolute_time() -> None:
-    case = with_readable_times(in_real_time(of_ticks()))
-    page = reports.to_html(runs.run(case))
+def test_the_page_shows_no_absolute_time(real: CaseResult) -> None:
+    page = reports.to_html(runs.run(with_readable_times(real)))
     assert "Times are ms since the first event." in page
     assert not re.search(r"\b70246\d{8}\b", page)
-    assert read_history(case.history or "").times == times_of(case.history)
+    assert read_history(real.history or "").times == times_of(real.history)
 
 
 def test_ticks_are_shown_unchanged() -> None:
-    assert with_readable_times(of_ticks()) == of_ticks()
-    assert "Times are events, counted." in reports.to_html(runs.run(of_ticks()))
+    case = runs.failed(IN_TICKS)
+    assert re.search(r"operation \d+, \d\.\.\d", case.violations[0].message)
+    assert with_readable_times(case) == case
+    assert "Times are events, counted." in reports.to_html(runs.run(case))
 
 
 def test_every_notation_of_a_time_is_parsed() -> None:
-    times = Times(unit="us", first=1000)
-    assert times.in_words("a listing (operation 3, 1500..2500: no version 1)") == (
-        "a listing (operation 3, 0.500..1.500 ms: no version 1)"
-    )
-    assert (
-        times.in_words("w's commit (operation 4, 1000..: no answer)")
-        == "w's commit (operation 4, 0.000.. ms: no answer)"
-    )
-    assert times.in_words("X was answered by 3000 that attempt a1 never lands") == (
-        "X was answered by 2.000 ms that attempt a1 never lands"
-    )
+    in_words = Times(unit="us", first=1000).in_words
+    assert in_words("(operation 3, 1500..2500: no version 1)") == "(operation 3, 0.500..1.500 ms: no version 1)"
+    assert in_words("(operation 4, 1000..: no answer)") == "(operation 4, 0.000.. ms: no answer)"
+    assert in_words("was answered by 3000 that attempt a1") == "was answered by 2.000 ms that attempt a1"
