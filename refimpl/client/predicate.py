@@ -412,7 +412,7 @@ def _number(given: str | decimal.Decimal | float, node: exp.Expression) -> decim
 
 
 def _exact(number: str | decimal.Decimal | float) -> decimal.Decimal:
-    """The number; for a double, the shortest number that it stands for. Raises `ValueError` for a text like `1_000`, and
+    """The number; for a double, the shortest number that it stands for. Raises `ValueError` for a text like `1_000` and
     for digits of other scripts: Python takes them for a number, but Spark does not."""
     if isinstance(number, str) and ("_" in number or not number.isascii()):
         raise ValueError(number)

@@ -267,28 +267,14 @@ def _check_relative(path: str) -> None:
         )
 
 
-def write(
-    frame: DataFrame,
-    layout: FileLayout,
-    *,
-    indexed: frozenset[Leaf],
-    rules: RowRules | None = None,
-    new_rows: Mapping[str, NewRows] | None = None,
-    hidden: tuple[Field, ...] = (),
-) -> JobFiles:
+def write(frame: DataFrame, task: WriteTask) -> JobFiles:
     """Run one write job of the protocol. Its files are durable and in no log; after an error they are deleted.
 
-    `frame` has the columns of the layout's schema in their order (without those that `rules` fill), then those that
+    `frame` has the columns of the layout's schema in their order (without those that the rules fill), then those that
     `WriteTask.new_rows` describes. The job runs once: its messages are collected here and nowhere else. The tasks
     get the columns by position: `mapInArrow` would take a name with a dot for a member of a struct.
     """
-    task = WriteTask(
-        layout=layout,
-        indexed=indexed,
-        columns=tuple(frame.columns) if new_rows is None else None,
-        rules=rules,
-        new_rows=new_rows,
-        hidden=hidden,
-    )
+    if task.new_rows is None:
+        task = replace(task, columns=tuple(frame.columns))
     by_position = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
-    return gather_or_delete(by_position.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow(), layout)
+    return gather_or_delete(by_position.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow(), task.layout)

@@ -39,7 +39,7 @@ from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Primitive
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError
 from refimpl.spark import commit_protocol
-from refimpl.spark.commit_protocol import NewRows
+from refimpl.spark.commit_protocol import NewRows, WriteTask
 from refimpl.spark.frames import quoted, spark_schema, table_schema
 from refimpl.spark.log_replay import OnSpark
 from refimpl.spark.reader import FILE_COLUMN, milliseconds_of, path_of, read_files
@@ -359,14 +359,14 @@ class _Work:
 
         snapshot = self.change.snapshot
         rules = self.change.transaction.rules if self._new_rows else None
-        files = commit_protocol.write(
-            rows.select(functions.explode(outputs).alias("output")).select("output.*"),
-            snapshot.layout,
+        task = WriteTask(
+            layout=snapshot.layout,
             indexed=snapshot.indexed_columns,
             rules=rules or None,
             new_rows=self._new_rows,
             hidden=self.change.hidden,
         )
+        files = commit_protocol.write(rows.select(functions.explode(outputs).alias("output")).select("output.*"), task)
         self.change.adopt(files.added, files.changes)
         if rules is not None:
             rules.advance(files.identities)

@@ -37,19 +37,14 @@ from refimpl.actions import (
 )
 from refimpl.client import checkpoint, loading
 from refimpl.client.checkpointing import written_sidecar
-from refimpl.client.condition import FileTest
-from refimpl.client.data_files import read_file
 from refimpl.client.loading import Unreadable
 from refimpl.client.log_reading import Loaded, LogReader
 from refimpl.client.log_segment import LogSegment
-from refimpl.client.partition_values import FileLayout
-from refimpl.client.snapshot import Snapshot
 from refimpl.client.table_state import Changes, LayeredMap, ReplayedState
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError, InvalidRequestError
 from refimpl.log_path import SIDECAR_FOLDER, FileKind, LogPath
 from refimpl.log_store import LogStore
-from refimpl.spark.frames import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,12 +97,10 @@ class OnSpark(Loaded):
     def complete(self) -> bool:
         return False
 
-    def reading(self, snapshot: Snapshot, tests: Sequence[FileTest]) -> DataFrame:
-        """The rows of the active files, without files that a test excludes. Tasks read them through Arrow."""
-        task = _ReadTask(layout=snapshot.layout, tests=tuple(tests))
+    def active(self) -> DataFrame:
+        """The actions of the active files, as lines of JSON, divided among the tasks that read the files."""
         tasks = 1 + max(self.state.size_in_bytes // _DATA_BYTES, len(self.state.files) // _DATA_FILES)
-        files = self.rows.where("size IS NOT NULL").select("action").repartition(tasks)
-        return files.mapInArrow(task.__call__, spark_schema(snapshot.schema))
+        return self.rows.where("size IS NOT NULL").select("action").repartition(tasks)
 
     # Checkpoints: the methods of `checkpointing.CheckpointFiles`
 
@@ -384,20 +377,6 @@ def _files(batches: Iterator[pa.RecordBatch]) -> Iterator[Add | Remove]:
             (file,) = actions.decode(line.encode(), source="a replay task")
             assert isinstance(file, Add | Remove)
             yield file
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ReadTask:
-    """Reads the rows of data files, one file in memory at a time."""
-
-    layout: FileLayout
-    tests: tuple[FileTest, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for add in _files(batches):
-            assert isinstance(add, Add)
-            if all(test.may_match(add) for test in self.tests):
-                yield from read_file(self.layout, add).to_batches()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

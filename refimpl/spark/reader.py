@@ -120,7 +120,8 @@ class DeltaReader:
         if snapshot.staleness is not None:
             warnings.warn(snapshot.staleness, stacklevel=3)
         if isinstance(snapshot.loaded, OnSpark):
-            frame = snapshot.loaded.reading(snapshot, self._tests(snapshot))
+            task = _ReadTask(layout=snapshot.layout, tests=tuple(self._tests(snapshot)))
+            frame = snapshot.loaded.active().mapInArrow(task.__call__, spark_schema(snapshot.schema))
         else:
             frame = read_files(self._access.spark, snapshot, self._files(snapshot))
         for condition in self._conditions:
@@ -296,11 +297,13 @@ def _escaped(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReadTask:
-    """The function that tasks run. Picklable, like `WriteTask`."""
+    """The function that tasks run: it reads the rows of one file after another. Picklable, like `WriteTask`."""
 
     layout: FileLayout
-    with_file: bool
-    hidden: tuple[Field, ...]
+    with_file: bool = False
+    hidden: tuple[Field, ...] = ()
+    tests: tuple[FileTest, ...] = ()
+    """They exclude files."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -309,13 +312,15 @@ class _ReadTask:
 
         for batch in batches:
             for line in batch.column("action").to_pylist():
-                for add in actions.decode(line.encode(), source="a read task"):
-                    assert isinstance(add, Add)
-                    rows = read_file(self.layout, add, hidden=self.hidden)
-                    if self.with_file:
-                        uri = f"file:{partition_values.encode_path(str(self.layout.path_of(add.path)))}"
-                        rows = rows.append_column(FILE_COLUMN, pa.repeat(uri, rows.num_rows))
-                    yield from rows.to_batches()
+                (add,) = actions.decode(line.encode(), source="a read task")
+                assert isinstance(add, Add)
+                if not all(test.may_match(add) for test in self.tests):
+                    continue
+                rows = read_file(self.layout, add, hidden=self.hidden)
+                if self.with_file:
+                    uri = f"file:{partition_values.encode_path(str(self.layout.path_of(add.path)))}"
+                    rows = rows.append_column(FILE_COLUMN, pa.repeat(uri, rows.num_rows))
+                yield from rows.to_batches()
 
 
 def _read_by_arrow(

@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl.client import data_files, features, file_statistics
-from refimpl.client.file_statistics import Leaf
 from refimpl.client.partition_values import FileLayout
-from refimpl.client.row_rules import RowRules
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.spark import commit_protocol, frames
-from refimpl.spark.commit_protocol import JobFiles
+from refimpl.spark.commit_protocol import JobFiles, WriteTask
 from refimpl.spark.tables import NamedTarget, PathTarget, TableAccess, Target
 from refimpl.spark.write_plan import OPTIONS as WRITE_OPTIONS
 from refimpl.spark.write_plan import WriteOptions, WritePlan, Written, check_inside, describe, replaced
@@ -171,7 +169,7 @@ class DeltaWriter:
             test = replaced(options, schema, partition_columns, in_utc=self._access.in_utc)
             indexed = file_statistics.indexed(schema.without(partition_columns), self._properties)
             layout = FileLayout(location=creation.location, schema=schema, partition_columns=partition_columns)
-            files = self._write_files(self._frame, layout, indexed)
+            files = self._write_files(self._frame, WriteTask(layout=layout, indexed=indexed))
             check_inside(files.added, test)
         except BaseException:
             creation.abandon(files.added)
@@ -182,12 +180,12 @@ class DeltaWriter:
     def _change(self, table: Table, *, overwrite: bool, by_position: bool) -> Written | None:
         snapshot = table.snapshot()
         plan = self._plan(snapshot, overwrite=overwrite)
-        rules = plan.rules
-        frame = frames.matched(self._frame, plan.schema, by_position=by_position, filled=rules.filled)
+        filled = plan.rules.filled
+        frame = frames.matched(self._frame, plan.schema, by_position=by_position, filled=filled)
         transaction = plan.begin(table, snapshot=snapshot)
         if transaction is None:
             return None
-        files = self._write_files(frame, plan.layout, plan.indexed, rules)
+        files = self._write_files(frame, plan.task)
         return plan.commit(transaction, files)
 
     def _plan(self, snapshot: Snapshot, *, overwrite: bool) -> WritePlan:
@@ -203,17 +201,15 @@ class DeltaWriter:
             partition_by=self._partition_columns,
         )
 
-    def _write_files(
-        self, frame: DataFrame, layout: FileLayout, indexed: frozenset[Leaf], rules: RowRules | None = None
-    ) -> JobFiles:
+    def _write_files(self, frame: DataFrame, task: WriteTask) -> JobFiles:
         """Write the rows of `frame` to durable files, which no log names yet. The caller commits or deletes them."""
         if self._frame.isLocal():  # `self._frame`: a frame derived from it is never local
-            writer = data_files.DataFileWriter(layout, indexed=indexed)
-            rows = frame.toArrow()
+            writer = data_files.DataFileWriter(task.layout, indexed=task.indexed)
+            rows, rules = frame.toArrow(), task.rules
             adds = writer.write_all([rows if rules is None else rules.completed(rows)])
             reached = {} if rules is None else {name: (value,) for name, value in rules.reached.items()}
             return JobFiles(added=tuple(adds), identities=reached)
-        return commit_protocol.write(frame, layout, indexed=indexed, rules=rules)
+        return commit_protocol.write(frame, task)
 
     def _check_options_of_change(self) -> None:
         given = [name for name in (*self._options, *self._properties) if name not in WRITE_OPTIONS]

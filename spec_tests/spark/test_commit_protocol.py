@@ -128,11 +128,11 @@ def test_a_failing_row_leaves_the_table_unchanged(delta: DeltaConnection, frame:
 def test_rejected_rows_are_one_error_and_leave_no_file(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(0, 10, numPartitions=2).selectExpr("nullif(id, 7) x")
     schema = s.Struct(fields=(s.Field(name="x", type=s.Primitive(name="long"), nullable=False),))
-    layout, indexed = FileLayout(location=tmp_path, schema=schema), file_statistics.indexed(schema)
+    task = WriteTask(layout=FileLayout(location=tmp_path, schema=schema), indexed=file_statistics.indexed(schema))
     with pytest.raises(InvalidRequestError, match=r"'x' must not be null, but 1 of 5"):
-        commit_protocol.write(rows, layout, indexed=indexed)
+        commit_protocol.write(rows, task)
     assert not _on_disk(tmp_path)  # the files of the other task are deleted
-    assert _rows(commit_protocol.write(rows.where("x != 7"), layout, indexed=indexed).added) == 9
+    assert _rows(commit_protocol.write(rows.where("x != 7"), task).added) == 9
 
 
 def test_tasks_never_see_the_owner(frame: DataFrame, tmp_path: Path) -> None:
