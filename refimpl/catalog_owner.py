@@ -93,6 +93,10 @@ class CatalogOwner(CommitOwner, Interface):
         """The live table of this name and the outcome of a proposal, without any lock; None for an unknown table."""
         ...
 
+    def was_dropped(self, name: str, location: Path) -> bool:
+        """Whether a table of this name was registered at this location, and dropped since."""
+        ...
+
     def stage_table(
         self,
         name: str,

@@ -176,6 +176,11 @@ class LocalOwner:
             self._remember_lost(table, cast(Version, version), cast(AttemptId, attempt))
         return AttemptLookup(table=table, lost=lost)
 
+    def was_dropped(self, name: str, location: Path) -> bool:
+        with self.ledger.read() as view:
+            dropped = view.dropped()
+        return any((table.name, table.location) == (name, location) and table.latest is not None for table in dropped)
+
     def stage_table(
         self,
         name: str,

@@ -212,8 +212,11 @@ class DeltaApi:
             raise bad_request(f"invalid table-type {request.table_type!r}; expected {MANAGED}")
         if not request.columns.fields:
             raise bad_request("a table needs at least one column")
-        staged = self._staged(name, request.location)
+        place = self._place(request.location)
+        staged = None if place is None else self._staged(name, place)
         if staged is None:
+            if place is not None and self.owner.was_dropped(name, place):  # the repeated request of its creator
+                raise OutcomeUnknown(f"the table at {place} was created, and dropped since")
             if self.owner.look_up(name, None, None) is not None:  # a loser's repeated request
                 raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
             raise bad_request(
@@ -248,8 +251,8 @@ class DeltaApi:
         except OSError as error:
             raise OwnerUnavailableError(f"cannot make the log of {staged.location} durable: {error}") from error
 
-    def _staged(self, name: str, location: str) -> ResolvedTable | None:
-        """The table that was staged at `location` for this name, in any later state; None if there is none."""
+    def _place(self, location: str) -> Path | None:
+        """The path of a location in the warehouse; None for any other text."""
         try:
             parts = urlsplit(location)
         except ValueError:  # an invalid address in brackets
@@ -259,8 +262,10 @@ class DeltaApi:
             return None
         if parts.query or parts.fragment:
             return None
-        if ".." in place.parts or not place.is_relative_to(self.directory):
-            return None
+        return None if ".." in place.parts or not place.is_relative_to(self.directory) else place
+
+    def _staged(self, name: str, place: Path) -> ResolvedTable | None:
+        """The table that was staged there for this name, and was not dropped; None if there is none."""
         try:
             found = self.owner.resolve(place)
         except InvalidRequestError:

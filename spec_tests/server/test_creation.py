@@ -21,6 +21,7 @@ from spec_tests.server.wire import (
     NO_TABLE,
     START,
     UNAVAILABLE,
+    UNKNOWN,
     WIRE_COLUMNS,
     WireTable,
     refusal,
@@ -263,13 +264,22 @@ def test_columns_have_their_sql_types(http: TestClient, warehouse: refimpl.Wareh
 # The rest of a table's life
 
 
+def test_repeated_creation_of_a_dropped_table_is_not_denied(table: WireTable, warehouse: refimpl.Warehouse) -> None:
+    """Its creator would delete version 0, and the table could not be undropped."""
+    warehouse.owner.drop_table(table.table_id)
+    assert refusal(table.register()) == UNKNOWN
+    warehouse.undrop_table(table.table_id)
+    assert table.register().status_code == 200
+
+
 @pytest.mark.parametrize("legacy", [False, True])
 def test_a_dropped_table_is_gone_and_its_files_stay(table: WireTable, http: TestClient, legacy: bool) -> None:
     staged = table.land(1)
     answer = http.delete(f"{LEGACY}/tables/unity.default.orders") if legacy else http.delete(table.url)
     assert answer.status_code == (200 if legacy else 204)
     assert refusal(http.get(table.url)) == NO_TABLE
-    assert refusal(table.propose(staged)) == NO_TABLE
+    assert refusal(table.propose(table.write_staged(2))) == NO_TABLE
+    assert refusal(table.propose(staged)) == UNKNOWN, "it landed"
     assert refusal(http.delete(table.url)) == NO_TABLE
     assert staged.path.exists()
     assert (table.location / "_delta_log" / f"{1:020d}.json").exists(), "the drop publishes the last commit"
