@@ -466,12 +466,7 @@ def _shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dr
 def a_duplicated_creation_after_the_drop_is_ignored(s: Scenario) -> None:
     """The network delivers a create request again after the table was dropped, and again after another creator created
     a table of that name. It creates no table, and is not answered with the other creator's table."""
-    created = s.ask("creator", s.creation("orders"))
-    table = s.created(
-        "orders",
-        created,
-        s.expect(created, m.Ratified, "PROFILE-VERSION0-01", "PROFILE-CORE-05", may_refuse=True, expected="created"),
-    )
+    created, table = s.creating()
     s.land(table)
     dropped = drop(s, table)
     s.lose("creator", created.request, table)

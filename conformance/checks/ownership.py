@@ -71,20 +71,6 @@ def ratifies(s: Scenario, table: TableHandle, change: Exchange, client: str = "w
     )  # fmt: skip
 
 
-def stands(s: Scenario, table: TableHandle, call: Exchange, attempt: str, *requirements: str) -> None:
-    """The published version is this attempt's commit."""
-    version = getattr(call.request, "version", 0)
-    content = s.published(table).get(version)
-    found = None if content is None else proposals.attempt_of(content)
-    s.require(
-        found == attempt, *requirements, evidence=(call,), table=table, version=version,
-        expected=f"{commit_file(version)} exists, and is attempt {attempt}",
-        observed=f"{commit_file(version)} is missing"
-        if content is None
-        else f"{commit_file(version)} is attempt {found}",
-    )  # fmt: skip
-
-
 @check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-CONVERT-06", "MC-FILES-08", "MC-GET-02", needs=TRANSFER,
        features=MANAGED)  # fmt: skip
 def an_owner_takes_over_a_filesystem_table(s: Scenario) -> None:
@@ -119,8 +105,12 @@ def a_ratified_take_over_is_visible(s: Scenario) -> None:
     table = filesystem_table(s, versions=2)
     change = take_over(s, table)
     assert isinstance(change.request, m.TakeOver)
-    stands(s, table, change, change.request.attempt, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08")
-    content = s.published(table)[2]
+    content = s.published(table).get(2, "")
+    s.require(
+        proposals.attempt_of(content) == change.request.attempt, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08",
+        evidence=(change,), table=table, version=2, expected=f"{commit_file(2)} exists, and is the ownership change",
+        observed=f"{commit_file(2)} is {'another commit' if content else 'missing'}",
+    )  # fmt: skip
     names_the_owner(s, table, 2, content, change)
     is_proposed(s, table, change, 2, change.request.actions, content)
     _, won = write_file(s, table, 2)
@@ -501,9 +491,7 @@ def a_repeated_hand_back_is_ratified(s: Scenario) -> None:
 def a_repeated_creation_after_a_hand_back_makes_no_table(s: Scenario) -> None:
     """The network delivers the create request of a table again after the table was handed back. It creates no second
     table."""
-    created = s.ask("creator", s.creation())
-    table = s.created("orders", created, s.expect(created, m.Ratified, "PROFILE-VERSION0-01", may_refuse=True,
-                                                  expected="the name is free: the table is created"))  # fmt: skip
+    created, table = s.creating()
     call = hand_back(s, table)
     again = s.lose("creator", created.request, table)
     s.require(

@@ -302,15 +302,11 @@ def a_table_without_commits_can_be_read(s: Scenario) -> None:
 def version_0_is_what_the_creator_proposed(s: Scenario) -> None:
     """Version 0 has the proposed commitInfo, protocol, schema and properties. The owner may add properties of its own
     and table features that it requires of all tables, and nothing else."""
-    request = s.creation()
-    actions = proposals.version_0(s.feature, request.attempt, s.attempt(), timestamp=s.timestamp(0),
+    attempt = s.attempt()
+    actions = proposals.version_0(s.feature, attempt, s.attempt(), timestamp=s.timestamp(0),
                                   properties={"delta.appendOnly": "false", "purpose": "a test, nothing else"},
                                   partition_columns=("part",))  # fmt: skip
-    call = s.ask("creator", CreateTable(name=request.name, feature=request.feature, commit_mode=request.commit_mode,
-                                        attempt=request.attempt, actions=actions))  # fmt: skip
-    ratified = s.expect(call, Ratified, "PROFILE-VERSION0-01", *MADE, may_refuse=True,
-                        expected="the name is free: the table is created")  # fmt: skip
-    table = s.created("orders", call, ratified)
+    call, table = s.creating(attempt=attempt, actions=actions)
     is_proposed(s, table, call, 0, actions, version_0(s, table))
     s.land(table)
 
@@ -384,15 +380,13 @@ def is_a_map_of_strings(text: object) -> bool:
 def version_0_is_published_at_once(s: Scenario) -> None:
     """Version 0 is written as a published commit at once, where every creator would write it, and has no staged
     file."""
-    request = s.creation()
-    call = s.ask("creator", request)
-    ratified = s.expect(call, Ratified, "PROFILE-VERSION0-01", "PROFILE-CORE-05", may_refuse=True,
-                        expected="the name is free: the table is created")  # fmt: skip
-    table = s.created("orders", call, ratified)
+    call, table = s.creating()
+    assert isinstance(call.request, CreateTable)
+    attempt = call.request.attempt
     s.require(0 in s.published(table), IN_PLACE, evidence=(call,), table=table, version=0,
               expected=f"version 0 is published as {commit_file(0)} at once",
               observed="version 0 is not published")  # fmt: skip
-    staged = [name for name, content in storage_access.staged(s, table).items() if request.attempt in name + content]
+    staged = [name for name, content in storage_access.staged(s, table).items() if attempt in name + content]
     s.require(not staged, IN_PLACE, evidence=(call,), table=table, version=0,
               expected="version 0 is not staged", observed=f"the staging folder has {staged}")  # fmt: skip
     s.land(table)

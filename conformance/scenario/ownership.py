@@ -240,18 +240,13 @@ def drop(s: Scenario, table: TableHandle, client: str = "operator") -> Exchange:
 
 def create_again(s: Scenario, table: TableHandle) -> TableHandle:
     """Create another table with the name of a dropped one."""
-    again = TableHandle(name=f"{table.name} again", reference="", versions=0)
-    exchange = s.ask("creator", s.creation(table.name), again)
+    name = f"{table.name} again"
+    exchange = s.ask("creator", s.creation(table.name), TableHandle(name=name, reference="", versions=0))
     ratified = s.expect(
         exchange, m.Ratified, "PROFILE-DISCOVERY-01", may_refuse=True,
         expected=f"the table {table.name} was dropped: its name is free",
     )  # fmt: skip
-    if ratified.table is None or ratified.version != 0:
-        s.fail("PROFILE-CORE-03", evidence=(exchange,), expected="`ratified` with version 0 and the table",
-               observed=f"version {ratified.version} of {ratified.table}")  # fmt: skip
-    again.reference, again.versions = ratified.table, 1
-    s.tables.append(again)
-    return again
+    return s.created(name, exchange, ratified)
 
 
 def crash(s: Scenario, point: str | None = None) -> None:

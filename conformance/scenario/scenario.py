@@ -271,12 +271,16 @@ class Scenario:
 
     def create(self, name: str = "orders", client: str = "creator", **options: Any) -> TableHandle:
         """Create a table; if that is rejected, the scenario is inconclusive."""
+        return self.creating(name, client, **options)[1]
+
+    def creating(self, name: str = "orders", client: str = "creator", **options: Any) -> tuple[Exchange, TableHandle]:
+        """The same, with the request."""
         exchange = self.ask(client, self.creation(name, **options))
         ratified = self.expect(
             exchange, m.Ratified, "PROFILE-VERSION0-01", "CM-CATALOG-03", "MC-API-03", may_refuse=True,
             expected=f"`{self.physical(name)}` is a new name with one creator: `ratified` with version 0",
         )  # fmt: skip
-        return self.created(name, exchange, ratified)
+        return exchange, self.created(name, exchange, ratified)
 
     def created(self, name: str, exchange: Exchange, ratified: m.Ratified) -> TableHandle:
         """The table that a `create_table` created."""
