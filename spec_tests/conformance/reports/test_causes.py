@@ -14,10 +14,14 @@ from typer.testing import CliRunner
 from conformance import reports
 from conformance.command.application import application
 from conformance.command.summary import show_result
+from conformance.history import events
+from conformance.history.events import Fault
+from conformance.history.files import write_events
 from conformance.reports.causes import causes, changes, mutants_like, recorded_of, two_ratified
 from conformance.results import CaseResult, Layer, RunResult, Verdict, Violation
 from conformance.scenario.check import Family
 from spec_tests.conformance import kills
+from spec_tests.conformance.drafts import Draft, DraftOperation, commit
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.running import cases
 
@@ -34,29 +38,15 @@ def case(check: str, *violations: Violation, feature: str = "managedCommit", **m
     return cases.case(f"limits/{check}[{feature}/staged]", Verdict.FAILED, **fields)
 
 
-def history(*lines: str, footer: bool = True) -> str:
-    """The history of one table with version 0, and with version 1 by attempt `first`."""
-    header = (
-        '{"event":"header","schema":1,"clock":{"unit":"tick"},"subject":{"name":"s"},"feature":"managedCommit",'
-        '"profiles":["core"]}'
-    )
-    kinds = [json.loads(line)["event"] for line in lines]
-    counts = {kind: kinds.count(kind) for kind in ("invoke", "ok", "fail", "info", "fault", "fs", "witness")}
-    end = json.dumps({"event": "footer", "counts": counts, "tables": {"t": kinds.count("witness")}, "complete": True})
-    return "\n".join([header, *lines, *([end] if footer else [])]) + "\n"
+def history(*asked: DraftOperation, restart: int | None = None, footer: bool = True) -> str:
+    """The history of one table, with a restart at this time."""
+    faults = [] if restart is None else [Fault(at=restart, kind="restart")]
+    stream = io.BytesIO()
+    write_events(stream, Draft(feature="managedCommit", asked=list(asked), faults=faults).events())
+    text = stream.getvalue().decode()
+    return text if footer else text[: text.rindex('{"event":"footer"')]
 
 
-def commit(number: int, attempt: str, version: int = 1) -> tuple[str, str]:
-    asked = {"op": "commit", "attempt": attempt, "version": version}
-    return (
-        json.dumps({"event": "invoke", "at": 2 * number, "id": number, "client": "c", "table": "t", "request": asked}),
-        json.dumps(
-            {"event": "ok", "at": 2 * number + 1, "id": number, "answer": {"outcome": "ratified", "version": version}}
-        ),
-    )
-
-
-RESTART = '{"event":"fault","at":3,"kind":"restart"}'
 FIRST, SECOND = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
 
 
@@ -94,54 +84,45 @@ def test_direct_evidence_comes_before_conclusions() -> None:
 
 @pytest.mark.parametrize("restarted", [True, False])
 def test_a_restart_is_part_of_a_cause_only_if_every_case_needs_it(restarted: bool) -> None:
-    asked, answered = commit(1, FIRST)
-    lost = violation("MC-COMMIT-02", rule=LOST, operations=(1,), contradicting=1)
-    failed = [case("a", lost, history=history(asked, RESTART, answered.replace('"at": 3', '"at": 4')))]
+    lost = violation("MC-COMMIT-02", rule=LOST, operations=(0,), contradicting=1)
+    failed = [case("a", lost, history=history(commit(FIRST, 1, 1, 3), restart=2))]
     if not restarted:
-        failed.append(case("b", lost, history=history(asked, answered)))
+        failed.append(case("b", lost, history=history(commit(FIRST, 1, 1, 3))))
     (cause,) = causes(runs.run(*failed))
     assert cause.headline.startswith("After a restart, a commit that") is restarted
 
 
 @pytest.mark.parametrize("dropped", [True, False])
 def test_a_table_lost_in_a_restart_is_the_cause_of_later_violations(dropped: bool) -> None:
-    asked, _ = commit(3, SECOND)
-    answer = {"event": "fail", "at": 7, "id": 3, "answer": {"outcome": "not_found"}}
-    drop = [
-        json.dumps({"event": "invoke", "at": 4, "id": 2, "client": "c", "table": "t",
-                    "request": {"op": "other", "name": "drop_table"}}),
-        json.dumps({"event": "ok", "at": 5, "id": 2, "answer": {"outcome": "done"}}),
-    ]  # fmt: skip
-    text = history(*commit(1, FIRST), RESTART, *(drop if dropped else ()), asked, json.dumps(answer))
-    (cause,) = causes(runs.run(case("a", violation("PROFILE-RETRY-01", operations=(3,)), history=text)))
+    drop = DraftOperation("c", events.Other(name="drop_table"), 4, 5, events.Done())
+    asked = [commit(FIRST, 1, 1, 2), *([drop] if dropped else []), commit(SECOND, 1, 6, 7, events.NotFound())]
+    refused = violation("PROFILE-RETRY-01", operations=(len(asked) - 1,))
+    (cause,) = causes(runs.run(case("a", refused, history=history(*asked, restart=3))))
     assert (cause.headline == "After a restart, a table that was not dropped is not found") is not dropped
 
 
 @pytest.mark.parametrize("skipped", [True, False])
 def test_a_skipped_version_is_the_cause_of_a_log_with_wrong_versions(skipped: bool) -> None:
-    earlier = () if skipped else commit(1, SECOND)
-    text = history(*earlier, *commit(2, FIRST, 2))
+    earlier = [] if skipped else [commit(SECOND, 1, 1, 2)]
+    text = history(*earlier, commit(FIRST, 2, 3, 4))
     (cause,) = causes(runs.run(case("a", violation("CM-FEATURE-01", rule="not-proposed"), history=text)))
     assert (cause.headline == "A version is ratified before the version below it") is skipped
 
 
 def test_the_version_of_a_clients_transaction_is_not_called_skipped() -> None:
-    transact, committed = commit(1, SECOND)
-    asked, answer = json.loads(transact), json.loads(committed)
-    asked["request"] = {"op": "transact", "attempt": SECOND}
-    answer["answer"] = {"outcome": "committed", "version": 1}
-    text = history(*map(json.dumps, (asked, answer)), *commit(2, FIRST, 2))
+    transaction = DraftOperation("c", events.Transact(attempt=SECOND), 1, 2, events.Committed(version=1))
+    text = history(transaction, commit(FIRST, 2, 3, 4))
     (cause,) = causes(runs.run(case("a", violation("ROW-01"), history=text)))
     assert cause.headline != "A version is ratified before the version below it"
 
 
 def test_two_ratified_attempts_are_preferred_to_indirect_evidence() -> None:
-    text = history(*commit(1, FIRST), *commit(2, SECOND))
+    text = history(commit(FIRST, 1, 1, 2), commit(SECOND, 1, 3, 4))
     changed = violation("CM-FEATURE-01", "answers differ", rule="version-changed", operations=(7, 8))
     result = runs.run(case("a", changed, history=text))
     (cause,) = causes(result)
     assert cause.headline == "Two attempts are ratified as one version"
-    assert cause.evidence[0].violation.operations[:2] == (1, 2)
+    assert cause.evidence[0].violation.operations[:2] == (0, 1)
     assert "Attempts A and B were both answered `ratified` for version 1." in runs_console(result)
     assert "Operation 7, 8 is left out" in reports.to_html(result)
     recorded = recorded_of(result.cases[0])
@@ -156,8 +137,8 @@ def runs_console(result: RunResult) -> str:
 
 
 def test_a_history_without_a_final_log_is_drawn() -> None:
-    text = history(*commit(1, FIRST), commit(2, SECOND, 2)[0], footer=False)
-    page = reports.to_html(runs.run(case("a", violation("LOG-05", operations=(2, 1)), history=text)))
+    text = history(commit(FIRST, 1, 1, 2), commit(SECOND, 2, 3, None), footer=False)
+    page = reports.to_html(runs.run(case("a", violation("LOG-05", operations=(1, 0)), history=text)))
     assert "<svg" in page and "the final log could not be read" in page and "No drawing" not in page
 
 
@@ -240,9 +221,9 @@ def test_mutants_with_the_same_violation_are_named_for_comparison() -> None:
 
 def test_the_mutant_with_the_same_loss_is_named_first() -> None:
     """Other mutants that violate the same requirement come after it."""
-    text = history(commit(1, FIRST)[0], RESTART, commit(1, FIRST)[1].replace('"at": 3', '"at": 4'))
+    text = history(commit(FIRST, 1, 1, 3), restart=2)
     lost = Violation(
-        requirements=("CM-COMMIT-08", "PROFILE-DURABLE-01"), message="lost", rule=LOST, operations=(1,), contradicting=1
+        requirements=("CM-COMMIT-08", "PROFILE-DURABLE-01"), message="lost", rule=LOST, operations=(0,), contradicting=1
     )
     result = runs.run(case("unbackfilled commits survive a restart", lost, history=text))
     (cause,) = causes(result)
