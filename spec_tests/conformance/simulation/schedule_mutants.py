@@ -20,7 +20,6 @@ from refimpl.commit_owner import Backfilled
 from refimpl.commits import AttemptOutcome, CommitsAnswer, Landed, NotLanded, RatifiedCommit
 from refimpl.environment import Environment
 from refimpl.log_path import Version
-from refimpl.owner import backfill as publishing
 from refimpl.owner import decide, local, promises
 from refimpl.owner.backfill import backfill
 from refimpl.owner.context import Context, stored_commits
@@ -168,7 +167,9 @@ def _contents(context: Context, table_id: str, version: Version | None) -> tuple
     log, contents = context.log(table), []
     for each, details in stored:
         assert details is not None
-        contents.append((each, details[0].content or publishing._stored_bytes(table, log, details[0])))
+        content = log.ratified_bytes(table.feature.staging_folder, details[0])
+        assert content is not None
+        contents.append((each, content))
     return table, contents
 
 
