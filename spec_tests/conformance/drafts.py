@@ -5,6 +5,7 @@ good ones that each use a freedom, bad ones that each violate one rule. The file
 happens in each file, as its header does, and which rules the history violates.
 """
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Content, Event, Fault, Footer, Header, Promise, Witness
+from conformance.history.files import write_events
 from conformance.history.operations import operations
 from spec_tests.conformance.brute_force import is_linearizable
 
@@ -103,6 +105,12 @@ class Draft:
                 assert each.answer is not None
                 lines.append(ended(time, numbers[at], each.answer))
         return [self._header(), *lines, *self._witnesses(), self._footer(lines)]
+
+    def text(self) -> str:
+        """The lines of the history."""
+        stream = io.BytesIO()
+        write_events(stream, self.events())
+        return stream.getvalue().decode()
 
     def _header(self) -> Header:
         return Header(

@@ -18,14 +18,14 @@ from conformance.generated import shrinking, steps
 from conformance.generated.running import Generation, named, run_case, simpler
 from conformance.history import events
 from conformance.history.events import Event
-from conformance.history.files import HistoryWriter, read_events
+from conformance.history.files import read_events
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.results import CaseResult, Layer, Verdict, Violation
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import violations_of
-from spec_tests.conformance.drafts import CASES, Case
+from spec_tests.conformance.drafts import CASES, Case, Draft, commit, log
 from spec_tests.conformance.running.cases import case
 
 GENERATED = [check for check in all_checks() if check.layer is Layer.MODEL]
@@ -229,33 +229,19 @@ def failed(text: str) -> CaseResult:
     return case("c/c[managedCommit/staged]", Verdict.FAILED, layer=Layer.PROCESSES, violations=violations, history=text)
 
 
-def history(stream: io.BytesIO) -> HistoryWriter:
-    clock = iter(range(10_000))
-    header = events.Header(
-        schema=1, clock=events.Clock(unit="tick"), subject=events.Subject(name="noisy"), feature="catalogManaged"
-    )
-    return HistoryWriter(stream, header, clock=lambda: next(clock))
-
-
 def noisy() -> str:
     """A long history in which one read is stale."""
-    stream = io.BytesIO()
-    writer = history(stream)
+    draft = Draft(log=log(*(f"a{version}" for version in range(12))))
     for version in range(12):
-        number = writer.invoke(f"w{version % 3}", "t", events.Commit(version=version, attempt=f"a{version}"))
-        writer.ended(number, events.Ratified(version=version))
+        at = 20 * version
+        draft.asked.append(commit(f"a{version}", version, at, at + 1))
         for reader in range(8):
-            number = writer.invoke(f"r{reader}", "t", events.GetCommits())
-            stale = (version, reader) == (9, 3)
-            commits = tuple(
-                events.Entry(version=each, attempt=f"a{each}") for each in range(3 if stale else version + 1)
-            )
-            writer.ended(number, events.Commits(latest=2 if stale else version, commits=commits))
-        writer.fault("noise")
-    for version in range(12):
-        writer.witness(events.Witness(table="t", version=version, attempt=f"a{version}"))
-    writer.complete()
-    return stream.getvalue().decode()
+            latest = 2 if (version, reader) == (9, 3) else version
+            commits = tuple(events.Entry(version=each, attempt=f"a{each}") for each in range(latest + 1))
+            seen, answer = at + 2 * (reader + 1), events.Commits(latest=latest, commits=commits)
+            draft.ask(f"r{reader}", seen, seen + 1, events.GetCommits(), answer)
+        draft.faults.append(events.Fault(at=at + 18, kind="noise"))
+    return draft.text()
 
 
 def test_a_long_history_becomes_two_operations_and_the_log() -> None:

@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 from conformance import reports
 from conformance.command import playing
 from conformance.command.application import application
-from conformance.history.files import write_events
 from conformance.play import puzzles
 from conformance.play.narration import story_of
 from conformance.play.opening import beginning, open_story
@@ -373,8 +372,7 @@ def long_history(path: Path, wrong_at: int) -> None:
     for version in versions:
         draft.asked.append(commit(f"a{version}", version, 4 * version, 4 * version + 1))
         draft.asked.append(read(4 * version + 2, 4 * version + 3, version - (version == wrong_at)))
-    with path.open("wb") as stream:
-        write_events(stream, draft.events())
+    path.write_text(draft.text(), "utf-8")
 
 
 def test_a_long_history_shows_the_events_around_its_violation(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from conformance.command.application import application
 from conformance.command.summary import show_result
 from conformance.history import events
 from conformance.history.events import Fault
-from conformance.history.files import write_events
 from conformance.reports.causes import causes, changes, mutants_like, recorded_of, two_ratified
 from conformance.results import CaseResult, Layer, RunResult, Verdict, Violation
 from conformance.scenario.check import Family
@@ -41,9 +40,7 @@ def case(check: str, *violations: Violation, feature: str = "managedCommit", **m
 def history(*asked: DraftOperation, restart: int | None = None, footer: bool = True) -> str:
     """The history of one table, with a restart at this time."""
     faults = [] if restart is None else [Fault(at=restart, kind="restart")]
-    stream = io.BytesIO()
-    write_events(stream, Draft(feature="managedCommit", asked=list(asked), faults=faults).events())
-    text = stream.getvalue().decode()
+    text = Draft(feature="managedCommit", asked=list(asked), faults=faults).text()
     return text if footer else text[: text.rindex('{"event":"footer"')]
 
 

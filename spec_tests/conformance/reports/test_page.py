@@ -1,6 +1,5 @@
 """The HTML pages of one run and of several subjects: content, drawings, valid markup, escaped input, accessibility."""
 
-import io
 import json
 import re
 import shlex
@@ -27,7 +26,6 @@ from conformance.history.events import (
     Ratified,
     Unknown,
 )
-from conformance.history.files import write_events
 from conformance.history.times import Times, times_of
 from conformance.reports.lanes import Drawing, draw
 from conformance.reports.page import HERE, MOST_EXPLAINED, slug
@@ -240,9 +238,7 @@ NOTHING = Violation(requirements=("CM-GET-04",), message="")
 
 
 def recorded(draft: Draft) -> Recorded:
-    stream = io.BytesIO()
-    write_events(stream, draft.events())
-    return read_history(stream.getvalue().decode("utf-8"))
+    return read_history(draft.text())
 
 
 def long_draft(commits: int = 100) -> Draft:
