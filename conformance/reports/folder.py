@@ -13,9 +13,9 @@ import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
+from conformance.interface.subject import Closing
 from conformance.reports.as_json import FolderInUseError, ReportError, to_json
 from conformance.reports.bundle import FILES, FINDING, UNFINISHED, bundle_name, write_bundle, write_file
 from conformance.reports.ci import to_badge, to_junit, to_markdown
@@ -26,7 +26,7 @@ LOCK: Final = ".delta-commit-conformance.lock"
 FINDINGS: Final = "findings"
 
 
-class ReportFolder:
+class ReportFolder(Closing):
     """A context manager. Entering it claims the folder for this run.
 
     Claim it before the run, so that a second run in the same folder fails at its start, not at its end.
@@ -48,18 +48,16 @@ class ReportFolder:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self.__exit__(None, None, None)
+            self.close()
             raise FolderInUseError(
                 f"another run is writing its reports to {self.path}; wait for its end, or name another folder"
             ) from None
         except OSError as error:
-            self.__exit__(None, None, None)
+            self.close()
             raise _unwritable(self.path, error) from None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         if self._lock is not None:
             os.close(self._lock)  # this releases the claim; the file stays, because all claims must lock the same file
             self._lock = None
