@@ -149,7 +149,8 @@ class LogStore:
 
     def put_once(self, name: str, content: bytes) -> bool:
         """`put_if_absent` for bytes that no other writer has: True if the name has exactly these, durably, also from an
-        earlier call. That call's fsync may have failed, and a second one may lie: so the bytes are written again."""
+        earlier call. That call's fsync may have failed, and a second one may report success for lost data: so the
+        bytes are written again."""
         if self.put_if_absent(name, content):
             return True
         if self.bytes_or_none(name) != content:

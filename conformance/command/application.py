@@ -105,7 +105,8 @@ def _report_usage(error: Exception, what: str) -> int:
     cause: Any = error.__cause__
     if hasattr(cause, "errors"):
         what = _with_value(what, repr(cause.errors()[0]["input"]))
-    say(f"error: {' '.join(what.split())}\nsee: {command} --help")
+    what = " ".join(what.split()).replace(". Did you mean", "; did you mean").removesuffix(".")
+    say(f"error: {what[:1].lower()}{what[1:]}\nsee: {command} --help")
     return ExitCode.USAGE
 
 

@@ -205,4 +205,6 @@ def findings(
         elif identifier in pages:
             sys.stdout.write(pages[identifier])
         else:
-            raise UnusableError(f"unknown finding {identifier!r}{near(identifier, pages)} (all: `findings`)")
+            raise UnusableError(
+                f"unknown finding {identifier!r}{near(identifier, pages)} (all: delta-commit-conformance findings)"
+            )

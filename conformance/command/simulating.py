@@ -306,7 +306,9 @@ def _chosen(known: Sequence[str], beginnings: Sequence[str] | None) -> list[str]
     chosen = [name for name in known if not beginnings or name.startswith(tuple(beginnings))]
     if not chosen:
         names = ", ".join(dict.fromkeys(re.split(r"[\[/]", name)[0] for name in known))
-        raise UnusableError(f"no scope begins with {' or '.join(beginnings or ())}; the scopes begin with {names}")
+        raise UnusableError(
+            f"no scope begins with {' or '.join(map(repr, beginnings or ()))}; the scopes begin with {names}"
+        )
     return chosen
 
 

@@ -588,7 +588,7 @@ class StagesTheHandBack(ModelOwner):
 
 @good("FREE-TRANSFER-03")
 class PublishesTheHandBackInTheBackground(StagesTheHandBack):
-    """Stages the commit of a hand-back, knows the table no more, and publishes the commit some time later: soon, or
+    """Stages the commit of a hand-back, no longer knows the table, and publishes the commit some time later: soon, or
     long after the answer."""
 
     looks: Counter[str] = memory(Counter)

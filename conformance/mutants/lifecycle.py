@@ -288,7 +288,7 @@ class EncodedPathsAreOtherTables(ModelOwner):
 
 
 class _NormalizingStorage(MemoryStorage):
-    """Ignores a `/` too many, as file systems do."""
+    """Ignores a repeated `/`, as file systems do."""
 
     def put(self, path: str, content: str, modified: int) -> None:
         super().put(path.replace("//", "/"), content, modified)

@@ -159,7 +159,7 @@ class TakeOversHaveNoOutcome(ModelOwner):
 
 
 class _ContinuesATable(ModelOwner):
-    """Gives a table that it takes over again the reference that it had."""
+    """Gives a table that it takes over again its old reference."""
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         self.before = next((each for each in self.tables.values() if each.location == request.path), None)
@@ -745,8 +745,8 @@ class TakeOverDropsReaderFeatures(ModelClient):
 
 @mutant("LOG-42", side="client")
 class TakeOverDropsImpliedFeatures(ModelClient):
-    """Turns versions into lists of features in a take-over without what the versions implied: an append-only table is
-    none any more."""
+    """Turns versions into lists of features in a take-over without what the versions implied: an append-only table
+    is no longer append-only."""
 
     def _for_writers(self, state: State) -> set[str]:
         return set(state.features)

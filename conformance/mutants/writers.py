@@ -136,7 +136,8 @@ class CommitsAgainAfterAFullBacklog(ModelClient):
 
 @mutant("PROFILE-UNKNOWN-01", "LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
 class TakesACleanedUpVersionForALostRace(TakesAConflictForALostRace):
-    """Does the same, but only if a newer checkpoint exists: it then assumes that its own snapshot was too old."""
+    """Sends a commit again whose answer was lost, and takes a conflict for a lost race if a newer checkpoint exists:
+    it assumes that its own snapshot was too old."""
 
     def _catch_up(self, client: str, transaction: Transaction) -> None:
         version = transaction.checked.version + 1

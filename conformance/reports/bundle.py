@@ -171,11 +171,18 @@ def run_command(result: RunResult, case: CaseResult | None = None) -> str:
     """The command that repeats the run, or one case of it, without a bundle. The seed of a case does not depend on the
     other cases of the run."""
     options = ["--profile", result.profile, "--seed", str(result.seed)]
-    if case is not None:
-        options += ["--check", case.case]
+    options += ["--check", case.case] if case is not None else _words(result.selection)
     if result.strict:
         options.append("--strict")
     return joined(COMMAND, "run", *options, *_operand(result.subject.named))
+
+
+def _words(selection: str) -> list[str]:
+    """The options that selected the cases of the run. A result from elsewhere may have any text there."""
+    try:
+        return shlex.split(selection)
+    except ValueError:
+        return [selection]
 
 
 def joined(*words: str) -> str:

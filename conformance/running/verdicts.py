@@ -194,7 +194,7 @@ _HEADING: Final = """\
 # Known failures of {subject}.
 #
 # A run with `--known` and this file accepts them, and fails as soon as one of them passes or matches no case.
-# Say for each why it is accepted: an empty reason is refused.
+# Give each entry the reason why it is accepted; an empty reason is an error.
 """
 _LONGEST_COMMENT: Final = 300
 

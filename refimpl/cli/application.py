@@ -77,7 +77,8 @@ def _report_usage(error: Exception, what: str) -> int:
         sys.stdout.write(what.rstrip() + "\n" if what else "")
         return ExitCode.USAGE
     command = getattr(context, "command_path", None) or "commit-owner"
-    show_error(f"{' '.join(what.split())}\nsee: {command} --help")
+    what = " ".join(what.split()).replace(". Did you mean", "; did you mean").removesuffix(".")
+    show_error(f"{what[:1].lower()}{what[1:]}\nsee: {command} --help")
     return ExitCode.USAGE
 
 

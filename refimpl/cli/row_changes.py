@@ -40,7 +40,7 @@ def delete(
 ) -> None:
     """Delete rows of a table, in one commit.
 
-    Only files with such a row are rewritten. A row for which the condition is NULL is not deleted.
+    Only files that hold a row to delete are rewritten. A row for which the condition is NULL is not deleted.
     """
     _check_where(where, every)
     with reached(address) as warehouse:
@@ -68,7 +68,7 @@ def update(
 ) -> None:
     """Set columns of rows of a table, in one commit.
 
-    Only files with such a row are rewritten. A row for which the condition is NULL is not changed.
+    Only files that hold a row to change are rewritten. A row for which the condition is NULL is not changed.
     """
     _check_where(where, every)
     values: dict[str, str] = {}

@@ -35,7 +35,8 @@ commands.add_typer(tokens, name="token", rich_help_panel="Server", epilog=_TOKEN
 def serve(
     address: WarehouseOption = None,
     host: Annotated[
-        str, Option("--host", metavar="ADDRESS", help="listen address; other than loopback requires a token")
+        str,
+        Option("--host", metavar="ADDRESS", help="listen address; one that other machines can reach requires a token"),
     ] = "127.0.0.1",
     port: Annotated[int, Option("--port", metavar="N", help="port; 0: any free port", min=0, max=65535)] = 8080,
     catalog: Annotated[str, Option("--catalog", metavar="NAME", help="name of the catalog for clients")] = "unity",

@@ -203,7 +203,7 @@ def _latest_version(
 
 def _target(latest: Version | None, requested: Version | None) -> Version:
     if latest is None:
-        raise TableNotFoundError("its log has no version; expected the path of a table")
+        raise TableNotFoundError("no commit and no checkpoint in its _delta_log; expected the path of a table")
     if requested is None:
         return latest
     if log_path.checked(requested) > latest:

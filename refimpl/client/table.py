@@ -257,7 +257,9 @@ class Table:
         """
         set_properties, removals, wider = dict(properties or {}), tuple(remove), dict(types or {})
         if not (set_properties or removals or wider):
-            raise InvalidRequestError("nothing to change; expected properties or types")
+            raise InvalidRequestError(
+                "nothing to change; pass --property, --remove-property or --type (Python: properties, remove, types)"
+            )
         given = {"properties": set_properties, "removed": removals, "types": wider}
         transaction = self.transaction(
             operation="CHANGE COLUMN" if wider else "SET TBLPROPERTIES" if set_properties else "UNSET TBLPROPERTIES",

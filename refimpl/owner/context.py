@@ -99,7 +99,7 @@ class Context:
     def required(self, view: View, table_id: str) -> TableRecord:
         found = view.table(table_id)
         if found is None:
-            raise TableNotFoundError(f"this owner has no table with the id {table_id!r}", table_id=table_id)
+            raise TableNotFoundError(f"unknown table id {table_id!r}", table_id=table_id)
         return found
 
     def changing(self, table_id: str) -> _Change:

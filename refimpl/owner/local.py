@@ -145,7 +145,7 @@ class LocalOwner:
             names = view.names(_NAMES_SHOWN + 1)
             known = ", ".join(names[:_NAMES_SHOWN]) + (" and others" if len(names) > _NAMES_SHOWN else "")
             raise TableNotFoundError(
-                f"this owner has no table {str(reference)!r}; it has {known or 'none'}", reference=str(reference)
+                f"unknown table {str(reference)!r}; the tables are: {known or 'none'}", reference=str(reference)
             )
         return found
 
@@ -271,8 +271,9 @@ class LocalOwner:
         return decide.examine(place.feature, version, proposal, content)
 
     def make_staged_durable(self, table_id: str, file_name: str) -> None:
-        """Order: fsync file, fsync directory. After a failed fsync a second one may lie: when the client sends the same
-        file again, the same bytes become a new file, also if another process gets the request."""
+        """Order: fsync file, fsync directory. After a failed fsync, a second one may report success for lost data:
+        when the client sends the same file again, the same bytes become a new file, also if another process gets the
+        request."""
         place = self._context.place(table_id)
         log, folder = self._context.log(place), place.feature.staging_folder
         try:

@@ -77,7 +77,7 @@ def checked_name(name: str) -> str:
     """The name itself, or `InvalidRequestError`: one to three identifiers joined by dots."""
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
         raise InvalidRequestError(
-            f"{name!r} is not a table name: use one to three identifiers of letters, digits and _, joined by dots, "
+            f"invalid table name {name!r}; expected one to three identifiers of letters, digits and _, joined by dots, "
             f"at most {MAX_NAME_LENGTH} characters",
             name=name,
         )
@@ -102,8 +102,8 @@ def checked_policy(policy: MaintenancePolicy | None) -> MaintenancePolicy:
         raise InvalidRequestError(f"invalid backlog limit {policy.backlog_limit}; expected 1 to {MAX_BACKLOG_LIMIT}")
     if policy.backfill_every is not None and not 1 <= policy.backfill_every <= policy.backlog_limit:
         raise InvalidRequestError(
-            f"publishing after every {policy.backfill_every} commits does not fit a backlog limit of "
-            f"{policy.backlog_limit}; expected 1 to {policy.backlog_limit}, or never"
+            f"cannot publish after every {policy.backfill_every} commits with a backlog limit of "
+            f"{policy.backlog_limit}; expected a number from 1 to this limit, or never"
         )
     return msgspec.structs.replace(policy, allowed=policy.allowed | ALWAYS_ALLOWED)
 

@@ -84,7 +84,7 @@ class Tokens:
         """
         if _NAME.fullmatch(name) is None:
             raise InvalidRequestError(
-                f"{name!r} is not a valid token name; expected at most 64 letters, digits, - and _", name=name
+                f"invalid token name {name!r}; expected at most 64 letters, digits, - and _", name=name
             )
         with self._lock():
             known = self.all()

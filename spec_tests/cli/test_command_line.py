@@ -253,7 +253,7 @@ def test_an_unknown_option_is_a_usage_error_in_two_lines(cli: CommandLine, comma
     assert answer.code == ExitCode.USAGE
     assert answer.out == ""
     first, second = answer.err.splitlines()
-    assert first.startswith("error: No such option: --no-such-option")
+    assert first.startswith("error: no such option: --no-such-option")
     assert second == f"see: commit-owner {command} --help"
 
 
@@ -276,7 +276,7 @@ def test_call_without_a_command_shows_help_as_a_usage_error(cli: CommandLine) ->
 def test_mistyped_command_gets_a_suggestion(cli: CommandLine) -> None:
     answer = cli("comits")
     assert answer.code == ExitCode.USAGE
-    assert "Did you mean 'commits'" in answer.err
+    assert "did you mean 'commits'" in answer.err
 
 
 def test_version_option_shows_the_package_version(cli: CommandLine) -> None:

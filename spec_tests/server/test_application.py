@@ -176,7 +176,7 @@ def test_invalid_address_is_rejected_with_the_next_step(host: str) -> None:
         (("--catalog", "a-b"), "invalid name"),
         (("--schema", "a b"), "invalid name"),
         (("--log-level", "loud"), "invalid log level"),
-        (("--backlog-limit", "4"), "does not fit a backlog limit of 4"),
+        (("--backlog-limit", "4"), "with a backlog limit of 4"),
         (("--backlog-limit", "0"), "backlog"),
         (("-w", "nowhere"), "commit-owner init"),
         (("-w", "nowhere", "--host", "0.0.0.0"), "commit-owner init"),

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import shlex
 from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
@@ -17,6 +18,7 @@ from markdown_it import MarkdownIt
 from conformance import reports
 from conformance.command.summary import show_result
 from conformance.reports import as_json
+from conformance.reports.bundle import run_command
 from conformance.reports.summary import Standing, Tone, standing, summarise
 from conformance.requirements.catalogue import Level
 from conformance.results import KnownFailure, RequirementVerdict, RunResult, Verdict, Violation
@@ -185,6 +187,14 @@ def test_markdown_escapes_all_markup_of_a_subject() -> None:
     assert "&lt;script&gt;" in outside
     assert "@you" not in outside and "@you" in text
     assert "\u202e" not in text and "\x1b" not in text
+
+
+@pytest.mark.parametrize("selection", ["--check 'a family/*' --layer example", "--check 'no end"])
+def test_the_same_run_again_has_the_selection_of_the_run(selection: str) -> None:
+    result = runs.run(selection=selection)
+    command = shlex.split(run_command(result))
+    assert command[:3] == ["delta-commit-conformance", "run", "--profile"]
+    assert command[6:-1] == (shlex.split(selection) if selection.endswith("example") else [selection])
 
 
 def test_the_markdown_report_has_a_maximum_size() -> None:
