@@ -257,16 +257,12 @@ def parse(schema_string: str) -> Struct:
     return parsed
 
 
-def walk(kind: DataType) -> list[tuple[Field, str]]:
+def walk(kind: DataType, where: str = "") -> Iterator[tuple[Field, str]]:
     """Every field, at any depth, with its path."""
-    found: list[tuple[Field, str]] = []
-
-    def note(column: Field, path: str) -> Field:
-        found.append((column, path))
-        return column
-
-    each_field(kind, note)
-    return found
+    for column in kind.fields if isinstance(kind, Struct) else ():
+        yield column, where + column.name
+    for name, part in parts(kind):
+        yield from walk(part, f"{where}{name}.")
 
 
 def each_field(kind: DataType, change: Callable[[Field, str], Field], where: str = "") -> DataType:
