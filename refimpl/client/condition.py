@@ -184,6 +184,29 @@ def compared(column: Column, operator: Operator, value: Any) -> Comparison:
     return Comparison(column=column, operator=Operator.LESS_OR_EQUAL, value=below)
 
 
+def compared_in_double(column: Column, operator: Operator, value: float) -> Condition:
+    """`column operator value`, as Spark compares an exact type with a double: by the doubles nearest to its numbers.
+
+    The numbers whose nearest double is `value` lie between two limits, half-way to the doubles beside it.
+    """
+    with decimal.localcontext(prec=_DIGITS_OF_A_LIMIT):
+        beside = (decimal.Decimal(math.nextafter(value, end)) for end in (-math.inf, math.inf))
+        low, high = ((decimal.Decimal(value) + other) / 2 for other in beside)
+    less = compared(column, Operator.LESS if float(low) == value else Operator.LESS_OR_EQUAL, low)
+    at_most = compared(column, Operator.LESS_OR_EQUAL if float(high) == value else Operator.LESS, high)
+    match operator:
+        case Operator.LESS:
+            return less
+        case Operator.LESS_OR_EQUAL:
+            return at_most
+        case Operator.EQUAL:
+            return And(operands=(Not(operand=less), at_most))
+
+
+_DIGITS_OF_A_LIMIT: Final = 1100
+"""No double, and no number half-way between two doubles, has more digits."""
+
+
 def is_exact(kind: DataType) -> bool:
     """Whether a type holds numbers exactly: integers and decimals."""
     return isinstance(kind, Decimal) or (isinstance(kind, Primitive) and kind.name in _BITS)
@@ -199,13 +222,6 @@ def next_below(value: decimal.Decimal, kind: DataType) -> int | decimal.Decimal 
     if isinstance(kind, Decimal):
         return value.quantize(decimal.Decimal(1).scaleb(-kind.scale), decimal.ROUND_FLOOR, _WIDE)
     return math.floor(value)
-
-
-def is_distinct_in_double(value: decimal.Decimal, kind: DataType) -> bool:
-    """Whether all numbers of an exact type compare with `value`, the shortest number for a double, as their doubles do
-    with that double. They do if the numbers near `value` have so few digits that each has a double of its own."""
-    near = decimal.Decimal(min(abs(value), _extent(kind)[1]))
-    return near.scaleb(kind.scale if isinstance(kind, Decimal) else 0, _WIDE) < 10**_DIGITS_OF_A_DOUBLE
 
 
 def _extent(kind: DataType) -> tuple[int, int] | tuple[decimal.Decimal, decimal.Decimal]:

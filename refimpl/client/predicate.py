@@ -9,8 +9,7 @@ columns are case-insensitive, as in Spark. A timestamp without a zone is taken a
 ignored.
 
 Integers and decimals are compared with all digits of a literal, but as in Spark in double precision with a double
-(`1e3`, `CAST(1 AS DOUBLE)`) and, if they are decimals, with a text. So such a comparison is rejected if one double
-stands for several numbers of the column.
+(`1e3`, `CAST(1 AS DOUBLE)`) and, if they are decimals, with a text.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ from refimpl.client.condition import (
     Not,
     Operator,
     compared,
+    compared_in_double,
     either,
-    is_distinct_in_double,
     is_exact,
     next_below,
 )
@@ -197,16 +196,11 @@ def _compare(column: Column, kind: type[exp.Expression], literal: Any, node: exp
     if literal is None:
         return Constant(value=None)
     value = fitted(literal, column, node)
-    if is_exact(column.type) and isinstance(literal, (float, str) if isinstance(column.type, Decimal) else float):
-        value = _exact(float(value))
-        if not is_distinct_in_double(value, column.type):
-            refuse(
-                node,
-                f"compares {'.'.join(column.path)}, which is {column.type}, in double precision, which cannot "
-                "distinguish these numbers; write the number with all its digits, without quotes",
-            )
     operator, negated = _OPERATORS[kind]
-    comparison = compared(column, operator, value)
+    if is_exact(column.type) and isinstance(literal, (float, str) if isinstance(column.type, Decimal) else float):
+        comparison = compared_in_double(column, operator, float(value))
+    else:
+        comparison = compared(column, operator, value)
     return Not(operand=comparison) if negated else comparison
 
 
