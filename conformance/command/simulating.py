@@ -272,7 +272,7 @@ def _python_host(subject: str, kind: str) -> Any:
     try:
         return getattr(python_subject, kind).named(subject)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UnusableError(str(error)) from error
+        raise UnusableError(f"invalid --subject {subject!r}: {error}; expected python:MODULE:CLASS") from error
 
 
 def _processes(subject: str | None, name: str) -> Any:

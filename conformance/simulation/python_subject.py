@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -78,8 +79,13 @@ class _PythonHost(Closing):
         """The host for `python:MODULE:CLASS`. Raises `ImportError`, `AttributeError`, `ValueError`."""
         module, _, attribute = name.removeprefix(PREFIX).partition(":")
         if not module or not attribute:
-            raise ValueError(f"invalid --subject {name!r}; expected {PREFIX}MODULE:CLASS")
-        return cls(getattr(importlib.import_module(module), attribute))
+            raise ValueError("a module or a class is missing")
+        make = getattr(importlib.import_module(module), attribute)
+        try:
+            inspect.signature(make).bind("environment")
+        except TypeError as error:
+            raise ValueError(f"{attribute} does not take one argument, the environment: {error}") from error
+        return cls(make)
 
     def _process(self, number: int, hook: Hook, *, waits: bool) -> InProcess:
         ticks, numbers = count(START_MS + number * 1_000_000), count(1)

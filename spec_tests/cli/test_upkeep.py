@@ -142,7 +142,12 @@ def test_policy_lists_allowed_jobs_in_alphabetical_order(cli: CommandLine, sales
 
 def test_invalid_policy_is_rejected_and_changes_nothing(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     before = warehouse.owner.resolve(sales).policy
-    for words in (("--backlog-limit", "0"), ("--backfill-every", "-1"), ("--allow", "mowing")):
+    for words in (
+        ("--backlog-limit", "0"),
+        ("--backfill-every", "-1"),
+        ("--allow", "mowing"),
+        ("--allow", "optimize,vacuum", "--forbid", "vacuum"),
+    ):
         assert cli("policy", sales, *words).code == ExitCode.USAGE
     assert warehouse.owner.resolve(sales).policy == before
 

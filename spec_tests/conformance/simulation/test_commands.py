@@ -163,10 +163,13 @@ def test_scopes_with_a_missing_operation_are_left_out() -> None:
     assert processes.can_do(operation_named("commit/catalogManaged/inline"))
 
 
-def test_a_missing_subject_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_subject_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("explore", "--subject", "python:nothing") == 2
     assert "python:MODULE:CLASS" in capsys.readouterr().err
     assert simulate("power", "--subject", "python:no_such_module_at_all:Owner") == 2
+    assert "invalid --subject 'python:no_such_module_at_all:Owner': No module" in capsys.readouterr().err
+    assert simulate("crash", "--subject", "python:json:JSONDecoder") == 2
+    assert "JSONDecoder does not take one argument, the environment" in capsys.readouterr().err
 
 
 def in_turn(owner: type[example_owner.ExampleOwner]) -> Outcome:
