@@ -11,6 +11,9 @@ import struct
 from collections.abc import Iterator
 from typing import Final, Protocol
 
+_MOST_AT_ONCE: Final = 65_536
+"""Bytes in one write. SQLite itself writes at most a page, and reports a full disk for 128 KiB or more."""
+
 
 class File(Protocol):
     """The used methods of a file that SQLite opened."""
@@ -43,9 +46,9 @@ class WriteAheadLog:
         first = frames - 1
         while first > 0 and not _ends_transaction(self._file.xRead(self.FRAME_HEADER, self._offset(first - 1))):
             first -= 1
-        start = self._offset(first) if first > 0 else 0
-        if frames:
-            self._file.xWrite(self._file.xRead(self._offset(frames) - start, start), start)
+        start, end = self._offset(first) if first > 0 else 0, self._offset(frames) if frames else 0
+        for offset in range(start, end, _MOST_AT_ONCE):
+            self._file.xWrite(self._file.xRead(min(_MOST_AT_ONCE, end - offset), offset), offset)
 
     def is_damaged_after(self, frames: int) -> bool:
         """Whether the bytes after `frames` valid frames prove damage; they may also come from uncommitted transactions.

@@ -267,6 +267,20 @@ def test_a_restart_rewrites_the_last_transaction_first() -> None:
         again.close()
 
 
+@pytest.mark.parametrize("kib", [60, 120, 130, 1000, 5000])
+def test_a_ledger_whose_last_transaction_is_large_is_opened(tmp_path: Path, kib: int) -> None:
+    """SQLite cannot write 128 KiB at once: the owner reported a full disk at every start."""
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
+        assert isinstance(table.commit(1, append(START + 1, lines=kib * 1024 // 150)), Ratified)
+        log, before = log_of(warehouse), log_of(warehouse).read_bytes()
+        assert len(before) > kib * 1024
+    with refimpl.open(tmp_path / "w") as again:
+        assert log.read_bytes() == before
+        table.through(again).backfill()
+        assert isinstance(table.through(again).commit(2), Ratified)
+
+
 def test_opening_syncs_the_log_of_a_writer_without_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process opens the ledger during a transaction of another process, and its wait for the transaction times
     out."""
