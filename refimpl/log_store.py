@@ -70,7 +70,7 @@ class LogStore:
         """Write `<version>.<attempt>.json` to the staging folder, durably; returns its name.
 
         Order: create exclusively, write, fsync file, fsync directory. Only then may it be proposed.
-        A failed fsync ends this attempt: the next one has another name (a retried fsync may lie).
+        A failed fsync ends this attempt: the next one has another name (a retry may report success for lost data).
         """
         name = log_path.staged_commit(version, attempt)
         folder = self.staging(staging_folder)

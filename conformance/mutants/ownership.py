@@ -280,7 +280,7 @@ class TakeOverLooksThenWrites(ModelOwner):
 
 @mutant("MC-ENABLE-10")
 class TakeOverNamesNoOwner(ModelOwner):
-    """Takes a table over without its name in the metadata: clients do not know whom to ask."""
+    """Takes a table over without its name in the metadata: clients do not find the owner."""
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         self.named = version == 0

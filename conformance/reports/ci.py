@@ -99,7 +99,7 @@ def _explanation(result: RunResult, case: CaseResult) -> str:
 
 
 def _run_itself(root: ElementTree.Element, result: RunResult) -> None:
-    """Results that belong to no single case: outdated known failures, and a run that proves nothing."""
+    """Results that belong to no single case: stale known failures, and a run that proves nothing."""
     summary = summarise(result)
     red = any(element.tag in ("failure", "error") for element in root.iter())
     if not result.stale and (red or summary.tone in (Tone.GOOD, Tone.WARNING)):
@@ -107,7 +107,7 @@ def _run_itself(root: ElementTree.Element, result: RunResult) -> None:
     suite = _suite(root, result, "the-run")
     for entry in result.stale:
         element = ElementTree.SubElement(suite, "testcase", classname="known-failures", name=visible(entry.case))
-        message = f"stale: {entry.case} did not fail like that, or matches no case; take it off the list"
+        message = f"stale: {entry.case} did not fail like that, or matches no case; remove it from the list"
         _append(element, "failure", message, f"Its reason was: {entry.reason}", kind="stale-known-failure")
     if not red and not result.stale:
         element = ElementTree.SubElement(suite, "testcase", classname="the-run", name="verdict")

@@ -106,9 +106,9 @@ def _unknown(what: str, value: str, known: list[str]) -> str:
     if what == "layer":
         return f"unknown layer {value!r}; expected one of {', '.join(known)}"
     near = difflib.get_close_matches(value, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {len(known)}"
     command = {"requirement": "requirements", "family": "list families"}.get(what, f"list {what}s")
-    return f"unknown {what} {value!r}; {hint} (all: delta-commit-conformance {command})"
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"unknown {what} {value!r}{hint} (all {len(known)}: delta-commit-conformance {command})"
 
 
 LAYERS: Final = (Layer.EXAMPLE, Layer.MODEL, Layer.SIMULATION, Layer.PROCESSES)

@@ -584,7 +584,7 @@ class PowerCut:
             yield Tree(directories, {number: self._content(number, contents.get(number, ())) for number in files})
 
     def least_lost(self, tree: Tree, shows: Callable[[Tree], bool]) -> tuple[Tree, tuple[str, ...]]:
-        """Minimise a disk that shows a problem. Returns a disk that still shows it, and the names of what that disk
+        """Minimize a disk that shows a problem. Returns a disk that still shows it, and the names of what that disk
         lost. With any one of these restored, the problem would disappear."""
         whole = frozenset(range(len(self._snapshot.renamings)))
         kept = next(kept for kept in self._names if self._reachable(kept)[0] == tree.directories)

@@ -287,15 +287,15 @@ def policy(
     if forbidden & ALWAYS_ALLOWED:
         always = ", ".join(sorted(job.value for job in ALWAYS_ALLOWED))
         raise InvalidRequestError(f"invalid --forbid {','.join(forbid or ())}; always allowed: {always}")
-    allowed = jobs_named(allow)
-    if both := sorted(job.value for job in allowed & forbidden):
+    permitted = jobs_named(allow)
+    if both := sorted(job.value for job in permitted & forbidden):
         raise InvalidRequestError(f"--allow and --forbid both name {', '.join(both)}; pass each job to one of them")
     with opened(address) as warehouse:
         resolved = warehouse.owner.resolve(table)
         before = resolved.policy
         after = msgspec.structs.replace(
             before,
-            allowed=(before.allowed | allowed) - forbidden,
+            allowed=(before.allowed | permitted) - forbidden,
             backfill_every=before.backfill_every if backfill_every is None else backfill_number(backfill_every),
             backlog_limit=before.backlog_limit if backlog_limit is None else backlog_limit,
         )

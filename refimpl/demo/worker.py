@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from refimpl.client.schema import Struct
 
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
-"""For short jobs, a quick start matters more than optimised code."""
+"""For short jobs, a quick start matters more than optimized code."""
 PAUSE_SECONDS: Final = 0.05
 """Pause between two reads of the watcher: the writers need the processors."""
 

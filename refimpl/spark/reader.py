@@ -3,7 +3,7 @@
     delta.read.option("versionAsOf", 3).where("month = 3").table("flights")
 
 The snapshot lists the files. The driver leaves out files that the condition excludes, by partition values or
-statistics. Almost all files are in the folder that their partition values name. Spark's vectorised reader reads these
+statistics. Almost all files are in the folder that their partition values name. Spark's vectorized reader reads these
 files: it returns exactly the snapshot's rows, with the partition columns. The log allows files that Spark's reader does
 not support: in other folders or outside the table, with partition values that a folder name spells differently, or with
 a leading underscore or dot in the name, which Spark silently skips. Tasks read such files through Arrow.
