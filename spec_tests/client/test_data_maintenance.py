@@ -285,10 +285,11 @@ def test_vacuum_works_on_a_log_without_commits(tmp_path: Path) -> None:
     assert content(Table.by_path(table.location)) == [(2, "00")]
 
 
-@pytest.mark.parametrize("checkpointed", [False, True])
-def test_vacuum_keeps_files_whose_retention_ends_now(setting: Setting, checkpointed: bool) -> None:
-    """The newest commit removed them. A checkpoint may have dropped their tombstones."""
-    properties = {"delta.deletedFileRetentionDuration": "interval 0 seconds"} if checkpointed else {}
+@pytest.mark.parametrize("tombstones", ["in the log", "only in a commit", "only in a checkpoint"])
+def test_vacuum_keeps_files_whose_retention_ends_now(setting: Setting, tombstones: str) -> None:
+    """The newest commit removed them. A checkpoint may have dropped the tombstones, and a cleanup the commit."""
+    dropped = tombstones == "only in a commit"
+    properties = {"delta.deletedFileRetentionDuration": "interval 0 seconds"} if dropped else {}
     table = setting.table(feature=None, properties=properties)
     table.append(rows(1))
     table.overwrite(rows(3))
@@ -296,8 +297,11 @@ def test_vacuum_keeps_files_whose_retention_ends_now(setting: Setting, checkpoin
         os.utime(path, (0, 0))
     clock = setting.host.clock
     os.utime(table.log.folder / log_path.commit(2), (clock / 1000, clock / 1000))
-    if checkpointed:
+    if tombstones != "in the log":
         checkpointing.write(table.snapshot())
+    if tombstones == "only in a checkpoint":
+        for path in table.log.folder.glob("*.json"):
+            path.unlink()
     setting.host.clock += 7 * DAY
     assert vacuum(setting.again(table), older_than=7 * DAY).files == ()
     setting.host.clock += 1

@@ -56,7 +56,12 @@ PACKAGES: Final = {
     "owner": Package(targets=_OWNER_TARGETS, killers=_OWNER_KILLERS),
     "client": Package(
         targets=("refimpl/client/*.py",),
-        killers=("spec_tests/client/test_*.py", "spec_tests/conformance/reference/test_conformant.py"),
+        killers=(
+            "spec_tests/client/test_*.py",
+            "spec_tests/conformance/reference/test_conformant.py",
+            "spec_tests/cli/test_upkeep.py",
+            "spec_tests/owner/test_verify_and_repair.py",
+        ),
     ),
     "server": Package(
         targets=("refimpl/server/[!s]*.py", "refimpl/server/scheduling.py"),
