@@ -64,7 +64,7 @@ def one_too_many(s: Scenario, table: TableHandle, limit: int, again: Exchange | 
 def goes_on(s: Scenario, table: TableHandle, refused: Exchange, backfilled: int) -> None:
     """The backlog has room again: the owner ratifies. Another policy may reject a proposal or two before that."""
     s.must_land(
-        table, "PROFILE-BACKLOG-02", because=(refused,),
+        table, "PROFILE-BACKLOG-02", because=(refused,), make_room=False,
         expected=f"versions up to {backfilled} are backfilled: the backlog has room for version {table.versions}",
     )  # fmt: skip
 

@@ -226,6 +226,14 @@ class LimitsSizes(Promising):
         return super()._refusal(table, request, staged) or (m.Rejected(reason="too large") if too_large else None)
 
 
+@good("FREE-POLICY-01")
+class LimitsTheBacklog(LimitsSizes):
+    """Rejects every commit while three are unbackfilled, without declaring a limit."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        return ModelOwner.create_table(self, client, msgspec.structs.replace(request, backlog_limit=3))
+
+
 @good("FREE-VALIDATE-01", "FREE-POLICY-01")
 class ValidatesEverything(ModelOwner):
     """Checks times, provenance and schema of proposals, and rejects invalid ones."""

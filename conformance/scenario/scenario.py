@@ -326,11 +326,15 @@ class Scenario:
 
     def must_land(
         self, table: TableHandle, *requirements: str, expected: str, because: Sequence[Exchange] = (),
-        client: str = "other",
+        client: str = "other", make_room: bool = True,
     ) -> Exchange:  # fmt: skip
         """Commit the next version where the owner has to ratify it: its policies may reject a proposal or two before
-        that, but not `TRIES`."""
+        that, but not `TRIES`. An owner that limits its unbackfilled commits, also without declaring it, may reject more
+        of them: `make_room` requests a backfill then, and proposes again."""
         exchange = persist(lambda: self.commit(table, client=client))
+        if make_room and isinstance(exchange.answer, m.Rejected):
+            self.ask("publisher", m.BackfillToVersion(table=table.reference, version=table.versions - 1))
+            exchange = persist(lambda: self.commit(table, client=client))
         self.expect(exchange, m.Ratified, *requirements, because=because, expected=expected)
         table.versions += 1
         return exchange
