@@ -375,7 +375,10 @@ class ObjectFiles:
         return store.status(key) if key else FileStatus(path.name, 0, 0, is_directory=True)
 
     def exists(self, path: str) -> bool:
-        return self._host.exists(path) if self._object(path) is None else self.stat(Path(path)) is not None
+        if self._object(path) is None:
+            return self._host.exists(path)
+        hidden = Path(path).name.startswith(".")  # `write` never stores it
+        return Path(path) in self._unnamed if hidden else self.stat(Path(path)) is not None
 
     def identity(self, path: str) -> object:
         return self._host.identity(path)

@@ -752,6 +752,25 @@ def test_object_is_stored_at_the_end_of_its_block(store: str, tmp_path: Path, mo
     assert [files.exists(str(path)) for path in (whole, half, moved)] == [False, False, True]
 
 
+def test_staged_object_is_durable_after_one_request(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark of a failed sync is never an object, so a commit does not ask the store for it."""
+    with refimpl.open(directory) as warehouse:
+        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
+        name = table.log.stage(CATALOG_MANAGED.staging_folder, 1, random_uuid(), b"{}")
+        asked: list[str] = []
+        for call in ("head", "list", "get"):
+            original = getattr(obstore, call)
+
+            def counted(*given: Any, call: str = call, original: Any = original, **options: Any) -> Any:
+                asked.append(call)
+                return original(*given, **options)
+
+            monkeypatch.setattr(obstore, call, counted)
+        assert table.table_id is not None
+        warehouse.owner.make_staged_durable(table.table_id, name)
+        assert asked == ["head"]
+
+
 def test_effects_on_local_files_use_the_hosts_files(tmp_path: Path) -> None:
     host = FailingFiles()
     files = ObjectFiles(host, {})
