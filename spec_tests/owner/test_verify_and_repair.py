@@ -665,6 +665,30 @@ def test_versions_that_are_cleaned_up_meanwhile_are_not_missing(setting: Setting
     assert ("error", "published-missing") in setting.codes()
 
 
+def test_long_cleanup_meanwhile_is_no_damage(setting: Setting) -> None:
+    """Both checks of the table lost a file between their listing and their read."""
+    for version in (1, 2):
+        setting.commit(version)
+    setting.owner.backfill_to_version(setting.table.table_id)
+    (setting.log.folder / log_path.classic_checkpoint(2)).write_bytes(b"")
+
+    listed = False
+
+    def clean_up(operation: str, path: Path) -> bool:
+        nonlocal listed
+        if operation == "read" and listed and path in (setting.file(0), setting.file(1)):
+            path.unlink()
+            listed = False
+        listed = listed or (operation == "list_directory" and path == setting.log.folder)
+        return False
+
+    files = FailingFiles()
+    files.fail_when = clean_up
+    with refimpl.open(setting.directory, environment=Environment(files=files)) as other:
+        assert [finding.code for finding in verify(other.owner)] == ["orphaned-staged-files"]
+    assert not setting.file(0).exists()
+
+
 def test_versions_that_are_published_meanwhile_are_no_gap(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """The names that are created while a folder is read may be in the listing or not."""
     for version in (1, 2):
