@@ -78,9 +78,10 @@ def tracked(s: Scenario, table: TableHandle, *because: Exchange) -> reads.Listed
     early = [version for version in unpublished if any(name.startswith(f"{version:020}.checkpoint") for name in names)]
     if early:  # a listing is not atomic
         early = [version for version in early if version not in s.published(table)]
-    s.require(not early, *CHECKPOINTED, evidence=because, table=table, version=early[0] if early else None,
+    s.require(not early, *CHECKPOINTED, evidence=(listed.exchange, *because), table=table,
+              version=early[0] if early else None,
               expected="the owner writes checkpoints of published versions only",
-              observed=f"a checkpoint of the unpublished version {versions_in_words(early)} exists")  # fmt: skip
+              observed=f"checkpoints of unpublished versions exist: {versions_in_words(early)}")  # fmt: skip
     lost = [version for version in unpublished if version not in listed.commits]
     s.require(not lost, *TRACKED, evidence=(listed.exchange, *because), table=table, version=lost[0] if lost else None,
               expected=f"each of the versions up to {table.versions - 1} is listed by its owner until it is published",

@@ -368,7 +368,7 @@ def a_reused_name_is_a_new_table(s: Scenario) -> None:
     s.require(
         getattr(lost.answer, "winner_table", None) in (None, again.reference), "PROFILE-DISCOVERY-01",
         evidence=(lost, dropped), table=again, version=0, expected=f"the table of that name is {again.reference}",
-        observed="the conflict names the dropped table",
+        observed=f"the conflict names {getattr(lost.answer, 'winner_table', None)}",
     )  # fmt: skip
     s.ask("operator", m.DropTable(table=table.reference), table)
     call = s.ask("reader", m.LoadTable(name=s.physical(table.name)), again)

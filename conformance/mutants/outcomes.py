@@ -10,6 +10,7 @@ from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.models.storage import Commit
 from conformance.mutants import memory, mutant
+from conformance.mutants.good_owners import Promising
 
 
 class _OneListOfAttempts(ModelOwner):
@@ -246,9 +247,11 @@ class LookupOverlooksVisibleFiles(ModelOwner):
             super()._notice(table)
 
 
-@mutant("PROFILE-RETRY-01", "MC-COMMIT-05", "CM-COMMIT-05")
-class ReplayOfAVisibleFileIsAConflict(ModelOwner):
+@mutant("PROFILE-RETRY-01")
+class ReplayOfAVisibleFileIsAConflict(Promising):
     """Notices direct commits of clients, and not their attempts: a client that repeats its commit loses to itself."""
+
+    without = ("attempt-outcome",)
 
     def _notice(self, table: OwnedTable) -> None:
         before = table.latest

@@ -107,6 +107,15 @@ def test_a_commit_omitted_from_a_list_is_not_called_lost() -> None:
     assert named.isdisjoint({"MC-COMMIT-02", "CM-COMMIT-08"})
 
 
+def test_a_conflict_about_a_replay_breaks_only_the_promise() -> None:
+    """The documents allow a conflict as the answer to a replay, also if the commit is a visible file."""
+    name = "mutant:replay-of-a-visible-file-is-a-conflict"
+    check = "a-visible-direct-commit-is-known-as-landed"
+    [first, *_] = [case for case in kills.cases(kills.identity(name)) if check in case.check.name]
+    named = {requirement for each in kills.run(first, name).violations for requirement in each.requirements}
+    assert named == {"PROFILE-RETRY-01"}
+
+
 def test_a_mutant_that_violates_only_advice_is_recognized() -> None:
     assert mutation_score.only_advice(all_mutants()["conflicts-with-every-removal"])
     assert not mutation_score.only_advice(all_mutants()["last-writer-wins"])
