@@ -125,7 +125,7 @@ class ConcurrentDeleteDeleteError(ConcurrentModificationError):
 class OutcomeUnknown(DeltaError):  # noqa: N818 - the documents' own word; it is a state, not a failure
     """The commit may or may not have landed. Ask the owner by attempt id; never propose again first.
 
-    Facts: `table_id`, `version`, `attempt`.
+    Facts: `table_id`, `version`, `attempt`; `landed` if the command line knows that the change landed.
     """
 
 

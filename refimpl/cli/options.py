@@ -104,7 +104,7 @@ def landed(what: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:
-        raise OutcomeUnknown(f"{what}; then an error occurred: {error}") from error
+        raise OutcomeUnknown(f"{what}; then an error occurred: {error}", landed=True) from error
 
 
 def feature_named(name: str) -> TableFeature:

@@ -244,7 +244,7 @@ def exit_code(error: Exception) -> ExitCode:
 
 def message(error: Exception) -> str:
     """One or two lines with the fact, the numbers and the next step."""
-    if isinstance(error, errors.OutcomeUnknown):
+    if isinstance(error, errors.OutcomeUnknown) and not error.facts.get("landed"):
         return f"{error}\n{_way_to_know(error)}"
     if isinstance(error, errors.CorruptionError) and "verify" not in str(error):
         return f"{error}\nstop the writers, then run: commit-owner verify"
