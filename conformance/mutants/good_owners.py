@@ -596,8 +596,8 @@ class StagesTheHandBack(ModelOwner):
 
 @good("FREE-TRANSFER-03")
 class PublishesTheHandBackInTheBackground(StagesTheHandBack):
-    """Stages the commit of a hand-back, no longer knows the table, and publishes the commit some time later: soon, or
-    long after the answer."""
+    """Stages the commit of a hand-back, no longer knows the table, and publishes the commit long after the
+    answer."""
 
     looks: Counter[str] = memory(Counter)
 
@@ -609,7 +609,7 @@ class PublishesTheHandBackInTheBackground(StagesTheHandBack):
         table = self.tables.get(request.table)
         if table is not None and not table.active and table.unbackfilled:
             self.looks[table.reference] += 1
-            if self.looks[table.reference] > (3 if "left" in table.reference else 30):
+            if self.looks[table.reference] > 30:
                 self._backfill(table, table.latest)
         return super().observe(client, request)
 

@@ -18,7 +18,7 @@ from conformance.checks import all_checks
 from conformance.models.owner import ModelOwner
 from conformance.mutants import Mutant, all_mutants
 from conformance.requirements.catalogue import Level, Requirement, load
-from conformance.results import ExitCode, Layer
+from conformance.results import ExitCode, Layer, Verdict
 from conformance.running.verdicts import JUDGED, failing
 from conformance.scenario.check import Check, Family
 from spec_tests.conformance import kills, mutation_score
@@ -114,6 +114,15 @@ def test_a_conflict_about_a_replay_breaks_only_the_promise() -> None:
     [first, *_] = [case for case in kills.cases(kills.identity(name)) if check in case.check.name]
     named = {requirement for each in kills.run(first, name).violations for requirement in each.requirements}
     assert named == {"PROFILE-RETRY-01"}
+
+
+def test_a_late_publication_leaves_earlier_answers_testable() -> None:
+    name, check = "good:publishes-the-hand-back-in-the-background", "attempts-are-known-after-many-commits"
+    [staged] = [
+        case for case in kills.cases(kills.identity(name))
+        if check in case.check.name and case.variant.feature == "managedCommit" and case.variant.commit_mode == "staged"
+    ]  # fmt: skip
+    assert kills.run(staged, name).verdict is Verdict.PASSED
 
 
 def test_a_mutant_that_violates_only_advice_is_recognized() -> None:
