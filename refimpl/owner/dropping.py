@@ -59,7 +59,8 @@ def drop_table(context: Context, table_id: str) -> None:
                 raise InvalidRequestError(f"{table.label} is {table.state.value} already", table_id=table_id)
             writer.set_dropped(table, context.now)
         if table.latest is None:  # it was never registered: no purge will remove the lock's file
-            context.end_publishing(table_id)
+            with contextlib.suppress(OSError):  # the drop is durable
+                context.end_publishing(table_id)
 
 
 def undrop_table(context: Context, reference: str) -> ResolvedTable:

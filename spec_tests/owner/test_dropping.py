@@ -21,7 +21,7 @@ from refimpl.owner.local import LOCK_FILE
 from refimpl.owner.verify import Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, dropped, filesystem_table, owned, refused
-from spec_tests.support.faults import Faults
+from spec_tests.support.faults import FailingFiles, Faults
 from spec_tests.support.lock_watch import Others, watched_lock
 
 DAY = 86_400_000
@@ -191,6 +191,16 @@ def test_a_creation_that_was_given_up_leaves_no_lock_file(warehouse: refimpl.War
     with pytest.raises(InvalidRequestError, match="dropped"):
         warehouse.owner.drop_table(staged.table_id)
     assert lock_files(warehouse) == []
+
+
+def test_a_drop_that_cannot_remove_a_lock_file_is_not_denied(tmp_path: Path) -> None:
+    storage = FailingFiles()
+    with refimpl.open(tmp_path / "lake", create=True, environment=Environment(files=storage)) as lake:
+        staged = lake.owner.stage_table("late", CATALOG_MANAGED)
+        storage.fail_when = lambda operation, path: operation == "unlink"
+        lake.owner.drop_table(staged.table_id)
+        with pytest.raises(TableNotFoundError):
+            lake.owner.resolve("late")
 
 
 def test_purge_removes_the_queue_of_the_tables_writers(warehouse: refimpl.Warehouse) -> None:
