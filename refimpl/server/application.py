@@ -298,9 +298,9 @@ class Server:
             self._queue.lost(table, client, error.latest)
             raise
         except BaseException:
-            self._queue.done(table, client)
+            self._queue.done(table, client, landed=False)
             raise
-        self._queue.done(table, client)
+        self._queue.done(table, client, landed=True)
         return content
 
     async def _body(self, request: Request, deadline: float) -> bytes:

@@ -207,6 +207,13 @@ class Pool:
 PATIENCE_SECONDS: Final = 0.25
 """How long the other clients wait for the holder of the turn to come back."""
 
+ROUND_SECONDS: Final = 0.2
+"""A client that proposes its next version at once keeps the turn, for this time divided by the number of clients: each
+change of turns costs a proposal that loses."""
+
+PROMPT_SECONDS: Final = 0.005
+"""At once: the next proposal arrives within this time after the answer. The others wait that long for it."""
+
 LONGEST_WAIT_SECONDS: Final = 2.0
 """Maximum wait of a proposal: clients and proxies have timeouts, too."""
 
@@ -226,9 +233,16 @@ class _Line:
     """The client that has the turn on one table, and the clients that wait for it."""
 
     holder: Hashable = None
+    since: float = 0.0
+    """When the holder got the turn, by the loop's clock."""
+    is_prompt: bool = False
+    """The holder's proposal arrived at once after the client had landed."""
+    landed: tuple[Hashable, float] = (None, 0.0)
+    """The client that landed last in its turn, and when."""
     patience: asyncio.TimerHandle | None = None
     """Runs while the others wait for the holder to come back, not while its proposal is judged."""
-    waiting: deque[tuple[Hashable, asyncio.Future[None]]] = field(default_factory=deque)
+    waiting: deque[tuple[Hashable, bool, asyncio.Future[None]]] = field(default_factory=deque)
+    """Each client, whether it is prompt, and its turn."""
     misses: int = 0
     """How many holders in a row did not come back."""
     given_up_until: float = 0.0
@@ -238,14 +252,17 @@ class _Line:
             self.patience.cancel()
             self.patience = None
 
+    def take(self, client: Hashable, is_prompt: bool) -> None:
+        self.holder, self.is_prompt, self.since = client, is_prompt, asyncio.get_running_loop().time()
+
     def pass_on(self) -> None:
         """Give the turn to the first client that still waits, if there is one."""
         self.stop_patience()
         self.holder = None
         while self.waiting and self.holder is None:
-            client, turn = self.waiting.popleft()
+            client, is_prompt, turn = self.waiting.popleft()
             if not turn.done():  # its own timeout may have ended the wait
-                self.holder = client
+                self.take(client, is_prompt)
                 turn.set_result(None)
 
 
@@ -256,7 +273,8 @@ class FairQueue:
     version at once and would win again and again; a loser has to load the table and stage again, and would starve.
     If all losers were answered at once, all but one would stage in vain. So one client has the turn: while its proposal
     is judged, and after it lost, until it comes back on the same connection. The other proposals wait, first come,
-    first served: each has lost by its turn, gets the latest version, and does not lose a second time.
+    first served: each has lost by its turn, gets the latest version, and does not lose a second time. A client that
+    lands and proposes again at once keeps the turn for its part of `ROUND_SECONDS`.
 
     The turn is kept for a client that rebases. A client that proposes a version which it knows to be taken has not
     loaded the table: it neither waits nor gets the turn, because it would block the others.
@@ -282,13 +300,15 @@ class FairQueue:
         if loop.time() < line.given_up_until:
             return
         if line.holder in (None, client):
-            if line.holder is not None:
+            if line.holder is None:
+                line.take(client, is_prompt=False)
+            else:
                 line.misses = 0
             line.stop_patience()
-            line.holder = client
             return
         turn: asyncio.Future[None] = loop.create_future()
-        line.waiting.append((client, turn))
+        lander, landed_at = line.landed
+        line.waiting.append((client, lander == client and loop.time() - landed_at < PROMPT_SECONDS, turn))
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
@@ -306,11 +326,19 @@ class FairQueue:
         if line is not None and line.holder == client:
             line.patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._give_up, line)
 
-    def done(self, table: Hashable, client: Hashable) -> None:
-        """The client gets another answer: it landed, or will not try this again. The turn goes to the next client."""
+    def done(self, table: Hashable, client: Hashable, *, landed: bool) -> None:
+        """The client gets another answer: it landed, or will not try this again. The turn goes to the next client, at
+        once or after further commits of this one."""
         line = self._lines.get(table)
         if line is not None and line.holder == client:
             line.misses = 0
+            loop = asyncio.get_running_loop()
+            if landed:
+                line.landed = client, loop.time()
+            clients = 1 + len(line.waiting)
+            if landed and line.is_prompt and clients > 1 and (loop.time() - line.since) * clients < ROUND_SECONDS:
+                line.patience = loop.call_later(PROMPT_SECONDS, self._leave, table, client)
+                return
         self._leave(table, client)
 
     def _leave(self, table: Hashable, client: Hashable) -> None:

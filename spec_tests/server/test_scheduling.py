@@ -368,7 +368,7 @@ async def test_only_proposal_does_not_wait() -> None:
     line = FairQueue()
     for client in ("a", "b", "a"):
         await waits(line, client, 0.0)
-        line.done("orders", client)
+        line.done("orders", client, landed=True)
 
 
 @played
@@ -376,7 +376,7 @@ async def test_one_proposal_is_decided_at_a_time() -> None:
     line = FairQueue()
     await waits(line, "a")
     second = await blocked(line, "b")
-    line.done("orders", "a")
+    line.done("orders", "a", landed=True)
     await second
 
 
@@ -388,7 +388,7 @@ async def test_loser_goes_before_the_winner() -> None:
     await waits(line, "loser", version=2)
     await settled()
     assert not winner.done(), "the owner still decides on the loser's proposal"
-    line.done("orders", "loser")
+    line.done("orders", "loser", landed=True)
     await winner
 
 
@@ -402,7 +402,7 @@ async def test_losers_are_answered_in_their_order_of_arrival() -> None:
         answered.append(name)
         await settled()
         await waits(line, name, version=2)
-        line.done("orders", name)
+        line.done("orders", name, landed=True)
 
     names = ["a", "b", "c", "d"]
     await asyncio.gather(*(client(name) for name in names))
@@ -419,7 +419,7 @@ async def test_client_that_loses_another_version_keeps_its_turn() -> None:
     await settled()
     assert not other.done()
     await waits(line, "a", version=3)
-    line.done("orders", "a")
+    line.done("orders", "a", landed=True)
     await other
 
 
@@ -433,7 +433,7 @@ async def test_client_that_resends_a_lost_version_gives_up_its_turn() -> None:
     await settled()
     assert other.done(), "the other client does not wait for its time limit"
     await waits(line, "a", version=4)
-    line.done("orders", "b")
+    line.done("orders", "b", landed=True)
 
 
 @pytest.mark.parametrize("version", [2, 1], ids=["rebased", "sent again"])
@@ -463,7 +463,7 @@ def test_writer_is_not_blocked_by_a_client_with_stale_versions(versions: list[in
             if version == latest + 1:
                 latest += 1
                 landed[client] += 1
-                line.done("orders", client)
+                line.done("orders", client, landed=True)
             else:
                 line.lost("orders", client, latest)
 
@@ -489,10 +489,10 @@ async def test_wait_ends_at_its_deadline_and_the_turn_stays() -> None:
     await waits(line, "b", 0.0)
     third = await blocked(line, "c")
     line.lost("orders", "b", 1)
-    line.done("orders", "b")
+    line.done("orders", "b", landed=True)
     await settled()
     assert not third.done(), "the client whose time was up does not have the turn"
-    line.done("orders", "a")
+    line.done("orders", "a", landed=True)
     await third
 
 
@@ -504,12 +504,12 @@ async def test_client_that_goes_away_blocks_no_other(at_the_moment_of_its_turn: 
     gone, third = (asyncio.create_task(waits(line, name)) for name in "bc")
     await settled()
     if at_the_moment_of_its_turn:
-        line.done("orders", "a")
+        line.done("orders", "a", landed=True)
         gone.cancel()
     else:
         gone.cancel()
         await settled()
-        line.done("orders", "a")
+        line.done("orders", "a", landed=True)
     await settled()
     assert third.done(), "the third client does not wait for its time limit"
     await third
@@ -538,9 +538,9 @@ async def test_one_slow_client_does_not_end_the_queue(monkeypatch: pytest.Monkey
         await loses(line, "a", 2 * number)  # `a` gets the turn after the slow client's turn has ended
         other = await blocked(line, "b", version=2 * number + 1)
         await waits(line, "a", version=2 * number + 1)
-        line.done("orders", "a")
+        line.done("orders", "a", landed=True)
         await other
-        line.done("orders", "b")
+        line.done("orders", "b", landed=True)
 
 
 @played
@@ -553,7 +553,7 @@ async def test_separate_misses_do_not_end_the_queue(monkeypatch: pytest.MonkeyPa
         writer = asyncio.create_task(waits(line, f"writer {number}"))
         gone = asyncio.create_task(loses(line, f"gone {number}"))
         await writer
-        line.done("orders", f"writer {number}")
+        line.done("orders", f"writer {number}", landed=True)
         if number == 2 * scheduling.MISSES - 1:
             monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", LONG)
         await gone
@@ -571,11 +571,59 @@ async def test_queue_is_used_again_some_time_after_it_ended(monkeypatch: pytest.
         await loses(line, f"gone {number}")
     await waits(line, "a")
     await waits(line, "a")
-    line.done("orders", "a")
+    line.done("orders", "a", landed=True)
     await loses(line, "a")
     other = await blocked(line, "b")
     await waits(line, "a", version=2)
-    line.done("orders", "a")
+    line.done("orders", "a", landed=True)
+    await other
+
+
+async def turn_of_a_prompt_client() -> tuple[FairQueue, asyncio.Task[None]]:
+    """`a` landed, proposed again at once, and landed again in its next turn, while `b` waited."""
+    line = FairQueue()
+    await waits(line, "a")
+    other = await blocked(line, "b")
+    line.done("orders", "a", landed=True)
+    await other
+    prompt = await blocked(line, "a", version=2)
+    line.done("orders", "b", landed=True)
+    await prompt
+    other = await blocked(line, "b", version=3)
+    line.done("orders", "a", landed=True)
+    await settled()
+    return line, other
+
+
+@played
+async def test_client_that_returns_at_once_keeps_its_turn_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("PROMPT_SECONDS", "ROUND_SECONDS"):
+        monkeypatch.setattr(scheduling, limit, LONG)
+    line, other = await turn_of_a_prompt_client()
+    await waits(line, "a", 0.0, version=4)
+    assert not other.done()
+    monkeypatch.setattr(scheduling, "ROUND_SECONDS", 0.0)
+    line.done("orders", "a", landed=True)
+    await other
+
+
+@pytest.mark.parametrize("limit", ["PROMPT_SECONDS", "ROUND_SECONDS"])
+@played
+async def test_turn_ends_if_the_client_is_slow_or_had_it_for_long(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for other_limit in ("PROMPT_SECONDS", "ROUND_SECONDS"):
+        monkeypatch.setattr(scheduling, other_limit, 0.0 if other_limit == limit else LONG)
+    _, other = await turn_of_a_prompt_client()
+    assert other.done()
+
+
+@played
+async def test_turn_ends_when_the_client_does_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("PROMPT_SECONDS", "ROUND_SECONDS"):
+        monkeypatch.setattr(scheduling, limit, LONG)
+    line, other = await turn_of_a_prompt_client()
+    monkeypatch.setattr(scheduling, "PROMPT_SECONDS", 0.0)
+    await waits(line, "a", 0.0, version=4)
+    line.done("orders", "a", landed=True)
     await other
 
 
