@@ -298,8 +298,11 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
         resolves_to(s, table, upgrade, "protocol", "appendOnly")
 
 
-def resolves_to(s: Scenario, table: TableHandle, change: Exchange, kind: str, changed: str) -> None:
-    """If the resolution has that action, it contains the change. Only a catalog should return the action."""
+def resolves_to(
+    s: Scenario, table: TableHandle, change: Exchange, kind: str, changed: str, value: object = None
+) -> None:  # fmt: skip
+    """If the resolution has that action, it contains the change: a property or a feature, or the `value` of a field,
+    which it may omit. Only a catalog should return the action."""
     after = load(s, table)
     answer = found(s, table, after)
     action = answer.metadata if kind == "metaData" else answer.protocol
@@ -309,12 +312,13 @@ def resolves_to(s: Scenario, table: TableHandle, change: Exchange, kind: str, ch
     ):  # fmt: skip
         return
     body = _inner(action, kind)
+    changes = body.get("configuration") or body.get("writerFeatures") or ()
     s.require(
-        changed in (body.get("configuration") or body.get("writerFeatures") or ()),
+        changed in changes if value is None else body.get(changed, value) == value,
         *(("PROFILE-DISCOVERY-03",) if action is not None else ()), "CM-CATALOG-05",
         evidence=(after, change), table=table, version=change.request.version,
         expected=f"version {change.request.version} set `{changed}`: the {kind} of the resolution has it",
-        observed=f"the {kind} in the resolution of version {answer.latest} has no `{changed}`"
+        observed=f"the {kind} in the resolution of version {answer.latest} has {body.get(changed, 'no')} `{changed}`"
         if action else f"the resolution of version {answer.latest} has no {kind}",
     )  # fmt: skip
 

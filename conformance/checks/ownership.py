@@ -31,6 +31,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file
 from conformance.interface.messages import DataFile, Transact
 from conformance.models import proposals
+from conformance.models.log_files import checkpoint_parquet
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
@@ -49,7 +50,6 @@ from conformance.scenario.ownership import (
     put_beside,
     restart,
     take_over,
-    taken_over_at,
     taking_over,
     write_file,
 )
@@ -128,8 +128,11 @@ def a_cleaned_up_table_is_taken_over(s: Scenario) -> None:
     version 3, or rejects it; neither is that version taken, nor is its predecessor missing. The take-over has
     landed."""
     table = filesystem_table(s, versions=3)
-    plant(s, table, f"{2:020}.checkpoint.parquet", "")
     files = glance(s, table)
+    lines = [line for version in range(3) for line in proposals.lines(files[commit_file(version)])]
+    actions = [action for action in map(json.loads, lines) if "commitInfo" not in action]
+    checkpoint = checkpoint_parquet(actions).decode("utf-8", "surrogateescape")
+    put_beside(s, m.Plant(table=table.reference, file=f"{2:020}.checkpoint.parquet", content=checkpoint))
     for version in (0, 1):
         remove(s, table, commit_file(version))
     try:
@@ -418,7 +421,7 @@ def a_hand_back_needs_the_next_version(s: Scenario) -> None:
     s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", expected="version 3 is missing: the table is not handed back")
     for version in (2, 3, 4):
         s.must_land(
-            table, "MC-FEATURE-03", "MC-CONVERT-06", because=(lost, early),
+            table, "MC-CONVERT-06", "MC-FEATURE-03", because=(lost, early),
             expected=f"the owner rejected the hand-backs, so nothing changed: it ratifies version {version}",
         )  # fmt: skip
     if s.commit_mode == "direct" and Profile.STORAGE_ACCESS.value in s.identity.profiles:
@@ -558,7 +561,7 @@ def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
         arrives_late(s, table, late, resolved)
     names_the_owner(s, table, 6, s.published(table).get(6, ""), change)
     if Profile.DISCOVERY.value in s.identity.profiles:
-        resolves_to(s, table, change, "metaData", taken_over_at(6))
+        resolves_to(s, table, change, "metaData", "createdTime", s.timestamp(6))
     ratifies(s, table, change)
     s.contend(table, 5, client="other")
     done = s.ask_to_backfill(table, table.versions - 1)
@@ -669,7 +672,7 @@ def _loses_while_dead(s: Scenario, table: TableHandle, request: m.TakeOver | m.H
         _is_no_owner(s, table, call, point)
         return
     s.must_land(
-        table, "MC-FEATURE-03", "MC-CONVERT-06", because=(call,),
+        table, "MC-CONVERT-06", "MC-FEATURE-03", because=(call,),
         expected=f"the owner crashed at {point}, and version {version} is a direct commit of another writer: "
         f"the owner still owns the table, and ratifies version {table.versions}",
     )  # fmt: skip

@@ -203,7 +203,6 @@ for function, epilog in (
             "play conflict --html conflict.html",
             "play report/findings/some-case/finding.json",
             "play --all --html course",
-            command="commit-owner",
         ),
     ),
     (playing.puzzle, examples("puzzle", "puzzle 3", "puzzle 3 --operation 1 --rule 2", "puzzle --html puzzles.html")),

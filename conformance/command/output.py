@@ -85,6 +85,6 @@ TimeoutOption = Annotated[
 TIMEOUT_TEXT: Final = f"{TIMEOUT:g}s"
 
 
-def examples(*words: str, command: str = "delta-commit-conformance") -> str:
+def examples(*words: str) -> str:
     """The text below a command's help."""
-    return "\n\n".join(["Examples:", *(f"{command} {each}" for each in words)])
+    return "\n\n".join(["Examples:", *(f"delta-commit-conformance {each}" for each in words)])

@@ -151,7 +151,10 @@ def _unusable(file: Path, problem: str, line: int | None, *, as_json: bool) -> N
         show_json({"file": str(file), "verdict": "invalid", "line": line, "problem": problem})
     else:
         where = "" if line is None else f", line {line}"
-        say(f"{file}{where}: invalid history: {problem}; for the format see: delta-commit-conformance schema history")
+        say(
+            f"error: {file}{where}: invalid history: {problem}; "
+            f"for the format see: delta-commit-conformance schema history"
+        )
     raise typer.Exit(ExitCode.USAGE)
 
 

@@ -248,10 +248,11 @@ def replay(file: Annotated[Path, typer.Argument(metavar="FILE", help="file that 
     try:
         trace = traces.from_json(file.read_bytes())
         (scope,) = schedule_scopes.scopes(lambda each: each.id == trace.scope)
-    except (ValueError, msgspec.DecodeError) as error:
-        raise UnusableError(
-            f"{file} is not a trace: {error}; expected the file of `simulate explore --trace`"
-        ) from error
+    except (OSError, ValueError, msgspec.DecodeError) as error:
+        problem = f"{file} is not a trace: {error}"
+        if isinstance(error, OSError):
+            problem = f"cannot read {file}: {error.strerror}"
+        raise UnusableError(f"{problem}; expected the file of `simulate explore --trace`") from error
     with _clients(None if trace.subject == "reference" else trace.subject) as host:
         again = traces.replayed(trace, scope, host)
     for effect in again.effects:

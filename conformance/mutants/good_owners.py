@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import unicodedata
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import msgspec
+import pyarrow.parquet as pq
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
@@ -232,6 +234,34 @@ class LimitsTheBacklog(LimitsSizes):
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         return ModelOwner.create_table(self, client, msgspec.structs.replace(request, backlog_limit=3))
+
+
+@good()
+class OffersSmallLimits(ModelOwner):
+    """Rejects a table with a limit of more than five unbackfilled commits."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        large = (request.backlog_limit or 0) > 5
+        return m.Rejected(reason="at most 5") if large else super().create_table(client, request)
+
+
+@good()
+class ReadsWhatItTakesOver(ModelOwner):
+    """Rejects the take-over of a table with a checkpoint that it cannot read, or with properties that it does not
+    know."""
+
+    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
+        metadata = proposals.body_of(content_of(request.actions), "metaData") or {}
+        if not set(metadata.get("configuration", {})) <= {proposals.TIMESTAMPS}:
+            return m.Rejected(reason="unknown properties")
+        for name in self.storage.list(f"{request.path}/{LOG}"):
+            file = self.storage.read(f"{request.path}/{LOG}/{name}")
+            if file is not None and name.endswith(".checkpoint.parquet"):
+                try:
+                    pq.read_table(io.BytesIO(file.content.encode("utf-8", "surrogateescape")))
+                except ValueError:
+                    return m.Rejected(reason=f"{name} is not Parquet")
+        return super().take_over(client, request)
 
 
 @good("FREE-VALIDATE-01", "FREE-POLICY-01")

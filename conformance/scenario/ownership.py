@@ -82,14 +82,14 @@ def is_local(path: str) -> bool:
 
 
 def put_beside(s: Scenario, plant: m.Plant) -> m.Answer:
-    """Put-if-absent of a file while the subject is crashed or busy. If the kit cannot write to the folder, it requests
-    that from the subject."""
+    """Put-if-absent of a file while the subject is crashed or busy, or of one that is not text (its bytes are lone
+    surrogates). If the kit cannot write to the folder, it requests that from the subject."""
     if not is_local(plant.table):
         return s.subject.ask("filesystem writer", plant)
     path = Path(plant.table) / LOG / plant.file
     temporary = Path(plant.table) / f"{plant.file}.tmp"
     try:
-        temporary.write_text(plant.content, "utf-8")
+        temporary.write_bytes(plant.content.encode("utf-8", "surrogateescape"))
         os.link(temporary, path)
     except FileExistsError:
         return m.Conflict()
@@ -107,18 +107,13 @@ def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **o
     actions = (
         proposals.commit_info(attempt, s.timestamp(number), "SET TBLPROPERTIES"),
         proposals.protocol(s.feature),
-        proposals.metadata(table.id or s.attempt(), s.timestamp(number), {taken_over_at(number): "yes"}),
+        proposals.metadata(table.id or s.attempt(), s.timestamp(number)),
     )
     fields: dict[str, Any] = {
         "path": table.path, "name": s.physical(table.name), "feature": s.feature, "commit_mode": s.commit_mode,
         "version": number, "attempt": attempt, "actions": actions,
     }  # fmt: skip
     return m.TakeOver(**{**fields, **options})
-
-
-def taken_over_at(version: int) -> str:
-    """A property that the take-over with this version sets."""
-    return f"kit.taken-over-at-{version}"
 
 
 def take_over(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:

@@ -512,5 +512,5 @@ def test_an_invalid_history_does_not_pass_and_the_error_names_its_line(
     where = "" if line is None else f", line {line}"
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith(f"{file}{where}: invalid history: ")
+    assert printed.err.startswith(f"error: {file}{where}: invalid history: ")
     assert content != CUT or "it ends after line 17 without a footer" in printed.err

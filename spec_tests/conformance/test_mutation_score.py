@@ -20,7 +20,7 @@ from conformance.mutants import Mutant, all_mutants
 from conformance.requirements.catalogue import Level, Requirement, load
 from conformance.results import ExitCode, Layer, Verdict
 from conformance.running.verdicts import JUDGED, failing
-from conformance.scenario.check import Check, Family
+from conformance.scenario.check import Check, Family, Variant
 from spec_tests.conformance import kills, mutation_score
 from spec_tests.conformance.kills import Fate
 from spec_tests.conformance.outsiders import Outsider, all_outsiders
@@ -116,13 +116,21 @@ def test_a_conflict_about_a_replay_breaks_only_the_promise() -> None:
     assert named == {"PROFILE-RETRY-01"}
 
 
-def test_a_late_publication_leaves_earlier_answers_testable() -> None:
-    name, check = "good:publishes-the-hand-back-in-the-background", "attempts-are-known-after-many-commits"
-    [staged] = [
-        case for case in kills.cases(kills.identity(name))
-        if check in case.check.name and case.variant.feature == "managedCommit" and case.variant.commit_mode == "staged"
-    ]  # fmt: skip
-    assert kills.run(staged, name).verdict is Verdict.PASSED
+@pytest.mark.parametrize(
+    ("good", "check"),
+    [
+        ("publishes-the-hand-back-in-the-background", "attempts-are-known-after-many-commits"),
+        ("offers-small-limits", "a-full-backlog-rejects-until-a-backfill"),
+        ("offers-small-limits", "attempts-are-known-after-many-commits"),
+        ("reads-what-it-takes-over", "a-cleaned-up-table-is-taken-over"),
+        ("reads-what-it-takes-over", "a-second-take-over-uses-the-current-log"),
+    ],
+)
+def test_a_freedom_leaves_the_check_testable(good: str, check: str) -> None:
+    name, staged = f"good:{good}", Variant(feature="managedCommit", commit_mode="staged")
+    [case] = [each for each in kills.cases(kills.identity(name)) if (each.check.name, each.variant) == (check, staged)]
+    result = kills.run(case, name)
+    assert result.verdict is Verdict.PASSED, result
 
 
 def test_a_mutant_that_violates_only_advice_is_recognized() -> None:

@@ -255,6 +255,10 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
         ("replaces-timestamps", Family.TIMESTAMPS, "A ratified commit has other content than its writer proposed"),
         ("replay-is-a-conflict", Family.REPLAYS, "The replay of an attempt that landed is refused"),
         ("references-are-names", Family.LIFECYCLE, "A dropped table accepts a commit"),
+        (
+            "rejected-hand-back-ends-ownership", Family.OWNERSHIP,
+            "`commit` of version 2 was answered `rejected` (no longer owned)",
+        ),
         ("restart-undoes-drops", Family.LIFECYCLE, "After a restart, a dropped table exists again"),
         (
             "saves-on-shutdown-only", Family.RESTARTS,

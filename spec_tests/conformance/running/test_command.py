@@ -37,8 +37,7 @@ def test_every_command_has_a_help_with_an_example() -> None:
         assert f" {name} " in ran.stdout
         helped = command(name, "--help")
         assert helped.exit_code == 0
-        program = "commit-owner" if name == "play" else "delta-commit-conformance"  # `play` is a command of both
-        assert f"{program} {name}" in helped.stdout.partition("Examples")[2]
+        assert f"delta-commit-conformance {name}" in helped.stdout.partition("Examples")[2]
     assert "3 incomplete" in EXIT_CODES
 
 
@@ -86,7 +85,8 @@ def test_the_script_and_the_module_are_the_same_command() -> None:
         (("proxy", "http://127.0.0.1:1", "--port", "99999"), "port"),
         (("report", "/no/such.json"), "/no/such.json"),
         (("replay", "/no/such.json"), "/no/such.json"),
-        (("check", "/no/such.jsonl"), "/no/such.jsonl"),
+        (("check", "/no/such.jsonl"), "error: /no/such.jsonl"),
+        (("simulate", "replay", "/no/such.json"), "cannot read /no/such.json"),
         (("serve", "model", "--stdio", "--http", "0"), "mutually exclusive"),
         (("serve", "model", "--http", "nowhere"), "nowhere"),
         (("runn",), "runn"),
