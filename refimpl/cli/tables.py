@@ -10,32 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from refimpl.cli import output
-from refimpl.cli.options import (
-    DEFAULT_FEATURE,
-    AllowOption,
-    AnyWarehouseOption,
-    BackfillOption,
-    BacklogOption,
-    CommitModeOption,
-    FeatureOption,
-    JsonOption,
-    TableArgument,
-    WarehouseOption,
-    columns_of_file,
-    columns_of_sql,
-    commit_mode_named,
-    default_root,
-    duration_ms,
-    feature_named,
-    landed,
-    moment_ms,
-    names_of,
-    opened,
-    policy_of,
-    properties_of,
-    reached,
-)
+from refimpl.cli import options, output
 from refimpl.cli.output import ExitCode
 from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableSummary
 from refimpl.errors import InvalidRequestError
@@ -75,7 +50,7 @@ def init(
         list[str] | None,
         Option("--store", metavar="NAME=URL", help="S3-compatible store for tables below NAME.store (repeatable)"),
     ] = None,
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Create a warehouse with a commit owner in a directory.
 
@@ -84,7 +59,7 @@ def init(
     import refimpl
     from refimpl.owner.local import OWNER_FOLDER
 
-    target = directory or default_root()
+    target = directory or options.default_root()
     existed = (target / OWNER_FOLDER).is_dir()
     stores: dict[str, str] = {}
     for name, url in map(_named_store, store or ()):
@@ -143,11 +118,11 @@ def create(
         list[str] | None,
         Option("--partition-by", "-p", metavar="COLUMN", help="partition column (repeatable, or joined by commas)"),
     ] = None,
-    feature: FeatureOption = DEFAULT_FEATURE,
-    commit_mode: CommitModeOption = None,
-    backfill_every: BackfillOption = "1",
-    backlog_limit: BacklogOption = 1000,
-    allow: AllowOption = None,
+    feature: options.FeatureOption = options.DEFAULT_FEATURE,
+    commit_mode: options.CommitModeOption = None,
+    backfill_every: options.BackfillOption = "1",
+    backlog_limit: options.BacklogOption = 1000,
+    allow: options.AllowOption = None,
     properties: Annotated[
         list[str] | None, Option("--property", metavar="KEY=VALUE", help="table property (repeatable)")
     ] = None,
@@ -155,27 +130,27 @@ def create(
         Path | None,
         Option("--location", metavar="DIR", help="new or empty directory inside the warehouse (default: by the name)"),
     ] = None,
-    address: AnyWarehouseOption = None,
-    json: JsonOption = False,
+    address: options.AnyWarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Create an empty table.
 
     If several processes create the same name, exactly one succeeds; the others exit with code 1.
     """
     schema = _schema(columns, like)
-    policy = policy_of(backfill_every, backlog_limit, allow)
-    with reached(address) as warehouse:
+    policy = options.policy_of(backfill_every, backlog_limit, allow)
+    with options.reached(address) as warehouse:
         table = warehouse.create_table(
             name,
             schema,
-            partition_columns=names_of(partition_by),
-            feature=feature_named(feature),
-            commit_mode=commit_mode_named(commit_mode),
+            partition_columns=options.names_of(partition_by),
+            feature=options.feature_named(feature),
+            commit_mode=options.commit_mode_named(commit_mode),
             location=None if location is None else location.absolute(),
             policy=None if policy == MaintenancePolicy() else policy,
-            properties=properties_of(properties),
+            properties=options.properties_of(properties),
         )
-        with landed(f"{name} was created at {table.location}"):
+        with options.landed(f"{name} was created at {table.location}"):
             created = warehouse.owner.resolve(table.table_id or name)
     output.show(_of_owner(created), f"created {created.name} at {created.location} (version 0)", json=json)
 
@@ -184,9 +159,9 @@ def _schema(columns: str | None, like: Path | None) -> Struct:
     if (columns is None) == (like is None):
         raise InvalidRequestError("exactly one of --columns SQL and --like FILE is required")
     if columns is not None:
-        return columns_of_sql(columns)
+        return options.columns_of_sql(columns)
     assert like is not None
-    return columns_of_file(like)
+    return options.columns_of_file(like)
 
 
 _SHOW = """Examples:
@@ -217,8 +192,8 @@ def show(
     by_path: Annotated[
         bool, Option("--by-path", help="read TABLE as a path, without the owner (may be stale)")
     ] = False,
-    address: AnyWarehouseOption = None,
-    json: JsonOption = False,
+    address: options.AnyWarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """List all tables, or describe one table.
 
@@ -231,7 +206,7 @@ def show(
             raise InvalidRequestError("--version, --at, --rows and --by-path need a TABLE")
         _show_tables(address, json=json)
         return
-    moment = None if at is None else moment_ms(at)
+    moment = None if at is None else options.moment_ms(at)
     if by_path:
         from refimpl.client.table import Table
         from refimpl.environment import Environment
@@ -240,7 +215,7 @@ def show(
         snapshot = handle.snapshot(version=version, timestamp=moment)
         _show_table(None, snapshot, _first_rows(snapshot, rows), json=json)
         return
-    with reached(address) as warehouse:
+    with options.reached(address) as warehouse:
         handle = warehouse.table(table)
         snapshot = handle.snapshot(version=version, timestamp=moment)
         sample = _first_rows(snapshot, rows)
@@ -248,7 +223,7 @@ def show(
 
 
 def _show_tables(address: str | None, *, json: bool) -> None:
-    with reached(address) as warehouse:
+    with options.reached(address) as warehouse:
         tables = warehouse.owner.tables()
     if json:
         output.show_json([_of_owner(table) for table in tables])
@@ -399,7 +374,7 @@ commit-owner alter sales --remove-property delta.constraints.positive"""
 
 @commands.command(rich_help_panel=_PANEL, epilog=_ALTER)
 def alter(
-    table: TableArgument,
+    table: options.TableArgument,
     properties: Annotated[
         list[str] | None, Option("--property", metavar="KEY=VALUE", help="table property to set (repeatable)")
     ] = None,
@@ -410,18 +385,18 @@ def alter(
         list[str] | None,
         Option("--type", metavar="COLUMN=TYPE", help="column and its new, wider Spark SQL type (repeatable)"),
     ] = None,
-    address: AnyWarehouseOption = None,
-    json: JsonOption = False,
+    address: options.AnyWarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Change properties, or types of columns, in one commit.
 
     Data files stay as they are. A new type must hold every value of the old one, and needs the property
     delta.enableTypeWidening. The column mapping mode can change from none to name.
     """
-    wider = {name: _type(kind) for name, kind in properties_of(types, "type", "COLUMN=TYPE").items()}
-    with reached(address) as warehouse:
+    wider = {name: _type(kind) for name, kind in options.properties_of(types, "type", "COLUMN=TYPE").items()}
+    with options.reached(address) as warehouse:
         committed = warehouse.table(table).alter(
-            properties=properties_of(properties), remove=names_of(removals), types=wider
+            properties=options.properties_of(properties), remove=options.names_of(removals), types=wider
         )
     output.show(
         {"table": table, "version": committed.version}, f"committed version {committed.version} of {table}", json=json
@@ -431,7 +406,7 @@ def alter(
 def _type(text: str) -> str:
     """Delta's name of a Spark SQL type."""
     wrong = f"invalid type {text!r}; expected one Spark SQL type, such as BIGINT or DECIMAL(12,2)"
-    columns = columns_of_sql(f"changed {text}", wrong=wrong).fields
+    columns = options.columns_of_sql(f"changed {text}", wrong=wrong).fields
     if len(columns) != 1 or not columns[0].nullable:
         raise InvalidRequestError(wrong)
     return str(columns[0].type)
@@ -446,11 +421,11 @@ commit-owner drop sales --purge"""
 
 @commands.command(rich_help_panel=_PANEL, epilog=_DROP)
 def drop(
-    table: TableArgument,
+    table: options.TableArgument,
     purge: Annotated[bool, Option("--purge", help="delete its files too, at once (not with a server)")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="skip the confirmation")] = False,
-    address: AnyWarehouseOption = None,
-    json: JsonOption = False,
+    address: options.AnyWarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Remove a table from the warehouse, and keep its files.
 
@@ -459,13 +434,15 @@ def drop(
     """
     from refimpl.warehouse import Warehouse
 
-    with opened(address) if purge else reached(address) as warehouse:
+    with options.opened(address) if purge else options.reached(address) as warehouse:
         resolved = warehouse.owner.resolve(table)
         if not yes:
             _ask(f"drop {resolved.name} and delete all files" if purge else f"drop {resolved.name}", resolved.location)
         warehouse.owner.drop_table(resolved.table_id)
         if purge and isinstance(warehouse, Warehouse):
-            with landed(f"{resolved.name} was dropped: its files can be deleted with purge {resolved.table_id}"):
+            with options.landed(
+                f"{resolved.name} was dropped: its files can be deleted with purge {resolved.table_id}"
+            ):
                 warehouse.owner.purge_table(resolved.table_id, older_than=0)
     files = "were deleted from" if purge else "stay at"
     output.show(
@@ -479,13 +456,13 @@ _DroppedArgument = Annotated[str, Argument(metavar="TABLE", help="name or id of 
 
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner undrop sales")
-def undrop(table: _DroppedArgument, address: WarehouseOption = None, json: JsonOption = False) -> None:
+def undrop(table: _DroppedArgument, address: options.WarehouseOption = None, json: options.JsonOption = False) -> None:
     """Restore a dropped table, with its id and history.
 
     Its files must still exist, and no other table may have its name. If several dropped tables had this name, the
     command restores the one that was dropped last.
     """
-    with opened(address) as warehouse:
+    with options.opened(address) as warehouse:
         restored = warehouse.owner.undrop_table(table)
     output.show(
         {"name": restored.name, "table_id": restored.table_id, "location": str(restored.location)},
@@ -501,15 +478,15 @@ def purge(
         str, Option("--older-than", metavar="AGE", help="minimum time since it was dropped, for example 30d")
     ] = "7d",
     yes: Annotated[bool, Option("--yes", "-y", help="skip the confirmation")] = False,
-    address: WarehouseOption = None,
-    json: JsonOption = False,
+    address: options.WarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Delete the files of a dropped table.
 
     The table cannot be undropped afterwards. The files of other tables stay, also of tables inside its folder.
     """
-    age = duration_ms(older_than)
-    with opened(address) as warehouse:
+    age = options.duration_ms(older_than)
+    with options.opened(address) as warehouse:
         if not yes:
             dropped = warehouse.owner.purgeable(table, older_than=age)
             _ask(f"delete all files of the dropped table {dropped.name or dropped.table_id}", dropped.location)
@@ -539,13 +516,13 @@ def _ask(doing: str, location: Path) -> None:
 def take_over(
     path: Annotated[Path, Argument(metavar="PATH", help="path of a filesystem table inside the warehouse or a root")],
     name: Annotated[str, Argument(metavar="NAME", help="new name of the table")],
-    feature: FeatureOption = MANAGED_COMMIT.name,
-    commit_mode: CommitModeOption = None,
-    backfill_every: BackfillOption = "1",
-    backlog_limit: BacklogOption = 1000,
-    allow: AllowOption = None,
-    address: WarehouseOption = None,
-    json: JsonOption = False,
+    feature: options.FeatureOption = MANAGED_COMMIT.name,
+    commit_mode: options.CommitModeOption = None,
+    backfill_every: options.BackfillOption = "1",
+    backlog_limit: options.BacklogOption = 1000,
+    allow: options.AllowOption = None,
+    address: options.WarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Give a filesystem table to the owner.
 
@@ -555,12 +532,12 @@ def take_over(
     from refimpl.client.ownership import take_over as taken_over
     from refimpl.client.table import Table
 
-    new_feature, chosen = feature_named(feature), commit_mode_named(commit_mode)
-    policy = policy_of(backfill_every, backlog_limit, allow)
-    with opened(address) as warehouse:
+    new_feature, chosen = options.feature_named(feature), options.commit_mode_named(commit_mode)
+    policy = options.policy_of(backfill_every, backlog_limit, allow)
+    with options.opened(address) as warehouse:
         table = Table.by_path(path.absolute(), warehouse.environment)
         owned = taken_over(table, warehouse.owner, name, new_feature, commit_mode=chosen, policy=policy)
-        with landed(f"{owned.location} was taken over as {name}"):
+        with options.landed(f"{owned.location} was taken over as {name}"):
             version = owned.snapshot().version
     facts = {"name": name, "table_id": owned.table_id, "location": str(owned.location), "version": version}
     output.show(
@@ -571,16 +548,18 @@ def take_over(
 
 
 @commands.command("hand-back", rich_help_panel=_OWNERSHIP, epilog="Example:  commit-owner hand-back sales")
-def hand_back(table: TableArgument, address: WarehouseOption = None, json: JsonOption = False) -> None:
+def hand_back(
+    table: options.TableArgument, address: options.WarehouseOption = None, json: options.JsonOption = False
+) -> None:
     """Return a table to the filesystem.
 
     All commits are published first; then one commit removes the feature, and the owner rejects further commits.
     """
     from refimpl.client.ownership import hand_back as handed_back
 
-    with opened(address) as warehouse:
+    with options.opened(address) as warehouse:
         free = handed_back(warehouse.table(table))
-        with landed(f"{free.location} was handed back"):
+        with options.landed(f"{free.location} was handed back"):
             version = free.snapshot().version
     output.show(
         {"location": str(free.location), "version": version},

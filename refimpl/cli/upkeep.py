@@ -12,20 +12,7 @@ import msgspec
 import typer
 from typer import Argument, Option
 
-from refimpl.cli import output
-from refimpl.cli.options import (
-    AllowOption,
-    AnyWarehouseOption,
-    JsonOption,
-    TableArgument,
-    WarehouseOption,
-    backfill_number,
-    duration_ms,
-    jobs_named,
-    landed,
-    opened,
-    reached,
-)
+from refimpl.cli import options, output
 from refimpl.cli.output import ExitCode
 from refimpl.errors import InvalidRequestError
 
@@ -50,19 +37,19 @@ commit-owner backfill sales --by-client"""
 
 @commands.command(rich_help_panel=_PANEL, epilog=_BACKFILL)
 def backfill(
-    table: TableArgument,
+    table: options.TableArgument,
     to: Annotated[int | None, Option("--to", metavar="N", help="last version to publish (default: the latest)")] = None,
     by_client: Annotated[
         bool, Option("--by-client", help="publish from this process, then report it to the owner (catalogManaged only)")
     ] = False,
-    address: AnyWarehouseOption = None,
-    json: JsonOption = False,
+    address: options.AnyWarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Publish ratified commits, in order and durably.
 
     Each commit becomes `<version>.json` in the table's log. An interrupted backfill is continued.
     """
-    with reached(address) as warehouse:
+    with options.reached(address) as warehouse:
         if by_client:
             done = warehouse.table(table).publish(to)
         else:
@@ -83,7 +70,7 @@ commit-owner checkpoint sales --compact 10:19"""
 
 @commands.command(rich_help_panel=_PANEL, epilog=_CHECKPOINT)
 def checkpoint(
-    table: TableArgument,
+    table: options.TableArgument,
     version: Annotated[
         int | None, Option("--version", "-v", metavar="N", help="version to write it for (default: the latest)")
     ] = None,
@@ -91,8 +78,8 @@ def checkpoint(
         str | None, Option("--compact", metavar="FIRST:LAST", help="write a log compaction of these versions instead")
     ] = None,
     checksum: Annotated[bool, Option("--checksum", help="write a version checksum instead")] = False,
-    address: AnyWarehouseOption = None,
-    json: JsonOption = False,
+    address: options.AnyWarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Write a checkpoint, a log compaction or a checksum.
 
@@ -100,7 +87,7 @@ def checkpoint(
     """
     if compact is not None and (checksum or version is not None):
         raise InvalidRequestError("--compact cannot be combined with --version or --checksum")
-    with reached(address) as warehouse:
+    with options.reached(address) as warehouse:
         handle = warehouse.table(table)
         written = (
             _compacted(handle, compact) if compact is not None else _of_version(handle, version, checksum=checksum)
@@ -129,13 +116,13 @@ def _compacted(table: Table, versions: str) -> dict[str, Any]:
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner cleanup sales --older-than 30d")
 def cleanup(
-    table: TableArgument,
+    table: options.TableArgument,
     older_than: Annotated[
         str | None,
         Option("--older-than", metavar="AGE", help="minimum age, for example 30d (default: the table's log retention)"),
     ] = None,
-    address: WarehouseOption = None,
-    json: JsonOption = False,
+    address: options.WarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Delete old log files that no retained version needs.
 
@@ -144,8 +131,8 @@ def cleanup(
     """
     from refimpl.client.maintenance import clean_up
 
-    age = None if older_than is None else duration_ms(older_than)
-    with opened(address) as warehouse:
+    age = None if older_than is None else options.duration_ms(older_than)
+    with options.opened(address) as warehouse:
         done = clean_up(warehouse.table(table), older_than=age)
     line = f"deleted {output.counted(len(done.deleted), 'file')}; the log begins with the checkpoint of {done.cut_off}"
     if done.cut_off is None:
@@ -163,11 +150,11 @@ _TargetSizeOption = Annotated[
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner optimize sales --where 'month = 11'")
 def optimize(
-    table: TableArgument,
+    table: options.TableArgument,
     where: _WhereOption = None,
     target_size: _TargetSizeOption = 128,
-    address: WarehouseOption = None,
-    json: JsonOption = False,
+    address: options.WarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Combine small data files into larger ones.
 
@@ -176,18 +163,18 @@ def optimize(
     """
     from refimpl.client.data_maintenance import optimize as optimized
 
-    with opened(address) as warehouse:
+    with options.opened(address) as warehouse:
         done = optimized(warehouse.table(table), where, target_size=target_size * 1024 * 1024)
     _show_rewritten(done, "no two small files are in one partition", json=json)
 
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner reorg sales --where 'month = 11'")
 def reorg(
-    table: TableArgument,
+    table: options.TableArgument,
     where: _WhereOption = None,
     target_size: _TargetSizeOption = 128,
-    address: WarehouseOption = None,
-    json: JsonOption = False,
+    address: options.WarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Rewrite data files that have deletion vectors, without the deleted rows.
 
@@ -196,7 +183,7 @@ def reorg(
     """
     from refimpl.client.data_maintenance import reorg as reorganized
 
-    with opened(address) as warehouse:
+    with options.opened(address) as warehouse:
         done = reorganized(warehouse.table(table), where, target_size=target_size * 1024 * 1024)
     _show_rewritten(done, "no file has a deletion vector", json=json)
 
@@ -220,7 +207,7 @@ commit-owner vacuum sales --delete --older-than 30d"""
 
 @commands.command(rich_help_panel=_PANEL, epilog=_VACUUM)
 def vacuum(
-    table: TableArgument,
+    table: options.TableArgument,
     delete: Annotated[bool, Option("--delete", help="delete the files (default: only list them)")] = False,
     older_than: Annotated[
         str | None,
@@ -229,8 +216,8 @@ def vacuum(
     force: Annotated[
         bool, Option("--force", help="allow an age below the table's retention, if no other process uses the table")
     ] = False,
-    address: WarehouseOption = None,
-    json: JsonOption = False,
+    address: options.WarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """List, or delete, data files that no retained version needs.
 
@@ -239,8 +226,8 @@ def vacuum(
     """
     from refimpl.client.data_maintenance import vacuum as vacuumed
 
-    age = None if older_than is None else duration_ms(older_than)
-    with opened(address) as warehouse:
+    age = None if older_than is None else options.duration_ms(older_than)
+    with options.opened(address) as warehouse:
         done = vacuumed(warehouse.table(table), older_than=age, dry_run=not delete, force=force)
     names = [os.fsencode(path).decode(errors="backslashreplace") for path in done.files]  # the output must be UTF-8
     if json:
@@ -262,8 +249,8 @@ commit-owner policy sales --allow metadata-cleanup --backfill-every 10"""
 
 @commands.command(rich_help_panel=_PANEL, epilog=_POLICY)
 def policy(
-    table: TableArgument,
-    allow: AllowOption = None,
+    table: options.TableArgument,
+    allow: options.AllowOption = None,
     forbid: Annotated[
         list[str] | None, Option("--forbid", metavar="JOB", help="maintenance jobs to forbid (repeatable)")
     ] = None,
@@ -274,8 +261,8 @@ def policy(
         int | None,
         Option("--backlog-limit", metavar="N", help="maximum unpublished commits; further ones are rejected"),
     ] = None,
-    address: WarehouseOption = None,
-    json: JsonOption = False,
+    address: options.WarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Show or change the maintenance policy of a table.
 
@@ -283,25 +270,25 @@ def policy(
     """
     from refimpl.commit_owner import ALWAYS_ALLOWED
 
-    forbidden = jobs_named(forbid)
+    forbidden = options.jobs_named(forbid)
     if forbidden & ALWAYS_ALLOWED:
         always = ", ".join(sorted(job.value for job in ALWAYS_ALLOWED))
         raise InvalidRequestError(f"invalid --forbid {','.join(forbid or ())}; always allowed: {always}")
-    permitted = jobs_named(allow)
+    permitted = options.jobs_named(allow)
     if both := sorted(job.value for job in permitted & forbidden):
         raise InvalidRequestError(f"--allow and --forbid both name {', '.join(both)}; pass each job to one of them")
-    with opened(address) as warehouse:
+    with options.opened(address) as warehouse:
         resolved = warehouse.owner.resolve(table)
         before = resolved.policy
         after = msgspec.structs.replace(
             before,
             allowed=(before.allowed | permitted) - forbidden,
-            backfill_every=before.backfill_every if backfill_every is None else backfill_number(backfill_every),
+            backfill_every=before.backfill_every if backfill_every is None else options.backfill_number(backfill_every),
             backlog_limit=before.backlog_limit if backlog_limit is None else backlog_limit,
         )
         if after != before:
             warehouse.owner.set_policy(resolved.table_id, after)
-            with landed(f"the policy of {table} was changed"):
+            with options.landed(f"the policy of {table} was changed"):
                 after = warehouse.owner.resolve(resolved.table_id).policy
     allowed = sorted(job.value for job in after.allowed)
     if json:
@@ -319,14 +306,14 @@ def policy(
 
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner verify -w /data/warehouse --json")
-def verify(address: WarehouseOption = None, json: JsonOption = False) -> None:
+def verify(address: options.WarehouseOption = None, json: options.JsonOption = False) -> None:
     """Check the ledger and all tables, their commits, checkpoints and compactions, read-only.
 
     Exit code 1: an invariant is violated.
     """
     from refimpl.owner.verify import Severity
 
-    with opened(address) as warehouse:
+    with options.opened(address) as warehouse:
         findings = warehouse.verify()
         tables = len(warehouse.owner.recorded_tables())
     wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
@@ -372,8 +359,8 @@ def repair(
         bool,
         Option("--adopt-published", help="record published files above the ledger's latest version (after a restore)"),
     ] = False,
-    address: WarehouseOption = None,
-    json: JsonOption = False,
+    address: options.WarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Repair what is safe to repair.
 
@@ -382,8 +369,8 @@ def repair(
     """
     from refimpl.owner.repair import repair as repaired
 
-    age = duration_ms(older_than)
-    with opened(address) as warehouse:
+    age = options.duration_ms(older_than)
+    with options.opened(address) as warehouse:
         actions = repaired(warehouse.owner, orphan_age_ms=age, adopt_published=adopt_published)
     undone = [action for action in actions if not action.done]
     if json:
@@ -402,15 +389,15 @@ def repair(
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner backup /backups/ledger-2026-11-21.db")
 def backup(
     target: Annotated[Path, Argument(metavar="FILE", help="path of the copy; must not exist")],
-    address: WarehouseOption = None,
-    json: JsonOption = False,
+    address: options.WarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Copy the owner's ledger while it runs.
 
     The copy is consistent and durable. It does not contain the tables' files.
     """
     place_of_copy = target.absolute()
-    with opened(address) as warehouse:
+    with options.opened(address) as warehouse:
         warehouse.owner.ledger.back_up(place_of_copy)
     bytes_written = place_of_copy.stat().st_size
     output.show(

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from refimpl import log_path
+from refimpl import errors, log_path
 from refimpl.actions import Add, Metadata, Protocol
 from refimpl.client import column_mapping, features, properties, row_tracking
 from refimpl.client.features import check_writable
@@ -29,17 +29,6 @@ from refimpl.client.table import Table
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy, NameTaken, Registered, ResolvedTable
 from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, VersionGap
 from refimpl.environment import Environment
-from refimpl.errors import (
-    CommitRejectedError,
-    ConcurrentModificationError,
-    CorruptionError,
-    DeltaError,
-    InvalidRequestError,
-    LocationError,
-    NameTakenError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-)
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_PROPERTY, CommitMode, TableFeature
 
@@ -75,12 +64,12 @@ def create_filesystem_table(
     try:
         table.log.create_folders()
         outcome = FilesystemProposer(table.reader).propose(0, content)
-    except (OSError, OwnerUnavailableError) as error:
-        raise LocationError(f"cannot create a table at {location}: {error}", location=str(location)) from error
-    except ConcurrentModificationError:  # version 0 was cleaned up
+    except (OSError, errors.OwnerUnavailableError) as error:
+        raise errors.LocationError(f"cannot create a table at {location}: {error}", location=str(location)) from error
+    except errors.ConcurrentModificationError:  # version 0 was cleaned up
         outcome = Lost(version=0)
     if isinstance(outcome, Lost):
-        raise LocationError(
+        raise errors.LocationError(
             f"{location} is already a table; open it, or choose another location", location=str(location)
         )
     return table
@@ -146,7 +135,7 @@ def owned_metadata(
         added[feature.owner_property] = owner_name
     if owner_conf is not None:
         if feature.owner_conf_property is None:
-            raise InvalidRequestError(f"a {feature.name} table cannot have an owner's configuration in its log")
+            raise errors.InvalidRequestError(f"a {feature.name} table cannot have an owner's configuration in its log")
         added[feature.owner_conf_property] = msgspec.json.encode(dict(owner_conf)).decode()
     return _with_properties(metadata, added)
 
@@ -201,7 +190,7 @@ class Creation:
         creation = cls(owner, environment, staged, metadata)
         try:
             check_writable(creation.protocol, metadata)
-        except InvalidRequestError:  # the catalog requires a feature that this client does not write
+        except errors.InvalidRequestError:  # the catalog requires a feature that this client does not write
             creation.abandon()
             raise
         return creation
@@ -241,22 +230,22 @@ class Creation:
         try:
             written = self._log.put_once(FIRST, content)
         except OSError as error:
-            raise OwnerUnavailableError(
+            raise errors.OwnerUnavailableError(
                 f"cannot write version 0 at {self.location}: {error}; no table was created"
             ) from error
         if not written:
             self.abandon()
             raise self._occupied()
 
-    def _occupied(self) -> LocationError:
-        return LocationError(
+    def _occupied(self) -> errors.LocationError:
+        return errors.LocationError(
             f"another process created a table at {self.location}; read it, or use another location",
             location=str(self.location),
         )
 
     def _register(self, proposal: DirectProposal) -> None:
         name = repr(self._staged.name)
-        unknown = OutcomeUnknown(
+        unknown = errors.OutcomeUnknown(
             f"{name} may or may not be registered: {MAX_LOOKS} requests were not answered; finish the creation again, "
             f"or ask attempt_outcome",
             table_id=self.table_id,
@@ -276,7 +265,7 @@ class Creation:
                 return  # this owner does not recognize a replay
             case NameTaken(winner=winner):
                 self.abandon()
-                raise NameTakenError(
+                raise errors.NameTakenError(
                     f"another creator was first: {name} is the table at {winner.location}; "
                     f"use that one, or choose another name",
                     name=self._staged.name,
@@ -286,20 +275,20 @@ class Creation:
                 self.abandon()
                 raise self._occupied()
             case VersionGap():
-                raise CorruptionError(
+                raise errors.CorruptionError(
                     f"version 0 at {self.location} disappeared before it was registered; find out which process "
                     f"deletes it",
                     path=str(self._log.folder / FIRST),
                 )
             case Rejected(reason=reason, detail=detail):
                 self.abandon()
-                raise CommitRejectedError(f"the owner rejected {name}: {detail}", reason=reason)
+                raise errors.CommitRejectedError(f"the owner rejected {name}: {detail}", reason=reason)
 
-    def _is_registered(self, proposal: DirectProposal, unknown: OutcomeUnknown) -> bool:
+    def _is_registered(self, proposal: DirectProposal, unknown: errors.OutcomeUnknown) -> bool:
         """Whether an earlier request landed: some owners answer a replay as a conflict, or reject it."""
         try:
             return isinstance(self._owner.attempt_outcome(self.table_id, proposal.attempt), Landed)
-        except (DeltaError, OSError) as error:
+        except (errors.DeltaError, OSError) as error:
             raise unknown from error
 
     def abandon(self, adds: Sequence[Add] = ()) -> None:
@@ -308,7 +297,7 @@ class Creation:
         It removes a version 0 only with this creation's bytes, only the data files in `adds`, and only empty
         directories.
         """
-        with contextlib.suppress(InvalidRequestError, OutcomeUnknown, OwnerUnavailableError):
+        with contextlib.suppress(errors.InvalidRequestError, errors.OutcomeUnknown, errors.OwnerUnavailableError):
             self._owner.drop_table(self.table_id)
         with contextlib.suppress(OSError):
             if self._proposal is not None and self._log.holds(FIRST, self._proposal.content):

@@ -14,20 +14,13 @@ from typing import Final
 
 import msgspec
 
+from refimpl import table_feature
 from refimpl.actions import Metadata, Protocol
 from refimpl.client.column_mapping import HIGHEST_ID_PROPERTY, MODE_PROPERTY
 from refimpl.client.conflicts import isolation_level
 from refimpl.client.features import CONSTRAINT_PREFIX, ENABLE_TYPE_WIDENING, HIGH_WATER_MARK, IDENTITY_PREFIX
 from refimpl.client.schema import ColumnMapping, Field, Struct, each_field, parse, walk
 from refimpl.errors import InvalidRequestError, InvalidTableError
-from refimpl.table_feature import (
-    ENABLEMENT_TIMESTAMP,
-    ENABLEMENT_VERSION,
-    IN_COMMIT_TIMESTAMP_PROPERTY,
-    TABLE_FEATURES,
-    VACUUM_PROTOCOL_CHECK,
-    TableFeature,
-)
 
 DELETED_FILES: Final = "delta.deletedFileRetentionDuration"
 LOG: Final = "delta.logRetentionDuration"
@@ -85,7 +78,7 @@ before the take-over may be cleaned up by then."""
 
 OWNER_PROPERTIES: Final = {KEPT_FEATURE} | frozenset(
     name
-    for feature in TABLE_FEATURES.values()
+    for feature in table_feature.TABLE_FEATURES.values()
     for name in (
         feature.owner_property,
         feature.owner_conf_property,
@@ -96,9 +89,9 @@ OWNER_PROPERTIES: Final = {KEPT_FEATURE} | frozenset(
 )
 PROTECTED: Final = OWNER_PROPERTIES | {
     HIGHEST_ID_PROPERTY,
-    IN_COMMIT_TIMESTAMP_PROPERTY,
-    ENABLEMENT_VERSION,
-    ENABLEMENT_TIMESTAMP,
+    table_feature.IN_COMMIT_TIMESTAMP_PROPERTY,
+    table_feature.ENABLEMENT_VERSION,
+    table_feature.ENABLEMENT_TIMESTAMP,
     ROW_ID_COLUMN,
     ROW_VERSION_COLUMN,
 }
@@ -204,7 +197,7 @@ def _check_mode(metadata: Metadata, wanted: str | None) -> None:
     )
 
 
-def with_table_id(metadata: Metadata, feature: TableFeature | None, table_id: str | None) -> Metadata:
+def with_table_id(metadata: Metadata, feature: table_feature.TableFeature | None, table_id: str | None) -> Metadata:
     """The metadata with the owner's id of the table, for engines that read it from there.
 
     If an older release or another client took the table over, the id is missing until the first change of the metadata.
@@ -215,11 +208,11 @@ def with_table_id(metadata: Metadata, feature: TableFeature | None, table_id: st
     return msgspec.structs.replace(metadata, configuration={**metadata.configuration, key: table_id})
 
 
-def with_kept_feature(metadata: Metadata, protocol: Protocol, feature: TableFeature) -> Metadata:
+def with_kept_feature(metadata: Metadata, protocol: Protocol, feature: table_feature.TableFeature) -> Metadata:
     """The metadata for a take-over: with `KEPT_FEATURE`, if the table's protocol has the feature already."""
     configuration = {key: value for key, value in metadata.configuration.items() if key != KEPT_FEATURE}
-    if feature.vacuum_protocol_check and protocol.writes(VACUUM_PROTOCOL_CHECK):
-        configuration[KEPT_FEATURE] = VACUUM_PROTOCOL_CHECK
+    if feature.vacuum_protocol_check and protocol.writes(table_feature.VACUUM_PROTOCOL_CHECK):
+        configuration[KEPT_FEATURE] = table_feature.VACUUM_PROTOCOL_CHECK
     return msgspec.structs.replace(metadata, configuration=configuration)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
-from refimpl import __version__, log_path
+from refimpl import __version__, errors, log_path
 from refimpl.actions import Action, Add, CommitInfo, Metadata, decode, encode
 from refimpl.client.conflicts import IsolationLevel, Winner
 from refimpl.client.in_commit_timestamp import stamp_enablement
@@ -48,19 +48,6 @@ from refimpl.commits import (
     VersionGap,
 )
 from refimpl.environment import Environment
-from refimpl.errors import (
-    BacklogFullError,
-    CommitRejectedError,
-    ConcurrentModificationError,
-    CorruptionError,
-    CorruptLogError,
-    DeltaError,
-    InvalidRequestError,
-    LostRaceError,
-    MetadataChangedError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-)
 from refimpl.files import UncertainError
 from refimpl.log_path import CHECKPOINT_KINDS, FileKind, Version
 from refimpl.log_store import LogStore
@@ -92,7 +79,7 @@ class RetryPolicy:
     def next_try(self, version: Version) -> None:
         """Count a proposal of `version`; `LostRaceError` (fact `tries`) after the last allowed one."""
         if self.tries >= self._max_tries:
-            raise LostRaceError(
+            raise errors.LostRaceError(
                 f"{self._label} was proposed {self.tries} times and lost each race, the last one for version "
                 f"{version - 1}; try again with fewer writers, or allow more than {self._max_tries} tries",
                 tries=self.tries,
@@ -105,7 +92,7 @@ class RetryPolicy:
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(doublings, 20))
         self._environment.pause(self._environment.random() * longest)
 
-    def ask_until_answered(self, send: Callable[[], Answer], unknown: OutcomeUnknown) -> Answer:
+    def ask_until_answered(self, send: Callable[[], Answer], unknown: errors.OutcomeUnknown) -> Answer:
         """Send an idempotent request until it is answered.
 
         It is sent again if its answer is lost; `unknown` is raised if no answer comes. After a lost answer, an
@@ -117,9 +104,9 @@ class RetryPolicy:
                 answer = send()
                 if lost is None or not isinstance(answer, Rejected):
                     return answer
-            except (OutcomeUnknown, OSError) as error:
+            except (errors.OutcomeUnknown, OSError) as error:
                 lost = error
-            except DeltaError:
+            except errors.DeltaError:
                 if lost is None:
                     raise
             self.pause(look)
@@ -135,10 +122,10 @@ class RetryPolicy:
         for look in range(MAX_LOOKS):
             try:
                 return owner.attempt_outcome(table_id, attempt)
-            except (InvalidRequestError, OwnerUnavailableError, OutcomeUnknown, OSError) as error:
+            except (errors.InvalidRequestError, errors.OwnerUnavailableError, errors.OutcomeUnknown, OSError) as error:
                 last = error
                 self.pause(look)
-        raise OutcomeUnknown(
+        raise errors.OutcomeUnknown(
             f"version {version} of {label} may or may not be attempt {attempt}: neither the commit nor {MAX_LOOKS} "
             f"requests for its outcome were answered (last error: {last}); call attempt_outcome before committing this "
             f"work again",
@@ -214,7 +201,7 @@ def _encoded(actions: Sequence[Action]) -> bytes:
     try:
         return encode(actions)
     except (TypeError, ValueError, msgspec.EncodeError) as error:
-        raise InvalidRequestError(f"an action of this commit cannot be written as JSON: {error}") from error
+        raise errors.InvalidRequestError(f"an action of this commit cannot be written as JSON: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,13 +253,13 @@ class FilesystemProposer:
         name = log_path.commit(version)
         try:
             decode(content, source=f"the commit of version {version}")
-        except CorruptLogError as error:
-            raise InvalidRequestError(f"{error}; nothing was written", version=version) from error
+        except errors.CorruptLogError as error:
+            raise errors.InvalidRequestError(f"{error}; nothing was written", version=version) from error
         try:
             self._check_same_table(version)
             self._check_next(version)
         except OSError as error:
-            raise OwnerUnavailableError(
+            raise errors.OwnerUnavailableError(
                 f"cannot list {self._log.folder}: {error}; nothing landed; try again"
             ) from error
         try:
@@ -295,7 +282,7 @@ class FilesystemProposer:
             return
         now = load(self._reader).state.metadata
         if now is None or now.id != read.metadata.id:
-            raise MetadataChangedError(
+            raise errors.MetadataChangedError(
                 f"version {version} cannot be committed: another table was created at {self._log.location} since "
                 f"version {read.version} was read; read the table again, and repeat the transaction",
                 version=version,
@@ -319,7 +306,7 @@ class FilesystemProposer:
         if version > 0 and log.published(version - 1):
             return
         if log.newest_checkpoint() > version:
-            raise OutcomeUnknown(
+            raise errors.OutcomeUnknown(
                 f"version {version} was written to {log.folder} while a cleanup removed that version from the log; it "
                 f"is unknown whether the commit landed: check the latest version for its changes before "
                 f"you commit them again",
@@ -336,12 +323,14 @@ class FilesystemProposer:
         except OSError:  # an unreadable file may be this commit
             perhaps = True
         if perhaps:
-            raise OutcomeUnknown(
+            raise errors.OutcomeUnknown(
                 f"version {version} in {self._log.folder} may be this commit, but could not be made durable: {error}; "
                 f"look for it again after the storage is repaired",
                 version=version,
             ) from error
-        raise OwnerUnavailableError(f"cannot write {self._log.folder / name}: {error}; nothing landed") from error
+        raise errors.OwnerUnavailableError(
+            f"cannot write {self._log.folder / name}: {error}; nothing landed"
+        ) from error
 
     def winners(self, lost: Lost) -> list[Winner] | Won:
         """The commits from the lost version on, contiguous, at least one; or `Won` after all."""
@@ -351,7 +340,7 @@ class FilesystemProposer:
         newest = self._log.newest_checkpoint()
         if newest > lost.version:
             raise history_moved(self._log, lost.version, newest)
-        raise CorruptionError(
+        raise errors.CorruptionError(
             f"{self._log.folder / log_path.commit(lost.version)} existed a moment ago and is missing; "
             f"find out which process deletes commits",
             version=lost.version,
@@ -365,14 +354,14 @@ _PROOFS: Final = CHECKPOINT_KINDS | {FileKind.COMMIT, FileKind.COMPACTION}
 """Kinds of files that exist only for committed versions."""
 
 
-def history_moved(log: LogStore, version: Version, newest: Version) -> ConcurrentModificationError:
+def history_moved(log: LogStore, version: Version, newest: Version) -> errors.ConcurrentModificationError:
     """The error for a writer that needs the missing commit of `version`, while the log has newer versions up to
     `newest`."""
     if newest >= version:
         reason = f"the table is at version {newest} or later, and the commit of version {version} was cleaned up"
     else:
         reason = f"the log in {log.folder} ends before version {version - 1}, which this transaction read"
-    return ConcurrentModificationError(
+    return errors.ConcurrentModificationError(
         f"version {version} cannot be committed: {reason}; read the table again, and repeat the transaction",
         version=version,
         latest=newest,
@@ -458,9 +447,9 @@ class OwnerProposer:
                 case Rejected(reason=RejectionReason.TOO_LARGE) if commit_mode is CommitMode.INLINE:
                     commit_mode = CommitMode.STAGED
                 case Rejected(reason=RejectionReason.HALTED):
-                    raise CorruptionError(f"the owner accepts no commits: {outcome.detail}", version=version)
+                    raise errors.CorruptionError(f"the owner accepts no commits: {outcome.detail}", version=version)
                 case Rejected(reason=reason) if reason is not RejectionReason.ATTEMPT_RESOLVED:
-                    raise CommitRejectedError(
+                    raise errors.CommitRejectedError(
                         f"the owner of {self.label} rejected version {version}: {outcome.detail}",
                         reason=reason,
                         version=version,
@@ -479,14 +468,14 @@ class OwnerProposer:
         try:
             name = self.reader.log.stage(self._staging_folder, version, attempt, content)
         except OSError as error:
-            raise OwnerUnavailableError(
+            raise errors.OwnerUnavailableError(
                 f"cannot stage version {version} of {self.label}: {error}; nothing was proposed", version=version
             ) from error
         return StagedProposal(attempt=attempt, file_name=name)
 
     def _outcome(self, version: Version, proposal: Proposal) -> Outcome | NotLanded:
         """The owner's answer; makes room if the backlog is full, and resolves a lost answer."""
-        full = BacklogFullError(
+        full = errors.BacklogFullError(
             f"the backlog of {self.label} is still full after {MAX_LOOKS} backfills; backfill, then commit again",
             version=version,
         )
@@ -496,8 +485,8 @@ class OwnerProposer:
                 return outcome
             try:
                 self.owner.backfill_to_version(self.table_id, version - 1)
-            except (DeltaError, OSError) as error:
-                full = BacklogFullError(
+            except (errors.DeltaError, OSError) as error:
+                full = errors.BacklogFullError(
                     f"{outcome.detail}; the backfill failed: {error}; version {version} was not committed",
                     version=version,
                 )
@@ -505,7 +494,7 @@ class OwnerProposer:
             self.policy.pause(look)
         return self._landed_before(version, proposal.attempt, full)
 
-    def _landed_before(self, version: Version, attempt: AttemptId, full: BacklogFullError) -> Outcome:
+    def _landed_before(self, version: Version, attempt: AttemptId, full: errors.BacklogFullError) -> Outcome:
         """The proposal, if it landed although the owner answered that its backlog is full: the request may have arrived
         twice, and the answer be that of the second one. If it did not land, raise `full`."""
         try:
@@ -521,13 +510,13 @@ class OwnerProposer:
     def _answer(self, version: Version, proposal: Proposal) -> Outcome | NotLanded:
         try:
             return self.owner.commit(self.table_id, version, proposal)
-        except (InvalidRequestError, OwnerUnavailableError):
+        except (errors.InvalidRequestError, errors.OwnerUnavailableError):
             raise  # by the contract of these errors nothing landed
         except Exception as error:
             resolved = self._resolve(version, proposal.attempt, error)
             if isinstance(resolved, Landed):
                 return Ratified(commit=resolved.commit, replayed=True)
-            if isinstance(error, OutcomeUnknown):
+            if isinstance(error, errors.OutcomeUnknown):
                 return resolved
             raise
 
@@ -539,7 +528,7 @@ class OwnerProposer:
         latest = self.owner.get_commits(self.table_id, version).latest_ratified_version
         if rounds < MAX_LOOKS and latest is not None and latest >= version - 1:
             return
-        raise CorruptionError(
+        raise errors.CorruptionError(
             f"version {version} of {self.label} was built on version {version - 1}, which its owner never ratified "
             f"(its latest is {latest}); run verify: the log has an unknown published version, or the owner was "
             f"restored from a backup",
@@ -568,7 +557,7 @@ class OwnerProposer:
         """A conflict without a visible winner."""
         newest = self.reader.log.newest_checkpoint()
         if newest <= lost.version:
-            unseen = LostRaceError(
+            unseen = errors.LostRaceError(
                 f"the owner of {self.label} reports version {lost.version} as taken (latest {lost.latest}), but after "
                 f"{MAX_LOOKS} requests it neither lists nor has published it; run verify",
                 tries=self.policy.tries,
@@ -578,7 +567,7 @@ class OwnerProposer:
         moved = history_moved(self.reader.log, lost.version, newest)
         try:
             return self._won_after_all(lost, moved)
-        except OutcomeUnknown:  # sent once, so it lost: an owner that sends a request twice resolves it
+        except errors.OutcomeUnknown:  # sent once, so it lost: an owner that sends a request twice resolves it
             raise moved from None
 
     def _won_after_all(self, lost: Lost, cause: Exception) -> Won:

@@ -21,22 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from refimpl import log_path
+from refimpl import log_path, table_feature
 from refimpl.actions import Action, Add, Cdc, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
-from refimpl.client import column_mapping, features, properties, row_tracking, type_widening
+from refimpl.client import column_mapping, conflicts, features, properties, row_tracking, type_widening
 from refimpl.client.condition import FileTest
-from refimpl.client.conflicts import (
-    IsolationLevel,
-    ReadBasis,
-    ReadPredicate,
-    Reads,
-    TransactionSummary,
-    Winner,
-    check,
-    effective_isolation,
-    is_blind_append,
-    isolation_level,
-)
 from refimpl.client.features import check_writable
 from refimpl.client.in_commit_timestamp import after_lost_race, next_timestamp
 from refimpl.client.log_reading import LogReader
@@ -58,12 +46,6 @@ from refimpl.commits import AttemptId
 from refimpl.environment import Environment, process_id
 from refimpl.errors import CERTAINLY_NOT_COMMITTED, CorruptLogError, InvalidRequestError, PathAccessError
 from refimpl.log_path import Version
-from refimpl.table_feature import (
-    IN_COMMIT_TIMESTAMP_FEATURE,
-    IN_COMMIT_TIMESTAMP_PROPERTY,
-    feature_of,
-    in_commit_timestamps_enabled,
-)
 
 if TYPE_CHECKING:
     from refimpl.client.data_files import DataFileWriter
@@ -85,7 +67,7 @@ class Transaction:
         operation: str = "WRITE",
         parameters: Mapping[str, Any] | None = None,
         metrics: Mapping[str, str] | None = None,
-        isolation: IsolationLevel | None = None,
+        isolation: conflicts.IsolationLevel | None = None,
         max_tries: int = DEFAULT_MAX_TRIES,
         landed: Callable[[Committed], None] | None = None,
     ) -> None:
@@ -98,13 +80,13 @@ class Transaction:
         self.operation = operation
         self.parameters = dict(parameters or {})
         self.metrics = dict(metrics or {})
-        self.isolation = isolation or isolation_level(
-            snapshot.metadata.configuration.get("delta.isolationLevel", IsolationLevel.SERIALIZABLE.value)
+        self.isolation = isolation or conflicts.isolation_level(
+            snapshot.metadata.configuration.get("delta.isolationLevel", conflicts.IsolationLevel.SERIALIZABLE.value)
         )
         self._max_tries = max_tries
         self._landed = landed
         self._whole_table = False
-        self._predicates: list[ReadPredicate] = []
+        self._predicates: list[conflicts.ReadPredicate] = []
         self._files_read: set[FileKey] = set()
         self._app_ids: set[str] = set()
         self._protocol: Protocol | None = None
@@ -138,7 +120,7 @@ class Transaction:
             return self.read_whole_table()
         self._check_open()
         test = predicate if isinstance(predicate, FileTest) else self.snapshot.file_test(predicate)
-        self._predicates.append(ReadPredicate(text=test.text, may_match=test.may_match_partition))
+        self._predicates.append(conflicts.ReadPredicate(text=test.text, may_match=test.may_match_partition))
         matching = [add for add in self.snapshot.files.values() if test.may_match(add)]
         self._files_read.update(add.key for add in matching)
         return matching
@@ -160,7 +142,7 @@ class Transaction:
             return tuple(repr(0.0 if value == 0.0 else value) for value in values)  # by `repr`, NaN equals itself
 
         wanted = {key(given) for given in values}
-        test = ReadPredicate(
+        test = conflicts.ReadPredicate(
             text=f"{len(wanted)} partitions", may_match=lambda add: key(add.partition_values) in wanted
         )
         self._predicates.append(test)
@@ -308,9 +290,9 @@ class Transaction:
         if self._enables_timestamps or self.snapshot.in_commit_timestamp is not None:
             return
         self._enables_timestamps = True
-        self._need(IN_COMMIT_TIMESTAMP_FEATURE)
+        self._need(table_feature.IN_COMMIT_TIMESTAMP_FEATURE)
         before = self._new_metadata
-        configuration = {**before.configuration, IN_COMMIT_TIMESTAMP_PROPERTY: "true"}
+        configuration = {**before.configuration, table_feature.IN_COMMIT_TIMESTAMP_PROPERTY: "true"}
         self._metadata = msgspec.structs.replace(before, configuration=configuration)
 
     def _mapped(self, metadata: Metadata) -> Metadata:
@@ -411,8 +393,8 @@ class Transaction:
         delta-commits-and-conflicts: an empty commit is skipped only at Serializable and SnapshotIsolation.
         """
         actions = self._actions()
-        level = effective_isolation(self.isolation, actions)
-        if actions or level is IsolationLevel.WRITE_SERIALIZABLE:
+        level = conflicts.effective_isolation(self.isolation, actions)
+        if actions or level is conflicts.IsolationLevel.WRITE_SERIALIZABLE:
             return self.commit()
         self._check_open()
         self._over = True
@@ -513,13 +495,13 @@ class Transaction:
         ]
 
     def _loop(self, actions: list[Action]) -> CommitLoop:
-        reads = Reads(
+        reads = conflicts.Reads(
             whole_table=self._whole_table,
             predicates=tuple(self._predicates),
             files=frozenset(self._files_read),
             app_ids=frozenset(self._app_ids),
         )
-        summary = TransactionSummary.of(actions, reads, self.isolation)
+        summary = conflicts.TransactionSummary.of(actions, reads, self.isolation)
         info = commit_info(
             txn_id=self.id,
             timestamp=self._environment.now(),
@@ -527,7 +509,7 @@ class Transaction:
             parameters=self.parameters,
             read_version=self.snapshot.version,
             isolation=summary.isolation.value,
-            blind_append=is_blind_append(reads, actions),
+            blind_append=conflicts.is_blind_append(reads, actions),
             metrics=self.metrics,
             tags=self._tags(),
         )
@@ -575,7 +557,7 @@ def _check_owner(reader: LogReader, snapshot: Snapshot) -> None:
             f"commits are rejected: {snapshot.staleness}; open the table by its name, if it has an owner",
             path=str(snapshot.location),
         )
-    if feature_of(snapshot.protocol) is None and reader.owner is not None:
+    if table_feature.feature_of(snapshot.protocol) is None and reader.owner is not None:
         raise InvalidRequestError(
             f"version {snapshot.version} of {reader.label} has no owner; begin on the newest version, or, if the "
             f"table was handed back, open it by path",
@@ -622,7 +604,7 @@ class CommitLoop:
     reader: LogReader
     snapshot: Snapshot
     txn_id: str
-    summary: TransactionSummary
+    summary: conflicts.TransactionSummary
     content: CommitBytes
     enables_timestamps: bool
     own: tuple[Protocol | None, Metadata | None]
@@ -641,7 +623,7 @@ class CommitLoop:
             return self._propose_until_landed(proposer, look_first=waited)
 
     def _propose_until_landed(self, proposer: Proposer, *, look_first: bool) -> Committed:
-        basis = ReadBasis(protocol=self.snapshot.protocol, metadata=self.snapshot.metadata)
+        basis = conflicts.ReadBasis(protocol=self.snapshot.protocol, metadata=self.snapshot.metadata)
         first = version = self.snapshot.version + 1
         races = 0
         self.stamp = self._first_stamp()
@@ -658,7 +640,7 @@ class CommitLoop:
                 return self._committed(Won(version=own.version, attempt=result.attempt), first)
             proposer.discard(result)
             for winner in winners:
-                basis = check(self.summary, winner, basis)
+                basis = conflicts.check(self.summary, winner, basis)
                 self.free_row_id = row_tracking.after_winner(self.free_row_id, winner.of(DomainMetadata))
             self._restamp(winners[-1])
             version = winners[-1].version + 1
@@ -667,17 +649,17 @@ class CommitLoop:
                 races += 1
             seen = None
 
-    def _propose(self, proposer: Proposer, version: Version, basis: ReadBasis) -> Won | Lost:
+    def _propose(self, proposer: Proposer, version: Version, basis: conflicts.ReadBasis) -> Won | Lost:
         self.policy.next_try(version)
         return proposer.propose(version, self.content.stamped(version, self.stamp, self._row_id(basis)))
 
-    def _row_id(self, basis: ReadBasis) -> int | None:
+    def _row_id(self, basis: conflicts.ReadBasis) -> int | None:
         """DELTA.md#row-ids-after-conflict: the first free row id; None if the table has no row tracking."""
         protocol, metadata = self.own
         tracked = row_tracking.assigns(protocol or basis.protocol, metadata or basis.metadata)
         return self.free_row_id if tracked else None
 
-    def _is_mine(self, winner: Winner) -> bool:
+    def _is_mine(self, winner: conflicts.Winner) -> bool:
         """Whether a winner is this transaction: some owners answer a replay as a conflict."""
         return winner.info is not None and winner.info.txn_id == self.txn_id
 
@@ -694,11 +676,11 @@ class CommitLoop:
     def _first_stamp(self) -> int | None:
         """in-commit timestamps, rules 2 and 3."""
         snapshot = self.snapshot
-        if self.enables_timestamps or in_commit_timestamps_enabled(snapshot.protocol, snapshot.metadata):
+        if self.enables_timestamps or table_feature.in_commit_timestamps_enabled(snapshot.protocol, snapshot.metadata):
             return next_timestamp(self.reader.log.environment.now(), snapshot.timestamp)
         return None
 
-    def _restamp(self, winner: Winner) -> None:
+    def _restamp(self, winner: conflicts.Winner) -> None:
         """in-commit timestamps, rule 4. For a commit that enables them, the winner's modification time counts."""
         if self.stamp is None:
             return

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
 
-from refimpl import log_path
+from refimpl import commits, log_path
 from refimpl.actions import Metadata
 from refimpl.catalog_owner import AttemptLookup, PreconditionFailed, TableDescription, UpdatePreconditions
 from refimpl.commit_owner import (
@@ -27,23 +27,6 @@ from refimpl.commit_owner import (
     ResolvedTable,
     TableState,
     TableSummary,
-)
-from refimpl.commits import (
-    COMMIT_MODE_OF,
-    MAX_WINNERS,
-    AttemptId,
-    AttemptOutcome,
-    CommitsAnswer,
-    Conflict,
-    DirectProposal,
-    Landed,
-    NotLanded,
-    Outcome,
-    Proposal,
-    Ratified,
-    Rejected,
-    StagedProposal,
-    is_attempt_id,
 )
 from refimpl.environment import Environment
 from refimpl.errors import (
@@ -89,7 +72,7 @@ class LocalOwner:
         self._context = Context(warehouse, Ledger(folder, lock, environment), lock, environment)
         self._groups = Groups(environment, lock, self._decide_together, self._decide_alone)
         self._queues: dict[str, HostQueue] = {}
-        self._lost: list[tuple[int, Version, AttemptId, int]] = []
+        self._lost: list[tuple[int, Version, commits.AttemptId, int]] = []
         self._due: set[str] = set()
         """Tables whose policies require a backfill now."""
         self._in_doubt: set[str] = set()
@@ -137,7 +120,7 @@ class LocalOwner:
                 found = view.table_at(Path(reference).resolve())
             except (OSError, RuntimeError, ValueError):  # too long, a loop of links, not text: no table is there
                 found = None
-        elif is_attempt_id(reference):
+        elif commits.is_attempt_id(reference):
             found = view.table(reference)
         else:
             found = view.table_named(policy.checked_name(reference))
@@ -165,7 +148,7 @@ class LocalOwner:
         with self.ledger.read() as view:
             return [table for table in view.tables() if table.state is TableState.ACTIVE]
 
-    def look_up(self, name: str, version: Version | None, attempt: AttemptId | None) -> AttemptLookup | None:
+    def look_up(self, name: str, version: Version | None, attempt: commits.AttemptId | None) -> AttemptLookup | None:
         with self.ledger.read() as view:
             table = view.table_named(name)
             seen = None if table is None or attempt is None else view.attempt(table, attempt)
@@ -173,7 +156,7 @@ class LocalOwner:
             return None
         lost = version is not None and attempt is not None and decide.has_lost(table, version, seen)
         if lost:
-            self._remember_lost(table, cast(Version, version), cast(AttemptId, attempt))
+            self._remember_lost(table, cast(Version, version), cast(commits.AttemptId, attempt))
         return AttemptLookup(table=table, lost=lost)
 
     def was_dropped(self, name: str, location: Path) -> bool:
@@ -195,8 +178,8 @@ class LocalOwner:
             return lifecycle.stage_table(self._context, name, feature, commit_mode, location, policy, empty)
 
     def register_table(
-        self, table_id: str, proposal: DirectProposal, *, properties: Mapping[str, str] | None = None
-    ) -> Registered | NameTaken | Outcome:
+        self, table_id: str, proposal: commits.DirectProposal, *, properties: Mapping[str, str] | None = None
+    ) -> Registered | NameTaken | commits.Outcome:
         with _reported("register a table", table_id, 0, proposal.attempt):
             return lifecycle.register_table(self._context, self.name, table_id, proposal, properties or {})
 
@@ -227,19 +210,19 @@ class LocalOwner:
 
     # Commits
 
-    def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
+    def commit(self, table_id: str, version: Version, proposal: commits.Proposal) -> commits.Outcome:
         outcome = self._commit(table_id, version, proposal, None)
         assert not isinstance(outcome, PreconditionFailed)
         return outcome
 
     def commit_if(
-        self, table_id: str, version: Version, proposal: Proposal, preconditions: UpdatePreconditions
-    ) -> Outcome | PreconditionFailed:
+        self, table_id: str, version: Version, proposal: commits.Proposal, preconditions: UpdatePreconditions
+    ) -> commits.Outcome | PreconditionFailed:
         return self._commit(table_id, version, proposal, preconditions)
 
     def _commit(
-        self, table_id: str, version: Version, proposal: Proposal, preconditions: UpdatePreconditions | None
-    ) -> Outcome | PreconditionFailed:
+        self, table_id: str, version: Version, proposal: commits.Proposal, preconditions: UpdatePreconditions | None
+    ) -> commits.Outcome | PreconditionFailed:
         flaw = decide.message_flaw(log_path.checked(version), proposal)
         if flaw is not None:
             return flaw
@@ -256,9 +239,9 @@ class LocalOwner:
             self._context.environment.afterwards(lambda: self._backfill_when_due(place))
         return decided.outcome
 
-    def _examined(self, place: TableRecord, version: Version, proposal: Proposal) -> Examined:
+    def _examined(self, place: TableRecord, version: Version, proposal: commits.Proposal) -> Examined:
         """The parsed proposal. It is read before the lock is taken: its bytes never change."""
-        if not isinstance(proposal, StagedProposal):
+        if not isinstance(proposal, commits.StagedProposal):
             return decide.examine(place.feature, version, proposal, proposal.content)
         log, folder = self._context.log(place), place.feature.staging_folder
         size = log.staged_size(folder, proposal.file_name)
@@ -291,7 +274,7 @@ class LocalOwner:
             self._in_doubt.add(file_name)
             raise OwnerUnavailableError(f"cannot make {file_name} durable: {error}; nothing was committed") from error
 
-    def update(self, table_id: str, preconditions: UpdatePreconditions) -> PreconditionFailed | Rejected | None:
+    def update(self, table_id: str, preconditions: UpdatePreconditions) -> PreconditionFailed | commits.Rejected | None:
         with disk_errors("change a table"):
             while True:
                 with self._context.lock(), self._context.changing(table_id) as (writer, table):
@@ -365,13 +348,13 @@ class LocalOwner:
             verdict, facts = self._judge(writer, table, waiting)
             if not isinstance(verdict, decide.Ratify):
                 return None if verdict is None else Decision(outcome=verdict)
-            if not isinstance(examined.proposal, DirectProposal):
+            if not isinstance(examined.proposal, commits.DirectProposal):
                 return self._ratified(writer, table, examined, facts)
             promise = promise_of(PromiseKind.PUBLISH, examined, context.now)
             writer.add_promise(table, promise)
         published = context.keep(table, promise)
         if published is not None:
-            return Decision(outcome=Ratified(commit=published))
+            return Decision(outcome=commits.Ratified(commit=published))
         with context.changing(waiting.place.table_id) as (writer, table):
             verdict, _ = self._judge(writer, table, Waiting(waiting.place, examined, None))
         if verdict is None or isinstance(verdict, decide.Ratify):
@@ -387,22 +370,22 @@ class LocalOwner:
             current = writer.protocol_and_metadata(table.key)
             assert current is not None, f"{table.label} is active and has no metadata"
             table = self._apply(writer, table, facts, current[1], examined.metadata)
-        commit_mode = COMMIT_MODE_OF[type(examined.proposal)]
+        commit_mode = commits.COMMIT_MODE_OF[type(examined.proposal)]
         commit = writer.ratify(table, examined, commit_mode, self._context.now, published=False)
         backlog, every, limit = table.backlog + 1, table.policy.backfill_every, table.policy.backlog_limit
         due = every is not None and backlog >= every
         overdue = every is not None and (backlog >= 2 * every or backlog + every > limit)
-        return Decision(outcome=Ratified(commit=commit), due=due, overdue=due and overdue)
+        return Decision(outcome=commits.Ratified(commit=commit), due=due, overdue=due and overdue)
 
     def _judge(
         self, writer: Writer, table: TableRecord, waiting: Waiting
-    ) -> tuple[decide.Ratify | Outcome | PreconditionFailed | None, decide.CatalogFacts | None]:
+    ) -> tuple[decide.Ratify | commits.Outcome | PreconditionFailed | None, decide.CatalogFacts | None]:
         """The verdict (None: see `_facts`), and the facts for a catalog's request."""
         examined, preconditions = waiting.examined, waiting.preconditions
         attempt = writer.attempt(table, examined.proposal.attempt)
         unknown = self._context.unknown_published_version(table) if examined.version >= table.next else None
         facts = None
-        verdict: decide.Ratify | Outcome | PreconditionFailed | None = None
+        verdict: decide.Ratify | commits.Outcome | PreconditionFailed | None = None
         if preconditions is not None:
             verdict = decide.admission(table, examined, attempt, unknown_published=unknown)
             if verdict is None and (facts := self._facts(writer, table, preconditions)) is None:
@@ -411,22 +394,24 @@ class LocalOwner:
             needs_current = facts is not None or examined.protocol is not None or examined.metadata is not None
             current = writer.protocol_and_metadata(table.key) if needs_current else None
             verdict = decide.decide(table, examined, attempt, unknown_published=unknown, current=current, facts=facts)
-        if isinstance(verdict, Conflict):
+        if isinstance(verdict, commits.Conflict):
             verdict = self._lost_race(writer, table, examined, verdict)
-        if isinstance(verdict, Rejected) and attempt is None and table.state is TableState.DROPPED:
+        if isinstance(verdict, commits.Rejected) and attempt is None and table.state is TableState.DROPPED:
             # A repeated request that arrives after an undrop must not land either.
             writer.add_tombstone(table.table_id, examined.proposal.attempt, self._context.now)
         return verdict, facts
 
-    def _lost_race(self, writer: Writer, table: TableRecord, examined: Examined, conflict: Conflict) -> Conflict:
+    def _lost_race(
+        self, writer: Writer, table: TableRecord, examined: Examined, conflict: commits.Conflict
+    ) -> commits.Conflict:
         """The conflict with the commits that won. `explain` shows the lost attempt later."""
         self._remember_lost(table, examined.version, examined.proposal.attempt)
-        winners = writer.commits(table, examined.version, conflict.latest_ratified_version, limit=MAX_WINNERS)
+        winners = writer.commits(table, examined.version, conflict.latest_ratified_version, limit=commits.MAX_WINNERS)
         if winners and winners[0].version != examined.version:  # versions from before this owner
             winners = ()
-        return Conflict(latest_ratified_version=conflict.latest_ratified_version, winners=winners)
+        return commits.Conflict(latest_ratified_version=conflict.latest_ratified_version, winners=winners)
 
-    def _remember_lost(self, table: TableRecord, version: Version, attempt: AttemptId) -> None:
+    def _remember_lost(self, table: TableRecord, version: Version, attempt: commits.AttemptId) -> None:
         if len(self._lost) < _LOST_KEPT:
             self._lost.append((table.key, version, attempt, self._context.now))
 
@@ -443,8 +428,8 @@ class LocalOwner:
             queue = self._queues[table_id] = self._context.environment.host_queue(path)
         return queue()
 
-    def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
-        if not is_attempt_id(attempt):
+    def attempt_outcome(self, table_id: str, attempt: commits.AttemptId) -> commits.AttemptOutcome:
+        if not commits.is_attempt_id(attempt):
             raise InvalidRequestError(f"{attempt!r} is not an attempt id; expected a lower-case uuid", attempt=attempt)
         with self.ledger.read() as view:
             seen = view.attempt(self._context.required(view, table_id), attempt)
@@ -470,9 +455,11 @@ class LocalOwner:
                     )
                 if seen is None:
                     writer.add_tombstone(table_id, attempt, self._context.now)
-        return NotLanded() if seen is None or seen.landed is None else Landed(commit=seen.landed)
+        return commits.NotLanded() if seen is None or seen.landed is None else commits.Landed(commit=seen.landed)
 
-    def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
+    def get_commits(
+        self, table_id: str, start: Version | None = None, end: Version | None = None
+    ) -> commits.CommitsAnswer:
         for bound in (start, end):
             if bound is not None:
                 log_path.checked(bound)
@@ -511,18 +498,18 @@ class LocalOwner:
         name: str,
         feature: TableFeature,
         version: Version,
-        proposal: DirectProposal,
+        proposal: commits.DirectProposal,
         *,
         commit_mode: CommitMode | None = None,
         policy: MaintenancePolicy | None = None,
-    ) -> Outcome:
+    ) -> commits.Outcome:
         log_path.checked(version)
         with _reported(f"take over {location}", None, version, proposal.attempt):
             return lifecycle.take_over(
                 self._context, self.name, location, name, feature, version, proposal, commit_mode, policy
             )
 
-    def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
+    def hand_back(self, table_id: str, version: Version, proposal: commits.DirectProposal) -> commits.Outcome:
         log_path.checked(version)
         with _reported("hand a table back", table_id, version, proposal.attempt):
             return lifecycle.hand_back(self._context, table_id, version, proposal)
@@ -548,7 +535,7 @@ class LocalOwner:
             called = lifecycle.name_for(location, name)
             return lifecycle.announce(self._context, location, called, feature, latest, owner_conf, policy)
 
-    def adopt(self, table_id: str) -> Outcome:
+    def adopt(self, table_id: str) -> commits.Outcome:
         """Own an announced table from its newest published version on; that version must name this owner.
 
         `VersionGap(None)`: no version is published yet. `Conflict`: it is owned already. `Rejected`: the version does
@@ -571,7 +558,7 @@ class LocalOwner:
 
 
 @contextlib.contextmanager
-def _reported(doing: str, table_id: str | None, version: Version, attempt: AttemptId) -> Iterator[None]:
+def _reported(doing: str, table_id: str | None, version: Version, attempt: commits.AttemptId) -> Iterator[None]:
     """Translates the errors of a request that commits."""
     try:
         yield
@@ -584,7 +571,7 @@ def _report(
     doing: str,
     table_id: str | None,
     version: Version,
-    attempt: AttemptId,
+    attempt: commits.AttemptId,
 ) -> DeltaError:
     """The error to raise. An unknown outcome names the attempt. The outcome of a repeated attempt is unknown, too, if
     its interrupted commit cannot be completed now. In all other cases nothing landed."""

@@ -8,27 +8,8 @@ from typing import Final
 
 import msgspec
 
-from refimpl import actions, log_path
+from refimpl import actions, catalog_messages, log_path
 from refimpl.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol
-from refimpl.catalog_messages import (
-    MANAGED,
-    Columns,
-    CreateTable,
-    LoadedTable,
-    RemoveDomainMetadata,
-    RemoveProperties,
-    SetColumns,
-    SetDomainMetadata,
-    SetPartitionColumns,
-    SetProperties,
-    SetProtocol,
-    SetTableComment,
-    StagedTable,
-    Update,
-    columns,
-    is_derived,
-    protocol,
-)
 from refimpl.commits import AttemptId
 
 _KNOWN_DOMAINS: Final = frozenset({"delta.rowTracking", "delta.clustering"})
@@ -47,21 +28,21 @@ def in_commit_timestamp(content: bytes) -> int | None:
     return first.in_commit_timestamp if isinstance(first, CommitInfo) else None
 
 
-def _columns(metadata: Metadata) -> Columns:
-    return msgspec.convert({"type": "struct", "fields": columns(metadata)}, Columns)
+def _columns(metadata: Metadata) -> catalog_messages.Columns:
+    return msgspec.convert({"type": "struct", "fields": catalog_messages.columns(metadata)}, catalog_messages.Columns)
 
 
-def creation(name: str, staged: StagedTable, content: bytes) -> CreateTable:
+def creation(name: str, staged: catalog_messages.StagedTable, content: bytes) -> catalog_messages.CreateTable:
     """The content of version 0, for a server that does not read it."""
     decoded = actions.decode(content, source="version 0")
     metadata = next(action for action in decoded if isinstance(action, Metadata))
     domains = {update.domain: _domain_document(update) for update in _domains(decoded)}
-    return CreateTable(
+    return catalog_messages.CreateTable(
         name=name,
         location=staged.location,
-        table_type=MANAGED,
+        table_type=catalog_messages.MANAGED,
         columns=_columns(metadata),
-        protocol=protocol(next(action for action in decoded if isinstance(action, Protocol))),
+        protocol=catalog_messages.protocol(next(action for action in decoded if isinstance(action, Protocol))),
         partition_columns=metadata.partition_columns,
         properties=dict(metadata.configuration),
         comment=metadata.description,
@@ -70,22 +51,22 @@ def creation(name: str, staged: StagedTable, content: bytes) -> CreateTable:
     )
 
 
-def _metadata_updates(metadata: Metadata, before: LoadedTable) -> list[Update]:
-    had = {key: value for key, value in before.metadata.properties.items() if not is_derived(key)}
+def _metadata_updates(metadata: Metadata, before: catalog_messages.LoadedTable) -> list[catalog_messages.Update]:
+    had = {key: value for key, value in before.metadata.properties.items() if not catalog_messages.is_derived(key)}
     changed = {key: value for key, value in metadata.configuration.items() if had.get(key) != value}
     removed = tuple(sorted(key for key in had if key.startswith("delta.") and key not in metadata.configuration))
-    updates: list[Update] = []
+    updates: list[catalog_messages.Update] = []
     wanted = _columns(metadata)
     if msgspec.to_builtins(wanted) != before.metadata.columns:
-        updates.append(SetColumns(columns=wanted))
+        updates.append(catalog_messages.SetColumns(columns=wanted))
     if metadata.partition_columns != (before.metadata.partition_columns or ()):
-        updates.append(SetPartitionColumns(partition_columns=metadata.partition_columns))
+        updates.append(catalog_messages.SetPartitionColumns(partition_columns=metadata.partition_columns))
     if changed:
-        updates.append(SetProperties(updates=changed))
+        updates.append(catalog_messages.SetProperties(updates=changed))
     if removed:
-        updates.append(RemoveProperties(removals=removed))
+        updates.append(catalog_messages.RemoveProperties(removals=removed))
     if metadata.description is not None:
-        updates.append(SetTableComment(comment=metadata.description))
+        updates.append(catalog_messages.SetTableComment(comment=metadata.description))
     return updates
 
 
@@ -100,7 +81,7 @@ def _domain_document(domain: DomainMetadata) -> dict[str, object]:
     return {member: value for member, value in document.items() if member != "domainName"}
 
 
-def _domain_updates(decoded: Sequence[Action]) -> list[Update]:
+def _domain_updates(decoded: Sequence[Action]) -> list[catalog_messages.Update]:
     set_, removed = {}, []
     for action in _domains(decoded):
         if action.removed:
@@ -108,11 +89,11 @@ def _domain_updates(decoded: Sequence[Action]) -> list[Update]:
         else:
             with contextlib.suppress(msgspec.DecodeError):
                 set_[action.domain] = _domain_document(action)
-    updates: list[Update] = [SetDomainMetadata(updates=set_)] if set_ else []
-    return [*updates, RemoveDomainMetadata(domains=tuple(removed))] if removed else updates
+    updates: list[catalog_messages.Update] = [catalog_messages.SetDomainMetadata(updates=set_)] if set_ else []
+    return [*updates, catalog_messages.RemoveDomainMetadata(domains=tuple(removed))] if removed else updates
 
 
-def changes(content: bytes, before: Callable[[], LoadedTable]) -> list[Update]:
+def changes(content: bytes, before: Callable[[], catalog_messages.LoadedTable]) -> list[catalog_messages.Update]:
     """The updates that a commit makes to the table's metadata at the server. `before` loads the present metadata; it is
     called only if needed.
 
@@ -122,10 +103,10 @@ def changes(content: bytes, before: Callable[[], LoadedTable]) -> list[Update]:
     if not any(f'{{"{kind}":'.encode() in content for kind in ("metaData", "protocol", "domainMetadata")):
         return []
     decoded = actions.decode(content, source="the staged commit")
-    updates: list[Update] = []
+    updates: list[catalog_messages.Update] = []
     for action in decoded:
         if isinstance(action, Metadata):
             updates += _metadata_updates(action, before())
         elif isinstance(action, Protocol):
-            updates.append(SetProtocol(protocol=protocol(action)))
+            updates.append(catalog_messages.SetProtocol(protocol=catalog_messages.protocol(action)))
     return updates + _domain_updates(decoded)

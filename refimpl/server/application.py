@@ -26,22 +26,13 @@ from starlette.routing import Route
 from refimpl.catalog_messages import DELTA_BASE, LEGACY_BASE, AddCommit
 from refimpl.commit_owner import MaintenancePolicy, TableSummary
 from refimpl.errors import DeltaError
-from refimpl.server import errors
+from refimpl.server import errors, scheduling
 from refimpl.server.access import Scope, Tokens, authorized, refuse_foreign_page
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import ApiError, VersionConflictError
 from refimpl.server.legacy import LegacyApi
 from refimpl.server.names import Names
 from refimpl.server.routes import DELTA_ROUTES, LEGACY_ROUTES, SETTINGS_PATH, ApiRoute, Call, description
-from refimpl.server.scheduling import (
-    GRACE_SECONDS,
-    LONGEST_WAIT_SECONDS,
-    FairQueue,
-    LockNeededError,
-    Pool,
-    Slots,
-    limited,
-)
 from refimpl.warehouse import Warehouse
 
 logger = logging.getLogger("refimpl.server")
@@ -191,10 +182,10 @@ class Server:
         self._always_token = always_token
         self._delta = DeltaApi(warehouse, names, policy or MaintenancePolicy())
         self._legacy = LegacyApi(self._delta)
-        self._reads = Pool(self.limits.threads, self.limits.requests, lock=False)
-        self._writes = Pool(self.limits.threads, self.limits.requests, lock=True)
-        self._large_bodies = Slots(self.limits.requests)
-        self._queue = FairQueue()
+        self._reads = scheduling.Pool(self.limits.threads, self.limits.requests, lock=False)
+        self._writes = scheduling.Pool(self.limits.threads, self.limits.requests, lock=True)
+        self._large_bodies = scheduling.Slots(self.limits.requests)
+        self._queue = scheduling.FairQueue()
         self._description = msgspec.json.encode(description())
         self.application = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._no_route})
         self.application.router.redirect_slashes = False  # it would follow the request's Host, unchecked
@@ -203,7 +194,7 @@ class Server:
         """Finish the running calls, then close the ledger; False if that took longer than `seconds`."""
         deadline = time.monotonic() + seconds
         ended = [pool.close(deadline - time.monotonic()) for pool in (self._reads, self._writes)]
-        with limited(time.monotonic() + GRACE_SECONDS, lock=True):
+        with scheduling.limited(time.monotonic() + scheduling.GRACE_SECONDS, lock=True):
             self._warehouse.close()
         return all(ended)
 
@@ -279,7 +270,7 @@ class Server:
         """Returns the result of `work`. A read that needs the owner's lock, for example to publish inline commits,
         continues on a thread for writes."""
         if scope is Scope.READ:
-            with self._reads.slots.taken(), suppress(LockNeededError):
+            with self._reads.slots.taken(), suppress(scheduling.LockNeededError):
                 return await self._reads.run(work, deadline)
         with self._writes.slots.taken():
             return await self._writes.run(work, deadline)
@@ -290,7 +281,7 @@ class Server:
         """Run a proposal in the client's turn; a client that lost a race is answered when it may try the next
         version."""
         assert seen.version is not None
-        longest = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
+        longest = asyncio.get_running_loop().time() + scheduling.LONGEST_WAIT_SECONDS
         await self._queue.wait(table, client, seen.version, min(longest, seen.deadline))
         try:
             content = await self._writes.run(work, seen.deadline)

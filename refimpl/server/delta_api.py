@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from refimpl import actions, log_path
+from refimpl import actions, errors, log_path
 from refimpl.actions import Action, Metadata, Protocol
 from refimpl.catalog_messages import (
     MANAGED,
@@ -57,14 +57,6 @@ from refimpl.commits import (
     StagedProposal,
     VersionGap,
     is_attempt_id,
-)
-from refimpl.errors import (
-    CorruptLogError,
-    DeltaError,
-    InvalidRequestError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-    TableNotFoundError,
 )
 from refimpl.log_path import LOG_FOLDER, Version
 from refimpl.log_store import LogStore
@@ -131,7 +123,7 @@ class DeltaApi:
                 full += f" (a {found.table.feature_name} table; this API serves catalog-managed ones)"
                 raise no_such_table(full)
             return self._without_inline_commits(found)
-        except InvalidRequestError:  # no table of this name, or without version 0, or dropped since
+        except errors.InvalidRequestError:  # no table of this name, or without version 0, or dropped since
             self.check_schema(catalog, schema)
             raise no_such_table(full) from None
 
@@ -152,13 +144,13 @@ class DeltaApi:
         found = self.describe(catalog, schema, table)
         try:
             self.owner.drop_table(found.table.table_id)
-        except InvalidRequestError:  # another request dropped it first
+        except errors.InvalidRequestError:  # another request dropped it first
             raise no_such_table(f"{catalog}.{schema}.{table}") from None
 
     def staging_credentials(self, table_id: str) -> dict[str, Any]:
         try:
             found = self.owner.resolve(str(uuid.UUID(table_id)))
-        except (ValueError, TableNotFoundError):
+        except (ValueError, errors.TableNotFoundError):
             raise not_found(f"Staging table not found: {table_id}") from None
         return {"storage-credentials": answers.credentials(found.location, "READ_WRITE")}
 
@@ -176,8 +168,8 @@ class DeltaApi:
         carried out."""
         try:
             return self.load(catalog, schema, table)
-        except (ApiError, DeltaError) as error:
-            raise OutcomeUnknown(
+        except (ApiError, errors.DeltaError) as error:
+            raise errors.OutcomeUnknown(
                 f"the request was carried out, but the table cannot be described: {error.message}"
             ) from error
 
@@ -216,7 +208,7 @@ class DeltaApi:
         staged = None if place is None else self._staged(name, place)
         if staged is None:
             if place is not None and self.owner.was_dropped(name, place):  # the repeated request of its creator
-                raise OutcomeUnknown(f"the table at {place} was created, and dropped since")
+                raise errors.OutcomeUnknown(f"the table at {place} was created, and dropped since")
             if self.owner.look_up(name, None, None) is not None:  # a loser's repeated request
                 raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
             raise bad_request(
@@ -249,7 +241,7 @@ class DeltaApi:
             log = LogStore(staged.location, self._environment)
             log.create_folders(staged.feature.staging_folder)
         except OSError as error:
-            raise OwnerUnavailableError(f"cannot make the log of {staged.location} durable: {error}") from error
+            raise errors.OwnerUnavailableError(f"cannot make the log of {staged.location} durable: {error}") from error
 
     def _place(self, location: str) -> Path | None:
         """The path of a location in the warehouse; None for any other text."""
@@ -268,7 +260,7 @@ class DeltaApi:
         """The table that was staged there for this name, and was not dropped; None if there is none."""
         try:
             found = self.owner.resolve(place)
-        except InvalidRequestError:
+        except errors.InvalidRequestError:
             return None
         if found.name != name or found.location != place or not is_served(found, live=False):
             return None
@@ -344,12 +336,12 @@ class DeltaApi:
         try:
             if self.owner.resolve(table_id).state is not TableState.HANDED_BACK:  # it has another name
                 return
-        except TableNotFoundError:
+        except errors.TableNotFoundError:
             pass
-        with suppress(TableNotFoundError):
+        with suppress(errors.TableNotFoundError):
             outcome = self.owner.attempt_outcome(table_id, attempt)
             if isinstance(outcome, Landed):
-                raise OutcomeUnknown(
+                raise errors.OutcomeUnknown(
                     f"the commit landed as version {outcome.commit.version}; since then the table was dropped or "
                     "handed back",
                     version=outcome.commit.version,
@@ -443,7 +435,7 @@ def _refuse_reported_links(table: TableSummary, preconditions: UpdatePreconditio
 def _table_actions(content: bytes) -> tuple[list[Action], Protocol, Metadata]:
     try:
         found = actions.decode(content, source="version 0")
-    except CorruptLogError as error:
+    except errors.CorruptLogError as error:
         raise bad_request(error.message) from None
     protocol = next((action for action in found if isinstance(action, Protocol)), None)
     metadata = next((action for action in found if isinstance(action, Metadata)), None)

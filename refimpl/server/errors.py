@@ -12,18 +12,10 @@ from typing import Final
 
 import msgspec
 
+from refimpl import errors
 from refimpl.catalog_messages import ErrorAnswer, ErrorBody, LoadedTable
 from refimpl.catalog_owner import Precondition, PreconditionFailed
 from refimpl.commits import Rejected, RejectionReason
-from refimpl.errors import (
-    CorruptionError,
-    DeltaError,
-    InvalidRequestError,
-    NameTakenError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-    TableNotFoundError,
-)
 
 
 class ApiError(Exception):
@@ -104,23 +96,23 @@ def of_failed_precondition(failed: PreconditionFailed) -> ApiError:
     )
 
 
-def of_owner(error: DeltaError) -> ApiError:
+def of_owner(error: errors.DeltaError) -> ApiError:
     """The answer for an error of the owner. Its text contains only paths, names and numbers."""
     match error:
-        case TableNotFoundError():
+        case errors.TableNotFoundError():
             return ApiError(HTTPStatus.NOT_FOUND, "NoSuchTableException", error.message)
-        case NameTakenError():
+        case errors.NameTakenError():
             return already_exists(error.message)
-        case InvalidRequestError():
+        case errors.InvalidRequestError():
             return bad_request(error.message)
-        case OutcomeUnknown():
+        case errors.OutcomeUnknown():
             return ApiError(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 "CommitStateUnknownException",
                 f"{error.message}; or send the identical request again, which is safe",
             )
-        case OwnerUnavailableError():
+        case errors.OwnerUnavailableError():
             return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "InternalServerErrorException", error.message)
-        case CorruptionError():
+        case errors.CorruptionError():
             return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerErrorException", error.message)
     return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerErrorException", error.message)

@@ -28,15 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-    InputPartition,
-    WriterCommitMessage,
-)
+from pyspark.sql import datasource
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -172,7 +164,7 @@ def register(tables: TableAccess) -> None:
     spark.dataSource.register(type("DeltaOwner", (DeltaOwnerSource,), {"connection": connection}))
 
 
-class DeltaOwnerSource(DataSource):
+class DeltaOwnerSource(datasource.DataSource):
     """One use of the format. Spark creates it, and copies it to the processes that plan and commit."""
 
     connection: ClassVar[Connection]
@@ -192,7 +184,7 @@ class DeltaOwnerSource(DataSource):
         schema = FeedReader(layout=snapshot.layout).schema if self._feed else snapshot.schema
         return spark_schema(schema)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> datasource.DataSourceReader:
         self._check_options(_TIME_TRAVEL, _FEED)
         if self._feed:
             given = [name for name in _TIME_TRAVEL if name in self.options]
@@ -208,7 +200,7 @@ class DeltaOwnerSource(DataSource):
         files = [ChangedFile(version=snapshot.version, timestamp=0, file=add) for add in snapshot.files.values()]
         return _Reader(_Rows.of(FeedReader(layout=snapshot.layout), schema, feed=False), files)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
+    def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802 - PySpark's name
         try:
             return self._stream_reader(schema)
         except DeltaError as error:  # raised later: an error of this method makes PySpark raise `UnboundLocalError`
@@ -268,12 +260,12 @@ class DeltaOwnerSource(DataSource):
 
     # Writing
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceArrowWriter:
         self._check_options(WRITE_OPTIONS, ("partitionBy",))
         default_mode = self.connection.partition_overwrite_mode
         return _Writer(self._plan(schema, overwrite=overwrite, default_mode=default_mode))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> datasource.DataSourceStreamArrowWriter:  # noqa: N802
         self._check_options(("mergeSchema", "overwriteSchema", "partitionBy"), _OF_QUERY)
         try:
             return _StreamWriter(self._plan(schema, overwrite=overwrite, default_mode="static"))
@@ -387,15 +379,15 @@ def _table(connection: Connection, reference: str) -> Table:
 # Tasks that read
 
 
-class _Files(InputPartition):
+class _Files(datasource.InputPartition):
     """The files of one task."""
 
     def __init__(self, files: Sequence[ChangedFile]) -> None:
         super().__init__(list(files))
 
 
-def _tasks(files: Sequence[ChangedFile]) -> list[InputPartition]:
-    tasks: list[InputPartition] = []
+def _tasks(files: Sequence[ChangedFile]) -> list[datasource.InputPartition]:
+    tasks: list[datasource.InputPartition] = []
     waiting: list[ChangedFile] = []
     size = 0
     for file in files:
@@ -429,7 +421,7 @@ class _Rows:
                 )
         return cls(feed=reader, given=given, with_changes=feed)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         if not isinstance(partition, _Files):  # Spark's own partition, for a read without files
@@ -449,22 +441,22 @@ class _Rows:
             yield read_file(layout, changed.file, needed)
 
 
-class _Reader(DataSourceReader):
+class _Reader(datasource.DataSourceReader):
     def __init__(self, rows: _Rows, files: Sequence[ChangedFile]) -> None:
         self._rows = rows
         self._files: Sequence[ChangedFile] = files
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self) -> Sequence[datasource.InputPartition]:
         return _tasks(self._files)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
 
     def __getstate__(self) -> dict[str, object]:
         return {"_rows": self._rows, "_files": ()}
 
 
-class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class _StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A process on the driver's host keeps it for the life of the query; tasks get a copy that only reads."""
 
     def __init__(
@@ -513,10 +505,10 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         )
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[datasource.InputPartition]:
         return _tasks(self._source.files(_offset(start), _offset(end)))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         assert self._rows is not None
         return self._rows.read(partition)
 
@@ -540,7 +532,7 @@ def _offset(given: dict[str, Any]) -> Offset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Message(WriterCommitMessage):
+class _Message(datasource.WriterCommitMessage):
     """The result of a task: rows of `commit_protocol.MESSAGE_SCHEMA`."""
 
     rows: pa.Table
@@ -581,7 +573,7 @@ class _Work:
     def table(self) -> Table:
         return _table(self.connection, self.reference)
 
-    def files(self, messages: Sequence[WriterCommitMessage | None]) -> JobFiles:
+    def files(self, messages: Sequence[datasource.WriterCommitMessage | None]) -> JobFiles:
         """The files of all tasks. If a task rejected its rows, this raises its error and deletes the other tasks'
         files."""
         written = pa.concat_tables([message.rows for message in messages if isinstance(message, _Message)])
@@ -604,7 +596,7 @@ def _is_committed(snapshot: Snapshot, files: JobFiles) -> bool:
     return any(add.key in known for add in files.added for known in (snapshot.files, snapshot.tombstones))
 
 
-def _abandon(messages: Sequence[WriterCommitMessage | None]) -> None:
+def _abandon(messages: Sequence[datasource.WriterCommitMessage | None]) -> None:
     """Delete the files of a job in which a task failed. If every task has reported its files, the commit may have
     landed, and the files stay."""
     for message in messages:
@@ -612,21 +604,21 @@ def _abandon(messages: Sequence[WriterCommitMessage | None]) -> None:
             delete_files(message.rows, message.plan.table)
 
 
-class _Writer(DataSourceArrowWriter):
+class _Writer(datasource.DataSourceArrowWriter):
     def __init__(self, work: _Work) -> None:
         self.work = work
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> datasource.WriterCommitMessage:
         return self.work.write(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: list[datasource.WriterCommitMessage | None]) -> None:
         self.work.commit(self.work.files(messages))
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: list[datasource.WriterCommitMessage | None]) -> None:
         _abandon(messages)
 
 
-class _StreamWriter(DataSourceStreamArrowWriter):
+class _StreamWriter(datasource.DataSourceStreamArrowWriter):
     """Commits each batch exactly once, by DELTA.md#stream-sink. The query id comes from the tasks, the batch id from
     Spark. Both are the same when Spark repeats a batch after a failure, or after a restart from the same checkpoint
     location.
@@ -648,10 +640,10 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         """Raises the error before tasks run."""
         return {"_work": self.work}
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> datasource.WriterCommitMessage:
         return self.work.write(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
+    def commit(self, messages: list[datasource.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
         query = _query_id(messages)
         written = next(message.plan for message in messages if isinstance(message, _Message))
         work = dataclasses.replace(self.work, plan=written)
@@ -666,11 +658,11 @@ class _StreamWriter(DataSourceStreamArrowWriter):
             parameters={"outputMode": mode, "queryId": query, "epochId": str(batchId)},
         )
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
+    def abort(self, messages: list[datasource.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         _abandon(messages)
 
 
-def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str:
+def _query_id(messages: Sequence[datasource.WriterCommitMessage | None]) -> str:
     """The id of the streaming query, on which all tasks of the batch agree."""
     ids = {message.query_id for message in messages if isinstance(message, _Message)}
     if len(ids) != 1 or None in ids:

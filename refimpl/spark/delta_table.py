@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl import actions
 from refimpl.actions import Add, Cdc, Remove
-from refimpl.client import checkpointing, predicate
+from refimpl.client import checkpointing, predicate, row_changes
 from refimpl.client.change_feed import ChangedFile, FeedReader
 from refimpl.client.checkpointing import Checkpointed
 from refimpl.client.condition import And, Comparison, Condition, FileTest, Not, OneOf, Operator
@@ -25,16 +25,6 @@ from refimpl.client.condition import Column as TableColumn
 from refimpl.client.file_statistics import row_count
 from refimpl.client.merging import METRICS, Clause, Clauses, Kind, bound_on
 from refimpl.client.predicate import Sides
-from refimpl.client.row_changes import (
-    AFTER,
-    BEFORE,
-    DELETED,
-    INSERTED,
-    RowChange,
-    RowsChanged,
-    predicate_parameter,
-    whole_partition,
-)
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Primitive
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError
@@ -71,13 +61,13 @@ class DeltaTable:
         self._access = access
         self._table = table
 
-    def delete(self, condition: str | Column | None = None) -> RowsChanged:
+    def delete(self, condition: str | Column | None = None) -> row_changes.RowsChanged:
         """Delete the rows for which the condition is true, or all rows. See `refimpl.client.table.Table.delete`."""
         work = self._work("DELETE", condition)
         with work.change:
             return work.delete(condition)
 
-    def update(self, set: Mapping[str, Any], condition: str | Column | None = None) -> RowsChanged:  # noqa: A002
+    def update(self, set: Mapping[str, Any], condition: str | Column | None = None) -> row_changes.RowsChanged:  # noqa: A002
         """Set columns of the rows for which the condition is true, or of all rows. Text in `set` is SQL."""
         work = self._work("UPDATE", condition)
         with work.change:
@@ -129,7 +119,7 @@ class DeltaTable:
         text = None if condition is None else str(condition)
         work = _Work(self._access, self._table, operation)
         work.check_rules()
-        work.change.transaction.parameters |= predicate_parameter(text)
+        work.change.transaction.parameters |= row_changes.predicate_parameter(text)
         work.change.transaction.check_removable()
         return work
 
@@ -157,7 +147,7 @@ class _Work:
     def __init__(self, access: TableAccess, table: Table, operation: str) -> None:
         self._access = access
         self._table = table
-        self.change = RowChange(table.transaction(operation=operation, landed=table.checkpoint_if_due))
+        self.change = row_changes.RowChange(table.transaction(operation=operation, landed=table.checkpoint_if_due))
         self.schema = self.change.snapshot.schema
         self._by_path: dict[str, Add] = {}
         self._new_rows: dict[str, NewRows] = {}
@@ -168,13 +158,13 @@ class _Work:
         if self.change.transaction.operation != "DELETE":
             _ = self.change.transaction.rules
 
-    def delete(self, condition: str | Column | None) -> RowsChanged:
+    def delete(self, condition: str | Column | None) -> row_changes.RowsChanged:
         from pyspark.sql import functions
 
         test = self._test(condition)
         if condition is None or (test is not None and test.partition_only):
             files = self._candidates(condition, test)
-            whole = files if test is None else [add for add in files if whole_partition(test, add)]
+            whole = files if test is None else [add for add in files if row_changes.whole_partition(test, add)]
             if len(whole) == len(files):
                 for add in whole:
                     self.change.remove(add)
@@ -182,19 +172,19 @@ class _Work:
                 return self.change.commit({"numDeletedRows": deleted, "numCopiedRows": 0})
         true = self._true(condition)
         rows = self._touched(condition, test, true)
-        changed = [self._counted("delete"), *self._changes((DELETED, self._columns()))]
+        changed = [self._counted("delete"), *self._changes((row_changes.DELETED, self._columns()))]
         counts = self._write(
             rows, functions.when(true, functions.array(*changed)).otherwise(functions.array(self._kept()))
         )
         return self.change.commit({"numDeletedRows": counts["delete"], "numCopiedRows": counts["copy"]})
 
-    def update(self, values: Mapping[str, Any], condition: str | Column | None) -> RowsChanged:
+    def update(self, values: Mapping[str, Any], condition: str | Column | None) -> row_changes.RowsChanged:
         from pyspark.sql import functions
 
         after, given = self._assigned(values, self._columns())
         true = self._true(condition)
         rows = self._touched(condition, self._test(condition), true, after)
-        changed = [self._new("update", after, given), *self._changes((BEFORE, self._columns()))]
+        changed = [self._new("update", after, given), *self._changes((row_changes.BEFORE, self._columns()))]
         counts = self._write(
             rows, functions.when(true, functions.array(*changed)).otherwise(functions.array(self._kept()))
         )
@@ -333,7 +323,7 @@ class _Work:
     ) -> Column:
         """A changed row, which keeps its id, or an inserted row."""
         label = f"{what} {len(self._new_rows)}"
-        change = None if not self.change.feeds_changes else INSERTED if inserted else AFTER
+        change = None if not self.change.feeds_changes else row_changes.INSERTED if inserted else row_changes.AFTER
         self._new_rows[label] = NewRows(given=given, inserted=inserted, change=change)
         return self._row(label, _KEPT, columns, () if inserted else self._hidden(alias)[:1])
 
@@ -446,7 +436,7 @@ class DeltaMerge:
         self._clauses.append(clause)
         return self
 
-    def execute(self) -> RowsChanged:
+    def execute(self) -> row_changes.RowsChanged:
         """Run the MERGE on the table's newest version. Rejects several source rows that match one target row.
 
         If an executor is lost with rows of the source, the whole operation starts again, up to `_ATTEMPTS` times.
@@ -478,7 +468,7 @@ class _MergeWork(_Work):
         self._given = source
         self._keys: list[str] = []
 
-    def run(self) -> RowsChanged:
+    def run(self) -> row_changes.RowsChanged:
         from pyspark.sql import functions
 
         clauses = [clause for kind in Kind for clause in self._clauses.of(kind)]
@@ -618,14 +608,14 @@ class _MergeWork(_Work):
         what = {Kind.MATCHED: "Matched", Kind.NOT_MATCHED_BY_SOURCE: "NotMatchedBySource", Kind.NOT_MATCHED: ""}
         if clause.action == "delete":
             assert old is not None
-            return [self._counted(f"{what[clause.kind]}Deleted"), *self._changes((DELETED, old))]
+            return [self._counted(f"{what[clause.kind]}Deleted"), *self._changes((row_changes.DELETED, old))]
         rules = self.change.transaction.rules
         values = clause.assignments(self.schema.names, self._given.columns, self._source_alias, rules)
         new, given = self._assigned(values or {}, old)
         if old is None:
             return [self._new("Inserted", new, given, inserted=True)]
         changed = self._new(f"{what[clause.kind]}Updated", new, given, alias=self._target_alias)
-        return [changed, *self._changes((BEFORE, old))]
+        return [changed, *self._changes((row_changes.BEFORE, old))]
 
     def _metrics(self, counts: Mapping[str, int], source_rows: int) -> dict[str, int]:
         metrics = dict.fromkeys(METRICS, 0)

@@ -23,18 +23,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from refimpl import actions, log_path
-from refimpl.actions import (
-    Action,
-    Add,
-    CheckpointMetadata,
-    CommitInfo,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    Remove,
-    Sidecar,
-    Txn,
-)
 from refimpl.client import checkpoint, loading
 from refimpl.client.checkpointing import written_sidecar
 from refimpl.client.loading import Unreadable
@@ -104,13 +92,13 @@ class OnSpark(Loaded):
 
     # Checkpoints: the methods of `checkpointing.CheckpointFiles`
 
-    def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
+    def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[actions.Sidecar, int]]:
         tasks = 1 + len(self.state.files) // checkpoint.ACTIONS_OF_A_SIDECAR
         task = _CheckpointTask(location=str(log.location), oldest_tombstone=oldest_tombstone)
         rows = self.rows.repartition(tasks).sortWithinPartitions("size").select("action")
         for line, count in rows.mapInArrow(task.__call__, _SIDECARS).collect():
             (sidecar,) = actions.decode(line.encode(), source="a checkpoint task")
-            assert isinstance(sidecar, Sidecar)
+            assert isinstance(sidecar, actions.Sidecar)
             yield sidecar, count
 
     def classic(self, log: LogStore, name: str, oldest_tombstone: int) -> tuple[int, int]:
@@ -119,7 +107,7 @@ class OnSpark(Loaded):
         rows = self.rows.repartition(1).sortWithinPartitions("size").select("action")
         ((line, count),) = rows.mapInArrow(task.__call__, _SIDECARS).collect()
         (written,) = actions.decode(line.encode(), source="a checkpoint task")
-        assert isinstance(written, Sidecar)
+        assert isinstance(written, actions.Sidecar)
         return written.size_in_bytes, count
 
 
@@ -276,7 +264,7 @@ def _check_checkpoint(
     problems = [f"holds no {kind}" for kind in ("protocol", "metadata") if kind not in {key for key, _ in seen}]
     for _, line in stated:
         (action,) = actions.decode(line.encode(), source="a replay task")
-        if isinstance(action, CheckpointMetadata) and action.version != first.version:
+        if isinstance(action, actions.CheckpointMetadata) and action.version != first.version:
             problems.append(f"states version {action.version}")
     if problems:
         path = str(log.folder / first.name)
@@ -305,7 +293,7 @@ class _ReplayTask:
         message = f"the file {path} is missing, but the log names it" if missing else str(error)
         return msgspec.json.encode(_Error(message=message, path=path, missing=missing)).decode()
 
-    def _actions(self, log: LogStore, source: dict[str, Any]) -> Iterable[Action]:
+    def _actions(self, log: LogStore, source: dict[str, Any]) -> Iterable[actions.Action]:
         content, name = source["content"], source["names"][0]
         *others, last = source["names"]
         if content is None:
@@ -325,17 +313,17 @@ class _ReplayTask:
             loading.check_reconciled(decoded, path)
         return decoded
 
-    def _rows(self, source: dict[str, Any], decoded: Iterable[Action]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, source: dict[str, Any], decoded: Iterable[actions.Action]) -> Iterator[pa.RecordBatch]:
         rows: list[tuple[Any, ...]] = []
         first, kind = source["number"] * _LINES, source["kind"]
         for position, action in enumerate(decoded, start=first):
             identity = _identity(action)
-            if identity is None or (isinstance(action, CommitInfo) and kind != _LAST_COMMIT):
+            if identity is None or (isinstance(action, actions.CommitInfo) and kind != _LAST_COMMIT):
                 continue
-            size = action.size if isinstance(action, Add) else None
-            masked = isinstance(action, Add) and action.deletion_vector is not None
+            size = action.size if isinstance(action, actions.Add) else None
+            masked = isinstance(action, actions.Add) and action.deletion_vector is not None
             rows.append((*identity, position, actions.encode([action]).decode(), size, masked))
-            if kind == _CHECKPOINT and isinstance(action, Protocol | Metadata):
+            if kind == _CHECKPOINT and isinstance(action, actions.Protocol | actions.Metadata):
                 rows.append((_SEEN, type(action).__name__.lower(), position, "", None, None))
             if len(rows) >= _BATCH_ROWS:
                 yield _batch(rows)
@@ -344,18 +332,18 @@ class _ReplayTask:
             yield _batch(rows)
 
 
-def _identity(action: Action) -> tuple[str, str] | None:
+def _identity(action: actions.Action) -> tuple[str, str] | None:
     """The identity of an action: of two actions with the same identity, the later counts. None: not part of a
     version."""
     match action:
-        case Add() | Remove():
+        case actions.Add() | actions.Remove():
             path, vector = action.key
             return _FILE, path if vector is None else f"{path}\0{vector}"
-        case Txn():
+        case actions.Txn():
             return "txn", action.app_id
-        case DomainMetadata():
+        case actions.DomainMetadata():
             return "domainMetadata", action.domain
-        case Protocol() | Metadata() | CommitInfo() | CheckpointMetadata():
+        case actions.Protocol() | actions.Metadata() | actions.CommitInfo() | actions.CheckpointMetadata():
             name = type(action).__name__
             return f"{name[0].lower()}{name[1:]}", ""
         case _:
@@ -371,11 +359,11 @@ def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     )
 
 
-def _files(batches: Iterator[pa.RecordBatch]) -> Iterator[Add | Remove]:
+def _files(batches: Iterator[pa.RecordBatch]) -> Iterator[actions.Add | actions.Remove]:
     for batch in batches:
         for line in batch.column("action").to_pylist():
             (file,) = actions.decode(line.encode(), source="a replay task")
-            assert isinstance(file, Add | Remove)
+            assert isinstance(file, actions.Add | actions.Remove)
             yield file
 
 
@@ -399,7 +387,9 @@ class _CheckpointTask:
             own = actions.decode(self.small, source="the driver")
             content, count = checkpoint.classic_of(itertools.chain(own, files))
             log.overwrite(self.name, content)
-            written = Sidecar(path=self.name, size_in_bytes=len(content), modification_time=log.environment.now())
+            written = actions.Sidecar(
+                path=self.name, size_in_bytes=len(content), modification_time=log.environment.now()
+            )
             yield _report(written, count)
             return
         while some := list(itertools.islice(files, checkpoint.ACTIONS_OF_A_SIDECAR)):
@@ -407,6 +397,6 @@ class _CheckpointTask:
             yield _report(written_sidecar(log, content), count)
 
 
-def _report(written: Sidecar, count: int) -> pa.RecordBatch:
+def _report(written: actions.Sidecar, count: int) -> pa.RecordBatch:
     line = actions.encode([written]).decode()
     return pa.RecordBatch.from_pydict({"action": pa.array([line]), "count": pa.array([count], pa.int64())})

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import refimpl
-from refimpl import actions, log_path
+from refimpl import actions, errors, log_path
 from refimpl.actions import CommitInfo
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import clean_up, write_checkpoint
@@ -34,22 +34,6 @@ from refimpl.commits import (
     RejectionReason,
     StagedProposal,
     VersionGap,
-)
-from refimpl.errors import (
-    BacklogFullError,
-    CommitRejectedError,
-    ConcurrentAppendError,
-    ConcurrentModificationError,
-    CorruptionError,
-    CorruptLogError,
-    DeltaError,
-    InvalidRequestError,
-    LocationError,
-    LostRaceError,
-    MetadataChangedError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-    TableNotFoundError,
 )
 from refimpl.log_path import LAST_CHECKPOINT, LOG_FOLDER
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
@@ -104,7 +88,7 @@ def test_a_transaction_does_not_commit_to_the_next_table_at_its_location(setting
     other = setting.table(None)
     for number in range(commits):
         appending(other, f"other-{number}").commit()
-    with pytest.raises(MetadataChangedError, match="another table was created"):
+    with pytest.raises(errors.MetadataChangedError, match="another table was created"):
         transaction.commit()
     assert other.snapshot().version == commits
 
@@ -129,7 +113,7 @@ def test_a_missing_time_of_the_previous_commit_is_an_error(setting: Setting) -> 
     table = setting.table(None, in_commit_timestamps=True)
     write_checkpoint(table)
     table.log.delete(log_path.commit(0))
-    with pytest.raises(CorruptLogError):
+    with pytest.raises(errors.CorruptLogError):
         appending(setting.again(table), "mine").commit()
     assert not table.log.published(1)
 
@@ -189,7 +173,7 @@ def test_each_of_several_winners_is_checked(setting: Setting, position: int, own
     transaction.add(adding("mine"))
     for number in range(3):
         setting.append(table, f"theirs-{number}", month="02" if number == position else "03")
-    with pytest.raises(ConcurrentAppendError) as caught:
+    with pytest.raises(errors.ConcurrentAppendError) as caught:
         transaction.commit()
     assert caught.value.version == 1 + position
     assert setting.again(table).snapshot().version == 3
@@ -212,7 +196,7 @@ def test_a_winner_missing_from_the_answer_is_checked_too(setting: Setting, monke
         return outcome
 
     monkeypatch.setattr(setting.owner, "commit", last_only)
-    with pytest.raises((ConcurrentAppendError, LostRaceError)):
+    with pytest.raises((errors.ConcurrentAppendError, errors.LostRaceError)):
         transaction.commit()
     assert setting.again(table).snapshot().version == 2
 
@@ -247,7 +231,7 @@ def test_the_number_of_retries_is_limited(setting: Setting) -> None:
     transaction = appending(table, "mine", max_tries=3)
 
     compete(setting, table, 3)
-    with pytest.raises(LostRaceError) as caught:
+    with pytest.raises(errors.LostRaceError) as caught:
         transaction.commit()
     assert caught.value.tries == 3
     assert "mine" not in setting.paths(table)
@@ -278,7 +262,7 @@ def test_a_conflict_without_a_visible_winner_ends_in_an_error(setting: Setting, 
         setting.owner.faults.nothing_listed = True
     before = staged_versions(table)
     setting.owner.proposals.clear()
-    with pytest.raises(LostRaceError) as caught:
+    with pytest.raises(errors.LostRaceError) as caught:
         transaction.commit()
     assert (caught.value.tries, caught.value.version) == (1, 1)
     assert len(setting.owner.proposals) == 1
@@ -303,7 +287,9 @@ def test_a_landed_attempt_keeps_its_file_despite_a_conflict(setting: Setting) ->
 
 
 @pytest.mark.parametrize("resolved", [False, True])
-@pytest.mark.parametrize("error", [InvalidRequestError("the token expired"), OwnerUnavailableError("busy")], ids=type)
+@pytest.mark.parametrize(
+    "error", [errors.InvalidRequestError("the token expired"), errors.OwnerUnavailableError("busy")], ids=type
+)
 def test_a_conflict_with_unreadable_winners_may_be_our_own_commit(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, error: Exception, resolved: bool
 ) -> None:
@@ -316,7 +302,7 @@ def test_a_conflict_with_unreadable_winners_may_be_our_own_commit(
 
     setting.owner.faults.twice = setting.owner.faults.conflict_for_replay = True
     setting.owner.faults.after_proposal = [refuse]
-    with contextlib.nullcontext() if resolved else pytest.raises(OutcomeUnknown):
+    with contextlib.nullcontext() if resolved else pytest.raises(errors.OutcomeUnknown):
         table.append(pa.table({"id": [1], "month": ["01"]}))
     monkeypatch.undo()
     assert setting.again(table).snapshot().to_arrow().num_rows == 1
@@ -336,11 +322,13 @@ def test_a_full_backlog_may_be_the_answer_to_our_own_commit(
 
     def fail() -> None:
         for name in failing:
-            monkeypatch.setattr(setting.owner, name, Mock(side_effect=OwnerUnavailableError("the owner is gone")))
+            monkeypatch.setattr(
+                setting.owner, name, Mock(side_effect=errors.OwnerUnavailableError("the owner is gone"))
+            )
 
     setting.owner.faults.twice = setting.owner.faults.full_for_replay = True
     setting.owner.faults.after_proposal = [fail]
-    with contextlib.nullcontext() if known else pytest.raises(OutcomeUnknown):
+    with contextlib.nullcontext() if known else pytest.raises(errors.OutcomeUnknown):
         table.append(pa.table({"id": [1], "month": ["01"]}))
     monkeypatch.undo()
     assert setting.again(table).snapshot().to_arrow().num_rows == 1
@@ -354,8 +342,8 @@ def test_a_lost_race_with_unreadable_winners_raises_the_reason(
     transaction = appending(table, "mine")
     setting.append(table, "theirs")
     setting.owner.faults.conflicts_without_winners = True
-    monkeypatch.setattr(setting.owner, "get_commits", Mock(side_effect=InvalidRequestError("the token expired")))
-    with pytest.raises(InvalidRequestError, match="the token expired"):
+    monkeypatch.setattr(setting.owner, "get_commits", Mock(side_effect=errors.InvalidRequestError("the token expired")))
+    with pytest.raises(errors.InvalidRequestError, match="the token expired"):
         transaction.commit()
     assert staged_versions(table) == [1], "the loser's file is removed"
     monkeypatch.undo()
@@ -379,7 +367,7 @@ def test_a_conflict_stays_a_conflict_after_its_winner_was_cleaned_up(setting: Se
         setting.owner.faults.unresolvable = MAX_LOOKS
 
     setting.owner.faults.before_proposal = [go_on]
-    with pytest.raises(ConcurrentModificationError):
+    with pytest.raises(errors.ConcurrentModificationError):
         transaction.commit()
     assert setting.paths(table) == {"theirs", "more"}
 
@@ -390,7 +378,7 @@ def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) 
     transaction = appending(table, "mine")
     setting.owner.faults.lose_answers = 1
     setting.owner.faults.unresolvable = MAX_LOOKS
-    with pytest.raises(OutcomeUnknown) as caught:
+    with pytest.raises(errors.OutcomeUnknown) as caught:
         transaction.commit()
     error = caught.value
     assert (error.table_id, error.version) == (table.table_id, 1)
@@ -399,7 +387,9 @@ def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) 
     assert setting.paths(table) == {"mine"}
 
 
-@pytest.mark.parametrize("refusal", [TableNotFoundError("dropped"), InvalidRequestError("the token expired")], ids=type)
+@pytest.mark.parametrize(
+    "refusal", [errors.TableNotFoundError("dropped"), errors.InvalidRequestError("the token expired")], ids=type
+)
 def test_an_outcome_stays_unknown_if_the_lookup_is_rejected(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, refusal: Exception
 ) -> None:
@@ -409,7 +399,7 @@ def test_an_outcome_stays_unknown_if_the_lookup_is_rejected(
     table = setting.table()
     setting.owner.faults.lose_answers = 1
     monkeypatch.setattr(setting.owner, "attempt_outcome", Mock(side_effect=refusal))
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(errors.OutcomeUnknown):
         table.append(pa.table({"id": [1], "month": ["01"]}))
     assert setting.again(table).snapshot().to_arrow().num_rows == 1
 
@@ -417,9 +407,9 @@ def test_an_outcome_stays_unknown_if_the_lookup_is_rejected(
 def test_an_owner_that_finds_damage_is_not_asked_again(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     table = setting.table()
     setting.owner.faults.lose_answers = 1
-    damage = Mock(side_effect=CorruptionError("version 7 is published, the ledger's latest is 1"))
+    damage = Mock(side_effect=errors.CorruptionError("version 7 is published, the ledger's latest is 1"))
     monkeypatch.setattr(setting.owner, "attempt_outcome", damage)
-    with pytest.raises(CorruptionError, match="version 7 is published"):
+    with pytest.raises(errors.CorruptionError, match="version 7 is published"):
         table.append(pa.table({"id": [1], "month": ["01"]}))
     assert damage.call_count == 1
     assert setting.again(table).snapshot().to_arrow().num_rows == 1, "the data files stay"
@@ -475,7 +465,9 @@ def test_a_writer_recognizes_its_own_commit_in_a_conflict(
 # Rejections
 
 
-@pytest.mark.parametrize("error", [OSError("the disk is full"), OwnerUnavailableError("the disk is full")], ids=type)
+@pytest.mark.parametrize(
+    "error", [OSError("the disk is full"), errors.OwnerUnavailableError("the disk is full")], ids=type
+)
 def test_a_backlog_that_cannot_be_emptied_is_an_error(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -486,7 +478,7 @@ def test_a_backlog_that_cannot_be_emptied_is_an_error(
         raise error
 
     monkeypatch.setattr(setting.owner, "backfill_to_version", fail)
-    with pytest.raises(BacklogFullError):
+    with pytest.raises(errors.BacklogFullError):
         appending(table, "b").commit()
     assert setting.again(table).snapshot().version == 1
     monkeypatch.undo()
@@ -513,7 +505,7 @@ def test_a_rejection_carries_its_reason(setting: Setting) -> None:
     transaction = appending(table, "mine")
     assert table.table_id is not None
     setting.owner.drop_table(table.table_id)
-    with pytest.raises(CommitRejectedError) as caught:
+    with pytest.raises(errors.CommitRejectedError) as caught:
         transaction.commit()
     assert caught.value.reason is RejectionReason.NOT_ACTIVE
 
@@ -525,7 +517,7 @@ def test_commits_that_another_writer_published_are_explained(setting: Setting) -
     table.log.put_if_absent(log_path.commit(1), actions.encode([other, adding("other")]))
     transaction = appending(setting.again(table), "mine")
     assert transaction.snapshot.version == 1
-    with pytest.raises(CorruptionError) as caught:
+    with pytest.raises(errors.CorruptionError) as caught:
         transaction.commit()
     assert caught.value.version == 2
     assert setting.owner.proposals[-1][0] == 2
@@ -556,7 +548,7 @@ def test_the_error_for_a_missing_base_version_has_the_reason(setting: Setting, m
         write_checkpoint(table)
     for version in (1, 2):
         table.log.delete(log_path.commit(version))
-    with pytest.raises(ConcurrentModificationError, match=reason):
+    with pytest.raises(errors.ConcurrentModificationError, match=reason):
         transaction.commit()
     assert not table.log.published(2)
 
@@ -566,7 +558,7 @@ def test_a_malformed_winner_stops_the_writer(setting: Setting) -> None:
     table = setting.table(None)
     transaction = appending(table, "mine")
     table.log.put_if_absent(log_path.commit(1), b"")
-    with pytest.raises(CorruptLogError) as caught:
+    with pytest.raises(errors.CorruptLogError) as caught:
         transaction.commit()
     assert str(caught.value.path).endswith(log_path.commit(1))
 
@@ -584,7 +576,7 @@ def test_a_staged_file_that_is_not_durable_is_not_proposed(
     staging = table.log.folder / CATALOG_MANAGED.staging_folder
     storage.fail_when = lambda name, path: name == operation and staging in (path, path.parent)
     setting.owner.proposals.clear()
-    with pytest.raises(OwnerUnavailableError):
+    with pytest.raises(errors.OwnerUnavailableError):
         transaction.commit()
     assert setting.owner.proposals == []
     storage.fail_when = lambda name, path: False
@@ -599,7 +591,7 @@ def test_a_filesystem_commit_whose_link_failed_did_not_land(
     table = setting.table(None)
     transaction = appending(table, "mine")
     storage.fail_when = lambda name, path: name == operation
-    with pytest.raises(OwnerUnavailableError):
+    with pytest.raises(errors.OwnerUnavailableError):
         transaction.commit()
     storage.fail_when = lambda name, path: False
     assert setting.again(table).snapshot().version == 0
@@ -611,7 +603,7 @@ def test_a_visible_commit_with_a_failed_fsync_is_unknown(setting: Setting, stora
     table = setting.table(None)
     transaction = appending(table, "mine")
     storage.fail_when = lambda name, path: name == "fsync_directory" and path.name == LOG_FOLDER
-    with pytest.raises(OutcomeUnknown) as caught:
+    with pytest.raises(errors.OutcomeUnknown) as caught:
         transaction.commit()
     assert caught.value.version == 1
     storage.fail_when = lambda name, path: False
@@ -625,7 +617,7 @@ def test_an_unreadable_new_commit_keeps_its_data_files(setting: Setting, storage
     storage.fail_when = lambda name, path: (
         ("link", table.log.folder / log_path.commit(1)) in storage.done and (name in ("fsync_directory", "read"))
     )
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(errors.OutcomeUnknown):
         table.append(pa.table({"id": [1], "month": ["01"]}))
     storage.fail_when = lambda name, path: False
     assert setting.again(table).snapshot().to_arrow().num_rows == 1
@@ -658,7 +650,7 @@ def test_a_filesystem_commit_recognizes_its_own_bytes(setting: Setting, storage:
     assert ("replace", table.log.folder / log_path.commit(1)) in storage.done, "its fsync may have failed"
     transaction = appending(table, "more")
     storage.fail_when = lambda name, path: name in ("link", "replace")
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(errors.OutcomeUnknown):
         transaction.commit()
 
 
@@ -687,7 +679,7 @@ def test_a_writer_whose_base_was_cleaned_up_must_start_again(setting: Setting, f
     transaction = late(setting, table)
     newest = move_on(setting, table)
     before = setting.again(table).snapshot()
-    with pytest.raises(ConcurrentModificationError) as caught:
+    with pytest.raises(errors.ConcurrentModificationError) as caught:
         transaction.commit()
     assert (caught.value.version, caught.value.latest) == (2, newest)
     assert not table.log.published(2)
@@ -699,7 +691,7 @@ def test_no_second_version_0_is_created_below_a_history(setting: Setting) -> Non
     table = setting.table(None)
     move_on(setting, table)
     before = names(table)
-    with pytest.raises(LocationError):
+    with pytest.raises(errors.LocationError):
         create_filesystem_table(table.location, setting.environment, SCHEMA)
     assert names(table) == before
 
@@ -720,7 +712,7 @@ def test_commits_deleted_newest_first_do_not_free_their_versions(setting: Settin
     if not pointer:
         hide(table, 1)
         table.log.delete(LAST_CHECKPOINT)
-    with pytest.raises(ConcurrentModificationError):
+    with pytest.raises(errors.ConcurrentModificationError):
         transaction.commit()
     assert not table.log.published(2)
 
@@ -733,7 +725,7 @@ def test_a_writer_is_rejected_if_the_table_was_created_anew(setting: Setting) ->
     transaction = late(setting, table)
     hide(table, 0, 1, 2, 3)
     create_filesystem_table(table.location, setting.environment, SCHEMA, partition_columns=["month"])
-    with pytest.raises(ConcurrentModificationError):
+    with pytest.raises(errors.ConcurrentModificationError):
         transaction.commit()
     assert setting.again(table).snapshot().version == 0
     assert not table.log.published(4)
@@ -769,7 +761,7 @@ def test_a_cleanup_during_the_link_leaves_the_outcome_unknown(
         return False
 
     storage.fail_when = interfere
-    with pytest.raises(OutcomeUnknown) as caught:
+    with pytest.raises(errors.OutcomeUnknown) as caught:
         transaction.commit()
     assert interfered
     assert caught.value.version == 2
@@ -809,7 +801,7 @@ def test_a_cleaned_up_winner_is_reported(setting: Setting, storage: FailingFiles
         return False
 
     storage.fail_when = interfere
-    with pytest.raises(ConcurrentModificationError):
+    with pytest.raises(errors.ConcurrentModificationError):
         transaction.commit()
     assert not table.log.published(2)
 
@@ -904,9 +896,9 @@ def test_every_transaction_lands_as_often_as_reported(
                     try:
                         landed[transaction.id] = transaction.commit().version
                         expected[transaction.id] = (1, 1)
-                    except OutcomeUnknown:
+                    except errors.OutcomeUnknown:
                         expected[transaction.id] = (0, 1)
-                    except DeltaError:
+                    except errors.DeltaError:
                         expected[transaction.id] = (0, 0)
                     owner.faults = type(owner.faults)()
                 case ("backfill",):

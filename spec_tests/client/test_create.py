@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-from refimpl import actions, log_path
+from refimpl import actions, errors, log_path
 from refimpl.actions import Add, CommitInfo, Metadata, Protocol
 from refimpl.client import features
 from refimpl.client.create import Creation, create_filesystem_table, create_table
@@ -17,18 +17,6 @@ from refimpl.client.proposing import MAX_LOOKS
 from refimpl.client.table import Table
 from refimpl.commit_owner import NewTableDemands, ResolvedTable
 from refimpl.commits import Conflict, DirectProposal, Outcome, Rejected, RejectionReason
-from refimpl.errors import (
-    CommitRejectedError,
-    CorruptionError,
-    DeltaError,
-    InvalidRequestError,
-    LocationError,
-    NameTakenError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-    TableNotFoundError,
-    UnsupportedFeatureError,
-)
 from refimpl.log_path import LOG_FOLDER
 from refimpl.table_feature import (
     CATALOG_MANAGED,
@@ -117,9 +105,9 @@ def test_the_owners_configuration_is_kept(setting: Setting) -> None:
     assert MANAGED_COMMIT.owner_conf_property is not None
     kept = table.snapshot().metadata.configuration[MANAGED_COMMIT.owner_conf_property]
     assert json.loads(kept) == {"endpoint": "local"}
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(errors.InvalidRequestError):
         setting.table(CATALOG_MANAGED, name="other", owner_conf={"endpoint": "local"})
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         setting.owner.resolve("other")
 
 
@@ -150,10 +138,10 @@ def test_creating_as_select_puts_the_files_into_version_0(setting: Setting) -> N
     ],
 )
 def test_protected_properties_are_refused_before_creation(setting: Setting, properties: dict[str, str]) -> None:
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(errors.InvalidRequestError):
         setting.table(properties=properties)
     assert "stage_table" not in setting.owner.calls
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(errors.InvalidRequestError):
         setting.table(None, properties=properties)
     assert not (setting.folder / "orders").exists()
     assert setting.table(properties={"delta.checkpointInterval": "20"}).snapshot().version == 0
@@ -161,7 +149,7 @@ def test_protected_properties_are_refused_before_creation(setting: Setting, prop
 
 @pytest.mark.parametrize("columns", [["nothing"], ["id", "month"], ["id", "id"], ["month", "MONTH"]])
 def test_invalid_partition_columns_are_refused(setting: Setting, columns: list[str]) -> None:
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(errors.InvalidRequestError):
         create_table(setting.owner, setting.environment, "orders", SCHEMA, partition_columns=columns)
     assert "stage_table" not in setting.owner.calls
     table = create_table(setting.owner, setting.environment, "orders", SCHEMA, partition_columns=["MONTH"])
@@ -169,7 +157,7 @@ def test_invalid_partition_columns_are_refused(setting: Setting, columns: list[s
 
 
 def test_types_that_this_client_does_not_write_are_refused(setting: Setting) -> None:
-    with pytest.raises((UnsupportedFeatureError, InvalidRequestError)):
+    with pytest.raises((errors.UnsupportedFeatureError, errors.InvalidRequestError)):
         create_table(setting.owner, setting.environment, "t", SCHEMA.replace('"long"', '"variant"'))
     assert "stage_table" not in setting.owner.calls
 
@@ -186,7 +174,7 @@ def test_the_loser_of_a_name_reports_the_winner_and_leaves_no_file(setting: Sett
     foreign = theirs.location / "keep.txt"
     winner = theirs.finish()
     foreign.write_text("another writer's")
-    with pytest.raises(NameTakenError) as caught:
+    with pytest.raises(errors.NameTakenError) as caught:
         mine.finish([adding("month=01/a%20b.parquet")])
     assert caught.value.name == "orders"
     assert caught.value.winner.table_id == winner.table_id
@@ -200,7 +188,7 @@ def test_a_directory_with_a_file_of_another_writer_stays(setting: Setting) -> No
     mine, theirs = begun(setting), begun(setting)
     theirs.finish()
     (mine.location / "foreign").write_bytes(b"")
-    with pytest.raises(NameTakenError):
+    with pytest.raises(errors.NameTakenError):
         mine.finish()
     assert [path.name for path in mine.location.iterdir()] == ["foreign"]
 
@@ -208,7 +196,7 @@ def test_a_directory_with_a_file_of_another_writer_stays(setting: Setting) -> No
 def test_a_taken_name_is_rejected_before_any_file_is_written(setting: Setting) -> None:
     setting.table()
     before = sorted(path.name for path in setting.folder.iterdir())
-    with pytest.raises(NameTakenError) as caught:
+    with pytest.raises(errors.NameTakenError) as caught:
         setting.table()
     assert caught.value.winner.name == "orders"
     assert sorted(path.name for path in setting.folder.iterdir()) == before
@@ -218,11 +206,11 @@ def test_another_writers_version_0_at_the_location_is_an_error(setting: Setting)
     """managed-commits, "Creating a new managed-commit table": a filesystem creator may write version 0 first."""
     creation = begun(setting)
     create_filesystem_table(creation.location, setting.environment, SCHEMA)
-    with pytest.raises(LocationError):
+    with pytest.raises(errors.LocationError):
         creation.finish()
     assert setting.owner.calls["drop_table"] == 1, "the owner must forget the staged table"
     assert Table.by_path(creation.location, setting.environment).snapshot().feature is None
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         setting.owner.resolve("orders")
     assert setting.table().snapshot().version == 0
 
@@ -230,13 +218,13 @@ def test_another_writers_version_0_at_the_location_is_an_error(setting: Setting)
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (Conflict(latest_ratified_version=0, winners=()), LocationError),
-        (Rejected(reason=RejectionReason.INCONSISTENT_TABLE, detail="no"), CommitRejectedError),
+        (Conflict(latest_ratified_version=0, winners=()), errors.LocationError),
+        (Rejected(reason=RejectionReason.INCONSISTENT_TABLE, detail="no"), errors.CommitRejectedError),
     ],
     ids=["conflict", "rejected"],
 )
 def test_a_creation_that_the_owner_rejects_leaves_no_file(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, answer: Outcome, error: type[DeltaError]
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, answer: Outcome, error: type[errors.DeltaError]
 ) -> None:
     creation = begun(setting)
     monkeypatch.setattr(setting.owner, "register_table", lambda *_: answer)
@@ -249,11 +237,11 @@ def test_a_creation_that_the_owner_rejects_leaves_no_file(
 def test_a_filesystem_table_is_created_once(setting: Setting) -> None:
     table = setting.table(None)
     before = table.log.read(log_path.commit(0))
-    with pytest.raises(LocationError):
+    with pytest.raises(errors.LocationError):
         setting.table(None)
     assert table.log.read(log_path.commit(0)) == before
     (setting.folder / "file").write_bytes(b"")
-    with pytest.raises(LocationError):
+    with pytest.raises(errors.LocationError):
         create_filesystem_table(setting.folder / "file" / "table", setting.environment, SCHEMA)
 
 
@@ -264,10 +252,10 @@ def test_a_visible_table_whose_fsync_failed_has_an_unknown_outcome(setting: Sett
     """The outcome is not "failed": a caller deletes its data files after a failed creation."""
     version_0 = setting.folder / "orders" / LOG_FOLDER / log_path.commit(0)
     storage.fail_when = lambda operation, path: operation == "fsync_directory" and ("link", version_0) in storage.done
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(errors.OutcomeUnknown):
         setting.table(None)
     storage.fail_when = lambda operation, path: operation == "link"
-    with pytest.raises(LocationError):
+    with pytest.raises(errors.LocationError):
         setting.table(None, name="invoices")
     assert Table.by_path(setting.folder / "orders", setting.environment).snapshot().version == 0
     assert not (setting.folder / "invoices" / LOG_FOLDER / log_path.commit(0)).exists()
@@ -275,7 +263,7 @@ def test_a_visible_table_whose_fsync_failed_has_an_unknown_outcome(setting: Sett
 
 def test_a_folder_that_is_not_durable_creates_no_table(setting: Setting, storage: FailingFiles) -> None:
     storage.fail_when = lambda operation, path: (operation, path) == ("fsync_directory", setting.folder / "orders")
-    with pytest.raises(LocationError):
+    with pytest.raises(errors.LocationError):
         setting.table(None)
     assert not (setting.folder / "orders" / LOG_FOLDER / log_path.commit(0)).exists()
 
@@ -289,9 +277,9 @@ def test_an_owner_unavailable_after_a_lost_answer_is_asked_again(setting: Settin
 
 def test_an_unavailable_owner_creates_no_table(setting: Setting) -> None:
     setting.owner.faults.before_proposal = [unavailable]
-    with pytest.raises(OwnerUnavailableError):
+    with pytest.raises(errors.OwnerUnavailableError):
         setting.table()
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         setting.owner.resolve("orders")
 
 
@@ -315,7 +303,7 @@ def test_a_retried_creation_recognizes_its_own_version_0(setting: Setting) -> No
     """
     creation = begun(setting)
     setting.owner.faults.lose_requests = MAX_LOOKS
-    with pytest.raises(OutcomeUnknown) as caught:
+    with pytest.raises(errors.OutcomeUnknown) as caught:
         creation.finish()
     assert (caught.value.table_id, caught.value.version) == (creation.table_id, 0)
     assert (creation.location / LOG_FOLDER / log_path.commit(0)).exists()
@@ -347,12 +335,12 @@ def test_a_replayed_registration_that_is_refused_keeps_the_table(
         if number == 1:
             register(table_id, proposal)
         if number <= (1 if calls == 1 else MAX_LOOKS):
-            raise OutcomeUnknown("the answer was lost on its way")
+            raise errors.OutcomeUnknown("the answer was lost on its way")
         return answer
 
     monkeypatch.setattr(setting.owner, "register_table", refusing_replays)
     if calls == 2:
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(errors.OutcomeUnknown):
             creation.finish()
     table = creation.finish()
     assert table.snapshot().version == 0
@@ -365,7 +353,7 @@ def test_a_refused_registration_of_unknown_outcome_keeps_its_files(
     creation = begun(setting)
     setting.owner.faults.unresolvable = 1
     monkeypatch.setattr(setting.owner, "register_table", lambda *_: Conflict(latest_ratified_version=0))
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(errors.OutcomeUnknown):
         creation.finish()
     assert (creation.location / LOG_FOLDER / log_path.commit(0)).exists()
 
@@ -373,10 +361,10 @@ def test_a_refused_registration_of_unknown_outcome_keeps_its_files(
 def test_a_version_0_that_cannot_be_written_creates_no_table(setting: Setting, storage: FailingFiles) -> None:
     creation = begun(setting)
     storage.fail_when = lambda operation, path: operation == "link" and creation.location in path.parents
-    with pytest.raises(OwnerUnavailableError):
+    with pytest.raises(errors.OwnerUnavailableError):
         creation.finish()
     storage.fail_when = lambda operation, path: False
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         setting.owner.resolve("orders")
     assert creation.finish().snapshot().version == 0
 
@@ -387,7 +375,7 @@ def test_an_abandoned_creation_leaves_no_file_and_frees_the_name(setting: Settin
     data.write_bytes(b"rows")
     creation.abandon([Add(path="a.parquet", partition_values={}, size=4, modification_time=0, data_change=True)])
     assert not creation.location.exists()
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         setting.owner.resolve("orders")
     assert setting.table().snapshot().version == 0
 
@@ -404,13 +392,13 @@ def test_a_table_with_a_feature_that_cannot_be_written_leaves_no_folder(
         return msgspec.structs.replace(staged[0], demands=demands)
 
     monkeypatch.setattr(setting.owner, "stage_table", demanding)
-    with pytest.raises(UnsupportedFeatureError, match="nextFeature"):
+    with pytest.raises(errors.UnsupportedFeatureError, match="nextFeature"):
         begun(setting)
     assert not staged[0].location.exists()
 
 
 def test_a_creation_reports_damage_at_the_owner(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     creation = begun(setting)
-    monkeypatch.setattr(setting.owner, "drop_table", Mock(side_effect=CorruptionError("the ledger is damaged")))
-    with pytest.raises(CorruptionError, match="the ledger is damaged"):
+    monkeypatch.setattr(setting.owner, "drop_table", Mock(side_effect=errors.CorruptionError("the ledger is damaged")))
+    with pytest.raises(errors.CorruptionError, match="the ledger is damaged"):
         creation.abandon()

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from refimpl import log_path
+from refimpl import errors, log_path
 from refimpl.client import checkpointing
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize, reorg, vacuum
@@ -18,13 +18,6 @@ from refimpl.client.log_segment import Commit
 from refimpl.client.table import Table
 from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy
 from refimpl.environment import Environment
-from refimpl.errors import (
-    ConcurrentDeleteDeleteError,
-    InvalidRequestError,
-    MaintenanceRefusedError,
-    NotFoundInHistoryError,
-    OutcomeUnknown,
-)
 from refimpl.log_path import FileKind
 from refimpl.table_feature import CommitMode
 from refimpl.warehouse import Warehouse
@@ -106,7 +99,7 @@ def test_optimize_rewrites_only_the_partitions_of_its_condition(table: Table) ->
 
 
 def test_optimize_refuses_a_condition_on_rows(table: Table) -> None:
-    with pytest.raises(InvalidRequestError, match="month"):
+    with pytest.raises(errors.InvalidRequestError, match="month"):
         optimize(table, "id > 2")
 
 
@@ -132,7 +125,7 @@ def test_an_append_is_no_conflict_for_optimize(warehouse: Warehouse, table: Tabl
 def test_optimize_loses_against_a_commit_that_removes_its_files(warehouse: Warehouse, table: Table) -> None:
     """The loser deletes its new files."""
     other = warehouse.table("sales")
-    with pytest.raises(ConcurrentDeleteDeleteError):
+    with pytest.raises(errors.ConcurrentDeleteDeleteError):
         _with_a_race(table, lambda: other.overwrite(rows(7)))
     assert content(table) == [(7, "01")]
     assert vacuum(table, older_than=-DAY, force=True).files == tuple(sorted(on_disk(table) - files(table)))
@@ -164,7 +157,7 @@ def test_new_files_stay_after_an_unknown_outcome(setting: Setting) -> None:
     for number in range(3):
         table.append(rows(2 * number))
     setting.owner.faults.lose_answers, setting.owner.faults.unresolvable = 1, 100
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(errors.OutcomeUnknown):
         optimize(table)
     assert len(content(setting.again(table))) == 3
     assert len(files(setting.again(table))) == 1
@@ -176,7 +169,7 @@ def test_maintenance_that_the_owner_forbids_is_refused(warehouse: Warehouse, job
     table = warehouse.create_table("strict", SCHEMA)
     table.append(rows(1, 2))
     table.append(rows(3, 4))
-    with pytest.raises(MaintenanceRefusedError, match=r"does not allow.* policy 'strict' --allow") as caught:
+    with pytest.raises(errors.MaintenanceRefusedError, match=r"does not allow.* policy 'strict' --allow") as caught:
         job(table)
     assert caught.value.job is Maintenance[job.__name__.upper()]
     assert table.snapshot().version == 2
@@ -248,7 +241,7 @@ def test_vacuum_beside_a_cleanup_deletes_nothing(table: Table, monkeypatch: pyte
     orphan = table.location / "orphan.parquet"
     orphan.write_bytes(b"")
     os.utime(orphan, (0, 0))
-    with pytest.raises(NotFoundInHistoryError, match="version 2 was cleaned up"):
+    with pytest.raises(errors.NotFoundInHistoryError, match="version 2 was cleaned up"):
         vacuum(table, dry_run=False)
     assert orphan.exists()
 
@@ -347,9 +340,9 @@ def test_vacuum_keeps_the_files_of_an_undecided_staged_commit(warehouse: Warehou
 
 def test_vacuum_refuses_a_retention_that_is_too_short(table: Table) -> None:
     table.overwrite(rows(9))
-    with pytest.raises(MaintenanceRefusedError, match=r"24 h is below its delta\.deleted.*, 168 h; .*--force"):
+    with pytest.raises(errors.MaintenanceRefusedError, match=r"24 h is below its delta\.deleted.*, 168 h; .*--force"):
         vacuum(table, older_than=DAY)
-    with pytest.raises(MaintenanceRefusedError, match=r"the age 167\.9 h is below"):
+    with pytest.raises(errors.MaintenanceRefusedError, match=r"the age 167\.9 h is below"):
         vacuum(table, older_than=7 * DAY - 1)
     assert len(on_disk(table)) == 7
 

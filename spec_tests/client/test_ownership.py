@@ -7,7 +7,7 @@ import deltalake
 import pytest
 
 import refimpl
-from refimpl import actions, log_path
+from refimpl import actions, errors, log_path
 from refimpl.actions import Action, CommitInfo, Metadata, Protocol
 from refimpl.client.maintenance import clean_up, write_checkpoint, write_checksum
 from refimpl.client.ownership import hand_back, take_over
@@ -15,20 +15,6 @@ from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.table import Table
 from refimpl.commit_owner import TableState
 from refimpl.commits import DirectProposal, Rejected, RejectionReason
-from refimpl.errors import (
-    CommitRejectedError,
-    CorruptLogError,
-    DeltaError,
-    InvalidRequestError,
-    LostRaceError,
-    MaintenanceRefusedError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-    PathAccessError,
-    ProtocolChangedError,
-    TableNotFoundError,
-    UnsupportedFeatureError,
-)
 from refimpl.table_feature import (
     CATALOG_MANAGED,
     ENABLEMENT_TIMESTAMP,
@@ -180,29 +166,30 @@ def test_a_take_over_survives_a_lost_answer_and_an_unavailable_owner(setting: Se
 
 
 @pytest.mark.parametrize(
-    "refusal", [Rejected(reason=RejectionReason.OWNER_REFUSES, detail="no access"), InvalidRequestError("no access")]
+    "refusal",
+    [Rejected(reason=RejectionReason.OWNER_REFUSES, detail="no access"), errors.InvalidRequestError("no access")],
 )
 def test_a_rejection_after_a_lost_answer_leaves_the_outcome_unknown(
-    setting: Setting, refusal: Rejected | DeltaError
+    setting: Setting, refusal: Rejected | errors.DeltaError
 ) -> None:
     """The client keeps all files of the change: it may have landed before the client lost its access."""
-    answers = iter([OutcomeUnknown("lost"), *[refusal] * MAX_LOOKS])
+    answers = iter([errors.OutcomeUnknown("lost"), *[refusal] * MAX_LOOKS])
 
     def send() -> Rejected:
         answer = next(answers)
-        if isinstance(answer, DeltaError):
+        if isinstance(answer, errors.DeltaError):
             raise answer
         return answer
 
     retries = RetryPolicy(setting.environment, max_tries=1, label="t")
-    with pytest.raises(OutcomeUnknown, match="may or may not"):
-        retries.ask_until_answered(send, OutcomeUnknown("may or may not"))
+    with pytest.raises(errors.OutcomeUnknown, match="may or may not"):
+        retries.ask_until_answered(send, errors.OutcomeUnknown("may or may not"))
 
 
 def test_an_unexpected_error_of_the_owner_is_not_retried(setting: Setting) -> None:
     send = Mock(side_effect=RuntimeError("a bug"))
     with pytest.raises(RuntimeError, match="a bug"):
-        RetryPolicy(setting.environment, max_tries=1, label="t").ask_until_answered(send, OutcomeUnknown("?"))
+        RetryPolicy(setting.environment, max_tries=1, label="t").ask_until_answered(send, errors.OutcomeUnknown("?"))
     assert send.call_count == 1
 
 
@@ -220,18 +207,18 @@ def test_a_change_of_owner_that_was_cleaned_up_is_unknown(setting: Setting) -> N
 
     faults = setting.owner.faults
     faults.lose_answers, faults.conflict_for_replay, faults.before_proposal = 1, True, [lambda: None, clean]
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(errors.OutcomeUnknown):
         hand_back(table)
 
 
 def test_the_tries_of_an_ownership_change_are_limited(setting: Setting) -> None:
     table = setting.table(None)
     setting.owner.faults.before_proposal = [lambda: setting.append(table, "racing")]
-    with pytest.raises(LostRaceError):
+    with pytest.raises(errors.LostRaceError):
         take_over(table, setting.owner, "orders", MANAGED_COMMIT, max_tries=1)
     owned = taken(setting, table)
     setting.owner.faults.before_proposal = [lambda: setting.append(owned, "faster")]
-    with pytest.raises(LostRaceError):
+    with pytest.raises(errors.LostRaceError):
         hand_back(owned, max_tries=1)
     assert owned.snapshot().version == 3
 
@@ -239,7 +226,7 @@ def test_the_tries_of_an_ownership_change_are_limited(setting: Setting) -> None:
 def test_a_take_over_with_an_unavailable_owner_changes_nothing(setting: Setting) -> None:
     table = setting.table(None)
     setting.owner.faults.before_proposal = [unavailable]
-    with pytest.raises(OwnerUnavailableError):
+    with pytest.raises(errors.OwnerUnavailableError):
         taken(setting, table)
     assert table.snapshot().version == 0
 
@@ -247,8 +234,8 @@ def test_a_take_over_with_an_unavailable_owner_changes_nothing(setting: Setting)
 def test_a_take_over_that_landed_is_not_reported_as_failed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner's answers end after the commit point."""
     table = setting.table(None)
-    with monkeypatch.context() as patched, pytest.raises(OutcomeUnknown):
-        patched.setattr(setting.owner, "resolve", Mock(side_effect=OwnerUnavailableError("the lock is held")))
+    with monkeypatch.context() as patched, pytest.raises(errors.OutcomeUnknown):
+        patched.setattr(setting.owner, "resolve", Mock(side_effect=errors.OwnerUnavailableError("the lock is held")))
         taken(setting, table)
     assert setting.owner.resolve("owned").commits.latest_ratified_version == 1
 
@@ -256,7 +243,7 @@ def test_a_take_over_that_landed_is_not_reported_as_failed(setting: Setting, mon
 def test_a_take_over_without_any_answer_is_unknown(setting: Setting) -> None:
     table = setting.table(None)
     setting.owner.faults.lose_requests = MAX_LOOKS
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(errors.OutcomeUnknown):
         taken(setting, table)
     assert table.snapshot().version == 0
     assert taken(setting, table).snapshot().version == 1
@@ -265,10 +252,10 @@ def test_a_take_over_without_any_answer_is_unknown(setting: Setting) -> None:
 def test_a_table_with_an_owner_is_not_taken_over(setting: Setting) -> None:
     table = setting.table(MANAGED_COMMIT)
     for handle in (table, Table.by_path(table.location, setting.environment)):
-        with pytest.raises(InvalidRequestError):
+        with pytest.raises(errors.InvalidRequestError):
             take_over(handle, setting.owner, "another", MANAGED_COMMIT)
     assert setting.owner.resolve("orders").state is TableState.ACTIVE
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         setting.owner.resolve("another")
 
 
@@ -276,10 +263,10 @@ def test_one_of_two_take_overs_wins_and_the_other_reports_it(setting: Setting) -
     """managed-commits: the put-if-absent is the commit point, not the owner's promise."""
     table = setting.table(None)
     setting.owner.faults.before_proposal = [lambda: taken(setting, setting.again(table), name="first")]
-    with pytest.raises((ProtocolChangedError, CommitRejectedError)):
+    with pytest.raises((errors.ProtocolChangedError, errors.CommitRejectedError)):
         taken(setting, table, name="second")
     assert setting.owner.resolve("first").state is TableState.ACTIVE
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         setting.owner.resolve("second")
     assert Table.resolve("first", setting.owner, setting.environment).snapshot().version == 1
 
@@ -289,10 +276,10 @@ def test_a_table_that_another_owner_took_over_is_left_alone(setting: Setting, tm
     with refimpl.open(tmp_path / "other", roots=[tmp_path], create=True) as other:
         rival = Table.by_path(table.location, other.environment)
         setting.owner.faults.before_proposal = [lambda: take_over(rival, other.owner, "first", MANAGED_COMMIT)]
-        with pytest.raises(ProtocolChangedError):
+        with pytest.raises(errors.ProtocolChangedError):
             taken(setting, table, name="second")
         assert Table.resolve("first", other.owner, other.environment).snapshot().version == 1
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         setting.owner.resolve("second")
 
 
@@ -300,7 +287,7 @@ def test_a_table_that_cannot_be_written_is_not_taken_over(setting: Setting) -> N
     table = setting.table(None)
     alien = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("icebergCompatV2",))
     table.log.put_if_absent(log_path.commit(1), actions.encode([CommitInfo({}), alien]))
-    with pytest.raises(UnsupportedFeatureError):
+    with pytest.raises(errors.UnsupportedFeatureError):
         taken(setting, table)
     assert not table.log.published(2)
 
@@ -350,7 +337,7 @@ def test_a_hand_back_that_loses_a_race_starts_again(setting: Setting) -> None:
 
 
 def test_a_filesystem_table_cannot_be_handed_back(setting: Setting) -> None:
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(errors.InvalidRequestError):
         hand_back(setting.table(None))
 
 
@@ -405,7 +392,7 @@ def test_a_new_owner_that_does_not_answer_is_an_error(setting: Setting, monkeypa
     handle.snapshot()
     take_over(hand_back(table), setting.owner, "again", MANAGED_COMMIT, policy=ON_REQUEST)
     monkeypatch.setattr(setting.owner, "resolve", lambda _place: unavailable())
-    with pytest.raises(OwnerUnavailableError):
+    with pytest.raises(errors.OwnerUnavailableError):
         handle.snapshot()
     monkeypatch.undo()
     assert handle.snapshot().version == 2
@@ -432,7 +419,7 @@ def test_a_dropped_table_is_no_longer_found_by_its_handles(setting: Setting, fea
     assert table.table_id is not None
     setting.owner.drop_table(table.table_id)
     for version in (None, 1):
-        with pytest.raises(TableNotFoundError):
+        with pytest.raises(errors.TableNotFoundError):
             handle.snapshot(version=version)
 
 
@@ -458,14 +445,14 @@ def test_a_read_by_path_judges_all_versions_by_the_newest(setting: Setting, feat
     before = names(table)
     for handle in (by_path, setting.again(table)):
         for job in (write_checkpoint, write_checksum):
-            with pytest.raises((PathAccessError, MaintenanceRefusedError)):
+            with pytest.raises((errors.PathAccessError, errors.MaintenanceRefusedError)):
                 job(handle, 1)
         if feature.path_access:
             assert handle.snapshot(version=1).stale
-            with pytest.raises(PathAccessError):
+            with pytest.raises(errors.PathAccessError):
                 handle.transaction(snapshot=handle.snapshot(version=1))
         else:
-            with pytest.raises(PathAccessError):
+            with pytest.raises(errors.PathAccessError):
                 handle.snapshot(version=1)
     assert names(table) == before
     assert not owned.snapshot(version=1).stale
@@ -490,7 +477,7 @@ def test_an_old_version_is_stale_if_the_newest_is_unreadable(setting: Setting) -
     table.log.overwrite(log_path.commit(1), b"{")
     old = setting.again(table).snapshot(version=0)
     assert old.stale
-    with pytest.raises(CorruptLogError):
+    with pytest.raises(errors.CorruptLogError):
         setting.again(table).snapshot()
 
 

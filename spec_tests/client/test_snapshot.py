@@ -5,19 +5,11 @@ from typing import Any
 
 import pytest
 
-from refimpl import log_path
+from refimpl import errors, log_path
 from refimpl.actions import Txn
 from refimpl.client.maintenance import compact, write_checkpoint
 from refimpl.client.table import Table
 from refimpl.commit_owner import TableState
-from refimpl.errors import (
-    CorruptLogError,
-    InvalidRequestError,
-    InvalidTableError,
-    NotFoundInHistoryError,
-    OwnerUnavailableError,
-    TableNotFoundError,
-)
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.support.written_log import (
     FEATURES,
@@ -121,12 +113,12 @@ class TestBrokenLogs:
         plain.publish(1, add("a"))
         assert paths(plain.table()) == {"a"}
         plain.write(log_path.commit(1), content)
-        with pytest.raises(CorruptLogError) as caught:
+        with pytest.raises(errors.CorruptLogError) as caught:
             plain.table().snapshot()
         assert caught.value.path == str(plain.folder / log_path.commit(1))
 
     def test_a_folder_without_a_log_is_no_table(self, tmp_path: Path) -> None:
-        with pytest.raises(TableNotFoundError) as caught:
+        with pytest.raises(errors.TableNotFoundError) as caught:
             Table.by_path(tmp_path / "nothing").snapshot()
         assert caught.value.location == str(tmp_path / "nothing")
 
@@ -134,7 +126,7 @@ class TestBrokenLogs:
         (tmp_path / "file").write_bytes(b"")
         table = Table.by_path(tmp_path / "file")
         for ask in (table.snapshot, table.history, table.transaction):
-            with pytest.raises(TableNotFoundError):
+            with pytest.raises(errors.TableNotFoundError):
                 ask()
 
     def test_a_directory_named_like_a_commit_is_ignored(self, plain: WrittenLog) -> None:
@@ -145,16 +137,16 @@ class TestBrokenLogs:
         assert table.snapshot().version == plain.table().snapshot().version == 1
         transaction = table.transaction()
         transaction.add(add("a"))
-        with pytest.raises(OwnerUnavailableError):
+        with pytest.raises(errors.OwnerUnavailableError):
             transaction.commit()
 
     def test_a_log_without_protocol_or_metadata_is_corrupt(self, tmp_path: Path) -> None:
         protocol, description = definition()
         log = WrittenLog(tmp_path / "t").publish(0, protocol)
-        with pytest.raises(CorruptLogError, match="metaData"):
+        with pytest.raises(errors.CorruptLogError, match="metaData"):
             log.table().snapshot()
         log.publish(0, description)
-        with pytest.raises(CorruptLogError, match="protocol"):
+        with pytest.raises(errors.CorruptLogError, match="protocol"):
             log.table().snapshot()
 
 
@@ -164,7 +156,7 @@ class TestThroughTheOwner:
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
         assert paths(log.table(log.owner())) == {"a"}
         log.delete(f"{feature.staging_folder}/{log_path.staged_commit(1, uuid(1))}")
-        with pytest.raises(CorruptLogError) as caught:
+        with pytest.raises(errors.CorruptLogError) as caught:
             log.table(log.owner()).snapshot()
         assert log_path.commit(1) in caught.value.path
 
@@ -194,7 +186,7 @@ class TestThroughTheOwner:
     def test_a_gap_in_two_listings_is_an_error(self, plain: WrittenLog) -> None:
         plain.publish(1).publish(2).delete(log_path.commit(1))
         files = WatchedFiles()
-        with pytest.raises(CorruptLogError):
+        with pytest.raises(errors.CorruptLogError):
             plain.table(files=files).snapshot()
         assert files.listings == 2
 
@@ -207,7 +199,7 @@ class TestThroughTheOwner:
             return latest[0]
 
         owner.latest = move_on
-        with pytest.raises(CorruptLogError, match="changed during each"):
+        with pytest.raises(errors.CorruptLogError, match="changed during each"):
             log.table(owner).snapshot()
 
     @both_features
@@ -226,7 +218,7 @@ class TestOwnership:
         owner = log.owner()
         assert log.table(owner).snapshot().feature is MANAGED_COMMIT
         owner.feature = CATALOG_MANAGED
-        with pytest.raises(InvalidTableError):
+        with pytest.raises(errors.InvalidTableError):
             log.table(owner).snapshot()
 
     def test_reads_follow_a_hand_back(self, tmp_path: Path) -> None:
@@ -239,7 +231,7 @@ class TestOwnership:
         assert {path for path, _ in snapshot.refresh().files} == {"b"}
         assert by_version.snapshot(version=2).version == 2
         assert by_time.snapshot(timestamp=log.table().snapshot().timestamp).version == 2
-        with pytest.raises(NotFoundInHistoryError) as caught:
+        with pytest.raises(errors.NotFoundInHistoryError) as caught:
             log.table(owner).snapshot(version=3)
         assert caught.value.latest == 2
 
@@ -290,7 +282,7 @@ class TestTimeTravelByVersion:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
         owner = log.owner()
         for table in (log.table(), log.table(owner)):
-            with pytest.raises(InvalidRequestError):
+            with pytest.raises(errors.InvalidRequestError):
                 table.snapshot(version=version)
         assert owner.asked == []
 
@@ -300,7 +292,7 @@ class TestTimeTravelByVersion:
     def test_an_invalid_time_or_a_time_with_a_version_is_rejected(
         self, plain: WrittenLog, options: dict[str, Any]
     ) -> None:
-        with pytest.raises(InvalidRequestError):
+        with pytest.raises(errors.InvalidRequestError):
             plain.table().snapshot(**options)
 
 

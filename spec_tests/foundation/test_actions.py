@@ -8,21 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl import actions
-from refimpl.actions import (
-    Action,
-    Add,
-    Cdc,
-    CheckpointMetadata,
-    CommitInfo,
-    DeletionVector,
-    DomainMetadata,
-    Format,
-    Metadata,
-    Protocol,
-    Remove,
-    Sidecar,
-    Txn,
-)
 from refimpl.errors import CorruptLogError
 
 LONG = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -32,7 +17,7 @@ STRINGS = st.dictionaries(TEXT, TEXT, max_size=3)
 NULLABLE_STRINGS = st.dictionaries(TEXT, st.none() | TEXT, max_size=3)
 NAMES = st.none() | st.lists(TEXT, max_size=3).map(tuple)
 VECTORS = st.none() | st.builds(
-    DeletionVector,
+    actions.DeletionVector,
     storage_type=st.sampled_from("upi"),
     path_or_inline_dv=TEXT,
     size_in_bytes=SIZE,
@@ -51,22 +36,24 @@ OPTIONAL_FILE_FIELDS: dict[str, Any] = {
     "base_row_id": st.none() | LONG,
     "default_row_commit_version": st.none() | LONG,
 }
-ACTIONS: st.SearchStrategy[Action] = st.one_of(
-    st.builds(CommitInfo, st.dictionaries(TEXT, JSON, max_size=4)),
-    st.builds(Protocol, min_reader_version=SIZE, min_writer_version=SIZE, reader_features=NAMES, writer_features=NAMES),
+ACTIONS: st.SearchStrategy[actions.Action] = st.one_of(
+    st.builds(actions.CommitInfo, st.dictionaries(TEXT, JSON, max_size=4)),
     st.builds(
-        Metadata,
+        actions.Protocol, min_reader_version=SIZE, min_writer_version=SIZE, reader_features=NAMES, writer_features=NAMES
+    ),
+    st.builds(
+        actions.Metadata,
         id=TEXT,
         schema_string=TEXT,
         name=st.none() | TEXT,
         description=st.none() | TEXT,
-        format=st.builds(Format, provider=TEXT, options=STRINGS),
+        format=st.builds(actions.Format, provider=TEXT, options=STRINGS),
         partition_columns=st.lists(TEXT, max_size=3).map(tuple),
         configuration=STRINGS,
         created_time=st.none() | LONG,
     ),
     st.builds(
-        Add,
+        actions.Add,
         path=TEXT,
         data_change=st.booleans(),
         partition_values=NULLABLE_STRINGS,
@@ -76,7 +63,7 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
         **OPTIONAL_FILE_FIELDS,
     ),
     st.builds(
-        Remove,
+        actions.Remove,
         path=TEXT,
         data_change=st.booleans(),
         partition_values=st.none() | NULLABLE_STRINGS,
@@ -85,16 +72,16 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
         extended_file_metadata=st.none() | st.booleans(),
         **OPTIONAL_FILE_FIELDS,
     ),
-    st.builds(Txn, app_id=TEXT, version=LONG, last_updated=st.none() | LONG),
-    st.builds(DomainMetadata, domain=TEXT, configuration=TEXT, removed=st.booleans()),
-    st.builds(Cdc, path=TEXT, partition_values=NULLABLE_STRINGS, size=SIZE, data_change=st.booleans()),
-    st.builds(Sidecar, path=TEXT, size_in_bytes=SIZE, modification_time=LONG),
-    st.builds(CheckpointMetadata, version=LONG),
+    st.builds(actions.Txn, app_id=TEXT, version=LONG, last_updated=st.none() | LONG),
+    st.builds(actions.DomainMetadata, domain=TEXT, configuration=TEXT, removed=st.booleans()),
+    st.builds(actions.Cdc, path=TEXT, partition_values=NULLABLE_STRINGS, size=SIZE, data_change=st.booleans()),
+    st.builds(actions.Sidecar, path=TEXT, size_in_bytes=SIZE, modification_time=LONG),
+    st.builds(actions.CheckpointMetadata, version=LONG),
 )
 
 
 @given(st.lists(ACTIONS, min_size=1, max_size=6))
-def test_actions_are_read_back_unchanged_one_in_each_line(written: list[Action]) -> None:
+def test_actions_are_read_back_unchanged_one_in_each_line(written: list[actions.Action]) -> None:
     content = actions.encode(written)
     assert actions.decode(content, source="test") == written
     lines = content.split(b"\n")
@@ -109,7 +96,7 @@ def test_any_bytes_are_actions_or_a_corrupt_log_error(content: bytes) -> None:
     except CorruptLogError as error:
         assert error.path == "test"
     else:
-        assert actions.decode(actions.encode([CommitInfo({}), *decoded]), source="test")[1:] == decoded
+        assert actions.decode(actions.encode([actions.CommitInfo({}), *decoded]), source="test")[1:] == decoded
 
 
 def test_unknown_actions_and_unknown_fields_are_ignored() -> None:
@@ -118,18 +105,21 @@ def test_unknown_actions_and_unknown_fields_are_ignored() -> None:
         b'{"txn":{"appId":"a","version":3,"futureField":{"x":1}},"futureSibling":7}\n'
         b"{}\n"
     )
-    assert actions.decode(content, source="test") == [Txn(app_id="a", version=3)]
+    assert actions.decode(content, source="test") == [actions.Txn(app_id="a", version=3)]
 
 
 def test_absent_and_null_mean_the_same() -> None:
     absent = actions.decode(b'{"txn":{"appId":"a","version":3}}', source="test")
     null = actions.decode(b'{"txn":{"appId":"a","version":3,"lastUpdated":null},"add":null}', source="test")
-    assert absent == null == [Txn(app_id="a", version=3, last_updated=None)]
+    assert absent == null == [actions.Txn(app_id="a", version=3, last_updated=None)]
 
 
 def test_blank_lines_and_carriage_returns_are_harmless() -> None:
     content = b'\r\n\n{"txn":{"appId":"a","version":3}}\r\n \n{"txn":{"appId":"b","version":4}}'
-    assert actions.decode(content, source="test") == [Txn(app_id="a", version=3), Txn(app_id="b", version=4)]
+    assert actions.decode(content, source="test") == [
+        actions.Txn(app_id="a", version=3),
+        actions.Txn(app_id="b", version=4),
+    ]
 
 
 GOOD = b'{"txn":{"appId":"a","version":3}}'
@@ -175,7 +165,7 @@ def test_an_invalid_line_is_named(bad: bytes) -> None:
 )
 def test_each_line_is_one_action(content: bytes) -> None:
     """managed-commits, "Delta Log Entries": other readers parse each line, and must get the same actions."""
-    assert actions.decode(GOOD, source="test") == [Txn(app_id="a", version=3)]
+    assert actions.decode(GOOD, source="test") == [actions.Txn(app_id="a", version=3)]
     with pytest.raises(CorruptLogError) as caught:
         actions.decode(content, source="test")
     assert caught.value.line == 1
@@ -190,8 +180,8 @@ def test_commit_without_actions_is_a_corrupt_log(content: bytes) -> None:
 
 
 def test_a_file_is_identified_by_its_path_and_deletion_vector() -> None:
-    plain = Add(path="f", data_change=True, partition_values={}, size=1, modification_time=1)
-    vector = DeletionVector(storage_type="u", path_or_inline_dv="ab", size_in_bytes=1, cardinality=1)
+    plain = actions.Add(path="f", data_change=True, partition_values={}, size=1, modification_time=1)
+    vector = actions.DeletionVector(storage_type="u", path_or_inline_dv="ab", size_in_bytes=1, cardinality=1)
     marked = msgspec.structs.replace(plain, deletion_vector=vector)
     shifted = msgspec.structs.replace(plain, deletion_vector=msgspec.structs.replace(vector, offset=4))
     assert [each.key for each in (plain, marked, shifted)] == [("f", None), ("f", "uab"), ("f", "uab@4")]
@@ -200,8 +190,8 @@ def test_a_file_is_identified_by_its_path_and_deletion_vector() -> None:
 @pytest.mark.parametrize("value", [None, "1", 1.5, True, 2**63, -(2**63) - 1, [1]])
 def test_an_in_commit_timestamp_is_a_long_or_none(value: object) -> None:
     """in-commit timestamps: the field is a long."""
-    assert CommitInfo({"inCommitTimestamp": 2**63 - 1}).in_commit_timestamp == 2**63 - 1
-    assert CommitInfo({"inCommitTimestamp": value}).in_commit_timestamp is None
+    assert actions.CommitInfo({"inCommitTimestamp": 2**63 - 1}).in_commit_timestamp == 2**63 - 1
+    assert actions.CommitInfo({"inCommitTimestamp": value}).in_commit_timestamp is None
 
 
 @given(st.integers(min_value=2**63, max_value=2**70))

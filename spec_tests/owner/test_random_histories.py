@@ -16,24 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from refimpl import log_path
+from refimpl import commits, log_path
 from refimpl.catalog_owner import Precondition, PreconditionFailed, UpdatePreconditions
 from refimpl.commit_owner import Backfilled, MaintenancePolicy, TableState
-from refimpl.commits import (
-    AttemptId,
-    Conflict,
-    InlineProposal,
-    Landed,
-    NotLanded,
-    Outcome,
-    Proposal,
-    Ratified,
-    RatifiedCommit,
-    Rejected,
-    RejectionReason,
-    StagedProposal,
-    VersionGap,
-)
 from refimpl.errors import InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_path import staged_commit
 from refimpl.owner import decide
@@ -70,8 +55,8 @@ class History(RuleBasedStateMachine):
         self.tables = [table, table.through(self.opened[1])]
         self.contents = table.history()
         self.published = 0
-        self.landed: dict[int, tuple[AttemptId, Proposal]] = {}
-        self.resolved: list[tuple[int, Proposal]] = []
+        self.landed: dict[int, tuple[commits.AttemptId, commits.Proposal]] = {}
+        self.resolved: list[tuple[int, commits.Proposal]] = []
         self.is_direct = pair[1] is CommitMode.DIRECT
 
     def teardown(self) -> None:
@@ -82,7 +67,7 @@ class History(RuleBasedStateMachine):
     def latest(self) -> int:
         return max(self.contents)
 
-    def record(self, version: int, proposal: Proposal, content: bytes) -> None:
+    def record(self, version: int, proposal: commits.Proposal, content: bytes) -> None:
         self.contents[version] = content
         self.landed[version] = proposal.attempt, proposal
         if self.is_direct:
@@ -99,24 +84,24 @@ class History(RuleBasedStateMachine):
         proposal = table.propose(version, content)
         outcome = table.owner.commit(table.table_id, version, proposal)
         if version <= self.latest:
-            assert isinstance(outcome, Conflict)
+            assert isinstance(outcome, commits.Conflict)
             assert [won.version for won in outcome.winners] == list(range(version, self.latest + 1))
             assert all(self.landed[won.version][0] == won.attempt for won in outcome.winners if won.version)
             published = [won for won in outcome.winners if won.version <= self.published]
             assert all(won.content is won.file_name is None for won in published), "read `<v>.json`"
         elif version > self.latest + 1:
-            assert isinstance(outcome, VersionGap)
+            assert isinstance(outcome, commits.VersionGap)
         elif self.latest - self.published >= LIMIT:
-            assert isinstance(outcome, Rejected)
-            assert (outcome.reason, outcome.retryable) == (RejectionReason.BACKLOG_FULL, True)
+            assert isinstance(outcome, commits.Rejected)
+            assert (outcome.reason, outcome.retryable) == (commits.RejectionReason.BACKLOG_FULL, True)
         else:
-            assert isinstance(outcome, Ratified)
+            assert isinstance(outcome, commits.Ratified)
             assert outcome.commit.version == version
             self.record(version, proposal, content)
-        if isinstance(outcome, Conflict | VersionGap):
+        if isinstance(outcome, commits.Conflict | commits.VersionGap):
             assert outcome.latest_ratified_version == self.latest
-        if resolve and not isinstance(outcome, Ratified):
-            assert table.owner.attempt_outcome(table.table_id, proposal.attempt) == NotLanded()
+        if resolve and not isinstance(outcome, commits.Ratified):
+            assert table.owner.attempt_outcome(table.table_id, proposal.attempt) == commits.NotLanded()
             self.resolved.append((version, proposal))
 
     @precondition(lambda self: self.landed)
@@ -126,13 +111,13 @@ class History(RuleBasedStateMachine):
         table, version = self.table(process), data.draw(st.sampled_from(sorted(self.landed)))
         attempt, proposal = self.landed[version]
         outcome = table.owner.commit(table.table_id, version, proposal)
-        assert isinstance(outcome, Ratified)
+        assert isinstance(outcome, commits.Ratified)
         assert (outcome.commit.version, outcome.commit.attempt, outcome.replayed) == (version, attempt, True)
-        assert table.owner.attempt_outcome(table.table_id, attempt) == Landed(commit=outcome.commit)
+        assert table.owner.attempt_outcome(table.table_id, attempt) == commits.Landed(commit=outcome.commit)
         others = [self.latest + 1] if table.commit_mode is CommitMode.STAGED else [self.latest + 1, version]
         for other in others:
             reused = table.commit(other, append(START + 10 * self.latest + 10), attempt=attempt)
-            refused(reused, RejectionReason.ATTEMPT_REUSED)
+            refused(reused, commits.RejectionReason.ATTEMPT_REUSED)
             if table.commit_mode is CommitMode.STAGED:  # so that the next replay can stage it again
                 table.log.delete(f"{table.feature.staging_folder}/{staged_commit(other, attempt)}")
 
@@ -143,8 +128,8 @@ class History(RuleBasedStateMachine):
         table = self.table(process)
         version, proposal = data.draw(st.sampled_from(self.resolved))
         outcome = table.owner.commit(table.table_id, version, proposal)
-        refused(outcome, RejectionReason.ATTEMPT_RESOLVED)
-        assert table.owner.attempt_outcome(table.table_id, proposal.attempt) == NotLanded()
+        refused(outcome, commits.RejectionReason.ATTEMPT_RESOLVED)
+        assert table.owner.attempt_outcome(table.table_id, proposal.attempt) == commits.NotLanded()
 
     @rule(process=st.integers(0, 1), version=st.none() | st.integers(0, 30))
     def backfill(self, process: int, version: int | None) -> None:
@@ -188,11 +173,11 @@ class History(RuleBasedStateMachine):
             lambda owner: owner.commit(table.table_id, version, proposal), after, torn, kind
         )
         outcome = table.owner.attempt_outcome(table.table_id, proposal.attempt)
-        if isinstance(answer, Ratified):
-            assert isinstance(outcome, Landed)
+        if isinstance(answer, commits.Ratified):
+            assert isinstance(outcome, commits.Landed)
         if isinstance(error, OwnerUnavailableError):
-            assert outcome == NotLanded()
-        if isinstance(outcome, Landed):
+            assert outcome == commits.NotLanded()
+        if isinstance(outcome, commits.Landed):
             self.record(version, proposal, content)
         else:
             self.resolved.append((version, proposal))
@@ -243,31 +228,31 @@ ATTEMPT, OTHER = new_attempt(), new_attempt()
 CURRENT = protocol_of(CATALOG_MANAGED), metadata_of(CATALOG_MANAGED)
 FLAWS = {
     "attempt": ["landed", "reused", "resolved"],
-    "table": [RejectionReason.NOT_ACTIVE, RejectionReason.HALTED],
-    "version": [Conflict, "unknown", VersionGap],
+    "table": [commits.RejectionReason.NOT_ACTIVE, commits.RejectionReason.HALTED],
+    "version": [commits.Conflict, "unknown", commits.VersionGap],
     "report": ["beyond", "missing"],
     "etag": [Precondition.ETAG],
-    "mode": [RejectionReason.COMMIT_MODE_NOT_ALLOWED],
-    "content": [RejectionReason.MALFORMED_ACTIONS],
-    "timestamp": [RejectionReason.IN_COMMIT_TIMESTAMP],
-    "feature": [RejectionReason.OWNERSHIP_CHANGE],
+    "mode": [commits.RejectionReason.COMMIT_MODE_NOT_ALLOWED],
+    "content": [commits.RejectionReason.MALFORMED_ACTIONS],
+    "timestamp": [commits.RejectionReason.IN_COMMIT_TIMESTAMP],
+    "feature": [commits.RejectionReason.OWNERSHIP_CHANGE],
     "claim": [Precondition.METADATA],
-    "backlog": [RejectionReason.BACKLOG_FULL],
+    "backlog": [commits.RejectionReason.BACKLOG_FULL],
 }
 """The rules in the order in which `decide` checks them."""
 EXPECTED = {
-    "landed": Ratified,
-    "reused": RejectionReason.ATTEMPT_REUSED,
-    "resolved": RejectionReason.ATTEMPT_RESOLVED,
-    "unknown": RejectionReason.HALTED,
+    "landed": commits.Ratified,
+    "reused": commits.RejectionReason.ATTEMPT_REUSED,
+    "resolved": commits.RejectionReason.ATTEMPT_RESOLVED,
+    "unknown": commits.RejectionReason.HALTED,
     "beyond": Precondition.PUBLISHED,
     "missing": Precondition.PUBLISHED,
 }
 
 
-def kind_of(verdict: decide.Ratify | Outcome | PreconditionFailed) -> object:
+def kind_of(verdict: decide.Ratify | commits.Outcome | PreconditionFailed) -> object:
     match verdict:
-        case Rejected(reason=reason):
+        case commits.Rejected(reason=reason):
             return reason
         case PreconditionFailed(precondition=failed):
             return failed
@@ -289,12 +274,12 @@ def flawed(draw: st.DrawFn) -> dict[str, object]:
 def test_first_failing_rule_decides(flaws: dict[str, object], makes_room: bool) -> None:
     """For any combination of flaws. A valid report makes room in a full backlog."""
     latest = 5
-    version = {Conflict: latest, VersionGap: latest + 2}.get(flaws["version"], latest + 1)  # type: ignore[call-overload]
-    proposal: Proposal = StagedProposal(attempt=ATTEMPT, file_name=staged_commit(version, ATTEMPT))
+    version = {commits.Conflict: latest, commits.VersionGap: latest + 2}.get(flaws["version"], latest + 1)  # type: ignore[call-overload]
+    proposal: commits.Proposal = commits.StagedProposal(attempt=ATTEMPT, file_name=staged_commit(version, ATTEMPT))
     if flaws["mode"]:
-        proposal = InlineProposal(attempt=ATTEMPT, content=append(START + 9))
+        proposal = commits.InlineProposal(attempt=ATTEMPT, content=append(START + 9))
     examined = decide.examine(CATALOG_MANAGED, version, proposal, append(START if flaws["timestamp"] else START + 9))
-    malformed = Rejected(reason=RejectionReason.MALFORMED_ACTIONS, detail="flawed")
+    malformed = commits.Rejected(reason=commits.RejectionReason.MALFORMED_ACTIONS, detail="flawed")
     examined = msgspec.structs.replace(
         examined, flaw=malformed if flaws["content"] else None, protocol=protocol_of(None) if flaws["feature"] else None
     )
@@ -304,8 +289,8 @@ def test_first_failing_rule_decides(flaws: dict[str, object], makes_room: bool) 
         location=Path("/warehouse/orders"),
         feature=CATALOG_MANAGED,
         commit_mode=CommitMode.STAGED,
-        state=TableState.DROPPED if flaws["table"] is RejectionReason.NOT_ACTIVE else TableState.ACTIVE,
-        halted="damaged" if flaws["table"] is RejectionReason.HALTED else None,
+        state=TableState.DROPPED if flaws["table"] is commits.RejectionReason.NOT_ACTIVE else TableState.ACTIVE,
+        halted="damaged" if flaws["table"] is commits.RejectionReason.HALTED else None,
         policy=MaintenancePolicy(backlog_limit=2 if flaws["backlog"] else 99),
         latest=latest,
         backfilled=3,
@@ -331,14 +316,14 @@ def test_first_failing_rule_decides(flaws: dict[str, object], makes_room: bool) 
     )
     wanted = [kind for rule in FLAWS if (kind := flaws[rule]) and not (rule == "backlog" and makes_room)]
     if flaws["backlog"] and makes_room and flaws["report"] == "beyond":
-        wanted.append(RejectionReason.BACKLOG_FULL)
+        wanted.append(commits.RejectionReason.BACKLOG_FULL)
     expected = EXPECTED.get(wanted[0], wanted[0]) if wanted else decide.Ratify  # type: ignore[call-overload]
     verdict = decide.decide(table, examined, attempt, unknown_published=unknown, current=CURRENT, facts=facts)
     assert kind_of(verdict) == expected
 
 
-def ratified(version: int, examined: Examined) -> RatifiedCommit:
-    return RatifiedCommit(
+def ratified(version: int, examined: Examined) -> commits.RatifiedCommit:
+    return commits.RatifiedCommit(
         version=version,
         attempt=ATTEMPT,
         commit_mode=CommitMode.STAGED,

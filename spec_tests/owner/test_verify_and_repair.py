@@ -42,17 +42,7 @@ from refimpl.owner.verify import AHEAD_MS, STAGING_AGE_MS, Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import Warehouse
 from spec_tests.benchmarks import table as made
-from spec_tests.support.builders import (
-    START,
-    append,
-    create,
-    filesystem_table,
-    first_version,
-    owned,
-    ownership_change,
-    refused,
-    replace_ledger,
-)
+from spec_tests.support import builders
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.lock_watch import Others, watched_lock
 
@@ -92,7 +82,7 @@ class Setting:
 
     def restore(self) -> None:
         """Replace the ledger by the backup, also while processes have the ledger open."""
-        replace_ledger(self.owner.ledger.path, self.directory / "backup.sqlite")
+        builders.replace_ledger(self.owner.ledger.path, self.directory / "backup.sqlite")
 
     def codes(self) -> set[tuple[str, str]]:
         return {(finding.severity.value, finding.code) for finding in verify(self.owner)}
@@ -170,7 +160,7 @@ def restore_the_ledger_of(setting: Setting, while_it_was: Callable[[], None]) ->
 
 
 def test_verify_names_a_missing_published_version(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+    table = builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     (table.log.folder / log_path.commit(0)).unlink()
     assert [finding.code for finding in verify(warehouse.owner)] == ["published-missing"]
 
@@ -188,7 +178,7 @@ def test_restored_older_ledger_takes_no_commits_before_repair(setting: Setting) 
     loser = setting.proposal(
         2, "00000000-0000-4000-8000-000000000000"
     )  # its file is listed before the winner's, and has the same size
-    refused(setting.owner.commit(setting.table.table_id, 2, loser), RejectionReason.HALTED)
+    builders.refused(setting.owner.commit(setting.table.table_id, 2, loser), RejectionReason.HALTED)
     with pytest.raises(CorruptionError):
         setting.owner.attempt_outcome(setting.table.table_id, later[0])
     assert "published-above-latest" in setting.errors()
@@ -332,7 +322,7 @@ def test_a_ledger_older_than_a_cleanup_ratifies_nothing(setting: Setting) -> Non
 
     restore_the_ledger_of(setting, go_on_and_clean_up)
     assert setting.latest() == 6
-    refused(setting.owner.commit(setting.table.table_id, 2, setting.proposal(2)), RejectionReason.HALTED)
+    builders.refused(setting.owner.commit(setting.table.table_id, 2, setting.proposal(2)), RejectionReason.HALTED)
     with pytest.raises(CorruptionError):
         setting.owner.attempt_outcome(setting.table.table_id, later[0])
     (adoption,) = [action for action in repair(setting.owner, adopt_published=True) if action.code == "adopt"]
@@ -353,7 +343,7 @@ def test_restored_ledger_finds_a_published_hand_back(setting: Setting) -> None:
     assert all(action.done for action in done), done
     assert any("gave the table back" in action.message for action in done)
     assert setting.owner.resolve(setting.table.location).state is TableState.HANDED_BACK
-    refused(setting.owner.commit(setting.table.table_id, 4, setting.proposal(4)), RejectionReason.NOT_ACTIVE)
+    builders.refused(setting.owner.commit(setting.table.table_id, 4, setting.proposal(4)), RejectionReason.NOT_ACTIVE)
     assert setting.warehouse.tables() == []
     assert setting.errors() == set()
 
@@ -593,7 +583,7 @@ def test_abandoned_staging_table_is_named_and_can_be_removed(setting: Setting, l
 
 
 def test_a_table_that_cannot_be_read_does_not_hide_the_others(setting: Setting) -> None:
-    other = create(setting.warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="a", commits=1)
+    other = builders.create(setting.warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="a", commits=1)
     files = FailingFiles()
     files.error = errno.EIO
     files.fail_when = lambda operation, path: operation in ("read", "list_directory") and path.is_relative_to(folder)
@@ -609,7 +599,7 @@ def test_a_table_that_cannot_be_read_does_not_hide_the_others(setting: Setting) 
 
 
 def test_a_missing_table_does_not_prevent_the_repair_of_others(setting: Setting) -> None:
-    other = create(setting.warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="a")
+    other = builders.create(setting.warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="a")
     shutil.rmtree(other.location)
     setting.commit(1)
     done = [(action.table, action.code, action.done) for action in repair(setting.owner)]
@@ -708,7 +698,7 @@ def test_versions_that_are_published_meanwhile_are_no_gap(setting: Setting, monk
 def test_direct_commit_in_progress_is_not_interrupted(tmp_path: Path) -> None:
     """Its promise is open while verify reads the ledger."""
     with refimpl.open(tmp_path / "lake", create=True) as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, CommitMode.DIRECT)
+        table = builders.create(warehouse, CATALOG_MANAGED, CommitMode.DIRECT)
     asks, codes = threading.Event(), []
 
     def asked(path: Path) -> HostLock:
@@ -762,12 +752,12 @@ def test_announced_table_is_owned_from_the_first_call_on(warehouse: refimpl.Ware
     table = announced(warehouse)
     assert table.state is TableState.STAGING
     assert warehouse.owner.adopt(table.table_id) == VersionGap(latest_ratified_version=None)
-    content = first_version(COORDINATED_COMMITS)
+    content = builders.first_version(COORDINATED_COMMITS)
     put(log_of(warehouse, table), 0, content)
     outcome = warehouse.owner.adopt(table.table_id)
     assert isinstance(outcome, Ratified)
     assert outcome.commit.size == len(content)
-    mine = owned(warehouse, "orders")
+    mine = builders.owned(warehouse, "orders")
     assert mine.table_id == table.table_id
     assert isinstance(mine.commit(1), Ratified)
     assert mine.published() == [0, 1]
@@ -779,7 +769,7 @@ def test_version_that_lands_during_the_lock_wait_is_adopted(tmp_path: Path) -> N
     with refimpl.open(folder, create=True) as others:
         table = announced(others)
         log = log_of(others, table)
-        late = Others(before=lambda: put(log, 0, first_version(COORDINATED_COMMITS)))
+        late = Others(before=lambda: put(log, 0, builders.first_version(COORDINATED_COMMITS)))
         with refimpl.open(folder, environment=Environment(host_lock=late.lock), create=True) as warehouse:
             assert isinstance(warehouse.owner.adopt(table.table_id), Ratified)
         assert late.acted
@@ -788,13 +778,13 @@ def test_version_that_lands_during_the_lock_wait_is_adopted(tmp_path: Path) -> N
 
 def test_an_existing_table_is_owned_from_its_ownership_change_on(warehouse: refimpl.Warehouse) -> None:
     """Other writers may have committed between the announcement and the ownership change."""
-    log = filesystem_table(warehouse.directory / "orders", versions=3, environment=warehouse.environment)
+    log = builders.filesystem_table(warehouse.directory / "orders", versions=3, environment=warehouse.environment)
     table = announced(warehouse, latest=2)
-    put(log, 3, append(START + 3))
-    put(log, 4, ownership_change(COORDINATED_COMMITS, START + 4))
+    put(log, 3, builders.append(builders.START + 3))
+    put(log, 4, builders.ownership_change(COORDINATED_COMMITS, builders.START + 4))
     assert isinstance(warehouse.owner.adopt(table.table_id), Ratified)
     assert warehouse.owner.resolve("orders").commits.latest_ratified_version == 4
-    assert isinstance(owned(warehouse, "orders").commit(5), Ratified)
+    assert isinstance(builders.owned(warehouse, "orders").commit(5), Ratified)
 
 
 def test_a_table_that_was_announced_and_created_is_found_by_its_name(warehouse: refimpl.Warehouse) -> None:
@@ -803,20 +793,20 @@ def test_a_table_that_was_announced_and_created_is_found_by_its_name(warehouse: 
         table = announced(warehouse, name, name=name)
         with pytest.raises(TableNotFoundError):
             warehouse.owner.resolve(name)
-        put(log_of(warehouse, table), 0, first_version(COORDINATED_COMMITS))
+        put(log_of(warehouse, table), 0, builders.first_version(COORDINATED_COMMITS))
     assert warehouse.owner.resolve("orders").state is TableState.ACTIVE
     assert warehouse.tables() == ["orders", "sales"]
     staged = warehouse.owner.stage_table("ours", MANAGED_COMMIT)
-    put(log_of(warehouse, staged), 0, first_version(MANAGED_COMMIT))
+    put(log_of(warehouse, staged), 0, builders.first_version(MANAGED_COMMIT))
     assert warehouse.tables() == ["orders", "sales"]  # the creator has not registered `ours` yet
 
 
 def test_table_that_names_another_owner_is_not_adopted(warehouse: refimpl.Warehouse) -> None:
     table = announced(warehouse)
-    put(log_of(warehouse, table), 0, first_version(None))
+    put(log_of(warehouse, table), 0, builders.first_version(None))
     version = log_of(warehouse, table).folder / log_path.commit(0)
     before = version.stat().st_mtime_ns
-    refused(warehouse.owner.adopt(table.table_id), RejectionReason.INCONSISTENT_TABLE)
+    builders.refused(warehouse.owner.adopt(table.table_id), RejectionReason.INCONSISTENT_TABLE)
     assert warehouse.owner.resolve(table.location).state is TableState.STAGING
     assert warehouse.tables() == []
     assert version.stat().st_mtime_ns == before, (
@@ -826,18 +816,18 @@ def test_table_that_names_another_owner_is_not_adopted(warehouse: refimpl.Wareho
 
 def test_adopted_table_is_not_adopted_again(warehouse: refimpl.Warehouse) -> None:
     table = announced(warehouse)
-    put(log_of(warehouse, table), 0, first_version(COORDINATED_COMMITS))
+    put(log_of(warehouse, table), 0, builders.first_version(COORDINATED_COMMITS))
     assert isinstance(warehouse.owner.adopt(table.table_id), Ratified)
-    owned(warehouse, "orders").land(2)
+    builders.owned(warehouse, "orders").land(2)
     assert warehouse.owner.adopt(table.table_id) == Conflict(latest_ratified_version=2)
     warehouse.owner.drop_table(table.table_id)
-    refused(warehouse.owner.adopt(table.table_id), RejectionReason.NOT_ACTIVE)
+    builders.refused(warehouse.owner.adopt(table.table_id), RejectionReason.NOT_ACTIVE)
 
 
 def test_two_announcements_of_a_location_give_one_table(warehouse: refimpl.Warehouse) -> None:
     first, second = announced(warehouse), announced(warehouse, name="other")
     assert first.table_id == second.table_id
-    put(log_of(warehouse, first), 0, first_version(COORDINATED_COMMITS))
+    put(log_of(warehouse, first), 0, builders.first_version(COORDINATED_COMMITS))
     assert isinstance(warehouse.owner.adopt(first.table_id), Ratified)
     with pytest.raises(LocationError):
         announced(warehouse)
@@ -849,9 +839,9 @@ def test_two_announcements_of_a_location_give_one_table(warehouse: refimpl.Wareh
 @pytest.mark.parametrize("name", ["orders", None, "no name here", "9"])
 def test_every_announced_table_gets_a_unique_name(warehouse: refimpl.Warehouse, name: str | None) -> None:
     """The owner does not reject a table that is already in the log because of a taken or invalid name."""
-    create(warehouse, COORDINATED_COMMITS, CommitMode.STAGED)
+    builders.create(warehouse, COORDINATED_COMMITS, CommitMode.STAGED)
     table = announced(warehouse, "2024/orders", name=name)
-    put(log_of(warehouse, table), 0, first_version(COORDINATED_COMMITS))
+    put(log_of(warehouse, table), 0, builders.first_version(COORDINATED_COMMITS))
     assert isinstance(warehouse.owner.adopt(table.table_id), Ratified)
     assert sorted(warehouse.tables()) == ["orders", f"orders_{table.table_id[:8]}"]
 
@@ -868,7 +858,7 @@ def test_announced_location_must_be_in_the_warehouse_or_a_root(warehouse: refimp
 
 
 def test_announcement_must_match_the_existing_log(warehouse: refimpl.Warehouse) -> None:
-    filesystem_table(warehouse.directory / "orders", versions=2, environment=warehouse.environment)
+    builders.filesystem_table(warehouse.directory / "orders", versions=2, environment=warehouse.environment)
     with pytest.raises(LocationError):
         announced(warehouse)
     with pytest.raises(InvalidRequestError):

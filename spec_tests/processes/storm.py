@@ -46,17 +46,7 @@ from refimpl.owner.verify import Severity, verify
 from spec_tests.processes import worker
 from spec_tests.processes.table_record import Answer, Attempt, Summary, TableLife, count
 from spec_tests.processes.worker import EXTERNAL, Note, Order, attempts_of, digest_of
-from spec_tests.support.builders import (
-    FEATURES_AND_COMMIT_MODES,
-    ON_REQUEST,
-    START,
-    OwnedTable,
-    create,
-    filesystem_table,
-    new_attempt,
-    owned,
-    ownership_change,
-)
+from spec_tests.support import builders
 from spec_tests.support.faults import opened
 
 ROUND_SECONDS = 120.0
@@ -236,7 +226,7 @@ class Run:
         self._stopped = True
 
     def _new_table(self) -> TableLife:
-        feature, commit_mode = self._random.choice(FEATURES_AND_COMMIT_MODES)
+        feature, commit_mode = self._random.choice(builders.FEATURES_AND_COMMIT_MODES)
         existing = self._random.random() < 0.25
         self.summary.tables += 1
         return TableLife(self.summary.tables, feature, commit_mode, self._random.choice(POLICIES), existing)
@@ -338,11 +328,11 @@ class Run:
             for attempt, table_id in life.staged.items():
                 self._resolve(warehouse, life, attempt, table_id)
             try:
-                table = owned(warehouse, life.name)
+                table = builders.owned(warehouse, life.name)
             except TableNotFoundError:
                 winners = [each for each in life.attempts.values() if each.answer is Answer.RATIFIED or each.resolved]
                 self._note_violations(life, [f"{w.attempt} won version 0, but the table is missing" for w in winners])
-                table = create(warehouse, life.feature, life.commit_mode, name=life.name)
+                table = builders.create(warehouse, life.feature, life.commit_mode, name=life.name)
                 life.attempts.clear()
                 self._record_own_commit(life, 0, table.history()[0])
             else:
@@ -362,7 +352,7 @@ class Run:
             warehouse.owner.drop_table(table_id)
 
     def _take_over(self, life: TableLife) -> None:
-        log = filesystem_table(self._directory / life.name)
+        log = builders.filesystem_table(self._directory / life.name)
         for path in log.listing():
             self._record_own_commit(life, path.version, log.read(path.name))
         self._race_to_own(life, log, ["take-over", "take-over", "take-over", "filesystem"])
@@ -370,12 +360,12 @@ class Run:
     def _take_over_again(self, life: TableLife) -> None:
         """Take the table over again, while other writers still write to the former owner's table."""
         former, life.table_id = life.table_id, None
-        life.feature, life.commit_mode = self._random.choice(FEATURES_AND_COMMIT_MODES)
+        life.feature, life.commit_mode = self._random.choice(builders.FEATURES_AND_COMMIT_MODES)
         life.policy = self._random.choice(POLICIES)
         with opened(self._directory) as warehouse:
             assert former is not None
             life.asked |= {attempt: former for attempt in life.attempts if attempt not in life.asked}
-            log = owned(warehouse, former).log
+            log = builders.owned(warehouse, former).log
         self._race_to_own(life, log, ["take-over", "take-over", "write", "filesystem"], former)
 
     def _race_to_own(self, life: TableLife, log: LogStore, roles: list[str], former: str | None = None) -> None:
@@ -402,11 +392,11 @@ class Run:
                 name = log_path.commit(each.version)
                 each.resolved = log.published(each.version) and digest_of(log.read(name)) == each.digest
 
-    def _ensure_owned(self, warehouse: refimpl.Warehouse, life: TableLife, log: LogStore) -> OwnedTable:
+    def _ensure_owned(self, warehouse: refimpl.Warehouse, life: TableLife, log: LogStore) -> builders.OwnedTable:
         """The owned table. If no process has taken it over yet, take it over now."""
         while True:
             version = max(log.published_versions()) + 1
-            content, attempt = ownership_change(life.feature, START + version), new_attempt()
+            content, attempt = builders.ownership_change(life.feature, builders.START + version), builders.new_attempt()
             proposal = DirectProposal(attempt=attempt, content=content)
             outcome = warehouse.owner.take_over(
                 log.location,
@@ -415,17 +405,17 @@ class Run:
                 version,
                 proposal,
                 commit_mode=life.commit_mode,
-                policy=ON_REQUEST,
+                policy=builders.ON_REQUEST,
             )
             if isinstance(outcome, Ratified):
                 life.attempts[attempt] = Attempt(attempt, version, digest_of(content), Answer.RATIFIED)
                 life.without_files.add(attempt)
             owned_already = isinstance(outcome, Rejected) and outcome.reason is RejectionReason.OWNERSHIP_CHANGE
             if isinstance(outcome, Ratified) or owned_already:
-                return owned(warehouse, log.location)
+                return builders.owned(warehouse, log.location)
             assert isinstance(outcome, Conflict), outcome  # the owner first completed an interrupted take-over
 
-    def _check_first(self, warehouse: refimpl.Warehouse, life: TableLife, table: OwnedTable) -> None:
+    def _check_first(self, warehouse: refimpl.Warehouse, life: TableLife, table: builders.OwnedTable) -> None:
         life.table_id = table.table_id
         warehouse.owner.set_policy(table.table_id, life.policy)
         self._check(warehouse, life)
@@ -443,7 +433,9 @@ class Run:
         self._play(life, roles)
         with opened(self._directory) as warehouse:
             assert life.table_id is not None
-            warehouse.owner.attempt_outcome(life.table_id, new_attempt())  # keeps the promises of a dead process
+            warehouse.owner.attempt_outcome(
+                life.table_id, builders.new_attempt()
+            )  # keeps the promises of a dead process
             self._resolve_all(warehouse, life, life.table_id)
             self._check(warehouse, life)
 
@@ -479,7 +471,7 @@ class Run:
         if life.violated or life.table_id is None:
             return
         with opened(self._directory) as warehouse:
-            table = owned(warehouse, life.table_id)
+            table = builders.owned(warehouse, life.table_id)
             handed_back = warehouse.owner.resolve(life.table_id).state is TableState.HANDED_BACK
             if not handed_back:
                 table.backfill()

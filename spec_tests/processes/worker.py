@@ -24,23 +24,11 @@ import apsw
 import msgspec
 
 import refimpl
-from refimpl import actions, log_path
+from refimpl import actions, errors, log_path
 from refimpl.actions import Add
 from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
 from refimpl.commit_owner import NameTaken, Registered, TableState
 from refimpl.commits import Conflict, DirectProposal, Landed, Outcome, Proposal, Ratified, Rejected, VersionGap
-from refimpl.errors import (
-    CERTAINLY_NOT_COMMITTED,
-    CommitRejectedError,
-    ConcurrentModificationError,
-    DeltaError,
-    InvalidRequestError,
-    LostRaceError,
-    MaintenanceRefusedError,
-    NameTakenError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-)
 from refimpl.log_store import LogStore
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
@@ -187,7 +175,7 @@ class Worker:
                     self._open_or_close()
                 ROLES[order.role](self)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
-                expected = order.trouble and isinstance(error, DeltaError | OSError)
+                expected = order.trouble and isinstance(error, errors.DeltaError | OSError)
                 text = f"{order.role}: {type(error).__name__}: {error}"[:2000]
                 self.note("did" if expected else "bug", text="fail by the disk" if expected else text)
             self.faults.arm(None)
@@ -205,7 +193,7 @@ class Worker:
             staged = self.owner.stage_table(
                 self.order.table, feature, commit_mode=CommitMode(self.order.commit_mode), policy=ON_REQUEST
             )
-        except NameTakenError as error:
+        except errors.NameTakenError as error:
             self.note("lost", text=error.winner.table_id)
             return
         self.note("try", attempt=attempt, version=0, digest=digest_of(content), text=staged.table_id)
@@ -237,7 +225,7 @@ class Worker:
                     commit_mode=CommitMode(self.order.commit_mode),
                     policy=ON_REQUEST,
                 )
-            except NameTakenError:
+            except errors.NameTakenError:
                 return Conflict(latest_ratified_version=version)
 
         self._judge(attempt, self._sent(attempt, send))
@@ -296,10 +284,10 @@ class Worker:
     def _sent(self, attempt: str, send: Callable[[], object]) -> object:
         try:
             return send()
-        except OutcomeUnknown:
+        except errors.OutcomeUnknown:
             self.note("unknown", attempt=attempt)
             return None
-        except (OwnerUnavailableError, InvalidRequestError):
+        except (errors.OwnerUnavailableError, errors.InvalidRequestError):
             if self.order.trouble:
                 self.note("refused", attempt=attempt)
             raise
@@ -322,12 +310,14 @@ class Worker:
                 transaction = table.transaction(operation="WRITE")
                 transaction.add(file_of(attempt, 0))
                 version = transaction.commit().version
-            except OutcomeUnknown as error:
+            except errors.OutcomeUnknown as error:
                 self.note("unknown", attempt=attempt, text=error.facts.get("attempt") or "")
                 continue
-            except CERTAINLY_NOT_COMMITTED as error:
+            except errors.CERTAINLY_NOT_COMMITTED as error:
                 self.note("refused", attempt=attempt)
-                lost = isinstance(error, LostRaceError | ConcurrentModificationError | CommitRejectedError)
+                lost = isinstance(
+                    error, errors.LostRaceError | errors.ConcurrentModificationError | errors.CommitRejectedError
+                )
                 if not lost and not self._handed_back():
                     raise
                 continue
@@ -348,7 +338,7 @@ class Worker:
         for _ in range(self.order.count):
             try:
                 write_checkpoint(table)
-            except MaintenanceRefusedError:
+            except errors.MaintenanceRefusedError:
                 if not self._handed_back():
                     raise
                 return

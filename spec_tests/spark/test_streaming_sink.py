@@ -14,18 +14,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import FloatType, LongType, MapType, StructType
 
 import refimpl
+from refimpl import errors
 from refimpl.client.schema import Struct, parse, to_arrow
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.errors import (
-    ConcurrentAppendError,
-    CorruptionError,
-    InvalidRequestError,
-    MetadataChangedError,
-    NotFoundInHistoryError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-)
 from refimpl.spark import data_source
 from refimpl.spark.data_source import Connection, DeltaOwnerSource
 from refimpl.spark.tables import PathTarget, Tables
@@ -145,7 +137,7 @@ def test_recreated_table_gets_no_files_of_the_first_table(
     for number in range(commits):
         second.append(pa.table({"id": [number], "month": [1]}, schema=SCHEMA))
     for committing in (writer, stream(warehouse, overwrite=overwrite)):
-        with pytest.raises(MetadataChangedError, match="was dropped and created again"):
+        with pytest.raises(errors.MetadataChangedError, match="was dropped and created again"):
             committing.commit(sent, 0)
     assert second.snapshot().version == commits
     assert ids(second) == list(range(commits))
@@ -174,13 +166,13 @@ def test_batch_with_an_unknown_outcome_is_committed_once(
 
     def unanswered(transaction: Transaction) -> None:
         commit(transaction)
-        raise OutcomeUnknown("no answer")
+        raise errors.OutcomeUnknown("no answer")
 
     writer = stream(warehouse)
     sent = [message(writer, (3, 1))]
     with monkeypatch.context() as patched:
         patched.setattr(Transaction, "commit", unanswered)
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(errors.OutcomeUnknown):
             writer.commit(sent, 0)
     writer.abort(sent, 0)
     assert ids(table) == [1, 2, 3], "an abort after the commit has begun deletes nothing"
@@ -224,7 +216,7 @@ def test_a_batch_is_aborted_without_the_owner(
     sent = message(stream(warehouse), (3, 1))
 
     def unreachable(_: Connection) -> Warehouse:
-        raise OwnerUnavailableError("the server is down")
+        raise errors.OwnerUnavailableError("the server is down")
 
     monkeypatch.setattr(Connection, "warehouse", unreachable)
     data_source._tables.cache_clear()
@@ -232,7 +224,7 @@ def test_a_batch_is_aborted_without_the_owner(
     writer.abort([sent, None], 0)
     assert files(table) == 2
     for use in (lambda: again(writer), lambda: writer.commit([sent], 0)):
-        with pytest.raises(OwnerUnavailableError, match="the server is down"):
+        with pytest.raises(errors.OwnerUnavailableError, match="the server is down"):
             use()
 
 
@@ -242,7 +234,7 @@ def test_without_one_query_id_nothing_is_committed(
 ) -> None:
     writer = stream(warehouse)
     sent = [message(writer, (3, 1), split=split, query=query) for split, query in enumerate(queries)]
-    with pytest.raises(CorruptionError, match="query ids"):
+    with pytest.raises(errors.CorruptionError, match="query ids"):
         writer.commit(sent, 0)
     assert table.snapshot().version == 1
 
@@ -268,7 +260,7 @@ def test_an_append_is_rebased_and_an_overwrite_is_not(warehouse: Warehouse, tabl
     table.append(pa.table({"id": [8], "month": [1]}, schema=SCHEMA))
     append.commit(sent[0], 0)
     before = files(table)
-    with pytest.raises(ConcurrentAppendError):
+    with pytest.raises(errors.ConcurrentAppendError):
         overwrite.commit(sent[1], 1)
     assert ids(table) == [1, 2, 3, 8]
     assert files(table) == before - 1, "the files of the conflicting batch are deleted"
@@ -280,7 +272,7 @@ def test_a_schema_change_since_the_plan_is_a_conflict(warehouse: Warehouse, tabl
     transaction = table.transaction()
     transaction.set_properties({"delta.appendOnly": "true"})
     transaction.commit()
-    with pytest.raises(MetadataChangedError):
+    with pytest.raises(errors.MetadataChangedError):
         writer.commit(sent, 0)
 
 
@@ -333,14 +325,14 @@ def test_a_dynamic_overwrite_conflicts_with_rows_in_its_partitions_only(warehous
         if lands:
             writer.commit(sent)
         else:
-            with pytest.raises(ConcurrentAppendError):
+            with pytest.raises(errors.ConcurrentAppendError):
                 writer.commit(sent)
     assert ids(table) == [2, 3, 8, 8]
 
 
 def test_new_columns_need_merge_schema(warehouse: Warehouse, table: Table) -> None:
     columns = ["id", "month", "more"]
-    with pytest.raises(InvalidRequestError, match="no column 'more'"):
+    with pytest.raises(errors.InvalidRequestError, match="no column 'more'"):
         batch(warehouse, (3, 1, 5), columns=columns)
     assert table.snapshot().version == 1
     batch(warehouse, (3, 1, 5), columns=columns, mergeSchema="true")
@@ -362,7 +354,7 @@ def narrow(warehouse: Warehouse) -> Table:
 
 
 def test_merge_schema_widens_types(warehouse: Warehouse, narrow: Table) -> None:
-    with pytest.raises(InvalidRequestError, match="'n' is integer in the table and long in the rows"):
+    with pytest.raises(errors.InvalidRequestError, match="'n' is integer in the table and long in the rows"):
         source(warehouse, path="narrow").writer(WIDER, False)
     rows = pa.RecordBatch.from_pylist([{"id": 2, "n": 2**40, "s": {"f": 0.1}}])
     writer = source(warehouse, path="narrow", mergeSchema="true").writer(WIDER, False)
@@ -423,7 +415,7 @@ def test_error_names_the_type_that_merge_schema_does_not_widen(
 ) -> None:
     if properties:
         narrow.alter(properties=properties)
-    with pytest.raises(InvalidRequestError, match=f"'n'.*{problem}"):
+    with pytest.raises(errors.InvalidRequestError, match=f"'n'.*{problem}"):
         source(warehouse, path="narrow", mergeSchema="true").writer(StructType().add("n", kind), False)
 
 
@@ -452,7 +444,7 @@ def test_a_batch_of_an_application_is_committed_once(warehouse: Warehouse, table
 def test_invalid_options(
     warehouse: Warehouse, table: Table, options: dict[str, str], overwrite: bool, message: str
 ) -> None:
-    with pytest.raises(InvalidRequestError, match=message):
+    with pytest.raises(errors.InvalidRequestError, match=message):
         batch(warehouse, (3, 1), overwrite=overwrite, **options)
     assert table.snapshot().version == 1
     assert files(table) == 2
@@ -511,7 +503,7 @@ def test_contradictory_options_of_a_read_are_rejected(
     made = source(warehouse, **options)
     if "paths" in options:
         del made.options["path"]
-    with pytest.raises((InvalidRequestError, NotFoundInHistoryError), match=message):
+    with pytest.raises((errors.InvalidRequestError, errors.NotFoundInHistoryError), match=message):
         made.reader(made.schema())
 
 
@@ -519,7 +511,7 @@ def test_a_stream_reports_invalid_options_at_its_first_offset(warehouse: Warehou
     """PySpark raises UnboundLocalError after an error of `streamReader`."""
     reader = source(warehouse, maxFilesPerTrigger="0").streamReader(COLUMNS_OF_TABLE)
     for call in (reader.initialOffset, reader.prepareForTriggerAvailableNow):
-        with pytest.raises(InvalidRequestError, match=r"invalid maxFilesPerTrigger '0'; expected a number >= 1"):
+        with pytest.raises(errors.InvalidRequestError, match=r"invalid maxFilesPerTrigger '0'; expected a number >= 1"):
             call()
 
 
@@ -530,7 +522,7 @@ def test_a_stream_reports_invalid_options_at_its_first_offset(warehouse: Warehou
 def test_a_number_of_bytes_may_have_a_unit(warehouse: Warehouse, table: Table, text: str, size: int | None) -> None:
     reader = source(warehouse, maxBytesPerTrigger=text).streamReader(COLUMNS_OF_TABLE)
     if size is None:
-        with pytest.raises(InvalidRequestError, match=r"invalid maxBytesPerTrigger .* 1048576 or 64m"):
+        with pytest.raises(errors.InvalidRequestError, match=r"invalid maxBytesPerTrigger .* 1048576 or 64m"):
             reader.initialOffset()
     else:
         assert reader._max_bytes == size
@@ -570,7 +562,7 @@ def test_rejected_rows_leave_no_files(warehouse: Warehouse) -> None:
     strict = warehouse.create_table("strict", schema)
     writer = source(warehouse, path="strict").streamWriter(COLUMNS, False)
     sent = [message(writer, (3, 1)), message(writer, (None, 1), split=1), message(writer, (5, 1), split=2)]  # type: ignore[arg-type]
-    with pytest.raises(InvalidRequestError, match="id"):
+    with pytest.raises(errors.InvalidRequestError, match="id"):
         writer.commit(sent, 0)
     writer.abort(sent, 0)
     assert strict.snapshot().version == 0
@@ -627,7 +619,7 @@ def test_objects_of_an_uncommitted_job_are_deleted(stored: Warehouse, stored_tab
         if end == "abort":
             writer.abort([*sent, None])
         else:
-            with pytest.raises(InvalidRequestError, match="is not true for 1 of 1 rows"):
+            with pytest.raises(errors.InvalidRequestError, match="is not true for 1 of 1 rows"):
                 writer.commit(sent)
         assert objects(store) == before
     assert ids(stored_table) == [1, 2]
@@ -636,5 +628,5 @@ def test_objects_of_an_uncommitted_job_are_deleted(stored: Warehouse, stored_tab
 def test_write_by_path_creates_no_table_in_a_store(stored: Warehouse) -> None:
     target = PathTarget(Tables(stored), stored.directory / "s3.store" / "new", {"properties": {}})
     assert target.find() is None
-    with pytest.raises(InvalidRequestError, match="create it first: commit-owner create NAME"):
+    with pytest.raises(errors.InvalidRequestError, match="create it first: commit-owner create NAME"):
         target.begin(Struct(), ())

@@ -13,18 +13,9 @@ import pytest
 
 import refimpl
 from conformance.proxy.server import Fault, FaultProxy, Match
+from refimpl import errors
 from refimpl.client import schema as s
 from refimpl.client.transaction import Transaction
-from refimpl.errors import (
-    ConcurrentAppendError,
-    ConcurrentDeleteReadError,
-    InvalidRequestError,
-    LocationError,
-    NameTakenError,
-    OutcomeUnknown,
-    TableNotFoundError,
-    UnsupportedFeatureError,
-)
 from refimpl.server.access import Scope, Tokens
 from refimpl.spark import TOKEN_SETTING, WAREHOUSE_SETTING, DeltaConnection, commit_protocol, connect
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
@@ -125,7 +116,7 @@ def test_a_type_that_delta_lacks_creates_no_table(delta: DeltaConnection, spark:
         ("named_struct('y', null) x", "void"),
         ("'a' collate UTF8_LCASE x", "collation"),
     ):
-        with pytest.raises(UnsupportedFeatureError, match=kind) as refused:
+        with pytest.raises(errors.UnsupportedFeatureError, match=kind) as refused:
             delta.write(spark.sql(f"select {expression}")).saveAsTable("t")
         assert refused.value.column.startswith("x")
     assert delta.tables.required_warehouse().tables() == []
@@ -134,7 +125,7 @@ def test_a_type_that_delta_lacks_creates_no_table(delta: DeltaConnection, spark:
 
 @pytest.mark.parametrize("columns", [["nothing"], ["id", "month"], ["month", "month"]])
 def test_an_invalid_partitioning_writes_nothing(columns: list[str], delta: DeltaConnection, rows: DataFrame) -> None:
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(errors.InvalidRequestError):
         delta.write(rows).partitionBy(*columns).saveAsTable("t")
     assert [path.name for path in delta.tables.required_warehouse().directory.iterdir()] == ["_owner"]
 
@@ -156,7 +147,7 @@ def test_a_lost_creation_names_the_winner_and_leaves_no_file(
     delta: DeltaConnection, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _meanwhile(monkeypatch, lambda: delta.write(rows).saveAsTable("t"))
-    with pytest.raises(NameTakenError) as lost:
+    with pytest.raises(errors.NameTakenError) as lost:
         delta.write(rows).saveAsTable("t")
     table = delta.tables.by_name("t")
     assert lost.value.winner.table_id == table.table_id
@@ -182,9 +173,9 @@ def test_mode_applies_after_a_lost_creation(
 
 def test_an_existing_table_is_an_error_by_default(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
     for mode in ("error", "errorifexists", "ErrorIfExists"):
-        with pytest.raises(NameTakenError):
+        with pytest.raises(errors.NameTakenError):
             delta.write(rows).mode(mode).saveAsTable(flights)
-    with pytest.raises(NameTakenError) as refused:
+    with pytest.raises(errors.NameTakenError) as refused:
         delta.write(rows).saveAsTable(flights)
     assert refused.value.winner.table_id == delta.tables.by_name(flights).table_id
     assert delta.tables.by_name(flights).snapshot().version == 0
@@ -262,12 +253,12 @@ def test_replace_where_rejects_rows_outside_its_condition(
     delta: DeltaConnection, flights: str, rows: DataFrame
 ) -> None:
     before = _data_files(delta.tables.by_name(flights).location)
-    with pytest.raises(InvalidRequestError, match="not true for 8 of 12 rows"):
+    with pytest.raises(errors.InvalidRequestError, match="not true for 8 of 12 rows"):
         delta.write(rows).mode("overwrite").option("replaceWhere", "month = 1").saveAsTable(flights)
     assert _data_files(delta.tables.by_name(flights).location) == before
     assert _content(delta, flights) == _tuples(rows)
     unknown = rows.selectExpr("id", "cast(null as int) month")
-    with pytest.raises(InvalidRequestError, match="not true for 12 of 12 rows"):
+    with pytest.raises(errors.InvalidRequestError, match="not true for 12 of 12 rows"):
         delta.write(unknown).mode("overwrite").option("replaceWhere", "month = 1").saveAsTable(flights)
 
 
@@ -276,7 +267,7 @@ def test_replace_where_creates_with_matching_rows_only(delta: DeltaConnection, r
         replace = delta.write(frame).mode("overwrite").option("replaceWhere", "month = 1")
         return replace.partitionBy("month").saveAsTable("t")
 
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(errors.InvalidRequestError):
         write(rows)
     assert delta.tables.required_warehouse().tables() == []
     write(rows.where("month = 1"))
@@ -291,7 +282,7 @@ def test_replace_where_on_a_timestamp_needs_a_session_in_utc(
     delta.write(rows).partitionBy("moment").saveAsTable("t")
     replace = delta.write(rows).mode("overwrite").option("replaceWhere", "moment = '2024-01-01 00:00:00'")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    with pytest.raises(InvalidRequestError, match="timeZone"):
+    with pytest.raises(errors.InvalidRequestError, match="timeZone"):
         replace.saveAsTable("t")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     written = replace.saveAsTable("t")
@@ -331,7 +322,7 @@ def test_rows_that_do_not_fit_write_no_file(
 ) -> None:
     before = _data_files(delta.tables.by_name(flights).location)
     for mode in ("append", "overwrite"):
-        with pytest.raises(InvalidRequestError) as refused:
+        with pytest.raises(errors.InvalidRequestError) as refused:
             delta.write(rows.selectExpr(*expressions)).mode(mode).saveAsTable(flights)
         assert fault in refused.value.message
     assert _data_files(delta.tables.by_name(flights).location) == before
@@ -346,9 +337,9 @@ def test_insert_into_matches_columns_by_position(delta: DeltaConnection, flights
     assert _content(delta, flights) == _tuples(renamed)
     delta.write(rows).mode("overwrite").insertInto(flights)
     assert _content(delta, flights) == _tuples(rows)
-    with pytest.raises(InvalidRequestError, match="2 columns"):
+    with pytest.raises(errors.InvalidRequestError, match="2 columns"):
         delta.write(rows.select("id")).insertInto(flights)
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         delta.write(rows).insertInto("nothing")
 
 
@@ -367,9 +358,9 @@ def test_nulls_are_rejected_in_required_columns(delta: DeltaConnection, spark: S
         ("select id, array(nullif('x', 'x')) tags from range(4)", "'tags.element'"),
         ("select cast(null as long) id, array('x') tags", "'id'"),
     ):
-        with pytest.raises(InvalidRequestError, match=column):
+        with pytest.raises(errors.InvalidRequestError, match=column):
             delta.write(spark.sql(bad)).mode("append").saveAsTable("t")
-    with pytest.raises(InvalidRequestError, match="'id' must not be null"):
+    with pytest.raises(errors.InvalidRequestError, match="'id' must not be null"):
         delta.write(spark.sql("select array('x') tags")).mode("append").saveAsTable("t")
     assert delta.read.table("t").count() == 4
 
@@ -398,21 +389,21 @@ def test_reused_name_means_the_new_table(delta: DeltaConnection, flights: str, r
 
 def test_misspelled_options_and_modes_are_rejected_at_once(delta: DeltaConnection, rows: DataFrame) -> None:
     write = delta.write(rows)
-    with pytest.raises(InvalidRequestError, match="replaceWhere"):
+    with pytest.raises(errors.InvalidRequestError, match="replaceWhere"):
         write.option("replaceWere", "month = 1")
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(errors.InvalidRequestError):
         write.mode("upsert")
     for key, value in (("feature", "x"), ("commitMode", "x"), ("txnVersion", 1), ("delta.noSuchProperty", "1")):
-        with pytest.raises(InvalidRequestError):
+        with pytest.raises(errors.InvalidRequestError):
             delta.write(rows).option(key, value).saveAsTable("t")
     assert delta.tables.required_warehouse().tables() == []
 
 
 def test_options_of_a_creation_need_a_new_table(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
     for key, value in (("feature", "catalogManaged"), ("commitMode", "inline"), ("delta.appendOnly", True)):
-        with pytest.raises(InvalidRequestError, match="new table"):
+        with pytest.raises(errors.InvalidRequestError, match="new table"):
             delta.write(rows).mode("append").option(key, value).saveAsTable(flights)
-    with pytest.raises(InvalidRequestError, match="partitioned by month"):
+    with pytest.raises(errors.InvalidRequestError, match="partitioned by month"):
         delta.write(rows).mode("append").partitionBy("id").saveAsTable(flights)
     assert delta.write(rows).mode("append").partitionBy("month").saveAsTable(flights) is not None
 
@@ -485,7 +476,7 @@ def test_write_conflicts_with_changes_of_its_reads(
 ) -> None:
     """FB34: if two overwrites both land, all rows are doubled. The loser deletes its files."""
     _meanwhile(monkeypatch, lambda: winner(delta, rows))
-    with pytest.raises((ConcurrentAppendError, ConcurrentDeleteReadError)):
+    with pytest.raises((errors.ConcurrentAppendError, errors.ConcurrentDeleteReadError)):
         write(delta, rows)
     snapshots = [delta.tables.by_name(flights).snapshot(version=version) for version in (0, 1)]
     assert _data_files(snapshots[0].location) == {add.path for each in snapshots for add in each.files.values()}
@@ -500,11 +491,11 @@ def test_files_stay_when_the_outcome_is_unknown(
 
     def lost_answer(transaction: Transaction) -> Any:
         plain(transaction)
-        raise OutcomeUnknown("the answer was lost", table_id="t", version=1, attempt="a")
+        raise errors.OutcomeUnknown("the answer was lost", table_id="t", version=1, attempt="a")
 
     with monkeypatch.context() as patched:
         patched.setattr(Transaction, "commit", lost_answer)
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(errors.OutcomeUnknown):
             delta.write(rows).mode("append").saveAsTable(flights)
     assert _content(delta, flights) == _tuples(rows.union(rows))
 
@@ -527,14 +518,14 @@ def test_plain_table_at_a_path_needs_no_warehouse(spark: SparkSession, rows: Dat
     delta, path = connect(spark), tmp_path / "plain"
     assert delta.write(rows).partitionBy("month").save(path) is not None
     delta.write(rows).mode("append").save(str(path))
-    with pytest.raises(LocationError):
+    with pytest.raises(errors.LocationError):
         delta.write(rows).save(path)
     replace = delta.write(rows.where("month = 1")).mode("overwrite").option("replaceWhere", "month = 1")
     replace.save(path)
     assert delta.read.load(path).count() == 20
-    with pytest.raises(InvalidRequestError, match="no warehouse"):
+    with pytest.raises(errors.InvalidRequestError, match="no warehouse"):
         delta.write(rows).saveAsTable("t")
-    with pytest.raises(InvalidRequestError, match="no warehouse"):
+    with pytest.raises(errors.InvalidRequestError, match="no warehouse"):
         delta.read.table("t")
 
 
@@ -547,10 +538,10 @@ def test_a_path_of_the_warehouse_is_written_through_its_owner(
 
 
 def test_invalid_path_creates_no_plain_table(delta: DeltaConnection, rows: DataFrame, tmp_path: Path) -> None:
-    with pytest.raises(LocationError):
+    with pytest.raises(errors.LocationError):
         delta.write(rows).save(tmp_path / "no" / "such" / "parent")
     for option, value in (("feature", "catalogManaged"), ("commitMode", "inline")):
-        with pytest.raises(InvalidRequestError, match=option):
+        with pytest.raises(errors.InvalidRequestError, match=option):
             delta.write(rows).option(option, value).save(tmp_path / "plain")
     assert not (tmp_path / "plain").exists()
 
@@ -562,7 +553,7 @@ def test_mode_applies_after_a_lost_race_for_a_path(
     delta, path = connect(spark), tmp_path / "plain"
     _meanwhile(monkeypatch, lambda: delta.write(rows).save(path))
     if mode == "error":
-        with pytest.raises(LocationError):
+        with pytest.raises(errors.LocationError):
             delta.write(rows).save(path)
     else:
         delta.write(rows).mode(mode).save(path)
@@ -630,7 +621,7 @@ def test_rules_of_rows_hold_in_tasks_and_on_the_driver(delta: DeltaConnection, s
     delta.write(spark.range(1, 3).toDF("x")).mode("append").saveAsTable("t")
     delta.write(spark.createDataFrame([(3,)], "x long")).mode("append").saveAsTable("t")
     for bad in (spark.range(4, 7).toDF("x"), spark.createDataFrame([(9,)], "x long")):
-        with pytest.raises(InvalidRequestError, match="'low'"):
+        with pytest.raises(errors.InvalidRequestError, match="'low'"):
             delta.write(bad).mode("append").saveAsTable("t")
     assert table.snapshot().version == 2
     rows = sorted(_content(delta, "t").elements())

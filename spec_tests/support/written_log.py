@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from refimpl import log_path
+from refimpl import log_path, table_feature
 from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, encode
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableState
@@ -23,13 +23,6 @@ from refimpl.environment import Environment
 from refimpl.errors import TableNotFoundError
 from refimpl.files import FileStatus, PosixFiles
 from refimpl.log_path import LogPath
-from refimpl.table_feature import (
-    CATALOG_MANAGED,
-    IN_COMMIT_TIMESTAMP_PROPERTY,
-    MANAGED_COMMIT,
-    CommitMode,
-    TableFeature,
-)
 
 START = 1_700_000_000_000
 """The in-commit timestamp of version 0, in ms. That of version v is v seconds later."""
@@ -49,13 +42,13 @@ def metadata(schema: str = SCHEMA, *, partitioned: Sequence[str] = ("month",), *
     )
 
 
-def definition(feature: TableFeature | None = None, **configuration: str) -> tuple[Protocol, Metadata]:
+def definition(feature: table_feature.TableFeature | None = None, **configuration: str) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a table with this table feature; None: of a filesystem table."""
     if feature is None:
         return Protocol(min_reader_version=1, min_writer_version=2), metadata(**configuration)
     if feature.owner_property is not None:
         configuration[feature.owner_property] = "stated"
-    configuration[IN_COMMIT_TIMESTAMP_PROPERTY] = "true"
+    configuration[table_feature.IN_COMMIT_TIMESTAMP_PROPERTY] = "true"
     return (
         Protocol(
             min_reader_version=feature.min_reader_version,
@@ -86,7 +79,7 @@ class WrittenLog:
     """The log of one table, and the commits that its owner still stores."""
 
     location: Path
-    feature: TableFeature | None = None
+    feature: table_feature.TableFeature | None = None
     stored: list[RatifiedCommit] = field(default_factory=list)
     contents: dict[int, bytes] = field(default_factory=dict)
 
@@ -111,16 +104,16 @@ class WrittenLog:
         assert self.feature is not None
         name = log_path.staged_commit(version, uuid(version))
         self.write(f"{self.feature.staging_folder}/{name}", self.content(version, *actions))
-        self.stored.append(self._ratified(version, CommitMode.STAGED, file_name=name))
+        self.stored.append(self._ratified(version, table_feature.CommitMode.STAGED, file_name=name))
         return self
 
     def inline(self, version: int, *actions: Action) -> WrittenLog:
         """Add a ratified inline commit, which only the owner has."""
         content = self.content(version, *actions)
-        self.stored.append(self._ratified(version, CommitMode.INLINE, content=content))
+        self.stored.append(self._ratified(version, table_feature.CommitMode.INLINE, content=content))
         return self
 
-    def _ratified(self, version: int, commit_mode: CommitMode, **place: Any) -> RatifiedCommit:
+    def _ratified(self, version: int, commit_mode: table_feature.CommitMode, **place: Any) -> RatifiedCommit:
         size = len(self.contents[version])
         return ratified(version, commit_mode, in_commit_timestamp=START + 1000 * version, size=size, **place)
 
@@ -174,7 +167,7 @@ class StatedOwner:
     name: str = "stated"
     state: TableState = TableState.ACTIVE
     latest: Callable[[], int | None] | None = None
-    feature: TableFeature | None = None
+    feature: table_feature.TableFeature | None = None
     asked: list[tuple[int | None, int | None]] = field(default_factory=list)
     after_answer: list[Callable[[], object]] = field(default_factory=list)
     """Each answer runs one of these: an event between the answer and the listing."""
@@ -188,7 +181,7 @@ class StatedOwner:
             name="orders",
             location=self.log.location,
             feature_name=feature.name,
-            commit_mode=CommitMode.STAGED,
+            commit_mode=table_feature.CommitMode.STAGED,
             state=self.state,
             policy=MaintenancePolicy(),
             commits=self._answer(None, None),
@@ -240,7 +233,7 @@ class WatchedFiles(PosixFiles):
         return super().read(path)
 
 
-FEATURES = [MANAGED_COMMIT, CATALOG_MANAGED]
+FEATURES = [table_feature.MANAGED_COMMIT, table_feature.CATALOG_MANAGED]
 
 
 def named(name: str) -> LogPath:
@@ -283,19 +276,19 @@ def uuid(number: int) -> str:
 
 def staged(version: int, *, file_name: str | None = None) -> RatifiedCommit:
     name = log_path.staged_commit(version, uuid(version)) if file_name is None else file_name
-    return ratified(version, CommitMode.STAGED, file_name=name)
+    return ratified(version, table_feature.CommitMode.STAGED, file_name=name)
 
 
 def inline(version: int, content: bytes = b"{}\n") -> RatifiedCommit:
-    return ratified(version, CommitMode.INLINE, content=content)
+    return ratified(version, table_feature.CommitMode.INLINE, content=content)
 
 
 def direct(version: int) -> RatifiedCommit:
     """A commit that the owner knows to be published."""
-    return ratified(version, CommitMode.DIRECT)
+    return ratified(version, table_feature.CommitMode.DIRECT)
 
 
-def ratified(version: int, commit_mode: CommitMode, **fields: Any) -> RatifiedCommit:
+def ratified(version: int, commit_mode: table_feature.CommitMode, **fields: Any) -> RatifiedCommit:
     own = {"attempt": uuid(version), "in_commit_timestamp": 1000 + version, "size": 3, "ratified_at": 0}
     return RatifiedCommit(version=version, commit_mode=commit_mode, **{**own, **fields})
 
