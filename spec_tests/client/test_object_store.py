@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -152,7 +152,8 @@ def test_failed_put_of_a_commit_is_resolved(
     """The put of the staged or of the published file fails, before or after its effect: the rows are in the table once
     or not at all.
     """
-    plain, failed = obstore.put, []
+    plain = obstore.put
+    failed: list[str] = []
 
     def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
         fails = "/_delta_log/" in key and not failed
@@ -185,7 +186,8 @@ def test_failed_put_of_a_commit_is_resolved(
 
 def test_put_that_lands_after_its_timeout_loses_no_row(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In commit mode direct, the put is the commit point."""
-    plain, late = obstore.put, []
+    plain = obstore.put
+    late: list[Callable[[], object]] = []
 
     def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
         if key.endswith(log_path.commit(1)) and not late:
@@ -215,7 +217,8 @@ def test_data_files_stay_after_a_put_without_an_answer(
 ) -> None:
     """The table has no owner. The client keeps the data files, because the log may name them later. S3 answers 409 to
     the repetition of a put that is still on its way."""
-    plain, late = obstore.put, []
+    plain = obstore.put
+    late: list[Callable[[], object]] = []
 
     def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
         if key.endswith(log_path.commit(2)):
@@ -775,7 +778,7 @@ def test_effects_on_local_files_use_the_hosts_files(tmp_path: Path) -> None:
     host = FailingFiles()
     files = ObjectFiles(host, {})
     file, other, folder = (tmp_path / name for name in ("file", "other", "folder"))
-    steps = [
+    steps: list[Callable[[], object]] = [
         lambda: files.make_directory(folder), lambda: files.remove_directory(folder), lambda: files.fsync(file),
         lambda: files.fsync_directory(tmp_path), lambda: files.link(file, other),
         lambda: files.replace(other, file), lambda: files.unlink(file),

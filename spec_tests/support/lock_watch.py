@@ -101,9 +101,9 @@ class Others:
             act()
         with real():
             yield
-        act, self._after = self._after, None
-        if act is not None:
-            act()
+        after, self._after = self._after, None
+        if after is not None:
+            after()
 
 
 class WatchedConnection(FaultyConnection):
