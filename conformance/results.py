@@ -34,14 +34,17 @@ class ExitCode(IntEnum):
 
 class UnusableError(Exception):
     """No run is possible: the call is invalid, or the subject does not answer. `problem` says what is wrong and what to
-    do. If the answer to the first `hello` is invalid, `came` is that answer, and `says` what the interface requires.
-    `exit_code` is that of an incomplete run if the time ran out before the kit knew whether a run is possible."""
+    do. If the answer to the first `hello` is invalid, `received` is that answer, and `expected` what the interface
+    requires. `exit_code` is that of an incomplete run if the time ran out before the kit knew whether a run is
+    possible."""
 
-    def __init__(self, problem: str, came: str = "", says: str = "", *, exit_code: ExitCode = ExitCode.USAGE) -> None:
+    def __init__(
+        self, problem: str, received: str = "", expected: str = "", *, exit_code: ExitCode = ExitCode.USAGE
+    ) -> None:
         super().__init__(problem)
         self.problem = problem
-        self.came = came
-        self.says = says
+        self.received = received
+        self.expected = expected
         self.exit_code = exit_code
 
 
@@ -115,7 +118,7 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 def only_strays(violations: Sequence[Violation]) -> bool:
     """Whether the only violations are files in other folders, which the kit checks after all other steps."""
-    return bool(violations) and all(each.requirements == STRAYS for each in violations)
+    return bool(violations) and all(violation.requirements == STRAYS for violation in violations)
 
 
 class CaseResult(_Value, frozen=True, kw_only=True):
@@ -169,7 +172,7 @@ class RequirementVerdict(StrEnum):
 def fails(violation: Violation, levels: Mapping[str, Level], *, strict: bool = False) -> bool:
     """Whether the violation makes a subject not conformant: of a MUST or a promise, or with `strict` of a SHOULD.
     `levels`: by requirement; an unknown level counts as MUST."""
-    found = {levels.get(each, Level.MUST) for each in violation.requirements} or {Level.MUST}
+    found = {levels.get(requirement, Level.MUST) for requirement in violation.requirements} or {Level.MUST}
     return not found.isdisjoint(BINDING) or (strict and Level.SHOULD in found)
 
 

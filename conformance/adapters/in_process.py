@@ -80,8 +80,8 @@ class InProcess(Closing):
         except Exception as error:  # noqa: BLE001  # a subject that raises has not answered
             return Unknown(reason=f"{RAISED}: {type(error).__name__}: {error}")
         if not isinstance(answer, _ANSWERS):
-            says = "it must be an answer of the interface"
-            raise AdapterError(f"`{name}` returned {answer!r}; {says}", repr(answer), says)
+            expected = "it must be an answer of the interface"
+            raise AdapterError(f"`{name}` returned {answer!r}; {expected}", repr(answer), expected)
         try:
             checked: Answer = msgspec.convert(msgspec.to_builtins(answer), type(answer))
         except msgspec.ValidationError as error:

@@ -328,7 +328,9 @@ class Process:
                     return m.Unknown(reason=f"no answer within {timeout:g} s{self._unfinished_line()}")
             answer = heard.get()  # the answer came at the last moment
         if isinstance(answer, AdapterError):
-            raise AdapterError(f"{answer.problem} (asked: {wire.asked(call)})", answer.came, answer.says) from answer
+            raise AdapterError(
+                f"{answer.problem} (asked: {wire.asked(call)})", answer.received, answer.expected
+            ) from answer
         if answer is not None:
             return wire.checked(call, answer, self.name)
         if self._problem is not None:
@@ -402,8 +404,8 @@ class Process:
                 raise
             raise AdapterError(
                 f"{error.problem}. Every line there must be one reply; write everything else to stderr",
-                error.came,
-                f"{error.says}; every line of stdout must be one reply; write everything else to stderr",
+                error.received,
+                f"{error.expected}; every line of stdout must be one reply; write everything else to stderr",
             ) from error
         with self._state:
             call, heard = self._waiting.pop(reply.id, (None, None))

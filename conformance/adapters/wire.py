@@ -85,14 +85,16 @@ def reply_of(text: bytes, where: str) -> Reply:
     try:
         return decode(text, Reply)
     except msgspec.ValidationError as error:
-        says = _explained(error, text)
-        raise AdapterError(f"{where} {shown(text)}, which is not a valid reply: {says}", shown(text), says) from error
+        expected = _explained(error, text)
+        raise AdapterError(
+            f"{where} {shown(text)}, which is not a valid reply: {expected}", shown(text), expected
+        ) from error
     except msgspec.DecodeError as error:
         # Say where the JSON becomes invalid only if the text was meant to be JSON.
         where_it_stops = f" ({error})" if text.lstrip()[:1] in (b"{", b"[") else ""
-        says = f"a reply is one JSON object, such as {EXAMPLE}"
+        expected = f"a reply is one JSON object, such as {EXAMPLE}"
         raise AdapterError(
-            f"{where} {shown(text)}, which is not JSON{where_it_stops}; {says}", shown(text), says
+            f"{where} {shown(text)}, which is not JSON{where_it_stops}; {expected}", shown(text), expected
         ) from error
 
 
@@ -166,11 +168,11 @@ def checked(call: Call, answer: Answer, subject: str) -> Answer:
     if not belongs(request, answer):
         kinds = ", ".join(f"`{name_of(kind)}`" for kind in answers_to(type(request)))
         text = shown(encode(answer))
-        says = (
+        expected = (
             f"The answers to `{name_of(request)}` are {kinds}. "
             f'If that answer belongs to another call, give back the "id" of the call'
         )
-        raise AdapterError(f"{subject}: {asked(call)}, was answered by {text}. {says}", text, says)
+        raise AdapterError(f"{subject}: {asked(call)}, was answered by {text}. {expected}", text, expected)
     return answer
 
 

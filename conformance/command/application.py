@@ -151,7 +151,7 @@ def _conformance(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="show the version and exit")
     ] = False,
 ) -> None:
-    """Test a commit owner, or a client, against the documents of Delta's managed commits.
+    """Test a commit owner, or a client, against the documents of Delta's managed commits and catalog-managed tables.
 
     Start with:  delta-commit-conformance smoke SUBJECT
     """

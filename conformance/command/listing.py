@@ -103,7 +103,7 @@ def _families() -> list[dict[str, Any]]:
         {
             "family": family.value,
             "checks": len(checks),
-            "requirements": len({each for check in checks for each in check.requirements}),
+            "requirements": len({requirement for check in checks for requirement in check.requirements}),
         }
         for family, checks in found.items()
     ]
@@ -180,9 +180,9 @@ def requirements(
     """List the requirements of the documents, or the freedoms that they grant, with their sources."""
     catalogue = load()
     found: list[Requirement] | list[Freedom] = [
-        each
-        for each in catalogue.requirements
-        if (not level or each.level in level) and (not profile or each.profile in profile)
+        requirement
+        for requirement in catalogue.requirements
+        if (not level or requirement.level in level) and (not profile or requirement.profile in profile)
     ]
     if freedoms:
         found = [] if level or profile else list(catalogue.freedoms)  # a freedom has neither

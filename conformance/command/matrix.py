@@ -82,7 +82,7 @@ def matrix(
             kind, rest = kind_of(name), name.partition(":")[2]
             if kind == "engine":
                 engine_of(name, rest)
-    folders = [slug(_place(each)) for each in names]
+    folders = [slug(_place(name)) for name in names]
     if same := [name for name, folder in zip(names, folders, strict=True) if folders.count(folder) > 1]:
         raise UnusableError(f"{' and '.join(same)} would have the same folder in {output}; make a matrix of each")
     chosen, many, limit = profile_named(profile), number_of(workers), seconds(timeout, "--timeout")
@@ -101,16 +101,16 @@ def matrix(
                 say(f"  {time.monotonic() - begun:.0f} s: {said}")
                 if interrupted.is_set():
                     break
-        columns += [Column(subject=_place(each), reason="interrupted") for each in names[len(columns) :]]
+        columns += [Column(subject=_place(name), reason="interrupted") for name in names[len(columns) :]]
         page = claimed.path / "index.html"
         write_file(page, to_matrix(columns, output))
     if json:
-        show_json([_as_json(each) for each in columns])
+        show_json([_as_json(column) for column in columns])
     else:
         for each in columns:
             show(f"{each.subject}: {f'not run: {each.reason}' if each.result is None else _verdict(each.result)}")
         show(f"page: {page}")
-    missing = interrupted.is_set() or any(each.result is None for each in columns)
+    missing = interrupted.is_set() or any(column.result is None for column in columns)
     raise typer.Exit(ExitCode.INCOMPLETE if missing else ExitCode.CONFORMANT)
 
 

@@ -65,7 +65,7 @@ SubjectArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="SUBJECT",
-        help="subject to test: `reference`, `mutant:ID`, `python:MODULE:CLASS`, `'stdio:COMMAND WITH ARGUMENTS'`, "
+        help="subject: `reference`, `mutant:ID`, `python:MODULE:CLASS`, `'stdio:COMMAND WITH ARGUMENTS'`, "
         "`http:URL`, `uc:URL`, `jvm:CLASS` or `engine:NAME` (required; all forms: `list subjects`)",
         show_default=False,
     ),
@@ -87,4 +87,4 @@ TIMEOUT_TEXT: Final = f"{TIMEOUT:g}s"
 
 def examples(*words: str) -> str:
     """The text below a command's help."""
-    return "\n\n".join(["Examples:", *(f"delta-commit-conformance {each}" for each in words)])
+    return "\n\n".join(["Examples:", *(f"delta-commit-conformance {example}" for example in words)])

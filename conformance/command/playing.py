@@ -145,7 +145,7 @@ def _document(story: Story) -> dict[str, Any]:
         "title": story.title,
         "about": story.about,
         "headings": dict(zip(("readers", "ledger", "log"), story.headings, strict=True)),
-        "steps": [_step(each) for each in story.steps],
+        "steps": [_step(step) for step in story.steps],
         "ends": story.ends,
     }
 

@@ -142,7 +142,10 @@ def check(
 
 def _readable(verdict: HistoryVerdict, times: Times) -> HistoryVerdict:
     """The verdict with readable times in its messages; the operations keep the times of the history."""
-    found = [msgspec.structs.replace(each, message=times.in_words(each.message)) for each in verdict.violations]
+    found = [
+        msgspec.structs.replace(violation, message=times.in_words(violation.message))
+        for violation in verdict.violations
+    ]
     return msgspec.structs.replace(verdict, violations=tuple(found))
 
 
@@ -187,7 +190,7 @@ def findings(
         typer.Option(
             "--keep",
             metavar="BUNDLE",
-            help="store a finding as ID; the argument is a folder below `findings` of a report",
+            help="store this finding as ID: the folder of a case below `findings` of a report",
         ),
     ] = None,
 ) -> None:

@@ -258,9 +258,9 @@ def smoke(
         with Session(named, timeout=seconds(timeout, "--timeout")) as session:
             report = session.smoke()
     except UnusableError as error:
-        if not error.says:
+        if not error.expected:
             raise
-        _show_first_hello(first_hello(error.came, error.says), json=json)
+        _show_first_hello(first_hello(error.received, error.expected), json=json)
         raise typer.Exit(ExitCode.USAGE) from None
     if json:
         show_json({"ok": report.ok, "adapter": report.adapter, "owner": report.owner, "steps": report.steps})

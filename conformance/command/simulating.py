@@ -39,8 +39,8 @@ ScopesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="SCOPE", show_default=False,
-        help="only scopes whose name begins with this text, such as `two-writers[catalogManaged` or "
-        "`commit/catalogManaged`",
+        help="only scopes whose name begins with this text, such as `two-writers` (explore) or "
+        "`commit/catalogManaged` (crash, power)",
     ),
 ]  # fmt: skip
 SubjectOption = Annotated[
@@ -94,15 +94,15 @@ def explore(
     began = time.perf_counter()
     limit = seconds(budget, "--budget")
     results = _collected(partial(_explored, subject, limit, seed), chosen, workers, None if json else _show_explored)
-    first = next((each.trace for each in results if each.trace is not None), None)
+    first = next((result.trace for result in results if result.trace is not None), None)
     if trace is not None and first is not None:
         trace.write_bytes(to_json(first))
-    bad = sum(each.bad for each in results)
-    finished = sum(each.report.finished for each in results)
+    bad = sum(result.bad for result in results)
+    finished = sum(result.report.finished for result in results)
     if json:
-        show_json({"seed": seed, "scopes": [each.as_json() for each in results]})
+        show_json({"seed": seed, "scopes": [result.as_json() for result in results]})
     else:
-        schedules = sum(each.report.schedules for each in results)
+        schedules = sum(result.report.schedules for result in results)
         show(
             f"{counted(len(results), 'scope')}, {finished} finished, {schedules:,} schedules, "
             f"{counted(bad, 'bad schedule')}, in {time.perf_counter() - began:.0f} s"
@@ -135,8 +135,8 @@ def _show_explored(found: traces.Explored) -> None:
         f"{counted(report.pruned, 'run')} pruned, {space}; {counted(found.outcomes, 'outcome')}, "
         f"{len(report.switches)} of {report.switch_points} switch points; {found.seconds:.1f} s"
     )
-    for each in found.violations:
-        show(f"  {each}")
+    for violation in found.violations:
+        show(f"  {violation}")
     for line in found.trace.effects if found.trace is not None else ():
         show(f"    {line}")
 
@@ -161,10 +161,10 @@ def crash_(
     started, chosen = time.perf_counter(), _operations(subject, scopes)
     shown = None if json else partial(_show_crashed, modes=modes)
     results = _collected(partial(_crashed, subject, modes), chosen, workers, shown)
-    effects, runs = sum(each.effects for each in results), sum(each.runs for each in results)
+    effects, runs = sum(result.effects for result in results), sum(result.runs for result in results)
     summary = (
         f"{counted(len(results), 'operation')}, {counted(effects, 'effect')}, {counted(len(modes), 'mode')}, "
-        f"{counted(runs, 'interruption')}, {sum(each.states for each in results):,} distinct states"
+        f"{counted(runs, 'interruption')}, {sum(result.states for result in results):,} distinct states"
     )
     _finish(results, summary, started, json={} if json else None)
 
@@ -215,8 +215,8 @@ def power_(
         budget = Budget(states=1, states_in_recovery=24, failing_syncs=True, deaths_after_failing=failing_syncs)
     started, chosen = time.perf_counter(), _operations(subject, scopes)
     results = _collected(partial(_cut, subject, budget, seed), chosen, workers, None if json else _show_cut)
-    states = sum(each.states for each in results)
-    cuts = sum(each.cuts for each in results)
+    states = sum(result.states for result in results)
+    cuts = sum(result.cuts for result in results)
     summary = f"{counted(len(results), 'scope')}, {counted(cuts, 'cut')}, {states:,} distinct states after a cut"
     _finish(results, summary, started, json={"seed": seed, "states": states} if json else None)
 

@@ -122,7 +122,7 @@ def _coverage(result: RunResult) -> list[str]:
     """The number of requirements with each verdict, for each declared profile."""
     of = {each.id: each.profile for each in load().requirements}
     lines, without = [], []
-    for profile in [Profile.CORE.value, *(each for each in result.subject.profiles if each != Profile.CORE)]:
+    for profile in [Profile.CORE.value, *(profile for profile in result.subject.profiles if profile != Profile.CORE)]:
         found = [each.verdict for each in result.requirements if of.get(each.requirement) == profile]
         words = [f"{found.count(verdict)} {verdict}" for verdict in _VERDICTS if verdict in found]
         if words:

@@ -25,14 +25,14 @@ Ask = Callable[[str, Request], Answer]
 
 class AdapterError(Exception):
     """The subject does not implement the interface, so its answers prove nothing. `problem` says what it did, with the
-    text that it sent, and what the interface requires. If one answer is invalid, `came` is that answer, as it is shown,
-    and `says` is what the interface requires."""
+    text that it sent, and what the interface requires. If one answer is invalid, `received` is that answer, as errors
+    show it, and `expected` is what the interface requires."""
 
-    def __init__(self, problem: str, came: str = "", says: str = "") -> None:
+    def __init__(self, problem: str, received: str = "", expected: str = "") -> None:
         super().__init__(problem)
         self.problem = problem
-        self.came = came
-        self.says = says
+        self.received = received
+        self.expected = expected
 
 
 class UsageError(Exception):

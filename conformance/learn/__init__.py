@@ -293,9 +293,9 @@ def _judged(stage: Stage, check: Check, subject: _Recorded) -> Failure | None:
         "printed": subject.printed(),
     }  # fmt: skip
     if broken is not None:
-        says = broken.says or "each line that the owner writes to its standard output is the reply to a call"
-        observed = re.sub(rf"[:;.] {re.escape(says)}", "", broken.problem)
-        return Failure(headline=observed, expected=says, broken=True, **more)
+        expected = broken.expected or "each line that the owner writes to its standard output is the reply to a call"
+        observed = re.sub(rf"[:;.] {re.escape(expected)}", "", broken.problem)
+        return Failure(headline=observed, expected=expected, broken=True, **more)
     assert result is not None
     if result.verdict is not Verdict.FAILED:
         reason = subject.silent or _NUMBERED.sub("", result.reason)
@@ -339,7 +339,7 @@ class _Recorded(Closing):
         try:
             answer = self._subject.ask(client, request)
         except AdapterError as error:
-            self._record(client, request, error.came or "(invalid reply)")
+            self._record(client, request, error.received or "(invalid reply)")
             raise
         self._crashed = isinstance(request, Crash) or (self._crashed and not isinstance(request, Restart))
         text = wire.encode(answer).decode("utf-8", "replace")

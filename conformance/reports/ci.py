@@ -213,7 +213,7 @@ def _cause(result: RunResult, number: int, cause: Cause, folder: Path | None) ->
             yield f"> {escaped(requirement.section)}: {escaped(requirement.rule)}"
         if requirement.links:
             yield ""
-            yield f"Source: {', '.join(f'[{escaped(each.title)}]({each.url})' for each in requirement.links)}"
+            yield f"Source: {', '.join(f'[{escaped(link.title)}]({link.url})' for link in requirement.links)}"
         yield ""
     if len(cause.requirements) > 1:
         verdict = "Not followed" if cause.warning else "Violated"

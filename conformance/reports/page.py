@@ -117,6 +117,7 @@ def rendered(template: str, **values: Any) -> str:
             verdicts=list(RequirementVerdict),
             signs=SIGNS,
             words=WORDS,
+            word_after=word,
             script=Markup(script),
             style=Markup(style),
             script_hash=_hash(script),
@@ -221,7 +222,12 @@ def _counts(requirements: Sequence[RequirementResult]) -> str:
     }
     order = (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED, RequirementVerdict.INCONCLUSIVE)
     ordered = [*order, *(verdict for verdict in RequirementVerdict if verdict not in order)]
-    return ", ".join(f"{numbers[verdict]} {WORDS[verdict]}" for verdict in ordered if numbers[verdict])
+    return ", ".join(f"{numbers[verdict]} {word(verdict, numbers[verdict])}" for verdict in ordered if numbers[verdict])
+
+
+def word(verdict: RequirementVerdict, number: int) -> str:
+    """The word after a number of requirements with this verdict."""
+    return "hold" if verdict is RequirementVerdict.HELD and number != 1 else WORDS[verdict]
 
 
 def families(result: RunResult) -> list[tuple[str, list[dict[str, Any]], str]]:

@@ -154,8 +154,8 @@ class _Run:
     def _open(self, pool: WorkerPool, worker: WorkerProcess) -> Identity:
         self._send_open(worker)
         report = self._answer(pool, "open", OPENING_SECONDS)
-        if isinstance(report, Unusable) and report.says:
-            raise UnusableError(f"the adapter is broken:\n{first_hello(report.came, report.says)}")
+        if isinstance(report, Unusable) and report.expected:
+            raise UnusableError(f"the adapter is broken:\n{first_hello(report.received, report.expected)}")
         if not isinstance(report, Opened):
             raise UnusableError(_problem(report, "the subject could not be opened"))
         worker.silent_since = None

@@ -92,8 +92,8 @@ class Unusable(_Message, frozen=True, kw_only=True):
     """Replaces any other answer: the task is invalid, or the subject does not speak the interface."""
 
     problem: str
-    came: str = ""
-    says: str = ""
+    received: str = ""
+    expected: str = ""
     result: CaseResult | None = None
     """The result of the case in which this happened, if its history shows a violation nevertheless."""
 
@@ -295,7 +295,7 @@ class Worker:
             return self._do(task)
         except (AdapterError, UnusableError) as error:
             result = error.result if isinstance(error, BrokenInCaseError) else None
-            return Unusable(problem=error.problem, came=error.came, says=error.says, result=result)
+            return Unusable(problem=error.problem, received=error.received, expected=error.expected, result=result)
         except Exception as error:  # noqa: BLE001  # the coordinator says it, and the run goes no further
             return Defect(problem=f"{type(error).__name__}: {error}", where=traceback.format_exc())
 

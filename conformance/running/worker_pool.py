@@ -217,7 +217,7 @@ class Session(Closing):
         task = Open(subject=self.subject, timeout=self._timeout, directory=str(worker.directory), salt=self._salt)
         report = self._ask(task)
         if isinstance(report, Unusable):
-            raise UnusableError(report.problem, report.came, report.says)
+            raise UnusableError(report.problem, report.received, report.expected)
         if not isinstance(report, Opened):
             raise UnusableError(why(report))
         return report.identity

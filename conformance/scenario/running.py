@@ -67,11 +67,11 @@ class BrokenInCaseError(AdapterError):
     """The subject sent an invalid answer in a case that already shows a violation, which is in `result`."""
 
     def __init__(self, error: AdapterError, result: CaseResult) -> None:
-        super().__init__(error.problem, error.came, error.says)
+        super().__init__(error.problem, error.received, error.expected)
         self.result = result
 
     def __reduce__(self) -> tuple[type[AdapterError], tuple[Any, ...]]:
-        return type(self), (AdapterError(self.problem, self.came, self.says), self.result)
+        return type(self), (AdapterError(self.problem, self.received, self.expected), self.result)
 
 
 def run_case(

@@ -69,22 +69,22 @@ class Step:
 
     name: str
     outcome: Outcome
-    asked: str = ""
+    request: str = ""
     """The last request, as JSON."""
-    came: str = ""
+    answer: str = ""
     """Its answer, as JSON."""
-    says: str = ""
+    detail: str = ""
     """What the interface expects, or why the step was skipped."""
     see: str = ""
     """The section about it on the page TEST_YOUR_OWNER.md."""
 
     def __str__(self) -> str:
-        if not self.says:
+        if not self.detail:
             return f"{self.outcome:<8} {self.name}"
-        facts = [f"asked: {self.asked}"] if self.asked else []
-        facts += [f"came: {self.came}"] if self.came else []
+        facts = [f"request: {self.request}"] if self.request else []
+        facts += [f"answer: {self.answer}"] if self.answer else []
         where = [f"see: {self.see}"] if self.see else []
-        return "\n           ".join([f"{self.outcome:<8} {self.name}: {self.says}", *facts, *where])
+        return "\n           ".join([f"{self.outcome:<8} {self.name}: {self.detail}", *facts, *where])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +125,12 @@ class SmokeReport:
         return "\n".join([f"{who}: {verdict}", *map(str, self.steps)])
 
 
-def first_hello(came: str, says: str) -> Step:
+def first_hello(received: str, expected: str) -> Step:
     """The failed step for an invalid answer to the first `hello`. No other request is sent after it."""
-    asked = wire.shown(wire.encode(m.Hello()))
-    return Step(name="hello", outcome=Outcome.ADAPTER, says=says, asked=asked, came=came, see=f"{PAGE}#hello")
+    request = wire.shown(wire.encode(m.Hello()))
+    return Step(
+        name="hello", outcome=Outcome.ADAPTER, detail=expected, request=request, answer=received, see=f"{PAGE}#hello"
+    )
 
 
 # The requests
@@ -146,10 +148,10 @@ class _StepSkippedError(Exception):
 
 
 class _StepFailedError(Exception):
-    def __init__(self, outcome: Outcome, says: str, see: str) -> None:
-        super().__init__(says)
+    def __init__(self, outcome: Outcome, detail: str, see: str) -> None:
+        super().__init__(detail)
         self.outcome = outcome
-        self.says = says
+        self.detail = detail
         self.see = see
 
 
@@ -196,8 +198,8 @@ class _Smoke:
         try:
             action()
         except _StepFailedError as failed:
-            came = "" if self.answer is None else wire.shown(wire.encode(self.answer))
-            self._failed(name, failed.outcome, failed.says, came, failed.see)
+            answer = "" if self.answer is None else wire.shown(wire.encode(self.answer))
+            self._failed(name, failed.outcome, failed.detail, answer, failed.see)
         except AdapterError as error:
             self._unreadable(name, error)
         except _StepSkippedError as skipped:
@@ -207,9 +209,10 @@ class _Smoke:
             return True
         return False
 
-    def _failed(self, name: str, outcome: Outcome, says: str, came: str, see: str) -> None:
-        asked = "" if self.request is None else wire.shown(wire.encode(self.request))
-        self.steps.append(Step(name=name, outcome=outcome, says=says, asked=asked, came=came, see=f"{PAGE}#{see}"))
+    def _failed(self, name: str, outcome: Outcome, detail: str, answer: str, see: str) -> None:
+        request = "" if self.request is None else wire.shown(wire.encode(self.request))
+        see = f"{PAGE}#{see}"
+        self.steps.append(Step(name=name, outcome=outcome, detail=detail, request=request, answer=answer, see=see))
 
     def _unreadable(self, name: str, error: AdapterError) -> None:
         """Record an invalid answer. Later steps still run, because other operations may work."""
@@ -218,10 +221,10 @@ class _Smoke:
             return
         self.unreadable.add(error.problem)
         see = "hello" if self.request is None else name_of(self.request)
-        self._failed(name, Outcome.ADAPTER, error.says or error.problem, error.came, see)
+        self._failed(name, Outcome.ADAPTER, error.expected or error.problem, error.received, see)
 
     def _skip(self, name: str, because: str) -> None:
-        self.steps.append(Step(name=name, outcome=Outcome.SKIPPED, says=because))
+        self.steps.append(Step(name=name, outcome=Outcome.SKIPPED, detail=because))
 
     def _ask(self, request: m.Request, client: str = "smoke") -> m.Answer:
         """The answer. A request with a retryable rejection is repeated; so is, if that is harmless, a request that the
@@ -235,37 +238,37 @@ class _Smoke:
                 break
         return answer
 
-    def _expect(self, request: m.Request, kind: type[A], says: str, *, see: str = "") -> A:
+    def _expect(self, request: m.Request, kind: type[A], expected: str, *, see: str = "") -> A:
         """The answer, which must be of that kind."""
         answer: Any = self._ask(request)
-        return answer if isinstance(answer, kind) else self._wrong_kind(request, says, see)
+        return answer if isinstance(answer, kind) else self._wrong_kind(request, expected, see)
 
-    def _ratified(self, proposal: Callable[[], P], says: str) -> tuple[P, m.Ratified]:
+    def _ratified(self, proposal: Callable[[], P], expected: str) -> tuple[P, m.Ratified]:
         """A ratified proposal, with its answer. An owner may reject some proposals because of a policy, but not all."""
         for _ in range(TRIES):
             request = proposal()
             if not isinstance(self._ask(request), m.Rejected):
                 break
         answer: Any = self.answer
-        return request, answer if isinstance(answer, m.Ratified) else self._wrong_kind(request, says)
+        return request, answer if isinstance(answer, m.Ratified) else self._wrong_kind(request, expected)
 
-    def _wrong_kind(self, request: m.Request, says: str, see: str = "") -> NoReturn:
+    def _wrong_kind(self, request: m.Request, expected: str, see: str = "") -> NoReturn:
         """Report an answer of another kind. A missing answer or operation is the adapter's error. An exception in this
         process, or a missing operation of a declared profile, is the owner's error."""
         where = see or name_of(request)
         if isinstance(self.answer, m.Unknown) and not self.answer.reason.startswith(RAISED):
-            self._broken(f"no answer; expected {says}", where)
+            self._broken(f"no answer; expected {expected}", where)
         if isinstance(self.answer, m.Unsupported):
             if isinstance(request, CORE):
-                self._broken(f"this operation is required; expected {says}", where)
-            self._wrong(f"a profile that `hello` declares requires this operation; expected {says}", where)
-        self._wrong(f"expected {says}", where)
+                self._broken(f"this operation is required; expected {expected}", where)
+            self._wrong(f"a profile that `hello` declares requires this operation; expected {expected}", where)
+        self._wrong(f"expected {expected}", where)
 
-    def _broken(self, says: str, see: str) -> NoReturn:
-        raise _StepFailedError(Outcome.ADAPTER, says, see)
+    def _broken(self, detail: str, see: str) -> NoReturn:
+        raise _StepFailedError(Outcome.ADAPTER, detail, see)
 
-    def _wrong(self, says: str, see: str) -> NoReturn:
-        raise _StepFailedError(Outcome.OWNER, says, see)
+    def _wrong(self, detail: str, see: str) -> NoReturn:
+        raise _StepFailedError(Outcome.OWNER, detail, see)
 
     # hello
 
@@ -298,10 +301,10 @@ class _Smoke:
             self._step("empty folder", lambda: self._forgets_tables(kept))
 
     def _no_table(self) -> None:
-        says = "`not_found` for a table that was never created"
+        expected = "`not_found` for a table that was never created"
         request = m.GetCommits(table=f"smoke-unknown-{self.salt}")
         if not isinstance(self._ask(request), m.NotFound | m.Rejected):
-            self._wrong_kind(request, says)
+            self._wrong_kind(request, expected)
 
     def _one_table(self, table: _Table) -> bool:
         steps: list[tuple[str, Callable[[], None]]] = [
@@ -537,18 +540,18 @@ class _Smoke:
                 self._step(f"{feature}: a transaction", lambda table=table: self._write(table))  # type: ignore[misc]
 
     def _read(self, table: ReadableTable) -> None:
-        says = f"`snapshot_read` of version {table.version} with the file {table.files[0]!r}"
-        answer = self._asked(m.Snapshot(table=table.name), m.SnapshotRead, says)
+        expected = f"`snapshot_read` of version {table.version} with the file {table.files[0]!r}"
+        answer = self._asked(m.Snapshot(table=table.name), m.SnapshotRead, expected)
         if (answer.version, answer.files) != (table.version, table.files):
-            self._wrong(f"expected {says}", CLIENT_SECTION)
+            self._wrong(f"expected {expected}", CLIENT_SECTION)
 
     def _write(self, table: ReadableTable) -> None:
-        says = f"`committed` as version {table.version + 1}"
+        expected = f"`committed` as version {table.version + 1}"
         added = m.DataFile(path="part-00001-smoke.snappy.parquet")
         request = m.Transact(table=table.name, marker=str(uuid.uuid4()), adds=(added,))
-        answer = self._asked(request, m.Committed, says)
+        answer = self._asked(request, m.Committed, expected)
         if answer.version != table.version + 1:
-            self._wrong(f"expected {says}", CLIENT_SECTION)
+            self._wrong(f"expected {expected}", CLIENT_SECTION)
         if not table.has(table.version + 1):
             self._wrong(f"the kit's owner has no version {table.version + 1}; expected a commit by it", CLIENT_SECTION)
         needed = {mode: profile.value for profile, mode in COMMIT_MODE_OF.items()}[table.commit_mode]
@@ -558,12 +561,12 @@ class _Smoke:
                 "profiles",
             )
 
-    def _asked(self, request: m.Request, kind: type[A], says: str) -> A:
+    def _asked(self, request: m.Request, kind: type[A], expected: str) -> A:
         """The answer of a client, which may implement only some operations."""
         answer: Any = self._ask(request)
         if isinstance(answer, m.Unsupported):
             raise _StepSkippedError(f"the client answers `{name_of(request)}` with `unsupported`")
-        return answer if isinstance(answer, kind) else self._wrong_kind(request, says, CLIENT_SECTION)
+        return answer if isinstance(answer, kind) else self._wrong_kind(request, expected, CLIENT_SECTION)
 
 
 class Log:

@@ -220,7 +220,7 @@ class Catalog:
             table.landed[table.latest] = commit["file-name"]
         if report is not None:
             table.backfilled = max(table.backfilled, report)
-            table.commits = {each: table.commits[each] for each in table.commits if each > table.backfilled}
+            table.commits = {commit: table.commits[commit] for commit in table.commits if commit > table.backfilled}
         self._change(table, updates)
         self.tables[table.name] = table
         return self._shown(table)
@@ -233,7 +233,7 @@ class Catalog:
             raise Refusal(409, "CommitVersionConflictException", f"the latest version is {table.latest}")
         if version > table.latest + 1:
             raise Refusal(400, "InvalidParameterValueException", f"not the next version after {table.latest}")
-        if len([each for each in table.commits if each > (report or 0)]) >= LIMIT:
+        if len([commit for commit in table.commits if commit > (report or 0)]) >= LIMIT:
             raise Refusal(429, "ResourceExhaustedException", "too many commits")
         staged = Path(urlsplit(table.location).path) / "_delta_log/_staged_commits" / commit["file-name"]
         if self.answers.looks and not (staged.name.startswith(f"{version:020}.") and staged.is_file()):

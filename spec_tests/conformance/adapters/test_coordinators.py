@@ -69,7 +69,7 @@ def listed(table: Table) -> list[str | None]:
 @pytest.mark.parametrize("name", ["jvm:in-memory", "jvm:dynamodb", f"jvm:{PACKAGE}.InMemoryCommitCoordinator"])
 def test_smoke_passes_for_a_coordinator(opened: Open, name: str) -> None:
     report = smoke(opened(name))
-    assert [each for each in report.steps if each.outcome is not Outcome.OK] == []
+    assert [step for step in report.steps if step.outcome is not Outcome.OK] == []
     assert len(report.steps) > 5
 
 

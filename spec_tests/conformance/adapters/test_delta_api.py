@@ -262,4 +262,4 @@ def test_an_unanswered_request_closes_the_connection(kit: Kit) -> None:
         response = connection.getresponse()
         assert (response.status, json.loads(response.read())["latest-table-version"]) == (200, 0)
         connection.close()
-    assert [each.client for each in kit.owner.exchanges[-2:]] == ["reader", "reader"]
+    assert [exchange.client for exchange in kit.owner.exchanges[-2:]] == ["reader", "reader"]

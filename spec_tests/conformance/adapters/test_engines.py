@@ -72,7 +72,7 @@ def test_an_absolute_path_is_opened_as_it_is(client: type[OpensDataFiles], verdi
     host = ClientHost()
     result = run_case(check_named("a-path-is-a-uri"), variant, InProcess(client(host.ask)), host=host)
     assert result.verdict is verdict, result.violations
-    assert {name for each in result.violations for name in each.requirements} == (
+    assert {name for violation in result.violations for name in violation.requirements} == (
         set() if verdict is Verdict.PASSED else {"LOG-32"}
     )
 

@@ -88,7 +88,7 @@ def test_the_examples_need_only_their_standard_libraries() -> None:
     assert imported <= sys.stdlib_module_names
     modules = re.findall(r"""(?:from|import|require)\s*\(?\s*["']([^"']+)["']""", NODE.read_text(encoding="utf-8"))
     assert modules
-    assert all(each.startswith("node:") for each in modules)
+    assert all(module.startswith("node:") for module in modules)
 
 
 def test_each_example_is_about_a_page_long() -> None:

@@ -121,10 +121,10 @@ def test_an_invalid_answer_is_shown_with_what_was_expected(
     report = tried(**changes)
     step = failed(report)
     assert step.outcome is Outcome.ADAPTER
-    assert words in step.says
+    assert words in step.detail
     assert step.see.endswith(anchor)
-    assert step.asked.startswith('`{"op":')
-    assert step.came.startswith('`{"outcome":')
+    assert step.request.startswith('`{"op":')
+    assert step.answer.startswith('`{"outcome":')
     assert not report.ok
     assert words in report.adapter
     assert "the adapter is broken" in str(report)
@@ -139,9 +139,9 @@ def test_after_an_invalid_answer_independent_steps_run() -> None:
     assert [step.name for step in report.steps if step.outcome is not Outcome.OK] == ["profile attempt-outcome"]
     step = failed(report)
     assert step.outcome is Outcome.ADAPTER
-    assert step.says == "it must be an answer of the interface"
-    assert step.asked.startswith('`{"op":"attempt_outcome"')
-    assert step.came == "{'outcome': 'landed'}"
+    assert step.detail == "it must be an answer of the interface"
+    assert step.request.startswith('`{"op":"attempt_outcome"')
+    assert step.answer == "{'outcome': 'landed'}"
     assert step.see.endswith("#attempt_outcome")
     assert report.steps[-1].name != step.name
 
@@ -151,7 +151,7 @@ def test_a_dead_subject_is_reported_once() -> None:
     with open_subject(f"stdio:{shlex.join(command('no JSON'))}") as subject:
         report = smoke(subject)
     assert failed(report).name == "unknown table"
-    assert "`version 1 is ratified`, which is not JSON" in failed(report).says
+    assert "`version 1 is ratified`, which is not JSON" in failed(report).detail
     assert {step.outcome for step in report.steps[3:]} == {Outcome.SKIPPED}
     assert report.adapter == str(failed(report))
 
@@ -203,7 +203,7 @@ def test_a_broken_owner_is_not_reported_as_a_broken_adapter(
     report = tried(**changes)
     step = failed(report)
     assert step.outcome is Outcome.OWNER
-    assert words in step.says
+    assert words in step.detail
     assert report.adapter == ""
     assert not report.ok
     assert "the adapter works" in str(report)
@@ -214,7 +214,7 @@ def test_steps_after_a_failed_step_are_skipped() -> None:
     skipped = [step for step in report.steps if step.outcome is Outcome.SKIPPED]
     assert any(step.name == "managedCommit/staged: commit of version 1" for step in skipped)
     assert any(step.name == "profile idempotent-retry" for step in skipped)
-    assert all(step.says for step in skipped)
+    assert all(step.detail for step in skipped)
 
 
 def test_a_subject_that_answers_nothing_fails() -> None:
@@ -233,7 +233,7 @@ def test_a_raised_exception_is_an_error_of_the_owner() -> None:
 
     report = tried(backfill_to_version=fail)
     assert failed(report).outcome is Outcome.OWNER
-    assert "ZeroDivisionError" in failed(report).came
+    assert "ZeroDivisionError" in failed(report).answer
 
 
 # `hello`
@@ -264,12 +264,12 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
         "the profile `direct-publish` is declared, and `commit_modes` offers 'direct' for no feature",
     ),
     "a commit mode without its profile": (
-        {"profiles": tuple(each for each in GOOD.profiles if each != "inline")},
+        {"profiles": tuple(profile for profile in GOOD.profiles if profile != "inline")},
         "`commit_modes` offers 'inline', and the profile `inline` is not declared",
     ),
     "a limit": ({"limits": {"inline_bytes": 0}}, "the limit 'inline_bytes' is 0"),
     "crash points": (
-        {"profiles": tuple(each for each in GOOD.profiles if each != "harness-control"), "crash_points": ("x",)},
+        {"profiles": tuple(name for name in GOOD.profiles if name != "harness-control"), "crash_points": ("x",)},
         "the profile `harness-control` is not declared",
     ),
 }  # fmt: skip
@@ -278,7 +278,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("changes", "words"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
 def test_a_contradiction_in_hello_is_an_adapter_error(changes: dict[str, Any], words: str) -> None:
     problems = contradictions(msgspec.structs.replace(GOOD, **changes))
-    assert any(words in each for each in problems), problems
+    assert any(words in problem for problem in problems), problems
     report = smoke(InProcess(Altered(hello=lambda answer: msgspec.structs.replace(answer, **changes))))
     assert words in report.adapter
     assert [step.name for step in report.steps] == ["repeated hello", "identity"]
@@ -321,7 +321,7 @@ def test_a_wrong_transaction_of_a_client_is_reported() -> None:
     client.transact = lambda asker, request: m.Committed(version=2)  # type: ignore[method-assign]
     step = failed(smoke(InProcess(client), host))
     assert step.outcome is Outcome.OWNER
-    assert "the kit's owner has no version 2" in step.says
+    assert "the kit's owner has no version 2" in step.detail
 
 
 @pytest.mark.parametrize("commit_mode", ["inline", "direct"])
@@ -342,7 +342,7 @@ def test_a_client_of_one_commit_mode_is_tested_in_that_mode(commit_mode: str) ->
     profiles: tuple[str, ...] = ("core", "inline", "direct-publish")
     assert smoke(InProcess(Client(host.ask)), host).ok
     profiles = ("core",)
-    assert f"with {commit_mode} commits" in failed(smoke(InProcess(Client(host.ask)), host)).says
+    assert f"with {commit_mode} commits" in failed(smoke(InProcess(Client(host.ask)), host)).detail
 
 
 def test_a_wrong_read_of_a_client_is_reported() -> None:
@@ -351,7 +351,7 @@ def test_a_wrong_read_of_a_client_is_reported() -> None:
     client.snapshot = lambda asker, request: m.SnapshotRead(version=0, files=())  # type: ignore[method-assign]
     step = failed(smoke(InProcess(client), host))
     assert step.outcome is Outcome.OWNER
-    assert "`snapshot_read` of version 1" in step.says
+    assert "`snapshot_read` of version 1" in step.detail
     client.snapshot = lambda asker, request: m.Unknown(reason="no answer")  # type: ignore[method-assign]
     assert failed(smoke(InProcess(client), host)).outcome is Outcome.ADAPTER
 
@@ -362,8 +362,8 @@ def test_the_error_for_a_subject_that_needs_its_old_folder_says_so() -> None:
 
     step = failed(smoke(InProcess(ModelOwner()), reopen=reopen))
     assert (step.name, step.outcome) == ("empty folder", Outcome.ADAPTER)
-    assert "exit code 1" in step.says
-    assert "$CONFORMANCE_DIRECTORY" in step.says
+    assert "exit code 1" in step.detail
+    assert "$CONFORMANCE_DIRECTORY" in step.detail
 
 
 def test_an_invalid_answer_to_hello_is_a_step_with_an_explanation(tmp_path: Path) -> None:
@@ -382,5 +382,11 @@ def test_an_invalid_answer_to_hello_is_a_step_with_an_explanation(tmp_path: Path
         result = CliRunner().invoke(application, arguments)
         assert result.exit_code == ExitCode.USAGE
         printed = result.output
-        for fact in ("adapter  hello: ", "did you mean 'version'?", "TEST_YOUR_OWNER.md#hello", "came: ", "asked: "):
+        for fact in (
+            "adapter  hello: ",
+            "did you mean 'version'?",
+            "TEST_YOUR_OWNER.md#hello",
+            "answer: ",
+            "request: ",
+        ):
             assert fact in printed, (arguments, printed)

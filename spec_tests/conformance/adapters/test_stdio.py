@@ -263,14 +263,14 @@ def test_an_invalid_answer_is_reported_and_later_answers_are_judged(
             subject.ask("a", m.GetCommits(table="orders"))
         assert subject.ask("a", m.DropTable(table="orders")) == m.Rejected(reason="a")
     error = raised.value
-    for each in words:
-        assert each in error.says
-        assert each in error.problem
+    for word in words:
+        assert word in error.expected
+        assert word in error.problem
     assert '"op":"get_commits"' in error.problem
-    assert error.came.startswith('`{"id": 2, "answer": {"outcome":')
+    assert error.received.startswith('`{"id": 2, "answer": {"outcome":')
     assert "standard error" not in error.problem
     copied = copy.copy(error)  # as an error is copied from process to process
-    assert (copied.problem, copied.came, copied.says) == (error.problem, error.came, error.says)
+    assert (copied.problem, copied.received, copied.expected) == (error.problem, error.received, error.expected)
 
 
 NO_REPLIES = {
@@ -289,8 +289,8 @@ NO_REPLIES = {
 @pytest.mark.parametrize(("thing", "words"), NO_REPLIES.items(), ids=NO_REPLIES)
 def test_an_invalid_reply_is_shown_with_what_was_expected(thing: str, words: tuple[str, ...], tmp_path: Path) -> None:
     said = problem(thing, tmp_path)
-    for each in words:
-        assert each in said
+    for word in words:
+        assert word in said
     assert len(said) < 2000
 
 

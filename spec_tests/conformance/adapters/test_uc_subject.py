@@ -94,7 +94,7 @@ def test_recorded_and_correct_answers_get_the_expected_verdict(
     with serving(tmp_path, answers) as (url, _), open_subject(name_of(url), timeout=LONG) as subject:
         result = run_case(CHECKS[check], Variant(feature="catalogManaged", commit_mode="staged"), subject, salt="-1")
     assert result.verdict is verdict
-    violated = {requirement for each in result.violations for requirement in each.requirements}
+    violated = {requirement for violation in result.violations for requirement in violation.requirements}
     assert (REQUIREMENTS[check] in violated) == bool(violated) == (verdict is Verdict.FAILED)
 
 

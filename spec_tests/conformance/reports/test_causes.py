@@ -197,8 +197,8 @@ def test_all_reports_have_the_same_causes_in_one_order() -> None:
     summary = re.findall(r"^### \d+\. (.*)$", reports.to_markdown(result), re.M)
     page = re.findall(r"</span> (?:violated|not followed)</b> (.*)</h3>", reports.to_html(result))
     assert console == names[: len(console)]
-    assert [re.sub(r"\W", "", each) for each in summary] == [re.sub(r"\W", "", each) for each in names]
-    assert [re.sub(r"<.*?>|\W", "", each) for each in page] == [re.sub(r"\W", "", each) for each in names]
+    assert [re.sub(r"\W", "", each) for each in summary] == [re.sub(r"\W", "", name) for name in names]
+    assert [re.sub(r"<.*?>|\W", "", each) for each in page] == [re.sub(r"\W", "", name) for name in names]
     stored = json.loads(reports.to_json(result))["causes"]
     assert [each["headline"] for each in stored] == names
     assert {name for each in stored for name in each["cases"]} == {

@@ -43,7 +43,9 @@ def advice() -> RunResult:
     """A run in which only advice is violated."""
     good = [runs.passed(path) for path in runs.histories("good")]
     results = runs.requirements(())
-    should = next(each.requirement for each in results if each.level == "SHOULD" and each.requirement.startswith("CM-"))
+    should = next(
+        result.requirement for result in results if result.level == "SHOULD" and result.requirement.startswith("CM-")
+    )
     case = runs.failed(runs.histories("bad")[0])
     violation = msgspec.structs.replace(case.violations[0], requirements=(should,))
     return runs.run(*good, msgspec.structs.replace(case, violations=(violation,)), exit_code=0)
@@ -231,7 +233,7 @@ def test_a_violation_without_a_requirement_is_reported() -> None:
 
 
 STORY = (
-    "the adapter is broken:\nadapter  commit: `ratified` was expected\n           asked: commit\n           came: [1]"
+    "the adapter is broken:\nadapter  commit: expected `ratified`\n           request: commit\n           answer: [1]"
 )
 
 
@@ -243,7 +245,7 @@ def shown(result: RunResult, capsys: pytest.CaptureFixture[str]) -> str:
 def test_an_error_of_the_adapter_is_explained_once(capsys: pytest.CaptureFixture[str]) -> None:
     cases = [runs.without_verdict(Verdict.NOT_RUN, STORY, number) for number in range(4)]
     text = shown(runs.run(*cases, complete=False, stopped=STORY, exit_code=2), capsys)
-    assert text.count("the adapter is broken") == text.count("asked: commit") == 1
+    assert text.count("the adapter is broken") == text.count("request: commit") == 1
     assert STORY in text
     assert "not run: 4 cases: limits/nothing-to-see-0" in text
     assert "No verdict: " in text
@@ -281,10 +283,10 @@ def test_the_exit_code_mentions_stale_known_failures(
 def test_a_strict_run_fails_for_advice_without_calling_it_violated(capsys: pytest.CaptureFixture[str]) -> None:
     failed = runs.run(runs.failed(runs.histories("bad")[0]))
     advice = tuple(
-        msgspec.structs.replace(each, level=Level.SHOULD, verdict=RequirementVerdict.WARNED)
-        if each.verdict is RequirementVerdict.VIOLATED
-        else each
-        for each in failed.requirements
+        msgspec.structs.replace(requirement, level=Level.SHOULD, verdict=RequirementVerdict.WARNED)
+        if requirement.verdict is RequirementVerdict.VIOLATED
+        else requirement
+        for requirement in failed.requirements
     )
     text = shown(msgspec.structs.replace(failed, exit_code=1, strict=True, requirements=advice), capsys)
     assert "exit code 1: advice is not followed, and the run is strict\n" in text

@@ -53,7 +53,9 @@ def test_a_bundle_is_enough_to_reproduce_the_failure(tmp_path: Path) -> None:
     assert (finding.case, finding.seed, finding.profile) == (case.case, 7, "quick")
     assert finding.subject == one.subject
     verdict = check_file(tmp_path / "bundle" / "history.jsonl")
-    assert [each.message for each in verdict.violations] == [each.message for each in case.violations]
+    assert [violation.message for violation in verdict.violations] == [
+        violation.message for violation in case.violations
+    ]
     readme = (tmp_path / "bundle" / "README.md").read_text("utf-8")
     assert "delta-commit-conformance replay finding.json" in readme
     assert case.violations[0].requirements[0] in readme

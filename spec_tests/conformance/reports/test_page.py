@@ -156,7 +156,7 @@ def palettes() -> Iterator[dict[str, str]]:
 def luminance(colour: str) -> float:
     """WCAG 2.1, relative luminance."""
     parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
-    red, green, blue = (each / 12.92 if each <= 0.03928 else ((each + 0.055) / 1.055) ** 2.4 for each in parts)
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -168,7 +168,7 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_has_the_contrast_of_wcag_aa(scheme: str) -> None:
     colours = list(palettes())[scheme == "dark"]
-    backs = [each for each in colours if each.endswith("-back")]
+    backs = [colour for colour in colours if colour.endswith("-back")]
     assert len(backs) == 6
     for text in ("text", "muted", "link", "bad", "good", "warn", "open"):
         for back in ("page", "surface"):
