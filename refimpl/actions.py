@@ -293,7 +293,7 @@ def decode(content: bytes, *, source: str) -> list[Action]:
         count = len(known) - known.count(None)
         if count > 1:
             raise _corrupt(source, number, f"holds {count} actions, not one")
-        actions += [CommitInfo(each) if type(each) is dict else each for each in known if each is not None]
+        actions += [CommitInfo(action) if type(action) is dict else action for action in known if action is not None]
     if empty:
         raise CorruptLogError(f"{source} holds no action ({len(content)} bytes)", path=source)
     return actions

@@ -40,10 +40,10 @@ class LogStore:
 
     def staging(self, folder: str) -> Path:
         """The staging folder of this name. Cached: every commit needs it several times, and pathlib is slow."""
-        found = self._staging.get(folder)
-        if found is None:
-            found = self._staging[folder] = self.folder / folder
-        return found
+        path = self._staging.get(folder)
+        if path is None:
+            path = self._staging[folder] = self.folder / folder
+        return path
 
     def create_folders(self, staging_folder: str | None = None) -> None:
         """Create the table, log and staging directories and missing parents, durably. Existing ones are kept.

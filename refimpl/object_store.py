@@ -202,7 +202,7 @@ class _ObjectStore:
         with self._errors():
             found = self._api.list_with_delimiter(self._store, prefix or None)
         folders = [FileStatus(path.rpartition("/")[2], 0, 0, is_directory=True) for path in found["common_prefixes"]]
-        return folders + [_status(each) for each in found["objects"]]
+        return folders + [_status(entry) for entry in found["objects"]]
 
     def below(self, prefix: str) -> Iterator[tuple[str, FileStatus]]:
         """Every object below a prefix, at any depth, by its name without the prefix."""
@@ -249,14 +249,14 @@ class ObjectFiles:
 
     def _object(self, path: Path | str) -> tuple[_ObjectStore, str] | None:
         path = Path(path)
-        for place in self._urls:
-            if path.is_relative_to(place):
-                return self._store_at(place), "" if path == place else path.relative_to(place).as_posix()
+        for root in self._urls:
+            if path.is_relative_to(root):
+                return self._store_at(root), "" if path == root else path.relative_to(root).as_posix()
         return None
 
     def holds(self, path: Path) -> bool:
         """Whether this is the path of an object."""
-        return any(path.is_relative_to(place) for place in self._urls)
+        return any(path.is_relative_to(root) for root in self._urls)
 
     def key_size(self, path: Path) -> int:
         """Bytes of the key that the object has in its bucket."""
@@ -274,23 +274,23 @@ class ObjectFiles:
         scheme, _, name = url.partition("://")
         if scheme.lower() not in _SCHEMES:
             return None
-        for place, store in sorted(self._urls.items(), key=lambda item: not location.is_relative_to(item[0])):
+        for root, store in sorted(self._urls.items(), key=lambda item: not location.is_relative_to(item[0])):
             prefix = store.removeprefix(_SCHEME).rstrip("/") + "/"
             if unquote(name).startswith(prefix):
-                return place / unquote(name).removeprefix(prefix)
+                return root / unquote(name).removeprefix(prefix)
         return None
 
     def aliases(self, location: Path) -> Iterator[Path]:
         """Paths below other stores that mean the objects at this path, or some of them: one store may be inside of
         another."""
-        urls = {place: PurePosixPath(url.removeprefix(_SCHEME)) for place, url in self._urls.items()}
-        for own in (place for place in urls if location.is_relative_to(place)):
+        urls = {root: PurePosixPath(url.removeprefix(_SCHEME)) for root, url in self._urls.items()}
+        for own in (root for root in urls if location.is_relative_to(root)):
             url = urls[own] / location.relative_to(own)
-            for place, other in urls.items():
-                if place != own and url.is_relative_to(other):
-                    yield place / url.relative_to(other)
-                elif place != own and other.is_relative_to(url):
-                    yield place
+            for root, other in urls.items():
+                if root != own and url.is_relative_to(other):
+                    yield root / url.relative_to(other)
+                elif root != own and other.is_relative_to(url):
+                    yield root
 
     def below(self, directory: Path) -> Iterator[tuple[str, FileStatus]]:
         """Every object below a path of a store, at any depth, by its name relative to the path."""

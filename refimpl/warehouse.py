@@ -123,19 +123,19 @@ class Warehouse(_Tables):
         compactions. Reads only."""
         from refimpl.owner.verify import unreadable, verify
 
-        found = verify(self.owner)
+        findings = verify(self.owner)
         try:
             tables = self.owner.recorded_tables()
         except CorruptLedgerError:  # which is a finding
-            return found
+            return findings
         for table in tables:
             try:
-                found += self._damaged_files(table)
+                findings += self._damaged_files(table)
             except (CorruptLedgerError, TableNotFoundError):  # a finding; or dropped meanwhile
                 continue
             except (DeltaError, OSError) as error:
-                found.append(unreadable(table, error))
-        return found
+                findings.append(unreadable(table, error))
+        return findings
 
     def _damaged_files(self, table: TableSummary) -> Iterator[Finding]:
         from refimpl.client.maintenance import Damage, damaged_files

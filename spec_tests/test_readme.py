@@ -120,7 +120,7 @@ def test_every_relative_link_of_a_page_exists(page: str) -> None:
         if anchor:
             text = path.read_text(encoding="utf-8")
             headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-            anchors = {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
+            anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
             assert anchor in anchors | set(re.findall(r'<a id="([\w-]+)">', text)), anchor
 
 

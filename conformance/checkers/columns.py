@@ -397,4 +397,4 @@ def _claims(table: TableColumns) -> list[array[int]]:
         table.ratified, table.landed, table.conflicts, table.fresh, table.stale, table.listed, table.visible,
         table.path_reads, table.handed_back, table.checkpoints,
     )  # fmt: skip
-    return [*(each.version for each in rows), table.conflicts.latest, table.gaps.latest]
+    return [*(row.version for row in rows), table.conflicts.latest, table.gaps.latest]

@@ -368,7 +368,7 @@ def staged_files_are_in_their_features_folder(s: Scenario) -> None:
     names = [file.name for file in s.observe(table)]
     folder = STAGING[s.feature]
     others = [f"{each}/" for feature, each in STAGING.items() if feature != s.feature]
-    wrong = [each for each in names if each.startswith(tuple(others))]
+    wrong = [name for name in names if name.startswith(tuple(others))]
     s.require(not wrong, *PLACE, evidence=(landed,), table=table, version=1,
               expected=f"staged files of the feature `{s.feature}` are in `_delta_log/{folder}`",
               observed=f"the other feature's staging folder has {wrong}")  # fmt: skip

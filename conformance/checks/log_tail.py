@@ -224,8 +224,8 @@ def a_client_does_not_publish_twice(s: ClientScenario) -> None:
 
     def publish() -> None:
         s.backfill(table, 2)
-        for each in files:
-            os.utime(each, ns=(LONG_AGO * 1_000_000, LONG_AGO * 1_000_000))
+        for path in files:
+            os.utime(path, ns=(LONG_AGO * 1_000_000, LONG_AGO * 1_000_000))
 
     s.owner.on(m.GetCommits, after=publish)
     request = m.HandBack(table=s.name_of(table), version=3, attempt=s.attempt(), actions=())
@@ -233,7 +233,7 @@ def a_client_does_not_publish_twice(s: ClientScenario) -> None:
     s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner hands the table back")
     table.ownership.append(request.attempt)
     table.versions = 4
-    written = [each.name for each in files if each.exists() and each.stat().st_mtime_ns // 1_000_000 > LONG_AGO]
+    written = [file.name for file in files if file.exists() and file.stat().st_mtime_ns // 1_000_000 > LONG_AGO]
     s.require(
         not written, "MC-RELEASE-09", evidence=(call,),
         expected="versions 1 and 2 are already published: put-if-absent changes nothing",

@@ -428,7 +428,7 @@ def the_latest_metadata_txn_and_domain_count(s: ClientScenario) -> None:
 
 def _metadata(log: LogBuilder, properties: dict[str, str]) -> str:
     """Metadata in which only the kit's own properties change."""
-    body = next(each["metaData"] for each in log.actions[0] if "metaData" in each)
+    body = next(action["metaData"] for action in log.actions[0] if "metaData" in action)
     kept = {name: value for name, value in body["configuration"].items() if not name.startswith("kit.")}
     return json.dumps({"metaData": {**body, "configuration": {**kept, **properties}}})
 

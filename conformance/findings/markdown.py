@@ -71,7 +71,7 @@ def item(title: str, when: str, requirements: Sequence[str], known: str, again: 
 def _levels(requirements: Sequence[str]) -> str:
     """The violated requirements and advice, in words."""
     advice = [each for each in requirements if load().requirement(each).level is Level.SHOULD]
-    binding = [each for each in requirements if each not in advice]
+    binding = [requirement for requirement in requirements if requirement not in advice]
     parts = [("Violates", binding), ("Does not follow the advice", advice)]
     return " ".join(f"{what} {', '.join(names)}." for what, names in parts if names)
 
@@ -122,13 +122,15 @@ def report(stored: Stored) -> str:
     """One finding, complete: versions, title, steps, expected, observed, and its reproduction, for the maintainers."""
     about, finding = stored.about, stored.finding
     violation, recorded = _main(stored), read_history((stored.folder / HISTORY).read_text("utf-8"))
-    others = [each for each in about.requirements if each not in violation.requirements]
+    others = [requirement for requirement in about.requirements if requirement not in violation.requirements]
     parts = [
         f"# {escaped(about.title)}",
         f"Versions: {escaped(about.versions)}. Found on {about.date} with version {finding.kit_version} of the "
         f"conformance kit for commit owners. " + (f"Known: {escaped(about.known)}." if about.known else "Not known."),
         "## What is asked for",
-        "\n".join(_sentence(each) for each in about.requirements if each in violation.requirements),
+        "\n".join(
+            _sentence(requirement) for requirement in about.requirements if requirement in violation.requirements
+        ),
         *(f"> {escaped(quote)}" for quote in about.quotes),
         *([f"Other scenarios of the kit fail for the same cause: {', '.join(others)}."] if others else []),
         "## Steps",
@@ -151,14 +153,16 @@ def report(stored: Stored) -> str:
 def _main(stored: Stored) -> Violation:
     """The main violation of the finding: that of its first requirement."""
     violations = stored.finding.violations
-    return next((each for each in violations if stored.about.requirements[0] in each.requirements), violations[0])
+    return next(
+        (violation for violation in violations if stored.about.requirements[0] in violation.requirements), violations[0]
+    )
 
 
 def _sentence(identifier: str) -> str:
     requirement = load().requirement(identifier)
     where = origin(requirement.level, requirement.source, requirement.passage)
     links = place_of(requirement.source, requirement.passage).links
-    read = f": {', '.join(f'[{escaped(each.title)}]({each.url})' for each in links)}" if links else ""
+    read = f": {', '.join(f'[{escaped(link.title)}]({link.url})' for link in links)}" if links else ""
     return f"- {escaped(requirement.paraphrase)} ({identifier}, {escaped(where)}){read}"
 
 
@@ -166,7 +170,7 @@ def _steps(recorded: Recorded, violation: Violation) -> str:
     """The steps, in the order of their answers: a delayed request is placed where it took effect. Steps after the
     violation are omitted, and the final log is added."""
     last = max(violation.operations, default=len(recorded.steps))
-    steps = [each for each in recorded.steps if each.id <= last]
+    steps = [step for step in recorded.steps if step.id <= last]
     steps.sort(key=lambda step: (math.inf if (end := ended(step)) is None else end, step.id))
     lines = [
         f"{number}. {escaped(in_letters(_line(step), recorded))}{_sent_early(steps[: number - 1], step)}"

@@ -147,7 +147,7 @@ def keep(bundle: Path, identifier: str, home: Path = HOME) -> Path:
         if (bundle / name).is_file():
             shutil.copyfile(bundle / name, folder / name)
     if not (folder / ABOUT).exists():
-        shown = tuple(dict.fromkeys(each for one in finding.violations for each in one.requirements))
+        shown = tuple(dict.fromkeys(requirement for one in finding.violations for requirement in one.requirements))
         text = TEMPLATE.format(
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
             requirements=msgspec.json.encode(shown).decode(),

@@ -328,13 +328,13 @@ class Drive:
         if latest in model.NONE or latest is None or table.dropped:
             return
         last = latest if end is None else min(end, latest)
-        omitted = set(range(start or 0, last + 1)) - {each.version for each in commits} - set(table.seen)
+        omitted = set(range(start or 0, last + 1)) - {commit.version for commit in commits} - set(table.seen)
         forgotten = sorted(omitted - set(self._look(table))) if omitted else []
         if forgotten:
             self.s.fail(
                 "MC-GET-01", "CM-GET-03", "MC-FILES-06", "CM-STORE-09", evidence=(exchange,), table=table.handle,
                 version=forgotten[0], expected=f"version {forgotten[0]}, ratified and not published, is listed",
-                observed=f"listed are versions {[each.version for each in commits]}",
+                observed=f"listed are versions {[commit.version for commit in commits]}",
             )  # fmt: skip
 
     def _is_visible(self, table: DrivenTable, exchange: Exchange) -> None:

@@ -151,7 +151,7 @@ def get_commits(world: World, contract: Contract, request: m.GetCommits, answer:
         return world
     start, end = request.start or 0, request.end
     if isinstance(answer, m.Commits):
-        if any(each.version < start or (end is not None and each.version > end) for each in answer.commits):
+        if any(commit.version < start or (end is not None and commit.version > end) for commit in answer.commits):
             return Wrong(
                 ("PROFILE-CORE-09",), f"no commit outside of versions {start} to {'the latest' if end is None else end}"
             )
@@ -183,7 +183,7 @@ def _read(
     wrong = _latest_of_read(world, contract, latest)
     if wrong is not None:
         return wrong
-    versions = [each.version for each in commits or ()]
+    versions = [commit.version for commit in commits or ()]
     last = world.newest if latest in NONE else latest
     assert last is not None
     if versions != list(range(min(versions, default=0), max(versions, default=-1) + 1)):

@@ -344,7 +344,7 @@ class Rounds:
 
     def result(self) -> CaseResult:
         """The result of the first round that did not pass, else of the last, with the operations of all rounds."""
-        operations = sum(each.operations for each in self.results)
+        operations = sum(result.operations for result in self.results)
         last = self.results[-1]
         return msgspec.structs.replace(last, operations=last.operations if last.violations else operations)
 
@@ -379,7 +379,7 @@ class _AtOnce:
 
     def run(self) -> None:
         barrier = Barrier(len(self.clients))
-        threads = [Thread(target=self._one, args=(each, barrier), daemon=True) for each in self.clients]
+        threads = [Thread(target=self._one, args=(client, barrier), daemon=True) for client in self.clients]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -468,7 +468,9 @@ class Round:
         ]
         _AtOnce(clients, self.shared.stop).run()
         winners = [
-            each for each in clients if each.exchange is not None and isinstance(each.exchange.answer, m.Ratified)
+            client
+            for client in clients
+            if client.exchange is not None and isinstance(client.exchange.answer, m.Ratified)
         ]
         reference = next((each.reference for each in [*winners, *clients] if each.reference is not None), None)
         if reference is None and "discovery" in self.s.identity.profiles:
@@ -476,7 +478,7 @@ class Round:
             found = self.s.ask("reader", m.LoadTable(name=name), self.shared.table).answer
             reference = found.table if isinstance(found, m.Table) else None
         if reference is None:
-            answers = ", ".join(str(each.exchange.answer) for each in clients if each.exchange is not None)
+            answers = ", ".join(str(client.exchange.answer) for client in clients if client.exchange is not None)
             raise Inconclusive(f"no table was created: {answers}")
         self.shared.table.reference, self.shared.table.versions = reference, 1
         self.shared.table.id = proposals.table_id_in(winners[0].request.actions) if winners else ""

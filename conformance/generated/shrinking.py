@@ -30,7 +30,7 @@ TRIALS: Final = 600
 def shrunk(result: CaseResult) -> CaseResult:
     """The result of a failed case, with a smaller history that shows its first violation by a checker, and without the
     violations that the smaller one does not show."""
-    named = next((each for each in result.violations if each.rule is not None), None)
+    named = next((violation for violation in result.violations if violation.rule is not None), None)
     if named is None or result.history is None:
         return result
     source = _read(result.history)
@@ -39,7 +39,11 @@ def shrunk(result: CaseResult) -> CaseResult:
         return result
     small = _smallest(source, found)
     kept = _findings(small)
-    violations = [each for each in result.violations if each.rule is None or any(is_the_same(k, each) for k in kept)]
+    violations = [
+        violation
+        for violation in result.violations
+        if violation.rule is None or any(is_the_same(k, violation) for k in kept)
+    ]
     stream = io.BytesIO()
     write_events(stream, small)
     history = stream.getvalue().decode("utf-8")

@@ -225,7 +225,9 @@ class ModelMaintainer(ModelReader):
             return
         newest = max(listed.commits, default=-1)
         self._delete(path for version, path in listed.commits.items() if version < cut_off and version != newest)
-        self._delete(path for each in listed.checkpoints if each.version < cut_off for path in each.files)
+        self._delete(
+            path for checkpoint in listed.checkpoints if checkpoint.version < cut_off for path in checkpoint.files
+        )
         self._delete(path for (start, _), path in listed.compactions.items() if start <= cut_off)
         if table.feature == "catalogManaged":
             self._delete(path for version, path in listed.checksums.items() if version < cut_off)
@@ -235,7 +237,11 @@ class ModelMaintainer(ModelReader):
         """The cut-off checkpoint: the newest complete one that can be read, at or before the newest commit that is not
         later than the time."""
         commit = self._cut_off_commit(table, listed, older_than)
-        versions = [each.version for each in listed.checkpoints if each.version <= commit and self._is_whole(each)]
+        versions = [
+            checkpoint.version
+            for checkpoint in listed.checkpoints
+            if checkpoint.version <= commit and self._is_whole(checkpoint)
+        ]
         return max(versions, default=None)
 
     def _is_whole(self, checkpoint: Checkpoint) -> bool:

@@ -59,7 +59,9 @@ class Listing:
     @property
     def newest(self) -> int:
         """The newest version that the files prove; -1 if none."""
-        return max([*self.commits, *(each.version for each in self.checkpoints if each.complete)], default=-1)
+        return max(
+            [*self.commits, *(checkpoint.version for checkpoint in self.checkpoints if checkpoint.complete)], default=-1
+        )
 
 
 def listing_of(paths: Iterable[Path]) -> Listing:

@@ -274,7 +274,9 @@ class ModelReader:
     def _checkpoints(self, listed: Listing, target: int) -> list[Checkpoint]:
         """The usable checkpoints, the best one first. The reader lists them, and so does not need
         `_last_checkpoint`."""
-        usable = [each for each in listed.checkpoints if each.complete and each.version <= target]
+        usable = [
+            checkpoint for checkpoint in listed.checkpoints if checkpoint.complete and checkpoint.version <= target
+        ]
         return sorted(usable, key=lambda each: (each.version, each.rank), reverse=True)
 
     def _compacted(self, listed: Listing, owned: dict[int, m.CommitEntry], start: int, target: int) -> int | None:

@@ -326,7 +326,7 @@ class ModelWriter(ModelReader):
         removed = [file for file in newest.files.values() if unquote(file["path"]) in removes]
         actions += [proposals.line("remove", self._removal(file, request, timestamp)) for file in removed]
         partitioned = bool(metadata.get("partitionColumns"))
-        adds = [self._add(each, request, timestamp, partitioned=partitioned) for each in request.adds]
+        adds = [self._add(add, request, timestamp, partitioned=partitioned) for add in request.adds]
         actions += adds if ROW_TRACKING not in newest.features else self._with_row_ids(adds, transaction, version)
         actions += self._changes(transaction, partitioned=partitioned)
         return tuple(actions)

@@ -168,7 +168,7 @@ class StagedPredecessorIsEnough(ModelOwner):
     def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
         before = f"{request.version - 1:020}."
         files = self.storage.list(self._staged_path(table, "").rstrip("/"))
-        return None if any(each.startswith(before) for each in files) else super()._gap(table, request)
+        return None if any(file.startswith(before) for file in files) else super()._gap(table, request)
 
 
 @mutant("MC-COMMIT-07", "MC-COMMIT-01", "CM-COMMIT-07")

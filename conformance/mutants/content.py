@@ -68,7 +68,7 @@ class DropsUnknownActions(Rewrites):
     """Drops unknown kinds of actions from a commit."""
 
     def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(each for each in actions if set(json.loads(each)) <= KNOWN)
+        return tuple(action for action in actions if set(json.loads(action)) <= KNOWN)
 
 
 @mutant(*CONTENT)
@@ -76,7 +76,7 @@ class ActionsAreCutAtSixtyFourKibibytes(Rewrites):
     """Stores the first 64 KiB of each action."""
 
     def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(each[: 1 << 16] for each in actions)
+        return tuple(action[: 1 << 16] for action in actions)
 
 
 @mutant(*CONTENT)
@@ -92,7 +92,7 @@ class CommitsAreCutAtOneMebibyte(Rewrites):
     """Stores the actions that fit into 1 MiB."""
 
     def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        sizes = accumulate(len(each.encode()) for each in actions)
+        sizes = accumulate(len(action.encode()) for action in actions)
         return tuple(each for each, size in zip(actions, sizes, strict=True) if size <= 1 << 20)
 
 
@@ -103,7 +103,7 @@ class CharactersBeyondTheBmpAreReplaced(Rewrites):
     highest = 0xFFFF
 
     def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple("".join("?" if ord(letter) > self.highest else letter for letter in each) for each in actions)
+        return tuple("".join("?" if ord(letter) > self.highest else letter for letter in action) for action in actions)
 
 
 @mutant(*CONTENT)
@@ -118,7 +118,7 @@ class TextIsNormalized(Rewrites):
     """Stores text in a normal form of Unicode."""
 
     def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(unicodedata.normalize("NFC", each) for each in actions)
+        return tuple(unicodedata.normalize("NFC", action) for action in actions)
 
 
 @mutant(*CONTENT)
@@ -126,7 +126,7 @@ class LineSeparatorsEndActions(Rewrites):
     """Takes every line separator of Unicode for the end of an action."""
 
     def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(line for each in actions for line in each.splitlines())
+        return tuple(line for action in actions for line in action.splitlines())
 
 
 @mutant(*CONTENT)
@@ -134,7 +134,7 @@ class StringsAreTrimmed(Rewrites):
     """Trims white space at both ends of strings."""
 
     def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(re.sub(r'(?<=:")\s+|(?<!\\)\s+(?=",)', "", each) for each in actions)
+        return tuple(re.sub(r'(?<=:")\s+|(?<!\\)\s+(?=",)', "", action) for action in actions)
 
 
 @mutant("MC-API-03", "CM-CATALOG-03")
@@ -142,7 +142,7 @@ class LastOfDoubledKeysStays(Rewrites):
     """Stores only the last value of a key that an action has twice."""
 
     def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(json.dumps(json.loads(each), ensure_ascii=False) for each in actions)
+        return tuple(json.dumps(json.loads(action), ensure_ascii=False) for action in actions)
 
 
 def schema_of(action: str) -> dict[str, Any] | None:
@@ -189,7 +189,7 @@ class LargeNumbersAreRounded(ModelOwner):
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         if commit.actions is None:
             return super()._content(table, commit)
-        return content_of(tuple(json.dumps(json.loads(each, parse_int=float)) for each in commit.actions))
+        return content_of(tuple(json.dumps(json.loads(action, parse_int=float)) for action in commit.actions))
 
 
 @mutant("CM-PUBLISH-03", "MC-BACKFILL-01")
@@ -235,13 +235,13 @@ class SeveralActionsOnOneLine(ModelOwner):
 
 
 def _array(actions: tuple[str, ...] | list[str]) -> str:
-    return json.dumps([json.loads(each) for each in actions]) + "\n"
+    return json.dumps([json.loads(action) for action in actions]) + "\n"
 
 
 def _merged(actions: tuple[str, ...]) -> tuple[str, ...]:
     one: dict[str, object] = {}
-    for each in actions:
-        one |= json.loads(each)
+    for action in actions:
+        one |= json.loads(action)
     return (json.dumps(one),)
 
 

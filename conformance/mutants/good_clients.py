@@ -519,7 +519,7 @@ class ReformatsInlineCommits(ModelClient):
     def _ratified(self, table: Resolved, commit: m.CommitEntry) -> bytes:
         if commit.actions is None:
             return super()._ratified(table, commit)
-        return proposals.content(json.dumps(json.loads(each), sort_keys=True) for each in commit.actions).encode()
+        return proposals.content(json.dumps(json.loads(action), sort_keys=True) for action in commit.actions).encode()
 
     def _check_published(self, published: Path, content: bytes) -> None:
         if digests.of_file(published.read_bytes()).actions != digests.of_file(content).actions:

@@ -34,8 +34,8 @@ class Promising(ModelOwner):
         identity = super().hello(client, request)
         return msgspec.structs.replace(
             identity,
-            profiles=tuple(each for each in identity.profiles if each not in self.without),
-            promises=tuple(each for each in identity.promises if each not in self.without),
+            profiles=tuple(profile for profile in identity.profiles if profile not in self.without),
+            promises=tuple(promise for promise in identity.promises if promise not in self.without),
         )
 
 

@@ -238,8 +238,8 @@ class SpellingsFindTheFirstTable(ModelOwner):
     """Creates a table for each spelling of a name (case, Unicode form, encoded spaces), and finds the first by all."""
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        alike = [each.name for each in self.tables.values() if each.active and request.name is not None
-                 and plain_name(each.name) == plain_name(request.name)]  # fmt: skip
+        alike = [table.name for table in self.tables.values() if table.active and request.name is not None
+                 and plain_name(table.name) == plain_name(request.name)]  # fmt: skip
         return super().load_table(client, m.LoadTable(name=alike[0]) if alike else request)
 
 
@@ -516,7 +516,9 @@ class NamesAreLookedUpAsFolders(ModelOwner):
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         wanted = (request.name or "").replace("/", "_")
-        names = [each.name for each in self.tables.values() if each.active and each.name.replace("/", "_") == wanted]
+        names = [
+            table.name for table in self.tables.values() if table.active and table.name.replace("/", "_") == wanted
+        ]
         return super().load_table(client, msgspec.structs.replace(request, name=names[0]) if names else request)
 
 

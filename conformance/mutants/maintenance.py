@@ -382,7 +382,7 @@ class CutsOffAtTheNewestCheckpoint(ModelClient):
     """Uses the newest checkpoint as the cut-off, even above the cleanup version."""
 
     def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
-        return max((each.version for each in listed.checkpoints if each.complete), default=None)
+        return max((checkpoint.version for checkpoint in listed.checkpoints if checkpoint.complete), default=None)
 
 
 @mutant(
@@ -394,7 +394,9 @@ class CountsIncompleteCheckpoints(ModelClient):
 
     def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
         commit = self._cut_off_commit(table, listed, older_than)
-        return max((each.version for each in listed.checkpoints if each.version <= commit), default=None)
+        return max(
+            (checkpoint.version for checkpoint in listed.checkpoints if checkpoint.version <= commit), default=None
+        )
 
 
 @mutant("LOG-36", bugs=("FB29",), side="client")
@@ -413,7 +415,9 @@ class DeletesTheCutOffCheckpoint(ModelClient):
         super()._cleanup(client, table, older_than)
         listed = self._list(table)
         cut_off = self._cut_off(table, listed, older_than)
-        self._delete(path for each in listed.checkpoints if each.version == cut_off for path in each.files)
+        self._delete(
+            path for checkpoint in listed.checkpoints if checkpoint.version == cut_off for path in checkpoint.files
+        )
 
 
 @mutant("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36", side="client")
@@ -445,9 +449,9 @@ class KeepsTheNewestCheckpointOnly(ModelClient):
         super()._cleanup(client, table, older_than)
         listed = self._list(table)
         cut_off = self._cut_off(table, listed, older_than)
-        newest = max((each.version for each in listed.checkpoints), default=-1)
+        newest = max((checkpoint.version for checkpoint in listed.checkpoints), default=-1)
         if cut_off is not None:
-            between = [each for each in listed.checkpoints if cut_off < each.version < newest]
+            between = [checkpoint for checkpoint in listed.checkpoints if cut_off < checkpoint.version < newest]
             self._delete(path for each in between for path in each.files)
 
 

@@ -618,7 +618,7 @@ class _ShortensItsJournal(ModelOwner):
 
     def _restarted(self, table: OwnedTable) -> None:
         super()._restarted(table)
-        if max(each.latest for each in self.tables.values()) >= 100:
+        if max(table.latest for table in self.tables.values()) >= 100:
             self._shortened(table)
 
     def _shortened(self, table: OwnedTable) -> None:

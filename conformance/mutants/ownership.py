@@ -162,7 +162,7 @@ class _ContinuesATable(ModelOwner):
     """Gives a table that it takes over again its old reference."""
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        self.before = next((each for each in self.tables.values() if each.location == request.path), None)
+        self.before = next((table for table in self.tables.values() if table.location == request.path), None)
         return super().take_over(client, request)
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
@@ -601,7 +601,7 @@ class HandBackForgetsTheCreation(ModelOwner):
     """Forgets who created a table when it hands the table back: the create request creates another table."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        left = [each for each in self.tables.values() if each.leaving is not None and not each.active]
+        left = [table for table in self.tables.values() if table.leaving is not None and not table.active]
         for table in left:
             table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
         return super().create_table(client, request)

@@ -1,4 +1,4 @@
-"""Owners that publish too little, too much, in the wrong order, or the wrong content."""
+"""Owners that publish or return too little, too much, outdated or wrong commits, or in the wrong order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conformance.models.owner import Commit, ModelOwner, NotPublished, OwnedTabl
 from conformance.mutants import memory, mutant
 from conformance.mutants.good_owners import StagesVersion0
 
-# Versions and their order
+# Published versions and their order
 
 
 @mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
@@ -208,7 +208,7 @@ class TrustsTheHighestPublishedFile(ModelOwner):
         return tuple(entry for entry in super()._entries(table, start, end) if entry.version > highest)
 
 
-# Content
+# Published content
 
 
 @mutant("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", bugs=("FB45",))
@@ -267,9 +267,7 @@ def _staged(owner: ModelOwner, table: OwnedTable, version: int) -> list[str]:
     return [f"{folder}/{name}" for name in owner.storage.list(folder) if name.startswith(f"{version:020}.")]
 
 
-# Owners that return too little, too much or outdated state to readers, or different state to different readers.
-
-# Outdated
+# Outdated answers
 
 
 @mutant("MC-READ-06", "CM-GET-04")
@@ -348,7 +346,7 @@ class LatestVersionIsOlderThanTheList(ModelOwner):
         return m.Commits(commits=answer.commits, latest=table.backfilled)
 
 
-# Too little
+# Answers that lack commits
 
 
 @mutant("MC-GET-02", "CM-GET-04")
@@ -403,7 +401,7 @@ class ListIsCutAfterTwoCommits(ModelOwner):
         return super()._entries(table, start, end)[:2]
 
 
-# Out of order
+# Answers out of order
 
 
 @mutant("LOG-05")
@@ -423,7 +421,7 @@ class ListsTheBoundaryTwice(ModelOwner):
         return (*entries[:1], *entries)
 
 
-# Too much, or wrong
+# Answers with wrong commits or versions
 
 
 @mutant("MC-GET-02", "CM-GET-04", "CM-LOG-07")

@@ -125,7 +125,7 @@ class ReadsMinusOneAsEmpty(ModelClient):
 
 @mutant("LOG-08", side="client")
 class ReadsToTheEndOfTheList(ModelClient):
-    """Takes the last commit that the owner lists for the newest version."""
+    """Reads only up to the last commit that the owner lists."""
 
     def _ask(self, client: str, table: Resolved) -> None:
         super()._ask(client, table)
@@ -500,7 +500,7 @@ class UsesTimestampOfOldCommitInfos(ModelClient):
         if state.enabled_since is not None and version >= state.enabled_since:
             return super()._time(table, listed, state, version)
         actions = self._commit(table, listed, table.owned, version)
-        return next((each["commitInfo"].get("timestamp", 0) for each in actions if "commitInfo" in each), 0)
+        return next((action["commitInfo"].get("timestamp", 0) for action in actions if "commitInfo" in action), 0)
 
 
 @mutant("ICT-20", bugs=("FB18",), side="client")
@@ -588,7 +588,7 @@ class UsesIncompleteCheckpoints(ModelClient):
     """Reads the existing parts of a checkpoint without counting them."""
 
     def _checkpoints(self, listed: Listing, target: int) -> list[Checkpoint]:
-        counted = [replace(each, parts=len(each.files)) for each in listed.checkpoints]
+        counted = [replace(checkpoint, parts=len(checkpoint.files)) for checkpoint in listed.checkpoints]
         return super()._checkpoints(replace(listed, checkpoints=counted), target)
 
 
@@ -598,7 +598,11 @@ class TrustsTheHint(ModelClient):
 
     def _start(self, listed: Listing, target: int) -> State:
         named = self._named(listed)
-        if named is not None and named <= target and all(each.version != named for each in listed.checkpoints):
+        if (
+            named is not None
+            and named <= target
+            and all(checkpoint.version != named for checkpoint in listed.checkpoints)
+        ):
             raise Refused(f"the checkpoint of version {named} does not exist")
         return super()._start(listed, target)
 
@@ -737,7 +741,7 @@ class MixesCheckpointsOfAVersion(ModelClient):
         for each in listed.checkpoints:
             if each.parts > 1:
                 mixed.setdefault(each.version, {}).update({path.name.split(".")[2]: path for path in each.files})
-        listed.checkpoints = [each for each in listed.checkpoints if each.parts == 1]
+        listed.checkpoints = [checkpoint for checkpoint in listed.checkpoints if checkpoint.parts == 1]
         listed.checkpoints += [
             Checkpoint(version=version, files=tuple(parts.values()), parts=len(parts), rank=0)
             for version, parts in mixed.items()

@@ -260,9 +260,9 @@ def _steps(world: World, made: Iterable[list[Happening]]) -> Iterator[Step]:
     before = world.view()
     for happenings in made:
         after = world.view()
-        for each in happenings:
-            text, rule = sentence(each, before, after, world.scenario.feature)
-            yield Step(each, text, rule, after, tuple(world.choices), decides(each))
+        for happening in happenings:
+            text, rule = sentence(happening, before, after, world.scenario.feature)
+            yield Step(happening, text, rule, after, tuple(world.choices), decides(happening))
         before = after
 
 

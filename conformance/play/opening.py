@@ -182,12 +182,12 @@ class TraceForks:
         for now in seen:
             until = len(now.history.encode())
             events = list(read_events(io.BytesIO(text[shown:until])))
-            asked = sum(isinstance(each, Invoke) for each in events) if now.step is not None else 0
-            steps = [step for each in events[:asked] for step in teller.steps_of(each)]
+            asked = sum(isinstance(event, Invoke) for event in events) if now.step is not None else 0
+            steps = [step for event in events[:asked] for step in teller.steps_of(event)]
             if now.step is not None:
                 made = (*made, now.step.client)
                 steps.append(self._effect(teller, now.step, _log(teller, before), _log(teller, now)))
-            steps += [step for each in events[asked:] for step in teller.steps_of(each)]
+            steps += [step for event in events[asked:] for step in teller.steps_of(event)]
             yield from (_seen(step, made, _log(teller, now)) for step in steps)
             before, shown = now, until
         rest = [step for each in read_events(io.BytesIO(text[shown:])) for step in teller.steps_of(each)]
@@ -207,7 +207,7 @@ Log = tuple[tuple[str, bool, int], ...]
 
 
 def _log(teller: HistoryTeller, now: Watched) -> Log:
-    names = (each for each in now.files if f"/{LOG_FOLDER}/" in each)
+    names = (file for file in now.files if f"/{LOG_FOLDER}/" in file)
     return tuple((_short(teller, name), True, 0) for name in sorted(names))
 
 

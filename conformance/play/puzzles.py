@@ -84,7 +84,7 @@ def puzzle(number: int) -> Puzzle:
     items = list(operations(read(path)))
     violation = check_file(path).violations[0]
     named = violation.operations[: violation.contradicting or None] or tuple(
-        each for each in items if isinstance(each, Operation)
+        item for item in items if isinstance(item, Operation)
     )
     chance = random.Random(number)  # the same choices for every user
     others = chance.sample([rule for rule in Rule if rule is not violation.rule], CHOICES - 1)
@@ -94,7 +94,7 @@ def puzzle(number: int) -> Puzzle:
         number=number,
         name=name,
         lines=tuple(line for line in map(_line, items) if line is not None),
-        log=", ".join(f"{each.version}: {each.attempt or 'before'}" for each in items if isinstance(each, Witness)),
+        log=", ".join(f"{item.version}: {item.attempt or 'before'}" for item in items if isinstance(item, Witness)),
         rules=tuple(rule.meaning for rule in rules),
         rule=rules.index(violation.rule) + 1,
         suspects=frozenset(each.id for each in named),
@@ -159,7 +159,7 @@ def document(found: Puzzle) -> dict[str, Any]:
     """The puzzle with its solution, as JSON."""
     return {
         "number": found.number,
-        "lines": [dataclasses.asdict(each) for each in found.lines],
+        "lines": [dataclasses.asdict(line) for line in found.lines],
         "log": found.log,
         "rules": found.rules,
         "rule": found.rule,

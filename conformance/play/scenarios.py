@@ -111,7 +111,7 @@ def reads_by_path(actor: Actor) -> None:
 
 
 def _says_snapshot(actor: Actor, snapshot: Snapshot) -> None:
-    files = ", ".join(sorted(each.path for each in snapshot.files.values()))
+    files = ", ".join(sorted(file.path for file in snapshot.files.values()))
     actor.says(f"sees version {snapshot.version} with {files or 'no file'}")
 
 
@@ -122,7 +122,7 @@ def lists_first(actor: Actor) -> None:
     resolved = actor.warehouse.table(TABLE)
     assert resolved.table_id is not None
     answer = actor.owner.get_commits(resolved.table_id)
-    known = listed | {each.version for each in answer.commits}
+    known = listed | {commit.version for commit in answer.commits}
     missing = sorted(set(range(1 + (answer.latest_ratified_version or 0))) - known)
     actor.says(f"knows of versions {sorted(known)}; missing: {missing or 'none'}")
 
@@ -360,7 +360,7 @@ _ALL: Final = (
     ),
     Scenario(
         name="clock-goes-back",
-        title="A clock behind",
+        title="A clock that is behind",
         about="B's clock is an hour behind. In-commit timestamps must still increase.",
         clients={"A": appends("a"), "B": appends("b"), "R": tells_times},
         story=("A", "B", "R"),

@@ -131,7 +131,7 @@ class Player(App[Exception]):
         if option is None or self.story.forks is None:
             return
         choices = self.steps[self.at].choices
-        before = [each for each in self.steps if len(each.choices) <= len(choices)]
+        before = [step for step in self.steps if len(step.choices) <= len(choices)]
         self.steps = [*before, *self.story.forks.follow(choices, option)]
         self.forks.append(f"{option} goes next" if option in self.story.clients else option)
         self.at = min(len(before), len(self.steps) - 1)

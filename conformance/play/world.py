@@ -244,7 +244,7 @@ class World:
     def _name_of(self, identity: str) -> str:
         if identity in self._makers and identity not in self._names:
             maker = self._makers[identity]
-            number = 1 + sum(self._makers[each] == maker for each in self._names)
+            number = 1 + sum(self._makers[name] == maker for name in self._names)
             self._names[identity] = f"{maker}{number}"
         return self._names.get(identity, "…")  # of a data file
 
@@ -481,13 +481,13 @@ def _seen(look: Callable[[], Any]) -> str:
         snapshot = look()
     except (DeltaError, OSError) as error:
         return f"{type(error).__name__}: {re.split('[:;] ', str(error))[0]}"
-    files = sorted(Path(each.path).name for each in snapshot.files.values())
+    files = sorted(Path(file.path).name for file in snapshot.files.values())
     return f"version {snapshot.version}: {', '.join(files) or 'no files'}"
 
 
 def _request(name: str, args: tuple[Any, ...]) -> str:
-    numbers = [str(each) for each in args if isinstance(each, int)]
-    return " ".join([name, *(f"v{each}" for each in numbers)])
+    numbers = [str(arg) for arg in args if isinstance(arg, int)]
+    return " ".join([name, *(f"v{number}" for number in numbers)])
 
 
 def _answer(answer: Any) -> str:
@@ -499,7 +499,7 @@ def _answer(answer: Any) -> str:
         case Rejected():
             return f"rejected, {answer.detail}"
         case CommitsAnswer():
-            versions = ", ".join(str(each.version) for each in answer.commits) or "no unpublished commits"
+            versions = ", ".join(str(commit.version) for commit in answer.commits) or "no unpublished commits"
             return f"{versions}; {_latest(answer.latest_ratified_version)}"
         case ResolvedTable():
             return f"a {answer.feature_name} table; {_answer(answer.commits)}"

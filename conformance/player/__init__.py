@@ -173,8 +173,8 @@ class _Course:
         rules = [known.requirement(str(identifier)) for identifier in self._numbers["rules"]]
         return {
             "texts": list(self._numbers["texts"]),
-            "rules": [[each.id, f"{each.paraphrase} ({citation(each.source, each.passage)})"] for each in rules],
-            "views": [_view(each) for each in self._numbers["views"] if isinstance(each, View)],
+            "rules": [[rule.id, f"{rule.paraphrase} ({citation(rule.source, rule.passage)})"] for rule in rules],
+            "views": [_view(number) for number in self._numbers["views"] if isinstance(number, View)],
         }
 
 

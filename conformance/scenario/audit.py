@@ -262,7 +262,7 @@ def of_all(proposals: Sequence[Proposed]) -> Iterator[tuple[Proposed, Problem]]:
 
 def _parsed(lines: Sequence[str]) -> list[Mapping[str, Any]] | None:
     try:
-        found = [json.loads(each) for each in lines]
+        found = [json.loads(line) for line in lines]
     except ValueError:
         return None
     return found if all(isinstance(each, dict) and len(each) == 1 for each in found) else None

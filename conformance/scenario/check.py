@@ -87,7 +87,7 @@ class Check:
 
     def held(self, identity: Identity, variant: Variant) -> tuple[str, ...]:
         """Those of its requirements that apply to the subject on that variant."""
-        return tuple(each for each in self.requirements if applies(each, identity, variant))
+        return tuple(requirement for requirement in self.requirements if applies(requirement, identity, variant))
 
     def result(
         self, variant: Variant | None, requirements: tuple[str, ...], verdict: Verdict, reason: str = "", **more: Any

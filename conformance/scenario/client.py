@@ -105,7 +105,7 @@ class ClientScenario(Scenario):
         """Send a request to the client under test, and record it."""
         self.owner.begin()
         if isinstance(request, m.Cleanup):
-            self.archive = {each.name: {one.version: one for one in self.log_of(each)} for each in self.tables}
+            self.archive = {table.name: {one.version: one for one in self.log_of(table)} for table in self.tables}
         about = request
         if isinstance(request, m.TakeOver | m.HandBack):
             # The client finds the version itself, so the history records a transaction.
@@ -116,7 +116,7 @@ class ClientScenario(Scenario):
             self.markers[number] = about.attempt
         if isinstance(about, m.Transact):
             self.markers[number] = about.marker
-            self.requested[number] = tuple(each.path for each in about.adds)
+            self.requested[number] = tuple(add.path for add in about.adds)
             self.free = {reference: each.latest + 1 for reference, each in self.owner.owner.tables.items()}
         others = self._others(request)
         before, visible = self._outside(others), self._visible()
@@ -169,7 +169,7 @@ class ClientScenario(Scenario):
             return False
         mine = [each.request for each in self.proposed if each.operation == exchange.number]
         commits = [each for each in mine if isinstance(each, m.Commit)]
-        return bool(commits) and all(each.version >= self.free.get(each.table, 0) for each in commits)
+        return bool(commits) and all(commit.version >= self.free.get(commit.table, 0) for commit in commits)
 
     def not_answered_as_failed(self, call: Exchange) -> None:
         """Require that the client did not report a failure: its attempt landed, and the answer was lost."""
@@ -317,10 +317,10 @@ class ClientScenario(Scenario):
     def _others(self, request: m.Request) -> set[Path]:
         """The folders of other tables than that of the request. None while a rule lets other writers write there."""
         asked = {getattr(request, "table", None), getattr(request, "path", None)}
-        own = {self._place_of(each) for each in self.tables if asked & self._names_of(each)}
+        own = {self._place_of(table) for table in self.tables if asked & self._names_of(table)}
         if not own or any(rule.times > 0 for rule in self.owner.rules):
             return set()
-        return {self._place_of(each) for each in self.tables} - own
+        return {self._place_of(table) for table in self.tables} - own
 
     def _names_of(self, table: TableHandle) -> set[str]:
         """All names and references by which requests may name the table."""
@@ -330,7 +330,7 @@ class ClientScenario(Scenario):
 
     def _places(self) -> set[Path]:
         """The folders of tables, and the folder in which clients create tables."""
-        known = {Path(each.location) for each in self.owner.owner.tables.values()}
+        known = {Path(table.location) for table in self.owner.owner.tables.values()}
         return {*known, *map(self._place_of, self.tables), self.folder / STAGED_TABLES}
 
     def _place_of(self, table: TableHandle) -> Path:
@@ -373,7 +373,9 @@ class ClientScenario(Scenario):
 
     def _of_published(self) -> Iterator[Violation]:
         for number, problem in self.publishing:
-            if held := tuple(each for each in problem.requirements if applies(each, self.identity, self.variant)):
+            if held := tuple(
+                requirement for requirement in problem.requirements if applies(requirement, self.identity, self.variant)
+            ):
                 yield Violation(
                     requirements=held, message=headline(problem.expected, problem.observed), expected=problem.expected,
                     observed=problem.observed, operations=(number,),
@@ -400,7 +402,13 @@ class ClientScenario(Scenario):
                 version=proposed.version,
             )
             for proposed, problem in found
-            if (held := tuple(each for each in problem.requirements if applies(each, self.identity, self.variant)))
+            if (
+                held := tuple(
+                    requirement
+                    for requirement in problem.requirements
+                    if applies(requirement, self.identity, self.variant)
+                )
+            )
         ]
 
     def _audited(self) -> Iterator[tuple[Proposed, Problem]]:

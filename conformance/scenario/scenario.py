@@ -447,7 +447,7 @@ class Scenario:
         table: TableHandle | None = None, version: int | None = None,
     ) -> NoReturn:  # fmt: skip
         """End the scenario with a violation of those of the requirements that apply to the subject."""
-        held = tuple(each for each in requirements if applies(each, self.identity, self.variant))
+        held = tuple(requirement for requirement in requirements if applies(requirement, self.identity, self.variant))
         if not held:
             raise AssertionError(f"{self.name}: none of {requirements} applies to {self.variant} and these profiles")
         self.violations.append(

@@ -80,7 +80,7 @@ def must_report(log: LogBuilder, version: int, /, *requirements: str, expected: 
 
 def held(s: ClientScenario, requirements: Sequence[str]) -> tuple[str, ...]:
     """The requirements that apply to this table feature and commit mode; if none does, the basic one of readers."""
-    if any(applies(each, s.identity, s.variant) for each in requirements):
+    if any(applies(requirement, s.identity, s.variant) for requirement in requirements):
         return tuple(requirements)
     return (*requirements, "PROFILE-CLIENT-01")
 
@@ -96,8 +96,12 @@ def ask(log: LogBuilder, /, client: str | None = None, **asked: Any) -> tuple[Ex
 def newest_returned(s: ClientScenario, since: int) -> int:
     """The newest version that the owner returned to the reader since then; -1 if it returned none."""
     answers = [heard.answer for heard in s.owner.exchanges[since:]]
-    returned = [each.latest for each in answers if isinstance(each, m.Table | m.Commits) and each.latest is not None]
-    returned += [c.version for each in answers if isinstance(each, m.Table | m.Commits) for c in each.commits or ()]
+    returned = [
+        answer.latest for answer in answers if isinstance(answer, m.Table | m.Commits) and answer.latest is not None
+    ]
+    returned += [
+        c.version for answer in answers if isinstance(answer, m.Table | m.Commits) for c in answer.commits or ()
+    ]
     return max(returned, default=-1)
 
 

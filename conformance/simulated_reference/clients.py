@@ -216,7 +216,7 @@ class _Simulated(ReferenceOwner):
             return Path(table) / LOG_FOLDER
         assert self._process is not None
         with self._life.unnoticed():
-            return self._process.warehouse.owner.context.place(table).location / LOG_FOLDER
+            return self._process.warehouse.owner.context.cached_record(table).location / LOG_FOLDER
 
 
 class _ThreadLocal:

@@ -281,7 +281,9 @@ class ScopeRun:
         problems += [f"PROFILE-CORE-02: {name} ended by {error!r}" for name, error in self.scheduler.errors.items()]
         for client, answers in self._answers.items():
             problems += [
-                f"PROFILE-CORE-03: {client} was answered {each}" for each in answers if isinstance(each, m.Unknown)
+                f"PROFILE-CORE-03: {client} was answered {answer}"
+                for answer in answers
+                if isinstance(answer, m.Unknown)
             ]
         problems += [f"PROFILE-CLIENT-01: {each}" for each in self._unread]
         if deadlock is None:

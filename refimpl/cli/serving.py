@@ -108,7 +108,7 @@ def token_add(
     with _tokens(warehouse) as tokens:
         from refimpl.server.access import Scope
 
-        known = {each.value: each for each in Scope}
+        known = {member.value: member for member in Scope}
         if scope not in known:
             raise InvalidRequestError(f"invalid scope {scope!r}; expected {' or '.join(known)}")
         secret = tokens.add(name, known[scope], valid_ms=valid_ms)

@@ -166,7 +166,7 @@ def _difference(table: Table, path: LogPath, actions: Iterable[Action]) -> str |
 
 def _needless(table: Table, start: Version, missing: Iterable[Action]) -> set[_Identity | None]:
     """The identities of the actions that a compaction from `start` on may lack: DELTA.md#removals-in-compactions."""
-    removals = [each for each in missing if isinstance(each, Remove | DomainMetadata)]
+    removals = [action for action in missing if isinstance(action, Remove | DomainMetadata)]
     if not removals:
         return set()
     before = load(table.reader, start - 1).state if start else ReplayedState()
@@ -177,7 +177,7 @@ def _needless(table: Table, start: Version, missing: Iterable[Action]) -> set[_I
             return removal.removed and removal.domain not in before.domains
         return removal.key not in before.files and (removal.deletion_timestamp or 0) < oldest
 
-    return {_identity(each) for each in removals if hides_nothing(each)}
+    return {_identity(removal) for removal in removals if hides_nothing(removal)}
 
 
 class Damage(Enum):

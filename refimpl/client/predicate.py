@@ -210,7 +210,7 @@ def _compare_columns(left: Column, kind: type[exp.Expression], right: Column, no
     if kind is exp.NullSafeEQ:
         nulls = (IsNull(column=left), IsNull(column=right))
         equal = ColumnComparison(left=left, operator=Operator.EQUAL, right=right)
-        return either(And(operands=nulls), And(operands=(equal, *(Not(operand=each) for each in nulls))))
+        return either(And(operands=nulls), And(operands=(equal, *(Not(operand=null) for null in nulls))))
     operator, negated = _OPERATORS[kind]
     comparison = ColumnComparison(left=left, operator=operator, right=right)
     return Not(operand=comparison) if negated else comparison

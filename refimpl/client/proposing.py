@@ -277,8 +277,8 @@ class FilesystemProposer:
         """Before the link: the commit that was read last is still the same file. Otherwise the table may have been
         deleted, and another one created at its location: none of its commits need be a conflict."""
         read = self._read
-        found = None if read is None else self._log.find(log_path.commit(read.version))
-        if read is None or found is None or found == read.loaded.segment.last_commit:
+        published = None if read is None else self._log.find(log_path.commit(read.version))
+        if read is None or published is None or published == read.loaded.segment.last_commit:
             return
         now = load(self._reader).state.metadata
         if now is None or now.id != read.metadata.id:

@@ -146,9 +146,9 @@ class Transaction:
             text=f"{len(wanted)} partitions", may_match=lambda add: key(add.partition_values) in wanted
         )
         self._predicates.append(test)
-        found = [add for add in self.snapshot.files.values() if test.may_match(add)]
-        self._files_read |= {add.key for add in found}
-        return found
+        matching = [add for add in self.snapshot.files.values() if test.may_match(add)]
+        self._files_read |= {add.key for add in matching}
+        return matching
 
     def transaction_version(self, app_id: str) -> int | None:
         """The newest version that this application committed, or None."""

@@ -122,10 +122,10 @@ def _next(context: Context, table_id: str, version: Version | None) -> tuple[Tab
         while first + len(commits) < table.next and len(commits) < BATCH and size < policy.MAX_INLINE_BYTES:
             if version is not None and first + len(commits) > version:
                 break
-            found = view.commit_details(table, first + len(commits))
-            assert found is not None, f"the ledger of {table.label} lacks version {first + len(commits)}"
-            commits.append(found[:2])
-            size += len(found[0].content or b"")
+            details = view.commit_details(table, first + len(commits))
+            assert details is not None, f"the ledger of {table.label} lacks version {first + len(commits)}"
+            commits.append(details[:2])
+            size += len(details[0].content or b"")
     return table, commits
 
 
@@ -139,8 +139,8 @@ def _record(writer: Writer, table: TableRecord, published: Sequence[_Stored], no
     for commit, digest in published:
         if commit.version < table.first_unbackfilled:
             continue
-        found = writer.commit_details(table, commit.version)
-        if found is None or found[1] != digest:
+        details = writer.commit_details(table, commit.version)
+        if details is None or details[1] != digest:
             break
         through = commit.version
     if through is not None and through != table.backfilled:

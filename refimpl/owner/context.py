@@ -39,7 +39,7 @@ class Context:
         self.ledger = ledger
         self.lock = lock
         self.environment = environment
-        self._places: dict[str, TableRecord] = {}
+        self._records: dict[str, TableRecord] = {}
         self._logs: dict[Path, LogStore] = {}
         self._publishing: dict[str, HostLock] = {}
         self._listings: dict[Path, tuple[int, frozenset[Version]]] = {}
@@ -67,7 +67,7 @@ class Context:
         return lock()
 
     def _publishing_path(self, table_id: str) -> Path:
-        return self.ledger.path.parent / f"publishing-{self.place(table_id).table_id}"
+        return self.ledger.path.parent / f"publishing-{self.cached_record(table_id).table_id}"
 
     def end_publishing(self, table_id: str) -> None:
         """Remove the lock file of a table whose purge is recorded, or that was dropped without a version; also the file
@@ -83,24 +83,24 @@ class Context:
         """The file of the queue in which the table's writers take turns; it may be missing."""
         return self.ledger.path.parent / f"turns-{table_id}"
 
-    def place(self, table_id: str) -> TableRecord:
+    def cached_record(self, table_id: str) -> TableRecord:
         """A cached record: what never changes (key, location, table feature) is right, the rest may be old.
 
         A table whose take-over is only promised is not cached: the promise may be forgotten, and its id reused.
         """
-        found = self._places.get(table_id)
-        if found is None:
+        record = self._records.get(table_id)
+        if record is None:
             with self.ledger.read() as view:
-                found = self.required(view, table_id)
-            if found.state is not TableState.TAKING_OVER:
-                self._places[table_id] = found
-        return found
+                record = self.required(view, table_id)
+            if record.state is not TableState.TAKING_OVER:
+                self._records[table_id] = record
+        return record
 
     def required(self, view: View, table_id: str) -> TableRecord:
-        found = view.table(table_id)
-        if found is None:
+        table = view.table(table_id)
+        if table is None:
             raise TableNotFoundError(f"unknown table id {table_id!r}", table_id=table_id)
-        return found
+        return table
 
     def changing(self, table_id: str) -> _Change:
         """One write transaction on a table, under the lock that the caller holds.
@@ -113,10 +113,10 @@ class Context:
     def holder(self, name: str) -> TableRecord | None:
         """The table that has the name, after its open promise is settled. The caller holds the lock."""
         with self.ledger.read() as view:
-            found = view.table_named(name)
-        if found is None or not found.promised:
-            return found
-        self.settle(found)
+            table = view.table_named(name)
+        if table is None or not table.promised:
+            return table
+        self.settle(table)
         with self.ledger.read() as view:
             return view.table_named(name)
 
@@ -221,10 +221,10 @@ class Context:
         known = self._listings.get(log.location)
         if known is not None and known[0] == changed:
             return known[1]
-        found = frozenset(log.published_versions())
+        versions = frozenset(log.published_versions())
         if changed is not None and changed + _SETTLED_MS < self.now:
-            self._listings[log.location] = (changed, found)
-        return found
+            self._listings[log.location] = (changed, versions)
+        return versions
 
     def answer(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
         """The stored commits in the range and the latest ratified version, from one read state."""
@@ -287,7 +287,7 @@ class Context:
             )
         if current is None or not newest:
             raise InvalidRequestError(f"{table.label} has no version 0 yet; create it first", table_id=table.table_id)
-        found = TableDescription(
+        description = TableDescription(
             table=self.resolved(table, answer),
             protocol=current[0],
             metadata=current[1],
@@ -297,7 +297,7 @@ class Context:
             updated_at=newest[0].ratified_at,
             in_commit_timestamp=newest[0].in_commit_timestamp,
         )
-        return found, table.latest
+        return description, table.latest
 
     def _with_what_is_visible(
         self, table: TableRecord, answer: CommitsAnswer, start: Version | None, end: Version | None

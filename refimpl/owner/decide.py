@@ -130,14 +130,14 @@ def examine(feature: TableFeature, version: Version, proposal: Proposal, content
         flaw = _too_large(commit_mode, len(content))
         return Examined(version=version, proposal=proposal, content=content, digest=digest, flaw=flaw)
     try:
-        found = actions.decode(content, source=f"the proposed version {version}")
+        parsed = actions.decode(content, source=f"the proposed version {version}")
     except CorruptLogError as error:
         flaw = _rejected(RejectionReason.MALFORMED_ACTIONS, str(error))
         return Examined(version=version, proposal=proposal, content=content, digest=digest, flaw=flaw)
-    infos = [action for action in found if isinstance(action, CommitInfo)]
-    protocols = [action for action in found if isinstance(action, Protocol)]
-    metadata = [action for action in found if isinstance(action, Metadata)]
-    leads = bool(infos) and infos[0] is found[0] and _first_is_known(content)
+    infos = [action for action in parsed if isinstance(action, CommitInfo)]
+    protocols = [action for action in parsed if isinstance(action, Protocol)]
+    metadata = [action for action in parsed if isinstance(action, Metadata)]
+    leads = bool(infos) and infos[0] is parsed[0] and _first_is_known(content)
     problem = _provenance_flaw(feature, version, infos[0] if leads else None)
     if len(infos) > 1 or len(protocols) > 1 or len(metadata) > 1:
         problem = _rejected(
@@ -153,7 +153,7 @@ def examine(feature: TableFeature, version: Version, proposal: Proposal, content
         in_commit_timestamp=(infos[0].in_commit_timestamp or 0) if infos else 0,
         protocol=protocols[0] if protocols else None,
         metadata=metadata[0] if metadata else None,
-        domains=tuple(action for action in found if isinstance(action, DomainMetadata)),
+        domains=tuple(action for action in parsed if isinstance(action, DomainMetadata)),
         flaw=problem,
     )
 
@@ -311,11 +311,11 @@ def _precondition_flaw(
         flaw = f"version {through} cannot be published: the latest version of {table.label} is {table.latest}"
     if flaw is not None:
         return PreconditionFailed(precondition=Precondition.PUBLISHED, detail=flaw)
-    if etag is None or current is None or etag == (found := etag_of(*current, facts.properties)):
+    if etag is None or current is None or etag == (current_etag := etag_of(*current, facts.properties)):
         return None
     return PreconditionFailed(
         precondition=Precondition.ETAG,
-        detail=f"assert-etag failed: expected {etag} but {table.label} has {found}; load it again",
+        detail=f"assert-etag failed: expected {etag} but {table.label} has {current_etag}; load it again",
     )
 
 
@@ -352,13 +352,13 @@ def property_flaw(wanted: Mapping[str, str | None], metadata: Metadata, before: 
     """Why the catalog cannot store a property: the log has another value, its name is that of a secret, or together
     with those stored `before` it exceeds the size limit of an answer."""
     for key, value in wanted.items():
-        found = metadata.configuration.get(key)
-        if found is not None and found != value:
+        logged = metadata.configuration.get(key)
+        if logged is not None and logged != value:
             return (
-                f"the property {key} is {found!r} in the log, but {value!r} in the request; change it by a commit "
+                f"the property {key} is {logged!r} in the log, but {value!r} in the request; change it by a commit "
                 f"with a metaData action"
             )
-        if found is None and value is not None and policy.names_a_secret(key):
+        if logged is None and value is not None and policy.names_a_secret(key):
             return f"the property {key} names a secret, and every reader of the table would see it; leave it out"
     if not wanted:
         return None
@@ -487,9 +487,9 @@ def _metadata_flaw(table: TableRecord, metadata: Metadata) -> Rejected | None:
 
 def table_flaw(feature: TableFeature, protocol: Protocol, metadata: Metadata) -> Rejected | None:
     """Contradictions in the protocol and metadata of a table that this owner is to own."""
-    found = inconsistencies(protocol, metadata)
-    if found:
-        return _rejected(RejectionReason.INCONSISTENT_TABLE, "; ".join(found))
+    contradictions = inconsistencies(protocol, metadata)
+    if contradictions:
+        return _rejected(RejectionReason.INCONSISTENT_TABLE, "; ".join(contradictions))
     if not feature.enabled_in(protocol):
         return _rejected(RejectionReason.INCONSISTENT_TABLE, f"the protocol does not enable {feature.name}")
     conf = feature.owner_conf_property
@@ -566,8 +566,8 @@ def _still_owned_flaw(
             RejectionReason.INCONSISTENT_TABLE,
             f"a hand-back of {table.label} must remove {table.feature.name} from the protocol, and add no other owner",
         )
-    found = inconsistencies(protocol, metadata)
-    flaw = "; ".join(found) if found else unreadable(metadata)
+    contradictions = inconsistencies(protocol, metadata)
+    flaw = "; ".join(contradictions) if contradictions else unreadable(metadata)
     return _rejected(RejectionReason.INCONSISTENT_TABLE, flaw) if flaw else None
 
 

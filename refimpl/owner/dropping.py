@@ -184,13 +184,13 @@ def _dropped(context: Context, reference: str, *, purged: bool = False) -> list[
     with context.ledger.read() as view:
         dropped = [table for table in view.dropped() if table.latest is not None]
     known = [table for table in dropped if table.purged_at is None]
-    found = [table for table in known if reference in (table.table_id, table.name)]
-    if purged and not found:
-        found = [table for table in dropped if reference in (table.table_id, table.name)][:1]
-    if not found:
+    matching = [table for table in known if reference in (table.table_id, table.name)]
+    if purged and not matching:
+        matching = [table for table in dropped if reference in (table.table_id, table.name)][:1]
+    if not matching:
         names = ", ".join(dict.fromkeys(f"{table.name} ({table.table_id})" for table in known[:20])) or "none"
         raise TableNotFoundError(f"no dropped table {reference!r}; dropped tables: {names}", reference=reference)
-    return found
+    return matching
 
 
 def _refuse_others(context: Context, view: View, table: TableRecord) -> None:

@@ -82,7 +82,7 @@ def explain(owner: LocalOwner, reference: str, version: Version) -> Explanation:
         steps=[
             _proposed(commit, digest, info),
             _timestamped(commit, None if before is None else before[0], info),
-            _judged(commit, lost),
+            _decided(commit, lost),
             _ratified(commit),
             _published(table, commit, published_at),
         ],
@@ -114,8 +114,8 @@ def _commit_info(log: LogStore, table: TableRecord, commit: RatifiedCommit) -> d
             content = log.read(log_path.commit(commit.version))
     except FileNotFoundError:  # removed by metadata cleanup
         return {}
-    found = actions.decode(content, source=f"version {commit.version}")
-    return found[0].fields if found and isinstance(found[0], CommitInfo) else {}
+    parsed = actions.decode(content, source=f"version {commit.version}")
+    return parsed[0].fields if parsed and isinstance(parsed[0], CommitInfo) else {}
 
 
 def _proposed(commit: RatifiedCommit, digest: bytes, info: dict[str, Any]) -> Step:
@@ -139,11 +139,11 @@ def _proposed(commit: RatifiedCommit, digest: bytes, info: dict[str, Any]) -> St
 def _timestamped(commit: RatifiedCommit, before: RatifiedCommit | None, info: dict[str, Any]) -> Step:
     previous = None if before is None else before.in_commit_timestamp
     if previous is None:
-        why = "This owner knows no earlier commit: the timestamp is the writer's clock, or follows the earlier log."
+        why = "This owner has no earlier commit: the timestamp is the clock's, or the one before in the log plus 1 ms."
     elif commit.in_commit_timestamp == previous + 1 and info.get("timestamp") != commit.in_commit_timestamp:
-        why = "The writer's clock was not ahead of the previous commit: the timestamp is the previous one plus one."
+        why = "The writer's clock was not later than the previous timestamp: the new one is the previous one plus 1 ms."
     else:
-        why = "The writer's clock was ahead of the previous commit: the timestamp is the clock."
+        why = "The writer's clock was later than the previous timestamp: the new one is the clock's."
     facts = {"inCommitTimestamp": commit.in_commit_timestamp, "previous": previous, "clock": info.get("timestamp")}
     return Step(
         title="in-commit timestamp",
@@ -153,8 +153,8 @@ def _timestamped(commit: RatifiedCommit, before: RatifiedCommit | None, info: di
     )
 
 
-def _judged(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
-    others = "no other proposal" if not lost else f"{len(lost)} other proposals lost"
+def _decided(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
+    others = "there was no other proposal" if not lost else f"{len(lost)} other proposals lost"
     if commit.version == 0:
         before: dict[str, Any] = {}
         why = f"The table had no version yet, and its name was free; {others}."
@@ -162,7 +162,7 @@ def _judged(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
         before = {"previous version": commit.version - 1}
         why = f"The previous version was ratified, and this one was not yet; {others}."
     return Step(
-        title="judged",
+        title="decided",
         facts=before | ({"lost attempts": sorted(lost)} if lost else {}),
         why=why,
         source="managed-commits and catalog-managed, Commit Protocol",
@@ -170,9 +170,9 @@ def _judged(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
 
 
 _RATIFIED = {
-    CommitMode.STAGED: "One transaction recorded its file's name: from then on it is the version.",
-    CommitMode.INLINE: "One transaction recorded its bytes: from then on it is the version.",
-    CommitMode.DIRECT: "Its file became visible: from then on it is the version, even before the owner records it.",
+    CommitMode.STAGED: "One transaction of the ledger recorded the file's name; from then on, the commit is ratified.",
+    CommitMode.INLINE: "One transaction of the ledger recorded the bytes; from then on, the commit is ratified.",
+    CommitMode.DIRECT: "The file became visible; from then on, the commit is ratified, before the owner records it.",
 }
 
 

@@ -47,7 +47,7 @@ class Decision:
 class Waiting:
     """A proposal and, once it is decided, its answer."""
 
-    place: TableRecord
+    cached: TableRecord
     examined: Examined
     preconditions: UpdatePreconditions | None
     answer: Decision | OutcomeUnknown | OwnerUnavailableError | None = None
@@ -101,16 +101,16 @@ class Groups:
         try:
             with self._lock():
                 taken = True
-                group = [each for each in self._waiting.copy() if each.answer is None and not each.alone]
+                group = [waiting for waiting in self._waiting.copy() if waiting.answer is None and not waiting.alone]
                 if len(group) > 1 and not mine.alone:
-                    self._decide(sorted(group, key=lambda each: each.examined.version))
+                    self._decide(sorted(group, key=lambda waiting: waiting.examined.version))
                 if mine.answer is None:
                     mine.answer = self._alone(mine)
         except OwnerUnavailableError as error:
             if taken:
                 raise
-            for each in waited:
-                each.answer = each.answer or error
+            for waiting in waited:
+                waiting.answer = waiting.answer or error
 
     def _decide(self, group: Sequence[Waiting]) -> None:
         answers: Sequence[Decision | OutcomeUnknown | None]
@@ -120,5 +120,5 @@ class Groups:
             answers = [error] * len(group)
         except Exception:  # noqa: BLE001 - each member's own transaction shows whose error it is
             answers = [None] * len(group)
-        for each, answer in zip(group, answers, strict=True):
-            each.answer, each.alone = answer, answer is None
+        for waiting, answer in zip(group, answers, strict=True):
+            waiting.answer, waiting.alone = answer, answer is None

@@ -114,17 +114,17 @@ class Ledger:
         """Check that the file is a ledger with a known schema; migrate an older schema."""
         with _errors(self.path):
             database = self._database()
-            found = database.pragma("user_version")
+            schema_version = database.pragma("user_version")
             if database.pragma("application_id") != APPLICATION_ID:
                 raise CorruptLedgerError(f"{self.path} is not the ledger of a commit owner", path=str(self.path))
-            if found > SCHEMA_VERSION:
+            if schema_version > SCHEMA_VERSION:
                 raise InvalidRequestError(
-                    f"{self.path} has schema version {found}, this release knows up to {SCHEMA_VERSION}; "
+                    f"{self.path} has schema version {schema_version}, this release knows up to {SCHEMA_VERSION}; "
                     f"use the release that wrote it, or a newer one",
-                    found=found,
+                    found=schema_version,
                     known=SCHEMA_VERSION,
                 )
-            if found < SCHEMA_VERSION or database.pragma("journal_mode") != "wal":
+            if schema_version < SCHEMA_VERSION or database.pragma("journal_mode") != "wal":
                 with self._lock():
                     self._keep_write_ahead_log(database)
                     # SQLite has deleted its rollback journal without a sync: if a power cut restored the journal, it
@@ -142,8 +142,8 @@ class Ledger:
     def _refuse_foreign_log(self, database: apsw.Connection) -> None:
         """A backup has no write-ahead log. One beside it belongs to the ledger that the backup replaced, and
         SQLite would apply it."""
-        found = self._environment.files.stat(self._wal)
-        if found is None or not found.size:
+        status = self._environment.files.stat(self._wal)
+        if status is None or not status.size:
             return
         with _file(database, database.filename, apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY) as file:
             header = file.xRead(20, 0) if file.xFileSize() >= 20 else b""
@@ -228,8 +228,8 @@ class Ledger:
     def integrity_errors(self) -> list[str]:
         """The errors that SQLite's own integrity check reports."""
         with _errors(self.path):
-            found = [row[0] for row in self._current_database().execute("PRAGMA integrity_check")]
-        return [] if found == ["ok"] else found
+            problems = [row[0] for row in self._current_database().execute("PRAGMA integrity_check")]
+        return [] if problems == ["ok"] else problems
 
     def back_up(self, target: Path) -> None:
         """Copy the ledger, consistently and durably, while others use it. `target` must not exist.

@@ -225,7 +225,7 @@ def register_table(
     A promise: see `promises`. The transaction that gives the table its name and ratifies version 0 comes
     after `0.json` and its name are durable; a crash before it is completed by the next call for the table.
     """
-    table = context.place(table_id)
+    table = context.cached_record(table_id)
     flaw = decide.message_flaw(0, proposal)
     if flaw is not None:
         return flaw
@@ -341,7 +341,7 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
     the transaction records it. The files of a table that is not adopted stay unchanged: another owner may own it.
     """
     with context.lock():
-        table = context.place(table_id)
+        table = context.cached_record(table_id)
         log = context.log(table)
         latest = max(log.published_versions(), default=None)
         if latest is None:
@@ -368,12 +368,12 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
     return Ratified(commit=commit)
 
 
-def adopt_what_is_there(context: Context, owner_name: str) -> bool:
+def adopt_announced_tables(context: Context, owner_name: str) -> bool:
     """Adopt every announced table whose log has a version; returns whether one could be adopted."""
     with context.ledger.read() as view:
         announced = view.announced()
-    found = [table for table in announced if context.log(table).published_versions()]
-    outcomes = [adopt(context, owner_name, table.table_id) for table in found]
+    created = [table for table in announced if context.log(table).published_versions()]
+    outcomes = [adopt(context, owner_name, table.table_id) for table in created]
     return any(isinstance(outcome, Ratified) for outcome in outcomes)
 
 
@@ -539,7 +539,7 @@ def hand_back(context: Context, table_id: str, version: Version, proposal: Direc
     commit, then publish the last commit directly. The lock is held from the last check of the backlog
     to the link.
     """
-    table = context.place(table_id)
+    table = context.cached_record(table_id)
     flaw = decide.message_flaw(version, proposal)
     if flaw is not None:
         return flaw

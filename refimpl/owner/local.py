@@ -92,15 +92,15 @@ class LocalOwner:
     def resolve(self, reference: str | Path) -> ResolvedTable:
         """Also finds, by its name, a table that an engine announced and has created since."""
         try:
-            found = self._context.resolve(lambda view: self._find(view, reference))
+            resolved = self._context.resolve(lambda view: self._find(view, reference))
         except TableNotFoundError:
-            if not self._adopt_what_is_there():
+            if not self._adopt_announced_tables():
                 raise
             return self._context.resolve(lambda view: self._find(view, reference))
-        if found.state is TableState.TAKING_OVER:
-            self._settle(found.table_id)
+        if resolved.state is TableState.TAKING_OVER:
+            self._settle(resolved.table_id)
             return self._context.resolve(lambda view: self._find(view, reference))
-        return found
+        return resolved
 
     def _settle(self, table_id: str) -> None:
         """Wait for a running take-over, or end one whose process died."""
@@ -110,9 +110,9 @@ class LocalOwner:
             if table is not None and table.promised:
                 self._context.settle(table)
 
-    def _adopt_what_is_there(self) -> bool:
+    def _adopt_announced_tables(self) -> bool:
         with disk_errors("look for announced tables"):
-            return lifecycle.adopt_what_is_there(self._context, self.name)
+            return lifecycle.adopt_announced_tables(self._context, self.name)
 
     def _find(self, view: View, reference: str | Path) -> TableRecord:
         if isinstance(reference, Path) or "/" in reference:
@@ -141,7 +141,7 @@ class LocalOwner:
         return self._context.describe(lambda view: self._find(view, reference))
 
     def tables(self) -> Sequence[TableSummary]:
-        self._adopt_what_is_there()
+        self._adopt_announced_tables()
         return self.recorded_tables()
 
     def recorded_tables(self) -> Sequence[TableSummary]:
@@ -226,24 +226,24 @@ class LocalOwner:
         flaw = decide.message_flaw(log_path.checked(version), proposal)
         if flaw is not None:
             return flaw
-        place = self._context.place(table_id)
+        cached = self._context.cached_record(table_id)
         try:
-            examined = self._examined(place, version, proposal)
-            decided = self._groups.decided(Waiting(place, examined, preconditions))
+            examined = self._examined(cached, version, proposal)
+            decided = self._groups.decided(Waiting(cached, examined, preconditions))
         except (OutcomeUnknown, OwnerUnavailableError, OSError) as error:
-            raise _report(error, f"commit to {place.label}", table_id, version, proposal.attempt) from error
+            raise _report(error, f"commit to {cached.label}", table_id, version, proposal.attempt) from error
         if decided.overdue:
-            self._backfill_by_policy(place)
-        elif decided.due and place.table_id not in self._due:
-            self._due.add(place.table_id)
-            self._context.environment.afterwards(lambda: self._backfill_when_due(place))
+            self._backfill_by_policy(cached)
+        elif decided.due and cached.table_id not in self._due:
+            self._due.add(cached.table_id)
+            self._context.environment.afterwards(lambda: self._backfill_when_due(cached))
         return decided.outcome
 
-    def _examined(self, place: TableRecord, version: Version, proposal: commits.Proposal) -> Examined:
+    def _examined(self, cached: TableRecord, version: Version, proposal: commits.Proposal) -> Examined:
         """The parsed proposal. It is read before the lock is taken: its bytes never change."""
         if not isinstance(proposal, commits.StagedProposal):
-            return decide.examine(place.feature, version, proposal, proposal.content)
-        log, folder = self._context.log(place), place.feature.staging_folder
+            return decide.examine(cached.feature, version, proposal, proposal.content)
+        log, folder = self._context.log(cached), cached.feature.staging_folder
         size = log.staged_size(folder, proposal.file_name)
         if size is None or size > decide.size_limit(CommitMode.STAGED):
             return decide.unread(version, proposal, size)
@@ -251,14 +251,14 @@ class LocalOwner:
             content = log.read_staged(folder, proposal.file_name)
         except FileNotFoundError:
             return decide.unread(version, proposal, None)
-        return decide.examine(place.feature, version, proposal, content)
+        return decide.examine(cached.feature, version, proposal, content)
 
     def make_staged_durable(self, table_id: str, file_name: str) -> None:
         """Order: fsync file, fsync directory. After a failed fsync, a second one may report success for lost data:
         when the client sends the same file again, the same bytes become a new file, also if another process gets the
         request."""
-        place = self._context.place(table_id)
-        log, folder = self._context.log(place), place.feature.staging_folder
+        cached = self._context.cached_record(table_id)
+        log, folder = self._context.log(cached), cached.feature.staging_folder
         try:
             with contextlib.suppress(FileNotFoundError):
                 if file_name not in self._in_doubt and not log.is_doubtful(file_name):
@@ -329,11 +329,11 @@ class LocalOwner:
         """Decide several proposals, each in the state after the earlier ones. One transaction and one sync: its end
         makes all of them durable at once."""
         with self._context.ledger.write() as writer:
-            return [self._decide_in(writer, each) for each in group]
+            return [self._decide_in(writer, waiting) for waiting in group]
 
     def _decide_in(self, writer: Writer, waiting: Waiting) -> Decision | None:
         """None: an open promise of the table must be settled first, in a transaction of its own; see `changing`."""
-        table = self._context.required(writer, waiting.place.table_id)
+        table = self._context.required(writer, waiting.cached.table_id)
         if table.promised or self._context.unnoticed(table):
             return None
         verdict, facts = self._judge(writer, table, waiting)
@@ -344,7 +344,7 @@ class LocalOwner:
     def _decide_alone(self, waiting: Waiting) -> Decision | None:
         """Decide one proposal in a transaction of its own. None: see `_facts`."""
         context, examined = self._context, waiting.examined
-        with context.changing(waiting.place.table_id) as (writer, table):
+        with context.changing(waiting.cached.table_id) as (writer, table):
             verdict, facts = self._judge(writer, table, waiting)
             if not isinstance(verdict, decide.Ratify):
                 return None if verdict is None else Decision(outcome=verdict)
@@ -355,10 +355,10 @@ class LocalOwner:
         published = context.keep(table, promise)
         if published is not None:
             return Decision(outcome=commits.Ratified(commit=published))
-        with context.changing(waiting.place.table_id) as (writer, table):
-            verdict, _ = self._judge(writer, table, Waiting(waiting.place, examined, None))
+        with context.changing(waiting.cached.table_id) as (writer, table):
+            verdict, _ = self._judge(writer, table, Waiting(waiting.cached, examined, None))
         if verdict is None or isinstance(verdict, decide.Ratify):
-            raise OwnerUnavailableError(f"the log of {waiting.place.label} changed during the commit; propose again")
+            raise OwnerUnavailableError(f"the log of {waiting.cached.label} changed during the commit; propose again")
         return Decision(outcome=verdict)
 
     def _ratified(
@@ -480,17 +480,17 @@ class LocalOwner:
         if refused is not None:
             raise InvalidRequestError(refused.detail, version=through)
 
-    def _backfill_when_due(self, place: TableRecord) -> None:
-        self._due.discard(place.table_id)  # first: this backfill may miss commits that land from now on
-        self._backfill_by_policy(place)
+    def _backfill_when_due(self, cached: TableRecord) -> None:
+        self._due.discard(cached.table_id)  # first: this backfill may miss commits that land from now on
+        self._backfill_by_policy(cached)
 
-    def _backfill_by_policy(self, place: TableRecord) -> None:
+    def _backfill_by_policy(self, cached: TableRecord) -> None:
         try:
             # A commit publishes one batch at most, and waits for one batch of another process at most.
-            backfill(self._context, place.table_id, None, batches=1)
+            backfill(self._context, cached.table_id, None, batches=1)
         except (DeltaError, OSError) as error:
             # The commit landed: a failed backfill must not make it fail.
-            logger.warning("backfill of %s after a commit failed; the next commit tries again: %s", place.label, error)
+            logger.warning("backfill of %s after a commit failed; the next commit tries again: %s", cached.label, error)
 
     def take_over(
         self,

@@ -46,27 +46,27 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_published: bool = False) -> list[Action]:
     """Repair every table; returns what was done. Run `verify` before and after."""
     context = owner.context
-    found: list[Action] = []
+    repairs: list[Action] = []
     with context.ledger.read() as view:
         staged = [table for table in view.tables() if table.state is TableState.STAGING and not table.promised]
     for table in staged:
         log = context.log(table)
         try:
             if adopt_published and not table.feature.engines_create and (log.published(0) or log.published_versions()):
-                found += _registered(owner, table, staged)
-            found += _forget_abandoned(context, table.table_id, orphan_age_ms)
+                repairs += _registered(owner, table, staged)
+            repairs += _forget_abandoned(context, table.table_id, orphan_age_ms)
         except (DeltaError, OSError) as error:
             label = table.name or table.table_id
-            found.append(Action(table=label, code="register", message=f"{table.location}: {error}", done=False))
+            repairs.append(Action(table=label, code="register", message=f"{table.location}: {error}", done=False))
     with context.ledger.read() as view:
         tables = [table for table in view.tables() if table.promised or table.state is TableState.ACTIVE]
     for table in tables:
         try:
-            found += _repair_table(context, table, orphan_age_ms, adopt_published)
+            repairs += _repair_table(context, table, orphan_age_ms, adopt_published)
         except OSError as error:
             label = table.name or table.table_id
-            found.append(Action(table=label, code="unreadable", message=f"{table.location}: {error}", done=False))
-    return found
+            repairs.append(Action(table=label, code="unreadable", message=f"{table.location}: {error}", done=False))
+    return repairs
 
 
 def _registered(owner: LocalOwner, table: TableRecord, staged: Sequence[TableRecord]) -> list[Action]:
@@ -89,7 +89,7 @@ def _registered(owner: LocalOwner, table: TableRecord, staged: Sequence[TableRec
         holder = writer.table_named(label)
         problem = None if flaw is None else flaw.detail
         if holder is not None or len(rivals) > 1:
-            others = ", ".join(str(each.location) for each in rivals if each.key != table.key)
+            others = ", ".join(str(rival.location) for rival in rivals if rival.key != table.key)
             problem = (
                 f"the table at {others if holder is None else holder.location} has this name, too; drop one of them"
             )
@@ -104,7 +104,7 @@ def _registered(owner: LocalOwner, table: TableRecord, staged: Sequence[TableRec
 
 def _repair_table(context: Context, table: TableRecord, orphan_age_ms: int, adopt_published: bool) -> list[Action]:
     label = table.name or table.table_id
-    found: list[Action] = []
+    repairs: list[Action] = []
     with context.ledger.read() as view:
         recorded = {commit.version for commit, _, _ in view.digests(table)}
         other = another_table(context.log(table), recorded, view.protocol_and_metadata(table.key))
@@ -120,15 +120,15 @@ def _repair_table(context: Context, table: TableRecord, orphan_age_ms: int, adop
         try:
             message = step(context, table.table_id)
         except (DeltaError, OSError) as error:
-            found.append(Action(table=label, code=code, message=str(error), done=False))
-            return found
+            repairs.append(Action(table=label, code=code, message=str(error), done=False))
+            return repairs
         if message is not None:
-            found.append(Action(table=label, code=code, message=message))
+            repairs.append(Action(table=label, code=code, message=message))
         with context.ledger.read() as view:
             left = view.table(table.table_id)
         if left is None or left.state is TableState.DROPPED:  # a take-over or creation that was forgotten
-            return found
-    return found
+            return repairs
+    return repairs
 
 
 def _forget_abandoned(context: Context, table_id: str, age_ms: int) -> list[Action]:
@@ -211,7 +211,7 @@ def _finish_backfill(context: Context, table_id: str) -> str | None:
 def _published_next(context: Context, table_id: str) -> Version | None:
     with context.ledger.read() as view:
         following = context.required(view, table_id).next
-    return following if context.log(context.place(table_id)).published(following) else None
+    return following if context.log(context.cached_record(table_id)).published(following) else None
 
 
 def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> str | None:

@@ -534,10 +534,10 @@ def _ratified(row: Any) -> RatifiedCommit:
     """A commit for an answer. Raises `ValueError` if its bytes are not those that were ratified."""
     if row[8] is None:
         return _without_bytes(row)
-    found = _stored(row)
-    if found.content is not None and hashlib.sha256(found.content).digest() != row[3]:
-        raise ValueError(f"the bytes of version {found.version} are not those that were ratified")
-    return found
+    commit = _stored(row)
+    if commit.content is not None and hashlib.sha256(commit.content).digest() != row[3]:
+        raise ValueError(f"the bytes of version {commit.version} are not those that were ratified")
+    return commit
 
 
 @lru_cache(maxsize=10_000)

@@ -88,25 +88,27 @@ def verify(owner: LocalOwner) -> list[Finding]:
             table=table.name or table.table_id,
             severity=Severity.NOTE,
             code="dropped-files",
-            message=f"was never registered; its files are in {place}: delete them by hand"
+            message=f"was never registered; its files are in {location}: delete them by hand"
             if table.latest is None
-            else f"was dropped; its files are in {place}: commit-owner undrop {table.table_id}, or purge"
+            else f"was dropped; its files are in {location}: commit-owner undrop {table.table_id}, or purge"
             if table.purged_at is None
-            else f"was purged; there are files in {place}: commit-owner purge {table.table_id}, if it was interrupted",
+            else f"was purged; files remain in {location}: commit-owner purge {table.table_id}, if it was interrupted",
         )
-        for place, table in dropped.items()
-        if place not in known and context.environment.files.stat(place) is not None
+        for location, table in dropped.items()
+        if location not in known and context.environment.files.stat(location) is not None
     ]
     found += [
         Finding(
             table=None,
             severity=Severity.ERROR,
             code="unknown-table",
-            message=f"{place} is a {feature.name} table that the ledger does not have; if an older ledger was "
+            message=f"{location} is a {feature.name} table that the ledger does not have; if an older ledger was "
             f"restored, a newer backup may have the table",
         )
-        for place, feature in owned_tables(context.environment, context.warehouse, owner.name, known | dropped.keys())
-        if not _is_known(context, place)
+        for location, feature in owned_tables(
+            context.environment, context.warehouse, owner.name, known | dropped.keys()
+        )
+        if not _is_known(context, location)
     ]
     return found
 
@@ -114,8 +116,8 @@ def verify(owner: LocalOwner) -> list[Finding]:
 def _is_known(context: Context, place: Path) -> bool:
     """Whether the ledger has a table there now: one that was created since the tables were read."""
     with context.ledger.read() as view:
-        found = view.table_at(place)
-    return found is not None and found.state is not TableState.HANDED_BACK
+        table = view.table_at(place)
+    return table is not None and table.state is not TableState.HANDED_BACK
 
 
 def _damaged(table: str | None, error: CorruptLedgerError) -> Finding:
@@ -140,8 +142,8 @@ def owned_tables(
             if feature is not None:
                 yield directory, feature
             continue
-        found = [entry.name for entry in entries if entry.is_directory and not entry.name.startswith(("_", "."))]
-        pending += [(directory / name, depth + 1) for name in found]
+        folders = [entry.name for entry in entries if entry.is_directory and not entry.name.startswith(("_", "."))]
+        pending += [(directory / name, depth + 1) for name in folders]
 
 
 def _feature_at(log: LogStore, owner_name: str) -> TableFeature | None:
@@ -157,11 +159,11 @@ def _feature_at(log: LogStore, owner_name: str) -> TableFeature | None:
         try:
             content = log.read(name)
             says = b'"protocol"' in content or b'"metaData"' in content
-            found = actions.decode(content, source=name) if says else []
+            parsed = actions.decode(content, source=name) if says else []
         except (CorruptLogError, OSError):
             break
-        protocol = protocol or next((action for action in found if isinstance(action, Protocol)), None)
-        metadata = metadata or next((action for action in found if isinstance(action, Metadata)), None)
+        protocol = protocol or next((action for action in parsed if isinstance(action, Protocol)), None)
+        metadata = metadata or next((action for action in parsed if isinstance(action, Metadata)), None)
         if protocol is not None and (metadata is not None or feature_of(protocol) is None):
             break
     feature = None if protocol is None else feature_of(protocol)
@@ -417,10 +419,10 @@ def another_table(log: LogStore, recorded: Collection[Version], state: tuple[Pro
         return None
     name = log_path.commit(version)
     try:
-        found = actions.decode(log.read(name), source=name)
+        parsed = actions.decode(log.read(name), source=name)
     except (CorruptLogError, FileNotFoundError):
         return None
-    metadata = next((action for action in found if isinstance(action, Metadata)), None)
+    metadata = next((action for action in parsed if isinstance(action, Metadata)), None)
     if metadata is None or metadata.id == state[1].id:
         return None
     return (

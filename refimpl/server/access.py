@@ -129,11 +129,11 @@ class Tokens:
     def holder(self, presented: str) -> Token | None:
         """The stored token that matches, or None. Takes equally long for a valid and an invalid one."""
         digest = _digest(presented)
-        found: Token | None = None
+        match: Token | None = None
         for token in self.all():
             if hmac.compare_digest(token.sha256, digest):
-                found = token
-        return found
+                match = token
+        return match
 
 
 @lru_cache(maxsize=16)

@@ -118,11 +118,11 @@ class DeltaApi:
         full = f"{catalog}.{schema}.{table}"
         name = self.names.owner_name(catalog, schema, table)
         try:
-            found = self.owner.describe(name)
-            if not is_served(found.table):
-                full += f" (a {found.table.feature_name} table; this API serves catalog-managed ones)"
+            description = self.owner.describe(name)
+            if not is_served(description.table):
+                full += f" (a {description.table.feature_name} table; this API serves catalog-managed ones)"
                 raise no_such_table(full)
-            return self._without_inline_commits(found)
+            return self._without_inline_commits(description)
         except errors.InvalidRequestError:  # no table of this name, or without version 0, or dropped since
             self.check_schema(catalog, schema)
             raise no_such_table(full) from None
@@ -141,24 +141,24 @@ class DeltaApi:
         return self._answer(self.describe(catalog, schema, table))
 
     def drop(self, catalog: str, schema: str, table: str) -> None:
-        found = self.describe(catalog, schema, table)
+        description = self.describe(catalog, schema, table)
         try:
-            self.owner.drop_table(found.table.table_id)
+            self.owner.drop_table(description.table.table_id)
         except errors.InvalidRequestError:  # another request dropped it first
             raise no_such_table(f"{catalog}.{schema}.{table}") from None
 
     def staging_credentials(self, table_id: str) -> dict[str, Any]:
         try:
-            found = self.owner.resolve(str(uuid.UUID(table_id)))
+            table = self.owner.resolve(str(uuid.UUID(table_id)))
         except (ValueError, errors.TableNotFoundError):
             raise not_found(f"Staging table not found: {table_id}") from None
-        return {"storage-credentials": answers.credentials(found.location, "READ_WRITE")}
+        return {"storage-credentials": answers.credentials(table.location, "READ_WRITE")}
 
     def credentials(self, catalog: str, schema: str, table: str, operation: str) -> dict[str, Any]:
         if operation not in ("READ", "READ_WRITE"):
             raise bad_request(f"invalid operation {operation!r}; expected READ or READ_WRITE")
-        found = self.describe(catalog, schema, table)
-        return {"storage-credentials": answers.credentials(found.table.location, operation)}
+        description = self.describe(catalog, schema, table)
+        return {"storage-credentials": answers.credentials(description.table.location, operation)}
 
     def _answer(self, found: TableDescription) -> LoadedTable:
         return answers.table(found, self._commit_shape)
@@ -204,11 +204,11 @@ class DeltaApi:
             raise bad_request(f"invalid table-type {request.table_type!r}; expected {MANAGED}")
         if not request.columns.fields:
             raise bad_request("a table needs at least one column")
-        place = self._place(request.location)
-        staged = None if place is None else self._staged(name, place)
+        location = self._place(request.location)
+        staged = None if location is None else self._staged(name, location)
         if staged is None:
-            if place is not None and self.owner.was_dropped(name, place):  # the repeated request of its creator
-                raise errors.OutcomeUnknown(f"the table at {place} was created, and dropped since")
+            if location is not None and self.owner.was_dropped(name, location):  # the repeated request of its creator
+                raise errors.OutcomeUnknown(f"the table at {location} was created, and dropped since")
             if self.owner.look_up(name, None, None) is not None:  # a loser's repeated request
                 raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
             raise bad_request(
@@ -249,22 +249,22 @@ class DeltaApi:
             parts = urlsplit(location)
         except ValueError:  # an invalid address in brackets
             return None
-        place = Path(unquote(parts.path))
-        if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost") or not place.is_absolute():
+        path = Path(unquote(parts.path))
+        if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost") or not path.is_absolute():
             return None
         if parts.query or parts.fragment:
             return None
-        return None if ".." in place.parts or not place.is_relative_to(self.directory) else place
+        return None if ".." in path.parts or not path.is_relative_to(self.directory) else path
 
-    def _staged(self, name: str, place: Path) -> ResolvedTable | None:
+    def _staged(self, name: str, location: Path) -> ResolvedTable | None:
         """The table that was staged there for this name, and was not dropped; None if there is none."""
         try:
-            found = self.owner.resolve(place)
+            table = self.owner.resolve(location)
         except errors.InvalidRequestError:
             return None
-        if found.name != name or found.location != place or not is_served(found, live=False):
+        if table.name != name or table.location != location or not is_served(table, live=False):
             return None
-        return found
+        return table
 
     def _first_version(self, staged: ResolvedTable) -> bytes:
         path = staged.location / LOG_FOLDER / log_path.commit(0)
@@ -434,11 +434,11 @@ def _refuse_reported_links(table: TableSummary, preconditions: UpdatePreconditio
 
 def _table_actions(content: bytes) -> tuple[list[Action], Protocol, Metadata]:
     try:
-        found = actions.decode(content, source="version 0")
+        parsed = actions.decode(content, source="version 0")
     except errors.CorruptLogError as error:
         raise bad_request(error.message) from None
-    protocol = next((action for action in found if isinstance(action, Protocol)), None)
-    metadata = next((action for action in found if isinstance(action, Metadata)), None)
+    protocol = next((action for action in parsed if isinstance(action, Protocol)), None)
+    metadata = next((action for action in parsed if isinstance(action, Metadata)), None)
     if protocol is None or metadata is None:
         raise bad_request("version 0 needs a protocol and a metaData action")
-    return found, protocol, metadata
+    return parsed, protocol, metadata

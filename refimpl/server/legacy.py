@@ -92,10 +92,10 @@ class LegacyApi:
     def check_table_id(self, table_id: str) -> None:
         """404 unless a served table has this id."""
         try:
-            found = self._api.owner.resolve(str(uuid.UUID(table_id)))
+            table = self._api.owner.resolve(str(uuid.UUID(table_id)))
         except (ValueError, TableNotFoundError):
             raise no_such_table(table_id) from None
-        if not is_served(found):
+        if not is_served(table):
             raise no_such_table(table_id)
 
     def drop(self, full_name: str) -> None:

@@ -125,9 +125,9 @@ def _drop(call: Call) -> Any:
 
 
 def _metrics(call: Call) -> Any:
-    found = call.delta.describe(*call.table)
-    if call.body.table_id not in (None, found.table.table_id):
-        raise bad_request(f"table-id is {call.body.table_id!r}; the table is {found.table.table_id}")
+    description = call.delta.describe(*call.table)
+    if call.body.table_id not in (None, description.table.table_id):
+        raise bad_request(f"table-id is {call.body.table_id!r}; the table is {description.table.table_id}")
 
 
 def _credentials(call: Call) -> Any:

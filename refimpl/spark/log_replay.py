@@ -184,7 +184,7 @@ class SparkReplay:
 
     def _stored(self) -> int:
         executors = self.spark._jvm.org.apache.spark.SparkEnv.get().blockManager().master().getStorageStatus()
-        return sum(each.diskUsedByRdd(self._rdd) for each in executors)
+        return sum(executor.diskUsedByRdd(self._rdd) for executor in executors)
 
     def _bound(self) -> int:
         text = self.spark.conf.get(SETTING, str(DEFAULT_BYTES)) or ""

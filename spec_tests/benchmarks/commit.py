@@ -132,7 +132,7 @@ def threads_of_one_process(folder: Path, rounds: int, commits: int) -> dict[str,
     """
     with refimpl.open(folder, create=True) as warehouse:
         tables = [table.create(warehouse, f"t{number}", CommitMode.INLINE) for number in range(THREADS)]
-        versions = {each: itertools.count(1) for each in tables}
+        versions = {table: itertools.count(1) for table in tables}
 
         def land(table_id: str) -> None:
             for _ in range(commits):

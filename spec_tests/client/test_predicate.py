@@ -164,7 +164,7 @@ class TestPartitionOnly:
         schema = parse_schema(json.dumps({"type": "struct", "fields": [field("q", "integer"), field("st", inner)]}))
         test = file_test("q = 1 AND st.q = 3", schema, ("q",))
         bounds = {"st": {"q": 3}}, {"st": {"q": 4}}
-        files = [add(q=q, stats={"minValues": each, "maxValues": each}) for q in "21" for each in bounds]
+        files = [add(q=q, stats={"minValues": bound, "maxValues": bound}) for q in "21" for bound in bounds]
         assert [test.may_match(file) for file in files] == [False, False, True, False]
         assert not test.partition_only
 

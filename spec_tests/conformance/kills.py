@@ -156,12 +156,14 @@ def is_thorough(mutant: Mutant) -> bool:
 def names(result: CaseResult, requirements: Iterable[str]) -> str | None:
     """The first of the requirements that a violation of the result is about; None if no violation is about one."""
     wanted = set(requirements)
-    return next((each.requirements[0] for each in result.violations if each.requirements[0] in wanted), None)
+    return next(
+        (violation.requirements[0] for violation in result.violations if violation.requirements[0] in wanted), None
+    )
 
 
 def shows(result: CaseResult, requirement: str) -> bool:
     """Whether one of the violations is about the requirement."""
-    return any(requirement in each.requirements for each in result.violations)
+    return any(requirement in violation.requirements for violation in result.violations)
 
 
 def kill(mutant: Mutant) -> Kill:
@@ -176,7 +178,7 @@ def kill(mutant: Mutant) -> Kill:
             result = run(case, name)
             requirement = names(result, mutant.violates)
             if requirement is None:
-                wrong += [f"{case}: {each.requirements[0]}" for each in result.violations]
+                wrong += [f"{case}: {violation.requirements[0]}" for violation in result.violations]
             elif works(name, everything):
                 return Kill(
                     mutant=mutant.id, fate=Fate.KILLED, case=str(case), requirement=requirement,
@@ -218,8 +220,8 @@ Trial = tuple[Mutant, Case]
 
 def shown_by(requirement: str, mutants: Iterable[Mutant]) -> Trial | None:
     """One of the mutants, and a case that reports that it violates this requirement; None if there is no such case."""
-    trials = _trials((each, about(requirement, identity(name_of(each)))) for each in mutants)
-    return next((each for each in trials if shows(run(each[1], name_of(each[0])), requirement)), None)
+    trials = _trials((mutant, about(requirement, identity(name_of(mutant)))) for mutant in mutants)
+    return next((trial for trial in trials if shows(run(trial[1], name_of(trial[0])), requirement)), None)
 
 
 def found_by(check: Check, mutants: Iterable[Mutant]) -> Trial | None:
@@ -227,11 +229,11 @@ def found_by(check: Check, mutants: Iterable[Mutant]) -> Trial | None:
     case.
     """
     trials = _trials(
-        (each, [Case(check=check, variant=variant) for variant in check.variants(identity(name_of(each)))])
-        for each in mutants
-        if each.side == check.side
+        (mutant, [Case(check=check, variant=variant) for variant in check.variants(identity(name_of(mutant)))])
+        for mutant in mutants
+        if mutant.side == check.side
     )
-    return next((each for each in trials if names(run(each[1], name_of(each[0])), each[0].violates)), None)
+    return next((trial for trial in trials if names(run(trial[1], name_of(trial[0])), trial[0].violates)), None)
 
 
 def _trials(plans: Iterable[tuple[Mutant, list[Case]]]) -> list[Trial]:

@@ -63,7 +63,7 @@ def clean(scenarios: int, *, seed: int = 0, every: int | None = None) -> CleanRu
     alarms: list[str] = []
     inconclusive: list[str] = []
     for number, (name, cases) in enumerate(plans if every else ()):
-        for case in [each for each in cases if each.check.layer is Layer.EXAMPLE][number % every :: every]:
+        for case in [case for case in cases if case.check.layer is Layer.EXAMPLE][number % every :: every]:
             result = kills.run(case, name)
             shown += 1
             if failing([result]):
@@ -109,7 +109,7 @@ def remember() -> int:
         trials += [kills.shown_by(requirement, guilty), *(
             kills.shown_by(requirement, [each]) for each in guilty if kills.is_thorough(each)
         )]  # fmt: skip
-    pairs = {(mutant.id, str(case)) for mutant, case in fewest([each for each in trials if each])}
+    pairs = {(mutant.id, str(case)) for mutant, case in fewest([trial for trial in trials if trial])}
     pairs |= {
         (each.name, str(kills.failed_case(each.name))) for each in all_outsiders() if each.bad and not each.unseen
     }
@@ -131,7 +131,9 @@ def fewest(trials: Sequence[kills.Trial]) -> list[kills.Trial]:
 def _shown(mutant: Mutant, case: kills.Case) -> set[tuple[str, ...]]:
     """What this case shows: the mutant is found, the check finds a mutant, these requirements are violated."""
     result = kills.run(case, kills.name_of(mutant))
-    violated = {each for violation in result.violations for each in violation.requirements} & set(mutant.violates)
+    violated = {requirement for violation in result.violations for requirement in violation.requirements} & set(
+        mutant.violates
+    )
     shown = {("requirement", each, mutant.id if kills.is_thorough(mutant) else "") for each in violated}
     shown |= {("requirement", each) for each in violated}
     found = kills.names(result, mutant.violates)
@@ -172,7 +174,7 @@ class Quiet:
 
 def only_advice(mutant: Mutant) -> bool:
     """Whether the mutant violates only advice. Then a run warns, and calls the subject conformant."""
-    return all(load().requirement(each).level is Level.SHOULD for each in mutant.violates)
+    return all(load().requirement(requirement).level is Level.SHOULD for requirement in mutant.violates)
 
 
 def judge(mutant: Mutant) -> Plain:
@@ -202,7 +204,9 @@ def _note(result: RunResult) -> str:
         for each in result.requirements
         if each.verdict in (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
     ]
-    violations = [f"{each.requirements[0]}: {each.message}" for case in result.cases for each in case.violations]
+    violations = [
+        f"{violation.requirements[0]}: {violation.message}" for case in result.cases for violation in case.violations
+    ]
     return " | ".join(
         [*([", ".join(against)] if against else []), *violations[:2], *([result.stopped] if not violations else [])]
     )

@@ -72,7 +72,7 @@ def test_the_file_of_a_finding_reproduces_it(entry: Stored, tmp_path: Path, repl
             pytest.skip(problem)
         if entry.subject.startswith("engine:delta-spark"):
             violations = replay_on_spark(entry.finding).violations
-            assert entry.about.requirements[0] in {name for each in violations for name in each.requirements}
+            assert entry.about.requirements[0] in {name for violation in violations for name in violation.requirements}
             return
         shown = CliRunner().invoke(application, ["replay", str(entry.file)])
         advice = load().requirement(entry.about.requirements[0]).level == "SHOULD"
@@ -87,7 +87,9 @@ def test_the_file_of_a_finding_reproduces_it(entry: Stored, tmp_path: Path, repl
         assert subject.identity.version == finding.subject.version
         result = replayed(finding, subject)
     assert result.verdict is Verdict.FAILED
-    assert [each.requirements for each in result.violations] == [each.requirements for each in finding.violations]
+    assert [violation.requirements for violation in result.violations] == [
+        violation.requirements for violation in finding.violations
+    ]
     assert result.operations == finding.operations
 
 
@@ -106,13 +108,13 @@ def test_the_command_of_a_finding_reproduces_it() -> None:
 def test_every_violated_requirement_has_a_finding(run: stored.Tested) -> None:
     """A finding about a subject also explains its variants, such as `jvm:dynamodb:stale-reads`."""
     own = [entry for entry in FINDINGS if f"{run.subject}:".startswith(f"{entry.subject}:")]
-    explained = {each for entry in own for each in entry.about.requirements}
+    explained = {requirement for entry in own for requirement in entry.about.requirements}
     assert set(run.violated) - explained == set()
 
 
 @pytest.mark.parametrize("entry", FINDINGS, ids=lambda entry: entry.id)
 def test_a_finding_has_all_facts_that_its_maintainers_need(entry: Stored) -> None:
-    shown = [each for violation in entry.finding.violations for each in violation.requirements]
+    shown = [requirement for violation in entry.finding.violations for requirement in violation.requirements]
     assert entry.about.requirements[0] in shown
     assert set(shown) <= set(entry.about.requirements)
     levels = {load().requirement(each).level for each in entry.about.requirements}

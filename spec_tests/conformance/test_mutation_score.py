@@ -46,7 +46,7 @@ def test_a_mutant_is_found_by_a_requirement_that_it_violates(mutant: Mutant) -> 
     "mutant", [each for each in kills.bad() if kills.is_thorough(each)], ids=lambda mutant: mutant.id
 )
 def test_every_violated_requirement_of_a_thorough_mutant_is_named(mutant: Mutant) -> None:
-    assert [each for each in mutant.violates if not kills.shown_by(each, [mutant])] == []
+    assert [requirement for requirement in mutant.violates if not kills.shown_by(requirement, [mutant])] == []
 
 
 @pytest.mark.parametrize(("number", "name"), list(enumerate(mutation_score.good_names())))
@@ -55,7 +55,7 @@ def test_a_good_subject_is_not_accused(number: int, name: str) -> None:
     cases = list(kills.cases(kills.identity(name)))[number % SHARE :: SHARE]
     results = [kills.run(case, name, count=2) for case in cases]
     assert {each.case: each.violations for each in failing(results)} == {}
-    assert any(each.verdict in JUDGED for each in results)
+    assert any(result.verdict in JUDGED for result in results)
 
 
 def test_a_subject_that_cannot_start_is_broken_but_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,9 @@ def test_an_outsiders_freedom_is_not_accused(outsider: Outsider) -> None:
     accused_by = [case for case in examples if case.check.name == ONCE_ACCUSED_BY.get(by_name(outsider))]
     for case in (*examples[:: len(LEGAL) if outsider.kind == "legal owner" else 100], *accused_by):
         violations = kills.run(case, outsider.name).violations
-        accused = [each for each in violations if load().requirement(each.requirements[0]).level is Level.MUST]
+        accused = [
+            violation for violation in violations if load().requirement(violation.requirements[0]).level is Level.MUST
+        ]
         assert not accused, f"{case}: {accused[0].message}"
 
 
@@ -220,7 +222,7 @@ def test_the_page_names_the_mutants_of_each_field_bug(bug: str) -> None:
     assert mutants
     part = FIELD_BUGS_PAGE.partition(f'<a id="{bug.lower()}"></a>')[2].partition("\n\n<a id")[0].partition("\n## ")[0]
     requirements, _, names = part.partition("- Requirements: ")[2].partition("- Mutants: ")
-    assert set(requirements.replace(",", "").split()) == {each for mutant in mutants for each in mutant.violates}
+    assert set(requirements.replace(",", "").split()) == {name for mutant in mutants for name in mutant.violates}
     assert re.findall(r"`(.+?)`", names) == [mutant.id for mutant in mutants]
 
 

@@ -80,7 +80,7 @@ def test_without_faults_the_proxy_changes_nothing(server: Remembering, proxy: Fa
     assert server.arrived == [b"content"]
     assert server.headers[0]["Authorization"] == "Bearer t"
     assert server.headers[0]["X-Mine"] == "yes"
-    assert [(each.method, each.status, each.fault) for each in proxy.exchanges] == [
+    assert [(exchange.method, exchange.status, exchange.fault) for exchange in proxy.exchanges] == [
         ("POST", 201, None), ("GET", 200, None), ("HEAD", 200, None), ("DELETE", 204, None),
     ]  # fmt: skip
 
@@ -209,7 +209,7 @@ def test_requested_faults_are_applied_in_order_to_matching_requests(server: Reme
         post(proxy.url, b"x", "/lines"), post(proxy.url), post(proxy.url, b"a secret", "/lines"), post(proxy.url),
         post(proxy.url, b"a secret"),
     ]  # fmt: skip
-    assert [each if isinstance(each, str) else each[0] for each in replies] == [201, 503, "broken", 429, 201]
+    assert [reply if isinstance(reply, str) else reply[0] for reply in replies] == [201, 503, "broken", 429, 201]
     assert server.arrived == [b"x", b"a secret"]
 
 
@@ -218,8 +218,8 @@ def test_the_same_seed_fails_the_same_requests(server: Remembering) -> None:
         shares = {Fault.BUSY: 0.3, Fault.UNAVAILABLE: 0.3}
         with FaultProxy(server.url, plan=Plan(seed=seed, shares=shares, match=Match(method="POST"))) as proxy:
             replies = [post(proxy.url) for _ in range(30)]
-            assert proxy.counts().total() == sum(each[0] != 201 for each in replies)
-        return [each[0] for each in replies]
+            assert proxy.counts().total() == sum(reply[0] != 201 for reply in replies)
+        return [reply[0] for reply in replies]
 
     assert statuses(7) == statuses(7)
     assert set(statuses(7)) == {201, 429, 503}
@@ -305,7 +305,7 @@ def test_the_command_prints_its_url_and_its_faults(server: Remembering) -> None:
         process.send_signal(signal.SIGTERM)
         assert json.loads(process.stdout.read()) == {"faults": {"503-landed": 1}}
     assert process.returncode == 0
-    assert [each[0] for each in replies] == [503, 201]
+    assert [reply[0] for reply in replies] == [503, 201]
     assert server.arrived == [b"x", b"y"]
 
 

@@ -91,7 +91,7 @@ def test_two_ratified_creators_are_found_without_a_final_log() -> None:
     assert (violation.operations, violation.contradicting) == ((2, 1), 2)
     assert case.history is not None
     verdict = check_events(list(read_events(io.BytesIO(case.history.encode()))))
-    assert [each.rule.value for each in verdict.violations] == ["ratified-but-lost"]
+    assert [violation.rule.value for violation in verdict.violations] == ["ratified-but-lost"]
     assert list(verdict.unseen) == ["orders"]
 
 
@@ -182,5 +182,5 @@ def test_an_owner_that_never_publishes_violates_its_duty_at_once() -> None:
     s, table = committed(Unwilling())
     with pytest.raises(Violated):
         s.backfill(table, 1)
-    assert [each.requirements for each in s.violations] == [("MC-BACKFILL-05", "PROFILE-CORE-03")]
+    assert [violation.requirements for violation in s.violations] == [("MC-BACKFILL-05", "PROFILE-CORE-03")]
     assert sorted(s.published(table)) == [0]

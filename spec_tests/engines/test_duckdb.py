@@ -164,8 +164,8 @@ def test_ten_writers_write_every_row_once_with_lost_answers(warehouse: Warehouse
     assert by_client(table) == sorted(expected)
     assert table.snapshot().version == len(expected), "each row must be one commit"
     assert {Fault.DROP_RESPONSE, Fault.DELAY} <= set(faults), "the seed must apply these faults to the first requests"
-    assert sum(each["refused"] for each in outcomes) > 0, "the writers must have conflicts"
-    assert sum(each["landed"] for each in outcomes) == 0, "the repeated request must be answered as landed"
+    assert sum(outcome["refused"] for outcome in outcomes) > 0, "the writers must have conflicts"
+    assert sum(outcome["landed"] for outcome in outcomes) == 0, "the repeated request must be answered as landed"
 
 
 def _duck(url: str, first: int) -> subprocess.Popen[str]:

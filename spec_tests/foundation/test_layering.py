@@ -145,7 +145,7 @@ def rank_of(module: str) -> tuple[str, int]:
 
 
 ROOTS = ("refimpl", "conformance")
-EDGES = ("conformance.__main__",)
+STARTERS = ("conformance.__main__",)
 """Modules that start the command line, and therefore import it."""
 
 
@@ -154,7 +154,7 @@ def edges() -> Iterator[tuple[str, str]]:
     for module in MODULES:
         for name in sorted(imports_of(module, for_types=True)):
             ours = name in MODULES and name != module and name.partition(".")[0] == module.partition(".")[0]
-            if ours and not {name, module} & {*ROOTS, *EDGES}:
+            if ours and not {name, module} & {*ROOTS, *STARTERS}:
                 yield module, name
 
 

@@ -59,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if result.broken:
         print("\n".join(["the run has no result:", *result.broken]), file=sys.stderr)
         return 3
-    killed = {each.mutant.key: each.killer for each in result.verdicts if each.killer is not None}
+    killed = {verdict.mutant.key: verdict.killer for verdict in result.verdicts if verdict.killer is not None}
     stale = run.stale(entries, mutation.known, killed, package.targets)
-    survivors = [each for each in result.verdicts if each.killer is None and each.reason is None]
+    survivors = [verdict for verdict in result.verdicts if verdict.killer is None and verdict.reason is None]
     if options.json:
-        verdicts = [asdict(each) for each in result.verdicts]
+        verdicts = [asdict(verdict) for verdict in result.verdicts]
         print(json.dumps({"verdicts": verdicts, "stale": stale, "unjudged": result.unjudged}, indent=1))
     else:
         _tell(result.verdicts, survivors, stale, time.monotonic() - started)
@@ -97,16 +97,18 @@ def _sabotage(arguments: Sequence[str]) -> int:
         except ValueError as error:
             print(f"the checks cannot be collected:\n{error}", file=sys.stderr)
             return 3
-    explained_ones = {each.id for each in entries if each.explained}
-    killed = {each.id for each in result.verdicts if each.killer is not None}
-    survivors = [each.id for each in result.verdicts if each.killer is None and each.id not in explained_ones]
+    explained_ones = {entry.id for entry in entries if entry.explained}
+    killed = {verdict.id for verdict in result.verdicts if verdict.killer is not None}
+    survivors = [
+        verdict.id for verdict in result.verdicts if verdict.killer is None and verdict.id not in explained_ones
+    ]
     stale = sorted(killed & explained_ones)
     print(
         f"{len(entries)} sabotages in {time.monotonic() - started:.0f} s: {len(killed)} killed, "
         f"{len(explained_ones - killed)} explained, {len(survivors)} survived, {len(result.errors)} errors"
     )
-    for each in survivors:
-        print(f"SURVIVES {each}")
+    for survivor in survivors:
+        print(f"SURVIVES {survivor}")
     for each in stale:
         print(f"STALE {each} is explained, and a test kills it")
     for line in result.errors:
@@ -120,9 +122,9 @@ def _chosen(
     """All mutants; with --slice, a random choice of those that are not explained."""
     wanted = options.operator
     if wanted is not None:
-        mutants = [each for each in mutants if each.operator in wanted]
+        mutants = [mutant for mutant in mutants if mutant.operator in wanted]
     elif options.package == "owner":
-        mutants = [each for each in mutants if each.operator not in (*RULES, *CARELESS)]
+        mutants = [mutant for mutant in mutants if mutant.operator not in (*RULES, *CARELESS)]
     else:  # in the owner's files, only the edits that the owner's run leaves out
         mutants = [
             each
@@ -171,13 +173,13 @@ def _checked(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpa
 
 
 def _tell(verdicts: list[Verdict], survivors: list[Verdict], stale: list[str], seconds: float) -> None:
-    by = Counter(_kind(each) for each in verdicts)
+    by = Counter(_kind(verdict) for verdict in verdicts)
     print(f"{len(verdicts)} mutants in {seconds:.0f} s: " + ", ".join(f"{n} {kind}" for kind, n in by.most_common()))
-    for each in survivors:
-        mutant = each.mutant
+    for survivor in survivors:
+        mutant = survivor.mutant
         print(
             f"SURVIVES {mutant.file}:{mutant.line} {mutant.function}: {mutant.operator} of `{mutant.source}`, "
-            f"{mutant.change}; {each.checks} checks passed"
+            f"{mutant.change}; {survivor.checks} checks passed"
         )
     for line in stale:
         print(f"STALE {line}")

@@ -332,7 +332,7 @@ def copied(target: Path) -> Path:
 
 def enter(copy: Path) -> None:
     """Let this process import all modules from the copy. Modules of the checkout are imported again."""
-    for name in [each for each in sys.modules if each.partition(".")[0] in PACKAGES]:
+    for name in [module for module in sys.modules if module.partition(".")[0] in PACKAGES]:
         del sys.modules[name]
     elsewhere = [each for each in sys.path if Path(each or ".").resolve() != CHECKOUT]
     sys.path[:] = [str(copy), *elsewhere]
@@ -385,7 +385,7 @@ def _by_name(module: CodeType) -> dict[tuple[str, int], CodeType]:
     for code in waiting:
         found[code.co_qualname, count[code.co_qualname]] = code
         count[code.co_qualname] += 1
-        waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
+        waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return found
 
 

@@ -650,7 +650,7 @@ def writes_with(statement: ast.stmt, name: str, begin: str) -> bool:
     """Whether the statement writes in the transaction of this name. For a read transaction (by `begin`): whether it
     reads."""
     for call in calls(statement):
-        uses = name in names_in(call.func) or any(name in names_in(each) for each in call.args)
+        uses = name in names_in(call.func) or any(name in names_in(arg) for arg in call.args)
         if uses and (begin == "BEGIN" or called(call) in WRITES or (name == "self" and called(call) == "execute")):
             return True
     return False

@@ -212,7 +212,7 @@ class Run:
             return known, file == SIMULATED, module not in file, file not in FIRST, check.seconds
 
         chosen, seconds = [], 0.0
-        for check in sorted((each for each in self._checks if point in each.hits), key=rank):
+        for check in sorted((check for check in self._checks if point in check.hits), key=rank):
             seconds += check.seconds
             if seconds > budget:
                 break
@@ -296,7 +296,7 @@ def load(text: str) -> list[Explained]:
         entries = [Explained(**entry) for entry in tomllib.loads(text).get("mutant", [])]
     except TypeError as error:
         raise ValueError(f"invalid entry in the list of explained mutants: {error}") from error
-    keys = [each.key for each in entries]
+    keys = [entry.key for entry in entries]
     for each in entries:
         if len(each.reason.split()) < 5:
             raise ValueError(f"{each.key} has no reason that explains it")

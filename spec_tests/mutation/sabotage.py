@@ -73,7 +73,7 @@ def load(text: str) -> list[Sabotage]:
         ]
     except (TypeError, KeyError) as error:
         raise ValueError(f"invalid entry in the catalogue of sabotages: {error}") from error
-    ids = [each.id for each in entries]
+    ids = [entry.id for entry in entries]
     for each in entries:
         if ids.count(each.id) > 1:
             raise ValueError(f"{each.id}: the id is not unique")
@@ -131,9 +131,9 @@ class Run:
         self._result = Result(verdicts=[], errors=[])
         self._in_process: list[tuple[Sabotage, ast.Module]] = []
         self._on_disk: list[tuple[Sabotage, str]] = []
-        for each in entries:
+        for entry in entries:
             try:
-                self._sort(each)
+                self._sort(entry)
             except (ValueError, OSError) as error:
                 self._result.errors.append(str(error))
 
@@ -170,8 +170,8 @@ class Run:
             else:
                 chosen.append((each, tree, ids))
         checking.run(self._jobs(chosen), held, self._copy.parent, at_once=self._at_once)
-        wrong = self._failing(held, {each.killer for each in self._result.verdicts if each.killer is not None})
-        for each in [each for each in self._result.verdicts if each.killer in wrong]:
+        wrong = self._failing(held, {verdict.killer for verdict in self._result.verdicts if verdict.killer is not None})
+        for each in [verdict for verdict in self._result.verdicts if verdict.killer in wrong]:
             self._result.verdicts.remove(each)
             self._result.errors.append(f"{each.id}: {each.killer} fails without the edit")
         return msgspec.json.encode(self._result)

@@ -26,7 +26,7 @@ def module(body: str, header: str = "def put(self, name, content):") -> str:
 def made(text: str, operator: str) -> list[str]:
     """The results of the operator on the body of a function."""
     results = [ast.unparse(mutated(text, each.number)) for each in mutants("m.py", text) if each.operator == operator]
-    return [dedent(each.partition("\n")[2]) for each in results]
+    return [dedent(result.partition("\n")[2]) for result in results]
 
 
 def spelled(*bodies: str) -> list[str]:
@@ -210,7 +210,7 @@ def copy(tmp_path: Path) -> Path:
 def run(copy: Path, explained: dict[Key, str]) -> Result:
     """Run all mutants, and one that cannot be made."""
     mutation_run = Run(copy, [""], at_once=2, seconds=10.0)
-    chosen = [each for each in mutation_run.mutants if each.operator in ("delete-effect", "swap-effects")]
+    chosen = [mutant for mutant in mutation_run.mutants if mutant.operator in ("delete-effect", "swap-effects")]
     chosen.insert(0, replace(chosen[0], number=99))
     return mutation_run.go(chosen, explained)
 
@@ -221,7 +221,7 @@ def test_removed_fsync_is_killed_and_an_unseen_edit_survives(copy: Path) -> None
     (unjudged,) = judged.unjudged
     assert "put: delete-effect of `files.write(content)`" in unjudged
     assert "no edit 99" in unjudged
-    fates = {(each.mutant.operator, each.mutant.source): each for each in judged.verdicts}
+    fates = {(verdict.mutant.operator, verdict.mutant.source): verdict for verdict in judged.verdicts}
     missing = fates["delete-effect", "files.fsync()"]
     assert missing.killer == "spec_tests/owner/test_put.py::test_it_is_durable"
     assert "assert ['write', 'close'] == ['write', 'fsync']" in missing.detail

@@ -76,7 +76,7 @@ def test_an_edit_is_killed_by_its_test_or_survives(copy: Path) -> None:
     unseen = replace(LATEST, id="unseen", tests=("spec_tests/owner/test_items.py::test_of_nothing",))
     result = run(copy, LATEST, shorter, longer, ends, unseen)
     assert result.errors == []
-    assert [(each.id, each.killer) for each in result.verdicts] == [
+    assert [(verdict.id, verdict.killer) for verdict in result.verdicts] == [
         ("latest-is-first", test),
         ("shorter", None),  # the next function is still found, although it moved
         ("longer", None),

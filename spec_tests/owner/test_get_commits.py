@@ -293,7 +293,9 @@ def test_answer_is_of_one_state_despite_a_backfill(
 
 
 def _kept(commits: tuple[RatifiedCommit, ...]) -> bool:
-    return [each.version for each in commits] == [1, 2] and all(each.content or each.file_name for each in commits)
+    return [commit.version for commit in commits] == [1, 2] and all(
+        commit.content or commit.file_name for commit in commits
+    )
 
 
 @pytest.mark.parametrize("ask", [_asked, _resolved])

@@ -294,7 +294,7 @@ def test_commit_on_a_full_disk_is_an_error_without_effect(warehouse: refimpl.War
 def test_ledger_records_a_version_only_once(warehouse: refimpl.Warehouse) -> None:
     """The ledger's primary key prevents a second record, even if `decide` is wrong."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
-    before = warehouse.owner.context.place(table.table_id)
+    before = warehouse.owner.context.cached_record(table.table_id)
     table.land()
     content = append(START + 9)
     examined = decide.examine(table.feature, 1, InlineProposal(attempt=new_attempt(), content=content), content)

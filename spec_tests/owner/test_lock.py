@@ -235,7 +235,7 @@ def test_next_call_settles_a_killed_commit(directory: Path, watch: Watch, call: 
     watched = watch.opened(directory)
     table = owned(watched, "orders")
     call(watched, table)
-    record = watched.owner.context.place(table.table_id)
+    record = watched.owner.context.cached_record(table.table_id)
     with watched.owner.ledger.read() as view:
         seen = view.attempt(record, attempt)
     assert seen is not None
@@ -410,7 +410,7 @@ def test_failed_creation_of_folders_is_forgotten_under_the_lock(directory: Path,
 def test_announced_table_is_made_durable_and_adopted_under_lock(directory: Path, watch: Watch) -> None:
     watched = watch.opened(directory)
     table = watched.owner.announce(directory / "orders", "orders", COORDINATED_COMMITS, None)
-    log = watched.owner.context.log(watched.owner.context.place(table.table_id))
+    log = watched.owner.context.log(watched.owner.context.cached_record(table.table_id))
     assert log.folder.is_dir()
     assert (log.folder / COORDINATED_COMMITS.staging_folder).is_dir()
     (log.folder / log_path.commit(0)).write_bytes(first_version(COORDINATED_COMMITS))

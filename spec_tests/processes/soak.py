@@ -113,7 +113,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     def apply(self, rows: Rows) -> None:
         """Apply the operation to the rows."""
-        chosen = [each for each in rows if each % PARTITIONS == self.slot % PARTITIONS and each % SLOTS == self.slot]
+        chosen = [row for row in rows if row % PARTITIONS == self.slot % PARTITIONS and row % SLOTS == self.slot]
         if self.kind == "delete":
             for each in chosen:
                 del rows[each]

@@ -330,7 +330,11 @@ class Run:
             try:
                 table = builders.owned(warehouse, life.name)
             except TableNotFoundError:
-                winners = [each for each in life.attempts.values() if each.answer is Answer.RATIFIED or each.resolved]
+                winners = [
+                    attempt
+                    for attempt in life.attempts.values()
+                    if attempt.answer is Answer.RATIFIED or attempt.resolved
+                ]
                 self._note_violations(life, [f"{w.attempt} won version 0, but the table is missing" for w in winners])
                 table = builders.create(warehouse, life.feature, life.commit_mode, name=life.name)
                 life.attempts.clear()

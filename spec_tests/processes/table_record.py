@@ -167,18 +167,18 @@ class TableLife:
                 each.digest = digest_of(content)
                 if each.answer is not Answer.RATIFIED:
                     each.version = version
-        for each in clients.values():
-            if each.answer is Answer.IN_FLIGHT and each.resolved is None:
-                each.resolved = each.attempt in versions
+        for client in clients.values():
+            if client.answer is Answer.IN_FLIGHT and client.resolved is None:
+                client.resolved = client.attempt in versions
 
     def _remembered(self, first: int) -> dict[int, str]:
         """The versions that a cleanup removed: their bytes as seen before, otherwise those that were acknowledged."""
         if first and not self.cleaned:
             return {}
         landed = {
-            each.version: each.digest
-            for each in self.attempts.values()
-            if each.answer is Answer.RATIFIED or each.resolved
+            attempt.version: attempt.digest
+            for attempt in self.attempts.values()
+            if attempt.answer is Answer.RATIFIED or attempt.resolved
         }
         return {v: self.seen.get(v) or landed[v] for v in range(first) if v in self.seen or v in landed}
 
@@ -267,7 +267,7 @@ def violations(
         if digest in owners:
             yield f"versions {owners[digest]} and {version} have the same bytes: an attempt landed twice"
         owners[digest] = version
-    proposed = {each.digest for each in attempts.values()}
+    proposed = {attempt.digest for attempt in attempts.values()}
     for version, digest in history.items():
         if digest not in proposed:
             yield f"no attempt has the bytes of version {version}"

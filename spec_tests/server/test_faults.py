@@ -125,7 +125,7 @@ def test_a_failed_fsync_is_known_to_every_server(serve: Serve, marked: bool) -> 
     staged = table.write_staged(1)
     faults[0]._fail_from = len(faults[0].seen) + 1
     assert refusal(table.propose(staged)) == UNAVAILABLE
-    asked, before = faults[1 if marked else 0], [len(each.seen) for each in faults]
+    asked, before = faults[1 if marked else 0], [len(fault.seen) for fault in faults]
     if marked:
         table.http = other
     assert table.propose(staged).status_code == 200

@@ -596,7 +596,7 @@ def read(made: Any) -> list[dict[str, Any]]:
     """All rows, as tasks read them."""
     reader = made.reader(made.schema())
     partitions = [again(each) for each in reader.partitions()]
-    return [row for each in partitions for batch in again(reader).read(each) for row in batch.to_pylist()]
+    return [row for partition in partitions for batch in again(reader).read(partition) for row in batch.to_pylist()]
 
 
 def test_tasks_write_and_read_objects(stored: Warehouse, stored_table: Table, store: str) -> None:

@@ -479,7 +479,7 @@ def test_write_conflicts_with_changes_of_its_reads(
     with pytest.raises((errors.ConcurrentAppendError, errors.ConcurrentDeleteReadError)):
         write(delta, rows)
     snapshots = [delta.tables.by_name(flights).snapshot(version=version) for version in (0, 1)]
-    assert _data_files(snapshots[0].location) == {add.path for each in snapshots for add in each.files.values()}
+    assert _data_files(snapshots[0].location) == {add.path for snapshot in snapshots for add in snapshot.files.values()}
     assert delta.read.table(flights).count() == count
 
 

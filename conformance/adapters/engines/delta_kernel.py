@@ -248,7 +248,7 @@ class _Connector:
             builder = builder.withTableProperties(self._java.map(new.properties))
         if new.partition_columns:
             column = self._java.type(f"{_KERNEL}.expressions.Column")
-            columns = self._java.collection("ArrayList", [column(each) for each in new.partition_columns])
+            columns = self._java.collection("ArrayList", [column(name) for name in new.partition_columns])
             layout = self._java.type(f"{_KERNEL}.transaction.DataLayoutSpec").partitioned(columns)
             builder = builder.withDataLayoutSpec(layout)
         transaction = builder.build(self.engine)

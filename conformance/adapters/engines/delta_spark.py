@@ -1,9 +1,8 @@
 """Delta on Spark as a client: PySpark 4.2 with Delta's jars, driven through py4j in one JVM with one Spark session.
 
 Delta speaks the Delta API by itself if the class of a catalog is named `io.unitycatalog.spark.UCSingleCatalog`. Our
-`UCSingleCatalog.java` replaces that class: it finds no table and can only drop one. Delta itself sends all requests for
-a
-table.
+`UCSingleCatalog.java` replaces that class: it finds no table and can only drop one. Delta itself sends all requests
+about a table.
 
 Each operation first asks the catalog for the table, as any statement does. Then:
 

@@ -5,6 +5,6 @@ actions, has them ratified, and publishes. Here the coordinator runs in a JVM of
 client around it: it writes version 0 and takes tables over through the file system, registers them, and keeps the
 answers to these registrations.
 
-`naming` lists the coordinators, `machine` starts the JVM, and `owner` answers the kit. `log` reads and changes the log,
-and translates names. `dynamodb` is the database below the DynamoDB coordinator, with its faults.
+`naming` lists the coordinators, and `machine` starts the JVM. `owner` answers the kit, reads and changes the log, and
+translates names. `dynamodb` is the database below the DynamoDB coordinator, with its faults.
 """

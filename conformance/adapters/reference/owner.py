@@ -161,18 +161,18 @@ class ReferenceOwner(LogAccess):
         before."""
         if (request.actions is None) == (request.staged_file is None):
             return m.Rejected(reason="a proposal is either actions or the name of a staged file")
-        place = warehouse.owner.context.place(request.table)
+        table = warehouse.owner.context.cached_record(request.table)
         if request.staged_file is not None:
             return StagedProposal(attempt=request.attempt, file_name=request.staged_file)
         content = content_of(request.actions or ())
-        match place.commit_mode:
+        match table.commit_mode:
             case CommitMode.INLINE:
                 return InlineProposal(attempt=request.attempt, content=content)
             case CommitMode.DIRECT:
                 return DirectProposal(attempt=request.attempt, content=content)
             case CommitMode.STAGED:
-                log = LogStore(place.location, warehouse.environment)
-                return self._staged(log, place.feature, request, content)
+                log = LogStore(table.location, warehouse.environment)
+                return self._staged(log, table.feature, request, content)
 
     def _staged(
         self, log: LogStore, feature: TableFeature, request: m.Commit, content: bytes
@@ -297,7 +297,7 @@ class ReferenceOwner(LogAccess):
     def _location(self, warehouse: refimpl.Warehouse, table: str) -> Path:
         """The location of a table of the owner, in any state, or of a filesystem table of the kit."""
         if "/" not in table:
-            return warehouse.owner.context.place(table).location
+            return warehouse.owner.context.cached_record(table).location
         location, storage = Path(table), self.directory / FILESYSTEM_TABLES
         if ".." in location.parts or not location.is_relative_to(storage) or location == storage:
             raise OutsideError(f"{table!r} is not the path of a table below {storage}")

@@ -65,7 +65,7 @@ def unnamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def note(s: Scenario, requirements: tuple[str, ...]) -> None:
         sides = {load().requirement(each).side for each in requirements}
         of_the_kit = isinstance(s, ClientScenario) and sides == {Side.OWNER}
-        if not of_the_kit and not any(applies(each, s.identity, s.variant) for each in requirements):
+        if not of_the_kit and not any(applies(requirement, s.identity, s.variant) for requirement in requirements):
             demands.append(f"{s.name}: {requirements}")
 
     def required(s: Scenario, condition: bool, *requirements: str, **options: Any) -> None:
@@ -89,8 +89,8 @@ def test_the_models_pass(check: Check, unnamed: list[str]) -> None:
         outcomes += results(check, Modest, features_only=True)
         assert unnamed == []
     assert [each for each in unnamed if "[filesystem/" in each] == []
-    assert {each.case: each.reason or each.violations[0].message for each in outcomes
-            if each.verdict is not Verdict.PASSED} == {}  # fmt: skip
+    assert {outcome.case: outcome.reason or outcome.violations[0].message for outcome in outcomes
+            if outcome.verdict is not Verdict.PASSED} == {}  # fmt: skip
 
 
 def test_one_transaction_committed_twice_does_not_violate_txnid_02() -> None:
@@ -143,7 +143,7 @@ class Garbled(ModelOwner):
 
     def _list(self, commits: tuple[m.CommitEntry, ...] | None) -> tuple[m.CommitEntry, ...] | None:
         return commits and tuple(
-            msgspec.structs.replace(each, actions=each.actions and (self.garbled,)) for each in commits
+            msgspec.structs.replace(commit, actions=commit.actions and (self.garbled,)) for commit in commits
         )
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
@@ -160,7 +160,7 @@ class Garbled(ModelOwner):
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         answer = super().observe(client, request)
         assert isinstance(answer, m.Observation)
-        files = (msgspec.structs.replace(each, content=each.content and self.garbled) for each in answer.files)
+        files = (msgspec.structs.replace(file, content=file.content and self.garbled) for file in answer.files)
         return msgspec.structs.replace(answer, files=tuple(files))
 
 

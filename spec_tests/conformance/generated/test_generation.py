@@ -131,8 +131,12 @@ def test_a_found_scenario_can_be_repeated_with_the_same_result(variant: Variant)
     result = run(REQUESTS, variant, RatifiesAnything())
     again = run(REQUESTS, variant, RatifiesAnything(), reproduction=result.reproduction)
     assert again.verdict is Verdict.FAILED
-    assert [each.requirements for each in again.violations] == [each.requirements for each in result.violations]
-    assert [each.operations for each in again.violations] == [each.operations for each in result.violations]
+    assert [violation.requirements for violation in again.violations] == [
+        violation.requirements for violation in result.violations
+    ]
+    assert [violation.operations for violation in again.violations] == [
+        violation.operations for violation in result.violations
+    ]
     assert len((again.history or "").splitlines()) == len((result.history or "").splitlines())
 
 

@@ -161,7 +161,7 @@ def _rules(result: CaseResult) -> set[str | None]:
     """The rules that the checkers report for the result's history."""
     assert result.history is not None
     verdict = check_events(list(read_events(io.BytesIO(result.history.encode()))))
-    return {each.rule.value for each in verdict.violations}
+    return {violation.rule.value for violation in verdict.violations}
 
 
 # Two owners with a shared state in a file: one locks the file; without the lock, processes overwrite each other's
@@ -179,7 +179,7 @@ class LockedOwner:
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         identity = self._owner.hello(client, request)
-        profiles = tuple(each for each in identity.profiles if each != "harness-control")
+        profiles = tuple(profile for profile in identity.profiles if profile != "harness-control")
         return msgspec.structs.replace(identity, profiles=profiles, shared_state=True, promises=(), crash_points=())
 
     def _ask(self, client: str, request: m.Request) -> m.Answer:

@@ -402,8 +402,10 @@ class ReservesDroppedNames(ModelOwner):
     """A dropped table keeps its name until its data is purged."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        if any(not each.active and each.leaving is None and each.name == request.name for each in self.tables.values()):
-            known = any(request.attempt in each.landed for each in self.tables.values())
+        if any(
+            not table.active and table.leaving is None and table.name == request.name for table in self.tables.values()
+        ):
+            known = any(request.attempt in table.landed for table in self.tables.values())
             if not known:
                 return m.Rejected(reason="the name is reserved")
         return super().create_table(client, request)

@@ -184,4 +184,6 @@ class CutOffAtAnIncompleteCheckpoint(ModelClient):
 
     def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
         commit = self._cut_off_commit(table, listed, older_than)
-        return max((each.version for each in listed.checkpoints if each.version <= commit), default=None)
+        return max(
+            (checkpoint.version for checkpoint in listed.checkpoints if checkpoint.version <= commit), default=None
+        )

@@ -187,7 +187,7 @@ class MinusOneUntilStaged(ModelOwner):
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         identity = super().hello(client, request)
-        profiles = tuple(each for each in identity.profiles if each != "version-0-by-owner")
+        profiles = tuple(profile for profile in identity.profiles if profile != "version-0-by-owner")
         return msgspec.structs.replace(identity, profiles=profiles, promises=("fresh-refusals", "tombstone-first"))
 
     def __init__(self) -> None:

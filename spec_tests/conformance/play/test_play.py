@@ -132,13 +132,13 @@ def _checks(before: Step, step: Step) -> int:
     elif match := re.search(r"tries to put (\S+) in place, but the file already exists", text):
         assert match[1] in [each for each, _, _ in then.log]
     elif match := re.search(r"creates the staged file of attempt (\w+), for version (\d+)", text):
-        assert any(f"/{match[2]}.{match[1]}.json" in each for each in files)
+        assert any(f"/{match[2]}.{match[1]}.json" in file for file in files)
     elif re.search("syncs the folder _staged_commits", text):
         assert all(durable for each, durable in files.items() if each.startswith("_staged_commits/"))
     elif match := re.search(r"deletes the staged file of attempt (\w+), which (has lost|is published)", text):
         landed = [row for row in now.ledger if row[0] == "commit" and row[2] == match[1]]
         assert [row[3] for row in landed] == (["published"] if match[2] == "is published" else [])
-        assert not any(f".{match[1]}." in each for each in files)
+        assert not any(f".{match[1]}." in file for file in files)
     elif match := re.search(r"records: the table is ([\w-]+), published through (\d+)", text):
         assert ("table", match[1], now.ledger[0][2], f"published through {match[2]}") in now.ledger
     elif step.happening.kind == "power cut":
@@ -183,7 +183,7 @@ def test_a_writer_whose_answer_is_lost_asks_for_the_outcome() -> None:
 
 def test_a_reader_whose_answer_is_lost_knows_that_nothing_changed() -> None:
     steps = fork("commit", ("A",), f"{DROP} A")
-    assert [each.happening.target for each in steps if each.happening.kind == "error"] == ["OwnerUnavailableError"]
+    assert [step.happening.target for step in steps if step.happening.kind == "error"] == ["OwnerUnavailableError"]
 
 
 @pytest.mark.parametrize("fault", [f"{CRASH} A", POWER])

@@ -146,8 +146,8 @@ def played(player: Player, *actions: str | Do) -> tuple[str, str]:
 
     async def play() -> tuple[str, str]:
         async with player.run_test(size=(80, 24)) as pilot:
-            for each in actions:
-                await (pilot.press(each) if isinstance(each, str) else each(pilot))
+            for action in actions:
+                await (pilot.press(action) if isinstance(action, str) else action(pilot))
                 await pilot.pause()
             if player.return_value is not None:
                 return "", ""

@@ -23,7 +23,7 @@ from spec_tests.conformance.running.cases import ONE, budget_ends_soon
 ROOT = Path(__file__).parents[3]
 OURS = "python:spec_tests.conformance.running.subjects"
 SMALL = ("--check", ONE.name, "-n", "1")
-COMMANDS = tuple(each.name for each in application.registered_commands if each.name)
+COMMANDS = tuple(command.name for command in application.registered_commands if command.name)
 
 
 def command(*words: object) -> Any:

@@ -85,7 +85,7 @@ def test_a_correct_owner_is_conformant() -> None:
     assert listener.workers == 2
     assert result.subject.named == "model"
     held = {each.requirement for each in result.requirements if each.verdict is RequirementVerdict.HELD}
-    assert held == {each for case in result.cases for each in case.requirements}
+    assert held == {requirement for case in result.cases for requirement in case.requirements}
 
 
 def test_a_wrong_owner_fails_and_the_requirement_is_named() -> None:
@@ -95,7 +95,7 @@ def test_a_wrong_owner_fails_and_the_requirement_is_named() -> None:
     assert verdicts_of(result) == {Verdict.FAILED}
     assert all(fails and not known for _, fails, known in listener.cases)
     violated = {each.requirement for each in result.requirements if each.verdict is RequirementVerdict.VIOLATED}
-    assert violated == {each for case in result.cases for v in case.violations for each in v.requirements}
+    assert violated == {requirement for case in result.cases for v in case.violations for requirement in v.requirements}
     assert "PROFILE-CORE-05" in violated
     assert all(case.history for case in result.cases)
     assert result.environment.first_failure_seconds is not None
@@ -467,7 +467,9 @@ def test_a_case_is_evidence_only_for_requirements_of_the_subject() -> None:
     assert cases
     for planned in cases:
         other = "CM-" if planned.variant.feature == "managedCommit" else "MC-"
-        assert not [each for each in planned.requirements if each.startswith((other, "PROFILE-RETRY"))]
+        assert not [
+            requirement for requirement in planned.requirements if requirement.startswith((other, "PROFILE-RETRY"))
+        ]
 
 
 def test_checks_of_undeclared_promises_are_skipped_with_the_reason() -> None:
@@ -517,7 +519,9 @@ def test_selections_of_one_kind_add_up_and_of_two_kinds_narrow() -> None:
     assert names(family=["concurrent-writers"], check=[ONE.name]) == names(check=[ONE.name])
     assert names(layer=["example"]) >= names(check=[ONE.name])
     cases = plan(OWNER, QUICK, 0, select(requirement=["PROFILE-CORE-*"])).cases
-    assert cases and all(any(each.startswith("PROFILE-CORE-") for each in case.requirements) for case in cases)
+    assert cases and all(
+        any(requirement.startswith("PROFILE-CORE-") for requirement in case.requirements) for case in cases
+    )
 
 
 def test_a_selection_prints_as_its_options() -> None:
@@ -563,7 +567,7 @@ def test_an_invalid_duration_names_its_option(text: str) -> None:
     with pytest.raises(UnusableError, match="--budget"):
         seconds(text, "--budget")
     durations = {"90": 90, "60s": 60, "1.5m": 90, "2h": 7200, "500ms": 0.5}
-    assert {each: seconds(each, "--budget") for each in durations} == durations
+    assert {duration: seconds(duration, "--budget") for duration in durations} == durations
 
 
 def test_the_error_for_an_unknown_profile_lists_the_profiles() -> None:

@@ -33,8 +33,8 @@ def verdict_of(requirement: str, *cases: CaseResult, who: Identity = RETRY) -> R
 
 def test_every_requirement_has_a_verdict_in_order() -> None:
     results = verdicts.requirement_results([case()], RETRY)
-    assert [each.requirement for each in results] == [each.id for each in load().requirements]
-    assert all(each.paraphrase and each.source for each in results)
+    assert [result.requirement for result in results] == [each.id for each in load().requirements]
+    assert all(result.paraphrase and result.source for result in results)
 
 
 def test_a_promise_is_cited_from_a_contract_if_there_is_one() -> None:

@@ -76,7 +76,7 @@ class ScheduleMutant(_Mutant):
             if steps is None:
                 return Hunt(found=min(outcome.requirements, default=None) if outcome else None, tried=tried)
             trace = traces.shrunk(self.id, scope, host, steps, self.requirement)
-        requests = sum(len(each) for each in trace.requests.values())
+        requests = sum(len(request) for request in trace.requests.values())
         size = (
             f"{len(trace.requests)} clients, {requests} requests, {trace.switches} switches, "
             f"{len(trace.effects)} effects"

@@ -48,11 +48,11 @@ def test_one_of_two_writers_wins_in_every_schedule(host: SimulatedClients, featu
     outcomes, report = explored(the_scope("two-writers", feature, commit_mode), host)
     assert report.finished
     assert [outcome.violations for outcome in outcomes if outcome.violations] == []
-    assert {tuple(sorted(answer for (answer,) in kinds(each).values())) for each in outcomes} == {
+    assert {tuple(sorted(answer for (answer,) in kinds(outcome).values())) for outcome in outcomes} == {
         ("Conflict", "Ratified")
     }
     assert {"alice", "bob"} == {
-        client for each in outcomes for client, answers in each.answers if isinstance(answers[0], m.Ratified)
+        client for outcome in outcomes for client, answers in outcome.answers if isinstance(answers[0], m.Ratified)
     }
 
 
@@ -89,7 +89,7 @@ def test_a_cleanup_does_not_disturb_a_reader(host: SimulatedClients) -> None:
     outcomes, report = explored(the_scope("cleanup", "managedCommit", "staged"), host)
     assert report.finished
     assert [outcome.violations for outcome in outcomes if outcome.violations] == []
-    assert all(kinds(each) == {"cleaner": ["Done"], "reader": ["SnapshotRead"]} for each in outcomes)
+    assert all(kinds(outcome) == {"cleaner": ["Done"], "reader": ["SnapshotRead"]} for outcome in outcomes)
     assert ("cleaner", "unlink", "reader") in report.switches
     start = prepare(the_scope("cleanup", "managedCommit", "staged"), host)
     run = ScopeRun(the_scope("cleanup", "managedCommit", "staged"), host, start)
@@ -115,7 +115,7 @@ def test_pruning_loses_no_outcome_of_two_writers(host: SimulatedClients) -> None
     scope = the_scope("two-writers", "catalogManaged", "inline")
     everything, complete = explored(scope, host, pruned=False)
     outcomes, report = explored(scope, host)
-    assert {each.answers for each in outcomes} == {each.answers for each in everything}
+    assert {outcome.answers for outcome in outcomes} == {each.answers for each in everything}
     assert complete.schedules == 16  # 2 for the first critical section, times 8 for the other's first request
     assert report.schedules < complete.schedules
     assert complete.finished
