@@ -76,7 +76,9 @@ def syntax(text: str) -> exp.Expression:
     try:
         trees = sqlglot.parse(text, read=_DIALECT)
     except sqlglot.errors.SqlglotError as error:
-        raise InvalidRequestError(f"the expression {text!r} is not SQL: {_described(error)}", condition=text) from error
+        raise InvalidRequestError(
+            f"the expression {text!r} is not SQL: {_described(text, error)}", condition=text
+        ) from error
     except RecursionError:
         raise InvalidRequestError(f"the expression {text[:80]!r}... is nested too deeply", condition=text) from None
     if len(trees) != 1 or trees[0] is None:
@@ -84,10 +86,13 @@ def syntax(text: str) -> exp.Expression:
     return trees[0]
 
 
-def _described(error: sqlglot.errors.SqlglotError) -> str:
-    """The problem, and its position if the parser knows it."""
+def _described(text: str, error: sqlglot.errors.SqlglotError) -> str:
+    """The problem and its position."""
     if not isinstance(error, sqlglot.errors.ParseError):
-        return str(error)
+        found = re.fullmatch(r"(.*) from \d+:(\d+)", str(error.__cause__))
+        if found is None:
+            return f"it ends too early (position {len(text)})"
+        return f"{found[1].lower()} (position {int(found[2]) + 1})"
     first = error.errors[0]
     problem = re.sub(r"^Required keyword: .*", "an operand is missing", first["description"])
     return f"{problem} (line {first['line']}, column {first['col']})"

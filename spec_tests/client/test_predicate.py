@@ -336,6 +336,9 @@ class TestWhatIsRefused:
             ("p = 1", r"the column p is string, not 1$"),
             ("p || 'a' = 'b'", r"\"p \|\| 'a'\" at position 1 is not supported in a condition; expected comparisons"),
             ("q * 2 > 1", r"'q \* 2' at position 1 is not the name of a column"),
+            ("q = = 3", r"is not SQL: an operand is missing \(line 1, column 5\)"),
+            ("q = 3 AND p = 'a", r"is not SQL: missing ' \(position 15\)"),
+            ("q = 3 /* three", r"is not SQL: it ends too early \(position 14\)"),
             (5, "expected SQL text, such as 'id = 5', not 5"),
         ],
     )
