@@ -93,6 +93,11 @@ class Clauses:
     def of(self, kind: Kind) -> list[Clause]:
         return [clause for clause in self._clauses if clause.kind is kind]
 
+    @property
+    def only_delete_matches(self) -> bool:
+        """Whether several source rows may match one target row: DELTA.md#several-matches."""
+        return [(clause.action, clause.where) for clause in self.of(Kind.MATCHED)] == [("delete", None)]
+
     def begin(self, transaction: Transaction, on: str) -> None:
         """Check the clauses, and put them into the transaction's parameters as Delta does."""
         if not self._clauses:
@@ -237,6 +242,7 @@ class _Run:
             target_alias=aliases[0], target=target, source_alias=aliases[1], source=from_arrow(source.schema)
         )
         self._clauses = {kind: [self._bound(clause) for clause in clauses.of(kind)] for kind in Kind}
+        self._only_deletes = clauses.only_delete_matches
         self._source_keys = pa.table({"source": pa.arange(0, source.num_rows)})
         self._keys, self._rest, self._test = bound_on(on, self._sides, self._test_of, change.snapshot.partition_columns)
         self._matched: list[pa.Array] = []
@@ -349,8 +355,7 @@ class _Run:
         repeated = pa.concat_arrays([pa.array([False]), pc.equal(numbers.slice(1), numbers.slice(0, len(numbers) - 1))])
         if not pc.any(repeated).as_py():
             return pairs
-        deletes = len(matched) == 1 and matched[0].condition is None and matched[0].assignments is None
-        if matched and not deletes:
+        if matched and not self._only_deletes:
             first = numbers.filter(repeated)[0].as_py()
             row = arrow_columns.python_rows(rows.slice(first, 1))[0]
             key = ", ".join(f"{target.path[1]} = {row[target.path[1]]!r}" for target, _ in self._keys)

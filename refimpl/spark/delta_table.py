@@ -467,6 +467,8 @@ class _MergeWork(_Work):
         self._clauses = clauses
         self._given = source
         self._keys: list[str] = []
+        self._several = False
+        """Whether several source rows match one target row, which is only deleted."""
 
     def run(self) -> row_changes.RowsChanged:
         from pyspark.sql import functions
@@ -485,6 +487,8 @@ class _MergeWork(_Work):
         else:
             joined = target.join(source, functions.expr(self._on), "full_outer" if inserts else "left")
             in_target, in_source = functions.col(_ROW).isNotNull(), functions.col(_IN_SOURCE).isNotNull()
+            if self._several:
+                joined = joined.where(in_target).dropDuplicates([_ROW]).union(joined.where(~in_target))
             outputs = (
                 functions.when(in_target & in_source, self._outputs(Kind.MATCHED))
                 .when(in_target, self._outputs(Kind.NOT_MATCHED_BY_SOURCE))
@@ -554,7 +558,7 @@ class _MergeWork(_Work):
     def _find(self, candidates: Sequence[Add], source: DataFrame) -> list[Add]:
         """Remove the files with a row that a clause may change from the table, and return them.
 
-        Several source rows for one target row are rejected (DELTA.md#several-matches).
+        Several source rows for one target row are rejected, unless it is only deleted (DELTA.md#several-matches).
         """
         from pyspark.sql import functions
 
@@ -568,7 +572,9 @@ class _MergeWork(_Work):
         pairs = joined.where(wanted).groupBy(FILE_COLUMN, _ROW).agg(functions.count("*").alias("pairs"))
         touched = pairs.groupBy(FILE_COLUMN).agg(functions.max("pairs").alias("most")).collect()
         if any(row["most"] > 1 for row in touched):  # even without a clause for them: the join would repeat the row
-            self._refuse_several(joined)
+            self._several = self._clauses.only_delete_matches
+            if not self._several:
+                self._refuse_several(joined)
         return self.leaving(row[0] for row in touched)
 
     def _refuse_several(self, joined: DataFrame) -> None:

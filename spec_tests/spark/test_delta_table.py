@@ -34,6 +34,7 @@ ROWS = pa.table(
     schema=SCHEMA,
 )
 SOURCE = pa.table({"id": [2, 4, 7, None], "month": [1, 2, 3, 1], "name": ["B", "D", "G", "N"]}, schema=SCHEMA)
+TWICE = pa.concat_tables([SOURCE, SOURCE])
 
 
 def made(warehouse: Warehouse, name: str, columns: tuple[str, ...] = ("month", "name")) -> Table:
@@ -86,6 +87,23 @@ OPERATIONS: list[tuple[str, Callable[[DeltaTable, SparkSession], Any], Callable[
             .when_not_matched_insert_all("source.id IS NOT NULL")
             .when_not_matched_by_source_update({"month": 8}, "target.id = 1")
             .when_not_matched_by_source_delete("target.id > 5")
+            .execute()
+        ),
+    ),
+    (
+        "MERGE that deletes rows that several source rows match",
+        lambda t, spark: (
+            t.merge(spark.createDataFrame(TWICE), "target.id = source.id")
+            .whenMatchedDelete()
+            .whenNotMatchedInsertAll()
+            .whenNotMatchedBySourceUpdate("target.id = 1", {"month": 8})
+            .execute()
+        ),
+        lambda t: (
+            t.merge(TWICE, "target.id = source.id")
+            .when_matched_delete()
+            .when_not_matched_insert_all()
+            .when_not_matched_by_source_update({"month": 8}, "target.id = 1")
             .execute()
         ),
     ),
