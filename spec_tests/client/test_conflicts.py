@@ -1,17 +1,19 @@
 """The checks between a transaction and the commits that landed first: DELTA.md#transactions."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import refimpl
-from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
+from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, decode
 from refimpl.client.conflicts import (
     IsolationLevel,
     ReadBasis,
@@ -24,6 +26,12 @@ from refimpl.client.conflicts import (
     is_blind_append,
     isolation_level,
 )
+from refimpl.client.create import create_filesystem_table
+from refimpl.client.data_maintenance import optimize
+from refimpl.client.schema import Field, Primitive, Struct
+from refimpl.client.table import Table
+from refimpl.client.transaction import CommitLoop
+from refimpl.environment import Environment
 from refimpl.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
@@ -375,9 +383,11 @@ READS = st.builds(
 BASIS = ReadBasis(protocol=PROTOCOL, metadata=PARTITIONED)
 
 
-def conflict_of(actions: list[Action], reads: Reads, level: IsolationLevel, winner: list[Action]) -> type | None:
+def conflict_of(
+    actions: list[Action], reads: Reads, level: IsolationLevel, winner: list[Action], basis: ReadBasis = BASIS
+) -> type | None:
     try:
-        check(TransactionSummary.of(actions, reads, level), Winner(version=1, actions=winner), BASIS)
+        check(TransactionSummary.of(actions, reads, level), Winner(version=1, actions=winner), basis)
     except (ConcurrentModificationError, UnsupportedFeatureError) as error:
         return type(error)
     return None
@@ -449,39 +459,88 @@ def test_the_checks_leave_the_state_after_the_last_winner(
 # The conflict table of the course: each pair of operations at each isolation level
 
 
-def operations(name: str) -> dict[str, tuple[Reads, list[Action]]]:
-    """The reads and writes of each operation on a table partitioned by month, with file `x` in month 1 and `y` in month
-    2. A new file has the path `name`.
-    """
-    january = Reads(predicates=(JANUARY,), files=frozenset({("x", None)}))
-    february = Reads(predicates=(FEBRUARY,), files=frozenset({("y", None)}))
-    both = Reads(whole_table=True, files=january.files | february.files)
-    rearranged = [removing("x", data_change=False), adding(name, data_change=False)]
-    return {
-        "INSERT": (NOTHING, [adding(name)]),
-        "UPDATE or DELETE of month 1": (january, [removing("x"), adding(name)]),
-        "UPDATE or DELETE of month 2": (february, [removing("y"), adding(name, "02")]),
-        "overwrite of the table": (both, [removing("x"), removing("y"), adding(name)]),
-        "OPTIMIZE of month 1": (january, rearranged),
-        "ADD COLUMN": (NOTHING, [OTHER_SCHEMA]),
-    }
+def one_row(number: int, month: int) -> pa.Table:
+    return pa.table({"id": [number], "month": pa.array([month], pa.int32())})
 
 
-def conflict_table() -> str:
+def row_changes(number: int, month: int) -> list[Callable[[Table], object]]:
+    """Operations that change the row of this number and replace its file."""
+
+    def merge(table: Table) -> object:
+        merge = table.merge(one_row(number, month), "target.month = source.month AND target.id = source.id")
+        return merge.when_matched_update({"id": "source.id + 10"}).when_not_matched_insert_all().execute()
+
+    return [
+        lambda table: table.update({"id": "id + 10"}, f"month = {month}"),
+        lambda table: table.delete(f"month = {month} AND id = {number}"),
+        merge,
+    ]
+
+
+def add_column(table: Table) -> object:
+    transaction = table.transaction(operation="ADD COLUMNS")
+    before = transaction.snapshot.metadata
+    fields = (*transaction.snapshot.schema.fields, Field(name="day", type=Primitive(name="date")))
+    transaction.set_metadata(replace(before, schema_string=Struct(fields=fields).to_json()))
+    return transaction.commit()
+
+
+OPERATIONS: dict[str, list[Callable[[Table], object]]] = {
+    "INSERT": [lambda table: table.append(one_row(9, 1))],
+    "UPDATE, DELETE or MERGE in month 1": row_changes(1, 1),
+    "UPDATE, DELETE or MERGE in month 2": row_changes(5, 2),
+    "overwrite of the table": [lambda table: table.overwrite(one_row(9, 1))],
+    "OPTIMIZE of month 1": [lambda table: optimize(table, "month = 1")],
+    "ADD COLUMN": [add_column],
+}
+
+
+class StoppedError(Exception):
+    """Ends an operation just before its commit."""
+
+
+def prepared(table: Table, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[Reads, list[Action]]]]:
+    """The reads and the commit of each operation, as the client makes them."""
+    loops: list[CommitLoop] = []
+
+    def stop(loop: CommitLoop) -> None:
+        loops.append(loop)
+        raise StoppedError
+
+    monkeypatch.setattr(CommitLoop, "run", stop)
+    found: dict[str, list[tuple[Reads, list[Action]]]] = {}
+    for name, alternatives in OPERATIONS.items():
+        for operation in alternatives:
+            with pytest.raises(StoppedError):
+                operation(table)
+            loop = loops.pop()
+            found.setdefault(name, []).append((loop.summary.reads, decode(loop.content.stamped(4, None), source=name)))
+    return found
+
+
+def conflict_table(table: Table, monkeypatch: pytest.MonkeyPatch) -> str:
     """A Markdown table with a row for each pair that conflicts at some level."""
     rows = [
         "| this operation | lost to | Serializable | WriteSerializable | SnapshotIsolation |",
         "|---|---|---|---|---|",
     ]
-    for mine, (reads, actions) in operations("mine").items():
-        for theirs, (winner_read, winner) in operations("theirs").items():
-            won = [info(blind=is_blind_append(winner_read, winner)), *winner]
-            errors = [conflict_of(actions, reads, level, won) for level in IsolationLevel]
-            if any(errors):
-                cells = ["is rebased" if kind is None else kind.__name__.removesuffix("Error") for kind in errors]
-                rows.append(f"| {mine} | {theirs} | {' | '.join(cells)} |")
+    basis = ReadBasis(protocol=table.snapshot().protocol, metadata=table.snapshot().metadata)
+    operations = prepared(table, monkeypatch)
+    for (mine, losers), (theirs, winners) in itertools.product(operations.items(), repeat=2):
+        (errors,) = {
+            tuple(conflict_of(own, reads, level, winner, basis) for level in IsolationLevel)
+            for (reads, (_, *own)), (_, winner) in itertools.product(losers, winners)
+        }
+        if any(errors):
+            cells = ["is rebased" if kind is None else kind.__name__.removesuffix("Error") for kind in errors]
+            rows.append(f"| {mine} | {theirs} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
-def test_the_course_shows_the_conflicts_of_the_code() -> None:
-    assert f"\n\n{conflict_table()}\n\n" in (Path(refimpl.__file__).parent / "LEARN.md").read_text(encoding="utf-8")
+def test_the_course_shows_the_conflicts_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = pa.schema([("id", pa.int64()), ("month", pa.int32())])
+    table = create_filesystem_table(tmp_path / "t", Environment(), schema, partition_columns=["month"])
+    for numbers, month in (((1, 2), 1), ((3,), 1), ((5, 6), 2)):
+        table.append(pa.concat_tables([one_row(number, month) for number in numbers]))
+    shown = (Path(refimpl.__file__).parent / "LEARN.md").read_text(encoding="utf-8")
+    assert f"\n\n{conflict_table(table, monkeypatch)}\n\n" in shown
