@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, partial
-from typing import Final, Protocol
+from typing import Final
 
 import greenlet
 
@@ -61,14 +61,6 @@ TRANSACTIONS: Final = frozenset({Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.QU
 """Effects on transactions. The database's effects on its files happen within a transaction."""
 _NO_DISK: Final = TRANSACTIONS | {Kind.ACQUIRE, Kind.RELEASE, Kind.CLOCK, Kind.PAUSE}
 """Effects without an answer of the disk."""
-
-
-class Processes(Host, Protocol):
-    """A host on which several processes of the subject may run."""
-
-    def beside(self, *, start: int) -> Ask:
-        """Start another process on the same disk, while the others run. `start`: as in `Host.start`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +165,7 @@ class OneRun(DiskRun):
     effect."""
 
     def __init__(
-        self, host: Processes, disk: Disk, start: int, before: Sequence[Exchange], moments: Moments = _ignored
+        self, host: Host, disk: Disk, start: int, before: Sequence[Exchange], moments: Moments = _ignored
     ) -> None:
         super().__init__(disk, before)
         self.effects: list[tuple[Effect, bool]] = []
@@ -240,7 +232,7 @@ class OneRun(DiskRun):
 # Exploration
 
 
-def explore(host: Processes, operation: Operation, modes: Sequence[Mode] = tuple(Mode)) -> Result:
+def explore(host: Host, operation: Operation, modes: Sequence[Mode] = tuple(Mode)) -> Result:
     """Interrupt an operation at each of its effects. Before that, run it without interruption. Ends with the first
     violation."""
     exploration = _Exploration(host, operation)
@@ -254,7 +246,7 @@ def explore(host: Processes, operation: Operation, modes: Sequence[Mode] = tuple
 
 
 class _Exploration:
-    def __init__(self, host: Processes, operation: Operation) -> None:
+    def __init__(self, host: Host, operation: Operation) -> None:
         self._host = host
         self._operation = operation
         self._script = partial(operation.script, operation)

@@ -55,6 +55,10 @@ class Host(Protocol):
         """Start the subject. `start`: the number of the start. Any exception means that the subject does not start."""
         ...
 
+    def beside(self, *, start: int) -> Ask:
+        """Start another process on the same disk, while the others run. `start`: as in `start`."""
+        ...
+
     def state(self) -> object:
         """The state just after a start. Two states may be equal only if the subject answers every request alike.
         `object()` if that is unknown."""
@@ -203,11 +207,13 @@ class Recorder(DiskRun):
             self._cut(effect)
 
 
-def recorded(host: Host, operation: Operation, *, failing_sync: int | None = None) -> Recorder:
+def recorded(
+    host: Host, operation: Operation, *, failing_sync: int | None = None, elsewhere: bool = False
+) -> Recorder:  # fmt: skip
     """Run the setup, sync all changes, then record the script. Without a setup, record the first start too.
 
     `failing_sync`: the number of the sync in the script that fails. The script continues as far as possible, then the
-    failed request is sent once more.
+    failed request is sent once more; `elsewhere`: to another process.
     """
     run = Recorder(Disk())
     run.records = operation.setup is None
@@ -224,7 +230,11 @@ def recorded(host: Host, operation: Operation, *, failing_sync: int | None = Non
     except UnexpectedAnswerError:
         if failing_sync is None:
             raise
-        ask(run.exchanges[-1].request)
+        request = run.exchanges[-1].request
+        if elsewhere:
+            run.exchanges.append(Exchange(request, host.beside(start=2)(request)))
+        else:
+            ask(request)
     run.syncs = run.disk.syncs - before
     run.end()
     host.stop()

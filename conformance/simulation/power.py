@@ -65,8 +65,8 @@ class Budget:
     effect of that recovery."""
     states_in_recovery: int = 1
     failing_syncs: bool = False
-    """Whether each sync of the script fails, in a run of its own. For every cut after that, `states_in_recovery` disks
-    are tried."""
+    """Whether each sync of the script fails, in a run of its own, and in another one in which another process gets the
+    failed request again. For every cut after that, `states_in_recovery` disks are tried."""
     deaths_after_failing: int = 0
     """The number of moments after each failed sync at which the process dies (the seed chooses them, if there are
     more). Then another process starts, and the power is cut at every effect of its recovery. In every second recovery a
@@ -88,6 +88,9 @@ def explore(host: Host, operation: Operation, budget: Budget, *, seed: int, prog
                 cuts = recorded(host, operation, failing_sync=sync).cuts
                 for cut in cuts:
                     exploration.cut(cut, budget.states_in_recovery, f"sync {sync} failed")
+                *_, last = recorded(host, operation, failing_sync=sync, elsewhere=True).cuts
+                after = f"sync {sync} failed, and another process got the request again"
+                exploration.cut(last, budget.states_in_recovery, after)
                 exploration.die_after(cuts, f"sync {sync} failed, and the process died")
     except FoundError as found:
         exploration.result.violations.append(found.violation)

@@ -157,6 +157,34 @@ class FailedSyncRetried(SimulatedFiles):
             super().fsync_directory(path)
 
 
+@power("make_files", "commit/managedCommit/staged", "PROFILE-DURABLE-01", failing_syncs=True)
+class FailedSyncKnownToOneProcess(SimulatedFiles):
+    """Only the process whose sync of a staged file failed writes the file again; another process syncs it once more."""
+
+    _failed = False
+
+    def sync(self, path: Path, number: Number) -> None:
+        try:
+            super().sync(path, number)
+        except OSError:
+            self._failed = True
+            raise
+
+    def fsync_directory(self, path: Path) -> None:
+        try:
+            super().fsync_directory(path)
+        except OSError:
+            self._failed = True
+            raise
+
+    def replace(self, source: Path, target: Path) -> None:
+        if self._failed or target.parent.name not in STAGING_FOLDERS:
+            super().replace(source, target)
+        else:
+            self.unlink(source)
+            self.fsync(target)
+
+
 @power("make_files", "backfill/catalogManaged/inline", "CM-PUBLISH-06", failing_syncs=True)
 class NameInDoubtKept(SimulatedFiles):
     """A published file whose name failed to sync is kept, instead of being written again."""
