@@ -33,6 +33,9 @@ class Fault(StrEnum):
     """The server carries out the request; the answer is lost."""
     DUPLICATE = "duplicate"
     """The server sees it twice, one after the other; the client gets the first answer."""
+    DUPLICATE_SECOND = "duplicate-second"
+    """The server sees it twice; the client gets the second answer. From an owner without the profile
+    `idempotent-retry`, that may be a conflict with the client's own commit."""
     DELAY = "delay"
     """It reaches the server after another request with the same method and path succeeded, for example after another
     client's commit."""
@@ -229,8 +232,10 @@ class FaultProxy(Closing):
         reached, answer = 0, None
         if fault not in _UNSEEN:
             reached, answer = 1, self._forwarded(asked)
-        if fault is Fault.DUPLICATE:
-            reached += self._forwarded(asked) is not None
+        if fault in (Fault.DUPLICATE, Fault.DUPLICATE_SECOND):
+            again = self._forwarded(asked)
+            reached += again is not None
+            answer = again if fault is Fault.DUPLICATE_SECOND else answer
         sent = answer if fault not in (*_STATUS, Fault.DROP_REQUEST, Fault.DROP_RESPONSE) else None
         if fault in _STATUS:
             sent = _refusal(_STATUS[fault])

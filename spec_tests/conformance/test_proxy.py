@@ -29,6 +29,7 @@ from conformance.proxy.listener import Handler, Listener
 from conformance.results import Verdict
 from conformance.running.worker import check_named
 from conformance.scenario.check import Variant
+from conformance.subjects.names import open_subject
 from spec_tests.conformance.asking import Asking
 
 LONG = 120.0
@@ -121,6 +122,7 @@ def test_without_a_server_the_connection_is_closed() -> None:
         (Fault.DROP_REQUEST, "broken", 0),
         (Fault.DROP_RESPONSE, "broken", 1),
         (Fault.DUPLICATE, (201, b'{"number": 1}'), 2),
+        (Fault.DUPLICATE_SECOND, (201, b'{"number": 2}'), 2),
         (Fault.BUSY, 429, 0),
         (Fault.UNAVAILABLE, 503, 0),
         (Fault.UNAVAILABLE_LANDED, 503, 1),
@@ -411,6 +413,21 @@ def test_a_closed_subject_sends_no_request() -> None:
         subject = HttpSubject(server.url, timeout=LONG)
         subject.close()
         assert isinstance(subject.lose("a", m.GetCommits(table="t")), m.Unknown)
+
+
+@pytest.mark.parametrize("owner", ["model", "mutant:replay-is-a-conflict"])
+def test_a_second_answer_shows_an_owner_that_forgets_attempts(owner: str) -> None:
+    check = check_named("two-writers-of-one-version-have-one-winner")
+    plan = Plan(seed=0, shares={Fault.DUPLICATE_SECOND: 1})
+    with (
+        open_subject(owner) as subject,
+        HttpServer(subject.ask) as server,
+        FaultProxy(server.url, plan=plan) as proxy,
+        HttpSubject(f"{proxy.url}/", timeout=LONG) as behind,
+    ):
+        violations = run_case(check, VARIANT, behind).violations
+    named = {requirement for each in violations for requirement in each.requirements}
+    assert ("PROFILE-RETRY-01" in named) == bool(named) == (owner != "model")
 
 
 @pytest.mark.parametrize("lossy", [True, False])
