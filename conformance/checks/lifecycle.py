@@ -416,7 +416,7 @@ def a_reused_name_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
     sent = s.land_all(table, 2)
     s.ask_to_backfill(table, 2)
     dropped = drop(s, table)
-    _shares_nothing(s, create_again(s, table), sent, dropped)
+    shares_nothing(s, create_again(s, table), sent, dropped)
 
 
 @check(Family.LIFECYCLE, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-OUTCOME-01", "MC-FILES-08", "CM-FILES-07",
@@ -437,11 +437,12 @@ def a_reused_path_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
     if again is not None:
         refused(s, table, s.deliver(late), dropped)
         s.subject.ask("slow publisher", m.BackfillToVersion(table=table.reference, version=2))
-        _shares_nothing(s, again[1], sent, dropped)
+        shares_nothing(s, again[1], sent, dropped)
 
 
-def _shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dropped: Exchange) -> None:
-    """The old table's attempts are unknown in the new one. `old`: versions 1 and 2 of the dropped table."""
+def shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dropped: Exchange) -> None:
+    """The old table's attempts are unknown in the new one. `old`: two commits of the dropped table, of which the first
+    has a version that the new one has, or the next one."""
     before = s.published(table)
     first, second = (each.request for each in old)
     assert isinstance(first, m.Commit) and isinstance(second, m.Commit)
@@ -449,17 +450,19 @@ def _shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dr
     if isinstance(call.answer, m.Ratified):
         landed = {witness.version: witness.attempt for witness in s.log_of(table)}
         s.require(
-            landed.get(1) == first.attempt, "MC-COMMIT-02", "CM-COMMIT-08", evidence=(call, old[0], dropped),
-            table=table, version=1, expected="if ratified in the new table, version 1 of it is that attempt",
-            observed="an attempt of the dropped table was answered as ratified in the new one",
+            landed.get(first.version) == first.attempt, "MC-COMMIT-02", "CM-COMMIT-08",
+            evidence=(call, old[0], dropped), table=table, version=first.version,
+            expected=f"if ratified in the new table, version {first.version} of it is that attempt",
+            observed="an attempt of the old table was answered as ratified in the new one",
         )  # fmt: skip
         table.versions += 1
     if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
         asked = s.ask("writer", m.AttemptOutcome(table=table.reference, attempt=second.attempt))
         s.require(
             not isinstance(asked.answer, m.Landed), "PROFILE-OUTCOME-01", evidence=(asked, old[1], dropped),
-            table=table, expected="the attempt is version 2 of the dropped table: it has not landed in the new one",
-            observed="an attempt of the dropped table was reported as landed in the new one",
+            table=table,
+            expected=f"the attempt is version {second.version} of the old table: it has not landed in the new one",
+            observed="an attempt of the old table was reported as landed in the new one",
         )  # fmt: skip
     s.land(table, client="other")
     keeps(s, table, before, dropped, call)

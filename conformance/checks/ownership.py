@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from conformance.checks import check
 from conformance.checks.backfill import blocked, glance
-from conformance.checks.lifecycle import resolves_to
+from conformance.checks.lifecycle import resolves_to, shares_nothing
 from conformance.checks.replays import (
     arrives_late,
     attempt_of,
@@ -41,6 +41,7 @@ from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.ownership import (
     ask_back,
     crash,
+    drop,
     filesystem_table,
     given_back,
     giving_back,
@@ -339,10 +340,11 @@ def refused(s: Scenario, table: TableHandle, call: Exchange, because: Exchange) 
     )  # fmt: skip
 
 
-@check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-RELEASE-05", needs=GIVEN, features=MANAGED)
+@check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-RELEASE-05", "RULING-RELEASE-01", needs=GIVEN, features=MANAGED)
 def an_owner_hands_back_a_table(s: Scenario) -> None:
     """Asked to hand a table back, the owner does so with the proposed version. It may reject some tables, but not all,
-    and may require that every commit is backfilled first."""
+    and may require that every commit is backfilled first. A staged commit of the hand-back should be published at the
+    latest on request."""
     table = s.create()
     s.land(table)
     call = ask_back(s, table)
@@ -350,7 +352,15 @@ def an_owner_hands_back_a_table(s: Scenario) -> None:
     ratified = s.expect(call, m.Ratified, "PROFILE-TRANSFER-01", expected=expected)
     s.require(ratified.version == 2, "PROFILE-TRANSFER-01", evidence=(call,), expected="handed back with version 2",
               observed=f"the table was handed back with version {ratified.version}")  # fmt: skip
-    given_back(s, table, call)
+    try:
+        given_back(s, table, call)
+    except Inconclusive:
+        s.require(
+            table.final is None, "RULING-RELEASE-01", evidence=(call,), table=table, version=2,
+            expected="the commit that ends the ownership is published, because no client can write before",
+            observed="the hand-back is staged, and the owner rejects requests to publish it",
+        )  # fmt: skip
+        raise
 
 
 @check(Family.OWNERSHIP, "MC-RELEASE-03", "MC-RELEASE-05", "MC-RELEASE-07", needs=GIVEN, features=MANAGED)
@@ -570,6 +580,43 @@ def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
         version=table.versions - 1,
         expected=f"the owner publishes on request: version {table.versions - 1} is published",
         observed=f"version {table.versions - 1}, the first commit after the second take-over, is not published",
+    )  # fmt: skip
+
+
+@check(Family.OWNERSHIP, "MC-RELEASE-04", "PROFILE-DISCOVERY-02", "PROFILE-OUTCOME-01", "MC-COMMIT-02", "MC-FILES-08",
+       needs=TRANSFER, features=MANAGED)  # fmt: skip
+def a_recreated_table_is_another_table(s: Scenario) -> None:
+    """A table is dropped or handed back and its folder deleted. A filesystem writer creates another table there, which
+    the owner takes over, unless it rejects that. A late proposal to the old table does not land in the new one, and the
+    attempts of the old table have not landed there."""
+    ends = (drop, hand_back) if Profile.DISCOVERY.value in s.identity.profiles else (hand_back,)
+    for end in ends:
+        name = "dropped" if end is drop else "left"
+        table = filesystem_table(s, name)
+        take_over(s, table)
+        sent = s.land_all(table, 2)
+        late = s.delay("slow", s.proposal(table, 2))
+        s.give_up(late)
+        ended = end(s, table)
+        table.final = table.final or s.log_of(table)
+        folder = TableHandle(name=name, reference=table.path or "", versions=0)
+        for each in glance(s, folder):
+            remove(s, folder, each)
+        again = filesystem_table(s, f"{name} again", path=table.path)
+        _is_for_the_old_table(s, again, s.deliver(late), ended)
+        change = persist(lambda again=again: s.ask("migrator", taking_over(s, again), again))  # type: ignore[misc]
+        if isinstance(change.answer, m.Ratified):
+            owned(s, again, change, change.answer)
+            _is_for_the_old_table(s, again, s.deliver(late), ended)
+            shares_nothing(s, again, sent, ended)
+
+
+def _is_for_the_old_table(s: Scenario, table: TableHandle, call: Exchange, ended: Exchange) -> None:
+    s.require(
+        not isinstance(call.answer, m.Ratified),
+        "PROFILE-DISCOVERY-02" if isinstance(ended.request, m.DropTable) else "MC-RELEASE-04", evidence=(call, ended),
+        table=table, expected="the proposal is to the table that was in this folder before: it is rejected",
+        observed="a proposal to an old table was ratified after another table was created in its folder",
     )  # fmt: skip
 
 

@@ -212,6 +212,30 @@ def a_gap_is_not_remembered(s: Scenario) -> None:
     s.land(table, client="other")
 
 
+@check(Family.REPLAYS, "MC-API-03", "CM-CATALOG-03")
+def an_early_attempt_may_change_its_actions(s: Scenario) -> None:
+    """A proposal of version 2 is rejected because version 1 is missing. Its writer reads version 1, and proposes the
+    same attempt with other actions. The owner may reject that; if it ratifies the attempt, version 2 has the new
+    actions, not the ones that it rejected."""
+    table = s.create()
+    early = s.commit(table, 2, client="hasty")
+    s.expect(early, REFUSALS, "MC-COMMIT-01", "CM-COMMIT-07", expected="version 1 is missing: version 2 is rejected")
+    s.land(table, client="other")
+    attempt = attempt_of(early)
+    changed = proposals.append(attempt, s.timestamp(2), ["changed.parquet"])
+    again = s.commit(table, client="hasty", attempt=attempt, actions=changed)
+    if not isinstance(again.answer, m.Ratified):
+        s.land(table, client="hasty")
+        return
+    table.versions = 3
+    s.backfill(table, 2)
+    s.require(
+        "changed.parquet" in s.published(table).get(2, ""), "MC-API-03", "CM-CATALOG-03", evidence=(again, early),
+        table=table, version=2, expected="version 2 has the actions that were ratified",
+        observed="version 2 has the actions of an earlier proposal, which was rejected",
+    )  # fmt: skip
+
+
 @check(Family.REPLAYS, "MC-FEATURE-03", "CM-COMMIT-01")
 def a_rejected_proposal_never_lands(s: Scenario) -> None:
     """A rejection is final, because the client proposes its changes again: lost races and early proposals stay out of

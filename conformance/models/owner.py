@@ -56,13 +56,12 @@ class ModelOwner(FaultControl):
         )
 
     def _stage(self, table: OwnedTable, request: m.Commit) -> str | None:
-        """Write a new staged file for the proposer. Returns its name."""
+        """Write the staged file for the proposer; that of a commit is never replaced. Returns its name."""
         if table.commit_mode != "staged" or request.actions is None:
             return request.staged_file
         name = f"{request.version:020}.{request.attempt}.json"
-        self.storage.put_if_absent(
-            self._staged_path(table, name), content_of(request.actions), time_of(request.actions)
-        )
+        put = self.storage.put_if_absent if request.attempt in table.landed else self.storage.put
+        put(self._staged_path(table, name), content_of(request.actions), time_of(request.actions))
         return name
 
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:

@@ -355,6 +355,19 @@ class StagedFileIsAnEnvelope(ModelOwner):
         return content if commit.staged_file is None else content_of(tuple(json.loads(content)["actions"]))
 
 
+@mutant("MC-API-03", "CM-CATALOG-03")
+class KeepsRejectedActions(ModelOwner):
+    """Keeps the staged file of an attempt that was too early, and ratifies the next proposal of the attempt with the
+    actions in it."""
+
+    def _stage(self, table: OwnedTable, request: m.Commit) -> str | None:
+        early = self.storage.read(self._staged_path(table, f"{request.version:020}.{request.attempt}.json"))
+        name = super()._stage(table, request)
+        if early is not None and name is not None:
+            self.storage.put(self._staged_path(table, name), *early)
+        return name
+
+
 @mutant("MC-FEATURE-01", "CM-STORE-03")
 class ListsContentInsteadOfFileNames(ModelOwner):
     """Returns the content of a staged commit instead of its file name."""

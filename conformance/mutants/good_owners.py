@@ -264,6 +264,17 @@ class ReadsWhatItTakesOver(ModelOwner):
         return super().take_over(client, request)
 
 
+@good()
+class AttemptsKeepTheirActions(ModelOwner):
+    """Rejects an attempt that was proposed with other actions before, because it writes a staged file only once."""
+
+    first: dict[str, tuple[str, ...] | None] = memory(dict)
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        same = self.first.setdefault(request.attempt, request.actions) == request.actions
+        return super().commit(client, request) if same else m.Rejected(reason="proposed with other actions before")
+
+
 @good("FREE-VALIDATE-01", "FREE-POLICY-01")
 class ValidatesEverything(ModelOwner):
     """Checks times, provenance and schema of proposals, and rejects invalid ones."""

@@ -20,7 +20,8 @@ from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSIO
 from conformance.models.reader import Refused, Resolved, State
 from conformance.models.storage import FolderStorage, Storage
 from conformance.models.writer import Transaction
-from conformance.mutants import memory, mutant
+from conformance.mutants import good, memory, mutant
+from conformance.mutants.good_owners import PublishesTheHandBackInTheBackground
 
 
 @mutant("PROFILE-TRANSFER-01")
@@ -193,6 +194,26 @@ class SecondTakeOverForgetsTombstones(_ContinuesATable):
 
     def _continue(self, table: OwnedTable, before: OwnedTable) -> None:
         table.landed = dict(before.landed)
+
+
+@mutant("PROFILE-DISCOVERY-02", "MC-RELEASE-04")
+class RecreatedTableKeepsTheReference(_ContinuesATable):
+    """Gives a table the reference of the one that was in its folder before: late proposals to that one land in it."""
+
+
+@good()
+class ContinuesTheSameTable(_ContinuesATable):
+    """Gives a table that it takes over again its old reference, unless another table was created in its folder."""
+
+    ids: dict[str, str] = memory(dict)
+
+    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
+        own = proposals.table_id_in(actions)
+        if version > 0 and self.before is not None and self.ids.get(self.before.reference) != own:
+            self.before = None
+        answer = super()._begin(table, version, attempt, actions)
+        self.ids[table.reference] = own
+        return answer
 
 
 @mutant("MC-CONVERT-02", "MC-FEATURE-02")
@@ -493,6 +514,14 @@ class HandBackStaysStaged(ModelOwner):
                 self.storage.remove(self._path(table, request.version))
                 self.storage.put(self._staged_path(table, name), published.content, published.modified)
         return answer
+
+
+@mutant("RULING-RELEASE-01")
+class NeverPublishesAHandBack(PublishesTheHandBackInTheBackground):
+    """Stages the commit of a hand-back, rejects requests to publish it, and never publishes it."""
+
+    def observe(self, client: str, request: m.Observe) -> m.Answer:
+        return ModelOwner.observe(self, client, request)
 
 
 @mutant("MC-COMMIT-02", "MC-COMMIT-01")

@@ -27,11 +27,12 @@ WAITS: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
 """Seconds after each request to publish a hand-back that the owner rejects."""
 
 
-def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> TableHandle:
-    """A table without an owner, with this many versions from before the history."""
+def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1, path: str | None = None) -> TableHandle:
+    """A table without an owner, with this many versions from before the history. `path`: the folder of an earlier
+    table."""
     if s.identity.storage is None:
         raise Inconclusive("the subject declares no folder (`storage`) for filesystem tables")
-    path = f"{s.identity.storage.rstrip('/')}/{s.physical(name)}"
+    path = path or f"{s.identity.storage.rstrip('/')}/{s.physical(name)}"
     table = TableHandle(name=name, reference=path, versions=versions, before=versions, id=s.attempt(), path=path)
     s.tables.append(table)
     for version in range(versions):

@@ -124,6 +124,8 @@ def test_a_conflict_about_a_replay_breaks_only_the_promise() -> None:
         ("offers-small-limits", "attempts-are-known-after-many-commits"),
         ("reads-what-it-takes-over", "a-cleaned-up-table-is-taken-over"),
         ("reads-what-it-takes-over", "a-second-take-over-uses-the-current-log"),
+        ("continues-the-same-table", "a-recreated-table-is-another-table"),
+        ("attempts-keep-their-actions", "an-early-attempt-may-change-its-actions"),
     ],
 )
 def test_a_freedom_leaves_the_check_testable(good: str, check: str) -> None:
