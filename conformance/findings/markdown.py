@@ -51,11 +51,11 @@ def bugs(file: Path = RECORD) -> list[Bug]:
         raise ReportError(f"{file} cannot be read: {error}") from error
 
 
-def _bug_row(bug: Bug) -> str:
+def _bug_item(bug: Bug) -> str:
     repository, _, number = bug.report.partition("#")
     link = f"[{bug.report.partition('/')[2]}](https://github.com/{repository}/issues/{number})"
-    command = code(bug.command(bug.unfixed))
-    return f"| {link} | {_cell(bug.title)} | {command} | {bug.fixed} | {bug.seconds} |"
+    title = escaped(bug.title[:1].upper() + bug.title[1:])
+    return f"- **{title}.**\n  {link}, gone in {bug.fixed}; {bug.seconds} s.\n  {code(bug.command(bug.unfixed))}"
 
 
 def item(title: str, when: str, requirements: Sequence[str], known: str, again: str) -> str:
@@ -92,14 +92,12 @@ def page(tested: Sequence[Tested], found: Sequence[Stored], reported: Sequence[B
         *rows,
     ]
     text = "\n".join(parts)
-    for subject in sorted({each.subject for each in found}):
-        mine = sorted(
-            (each for each in found if each.subject == subject), key=lambda each: (bool(each.about.known), each.id)
-        )
-        text += f"\n\n### {code(subject)}\n\n" + "\n".join(_entry(each) for each in mine)
+    for subject in sorted({finding.subject for finding in found}):
+        mine = [finding for finding in found if finding.subject == subject]
+        mine.sort(key=lambda finding: (bool(finding.about.known), finding.id))
+        text += f"\n\n### {code(subject)}\n\n" + "\n".join(_entry(finding) for finding in mine)
     if reported:
-        head = "| report | what goes wrong | command | gone in | seconds |\n|---|---|---|---|---|\n"
-        text += "\n\n### Bugs reported by others\n\n" + head + "\n".join(_bug_row(each) for each in reported)
+        text += "\n\n### Bugs reported by others\n\n" + "\n".join(_bug_item(bug) for bug in reported)
     return text + "\n"
 
 
