@@ -1,4 +1,4 @@
-"""The conformance kit: replays concurrency and faults against any commit owner.
+"""The conformance kit: tests any commit owner, or any Delta client, with concurrent clients and faults.
 
-Nothing here imports `refimpl`, except `conformance.adapters.reference` and `conformance.simulated_reference`.
+Only `adapters.reference`, `simulated_reference` and `play` import `refimpl`.
 """

@@ -93,16 +93,16 @@ def _is_other(delta: str | None) -> bool:
 def _of_version(group: str, delta: str) -> tuple[Path, ...]:
     if not set(GROUPS[group]) <= set(GROUPS[KERNEL]):
         raise JarsError(f"Delta {delta} has no group {group!r}; other versions are fetched with Delta Kernel only")
-    place, found = _folder_of(delta), []
+    target, paths = _folder_of(delta), []
     for artifact in GROUPS[group]:
-        fitting = sorted(place.glob(f"{artifact}-[0-9]*.jar"))
+        fitting = sorted(target.glob(f"{artifact}-[0-9]*.jar"))
         if not fitting:
             raise JarsError(
-                f"the Java library {artifact} of Delta {delta} is missing in {place}; fetch it with: {COMMAND} "
+                f"the Java library {artifact} of Delta {delta} is missing in {target}; fetch it with: {COMMAND} "
                 f"--delta {delta} (needs Maven)"
             )
-        found.append(fitting[-1])
-    return tuple(found)
+        paths.append(fitting[-1])
+    return tuple(paths)
 
 
 def pyspark_jars() -> str:
@@ -213,9 +213,9 @@ def _file_names() -> dict[str, str]:
 def _versions() -> dict[str, str]:
     project = ElementTree.parse(POM).getroot()
     properties = project.iterfind("properties/*")
-    named = {f"${{{each.tag}}}": each.text or "" for each in properties}
-    found = {}
+    named = {f"${{{element.tag}}}": element.text or "" for element in properties}
+    versions = {}
     for dependency in project.iter("dependency"):
         artifact, number = (dependency.findtext(tag, "") for tag in ("artifactId", "version"))
-        found[artifact] = named.get(number, number)
-    return found
+        versions[artifact] = named.get(number, number)
+    return versions

@@ -274,10 +274,10 @@ def test_equal_totals_have_no_difference() -> None:
 )
 def test_one_different_total_is_one_difference(path: tuple[str, ...], value: float) -> None:
     computed = deepcopy(FOUND)
-    place: Any = computed
+    part: Any = computed
     for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
+        part = part[key]
+    part[path[-1]] = value
     assert len(list(differences(EXPECTED, computed))) == 1
 
 

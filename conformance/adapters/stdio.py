@@ -117,10 +117,10 @@ class StdioSubject(Closing):
         """Kill the client's process (without shared state: the only one). Waiting requests are answered `Unknown`. With
         shared state the next request starts a new process."""
         with self._lock:
-            place = self._number_of(client)
-            process = self._processes.get(place)
+            number = self._number_of(client)
+            process = self._processes.get(number)
             if self.identity.shared_state:
-                self._processes.pop(place, None)
+                self._processes.pop(number, None)
         if process is not None:
             process.kill("it was killed, as asked")
             if self.identity.shared_state:
@@ -142,13 +142,13 @@ class StdioSubject(Closing):
         with self._lock:
             if self._ended:
                 return gone(self._ended)
-            place = self._number_of(client)
-            if place not in self._processes:
+            number = self._number_of(client)
+            if number not in self._processes:
                 started = self._started_again()
                 if isinstance(started, m.Unknown):
                     return started
-                self._processes[place] = started
-            return self._processes[place]
+                self._processes[number] = started
+            return self._processes[number]
 
     # Starting and ending
 
@@ -452,8 +452,8 @@ class Process:
             end = headlines[-1] + half
             if first < len(lines) - LAST_LINES:
                 shown = [*lines[first:end], "...", *lines[max(end, len(lines) - half) :]]
-        found = [wire.printable(line)[: wire.SHOWN] for line in shown]
-        return f"; the end of its standard error: {' | '.join(found)}" if found else "; its standard error is empty"
+        quoted = [wire.printable(line)[: wire.SHOWN] for line in shown]
+        return f"; the end of its standard error: {' | '.join(quoted)}" if quoted else "; its standard error is empty"
 
     # Ending
 

@@ -132,11 +132,11 @@ class TableColumns:
         return self.base + len(self.log)
 
     def attempt(self, name: str) -> int:
-        found = self.attempts.get(name)
-        if found is None:
-            found = self.attempts[name] = len(self.attempt_names)
+        index = self.attempts.get(name)
+        if index is None:
+            index = self.attempts[name] = len(self.attempt_names)
             self.attempt_names.append(name)
-        return found
+        return index
 
     def clash(self, found: Clash) -> None:
         if len(self.clashes) < MOST_CLASHES:
@@ -150,7 +150,7 @@ class HistoryColumns:
         """Read the whole history. Raises `InvalidHistoryError`."""
         self.tables: dict[str, TableColumns] = {}
         self.operations = 0
-        found: Header | None = None
+        header: Header | None = None
         for item in items:
             if isinstance(item, Operation):
                 self.operations += 1
@@ -165,13 +165,13 @@ class HistoryColumns:
             elif isinstance(item, Unseen):
                 self._table(item.table).unseen = item
             elif isinstance(item, Header):
-                found = item
+                header = item
                 self.minus_one_claims = item.feature == "catalogManaged"
                 self.fresh_refusals = Promise.FRESH_REFUSALS in item.promises
                 self.fresh_snapshots = self.minus_one_claims or Promise.FRESH_SNAPSHOTS in item.promises
-        if found is None:
+        if header is None:
             raise InvalidHistoryError("it is empty")
-        self.header = found
+        self.header = header
 
     def _table(self, name: str) -> TableColumns:
         table = self.tables.get(name)
@@ -311,7 +311,7 @@ def _place_look(table: TableColumns, look: FileLook) -> None:
         table.visible.add(look.id, highest, look.since, look.at)
         for file in look.published:
             if file.content is not None:
-                _say(table, file.version, file.content, look.id)
+                _record_content(table, file.version, file.content, look.id)
     if look.absent:
         table.absent.add(look.id, min(look.absent), look.since, look.at)
 
@@ -349,11 +349,11 @@ def _place_entries(table: TableColumns, entries: Iterable[Entry], number: int) -
                 known = table.attempt_names[first[0]]
                 table.clash(Clash(version, "attempt", first[1], known, number, entry.attempt))
         if entry.content is not None:
-            _say(table, version, entry.content, number)
+            _record_content(table, version, entry.content, number)
     return highest
 
 
-def _say(table: TableColumns, version: int, content: Content, number: int) -> None:
+def _record_content(table: TableColumns, version: int, content: Content, number: int) -> None:
     for field, value in (("bytes", content.bytes), ("actions", content.actions)):
         if value is None:
             continue

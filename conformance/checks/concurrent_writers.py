@@ -60,7 +60,7 @@ def burst(
 ) -> list[Exchange]:
     """All clients propose the next version before any request arrives; `order`: that of arrival (default: as sent)."""
     sent = [s.delay(client, s.proposal(table)) for client in clients]
-    return [s.deliver(sent[place]) for place in (range(len(sent)) if order is None else order)]
+    return [s.deliver(sent[index]) for index in (range(len(sent)) if order is None else order)]
 
 
 @check(Family.CONCURRENT_WRITERS, *RACE)
@@ -113,7 +113,7 @@ def three_writers_race_for_each_of_four_versions(s: Scenario) -> None:
     table = s.create()
     writers = ["first", "second", "third"]
     for start in range(4):
-        order = [(start + place) % 3 for place in range(3)]
+        order = [(start + index) % 3 for index in range(3)]
         one_winner(s, table, table.versions, burst(s, table, writers, order))
     s.get_commits(table)
 
@@ -175,14 +175,14 @@ def attempts_that_look_alike_are_different(s: Scenario) -> None:
     won = s.land(table)
     assert isinstance(won.request, Commit)
     attempt = won.request.attempt
-    for place in (0, 9, len(attempt) - 1):
-        other = attempt[:place] + ("7" if attempt[place] != "7" else "3") + attempt[place + 1 :]
+    for position in (0, 9, len(attempt) - 1):
+        other = attempt[:position] + ("7" if attempt[position] != "7" else "3") + attempt[position + 1 :]
         lost = s.commit(table, 1, client="other", attempt=other)
         s.expect(lost, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=(won,),
                  expected=f"version 1 is attempt {attempt}: the different attempt {other} is not ratified")  # fmt: skip
         if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
-            found = s.ask("other", AttemptOutcome(table=table.reference, attempt=other))
-            s.expect(found, NotLanded, "PROFILE-OUTCOME-02", because=(won, lost),
+            outcome = s.ask("other", AttemptOutcome(table=table.reference, attempt=other))
+            s.expect(outcome, NotLanded, "PROFILE-OUTCOME-02", because=(won, lost),
                      expected=f"attempt {other} lost: not landed")  # fmt: skip
     s.land(table, client="other")
 
@@ -492,7 +492,7 @@ def rejected_proposals_are_not_in_the_log(s: Scenario) -> None:
     refused = {lost.request.attempt, early.request.attempt}  # type: ignore[union-attr]
     seen = reads.ask(s, table)
     for version, commit in seen.commits.items():
-        s.require(not any(each in (commit.file_name or "") for each in refused), *REFUSED,
+        s.require(not any(attempt in (commit.file_name or "") for attempt in refused), *REFUSED,
                   evidence=(lost, seen.exchange),
                   table=table, version=version, expected="a rejected attempt is not in the log",
                   observed=f"a rejected attempt is listed: version {version} is {commit.file_name}")  # fmt: skip

@@ -28,8 +28,8 @@ class BackfillsNewestFirst(ModelOwner):
     """Publishes from the newest commit to the oldest; if one fails, later ones are already published."""
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
-        for each in reversed(range(table.backfilled + 1, version + 1)):
-            self._publish(table, each)
+        for due in reversed(range(table.backfilled + 1, version + 1)):
+            self._publish(table, due)
         super()._backfill(table, version)
 
 
@@ -38,9 +38,9 @@ class TakesATornCopy(ModelOwner):
     """Compares only the first line of a published file with its commit: a truncated file passes."""
 
     def _publish(self, table: OwnedTable, version: int) -> None:
-        found = self.storage.read(self._path(table, version))
+        published = self.storage.read(self._path(table, version))
         content = self._content(table, table.unbackfilled[version])
-        if found is None or found.content.partition("\n")[0] != content.partition("\n")[0]:
+        if published is None or published.content.partition("\n")[0] != content.partition("\n")[0]:
             super()._publish(table, version)
 
 
@@ -49,12 +49,12 @@ class MissingStagedFileIsSkipped(ModelOwner):
     """Skips a commit whose staged file is missing, publishes the next one, and reports the failure."""
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
-        for each in [waiting for waiting in sorted(table.unbackfilled) if waiting <= version]:
+        for due in [due for due in sorted(table.unbackfilled) if due <= version]:
             try:
-                self._content(table, table.unbackfilled[each])
+                self._content(table, table.unbackfilled[due])
             except NotPublished:
                 continue
-            self._publish(table, each)
+            self._publish(table, due)
         super()._backfill(table, version)
 
 
@@ -81,9 +81,9 @@ class FailedPublicationIsSkipped(ModelOwner):
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         failure: NotPublished | None = None
-        for each in [waiting for waiting in sorted(table.unbackfilled) if waiting <= version]:
+        for due in [due for due in sorted(table.unbackfilled) if due <= version]:
             try:
-                self._publish(table, each)
+                self._publish(table, due)
             except NotPublished as error:
                 failure = error
         if failure is not None:

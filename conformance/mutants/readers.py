@@ -663,7 +663,7 @@ class TakesDomainsFromAnyChecksum(ModelClient):
         if older:
             try:
                 checksum = json.loads(listed.checksums[max(older)].read_text())
-                state.domains = {each["domain"]: each for each in checksum["domainMetadata"]}
+                state.domains = {domain["domain"]: domain for domain in checksum["domainMetadata"]}
             except (ValueError, TypeError, KeyError):
                 return state
         return state

@@ -29,7 +29,7 @@ from conformance.safe_text import one_line
 OBSERVER: Final = "files"
 """The lane of an external observer."""
 LOG: Final = "final log"
-HEADINGS: Final = ("Last answers", "The owner, by its answers", "_delta_log, where observed")
+HEADINGS: Final = ("Last answers", "The owner, by its answers", "_delta_log, as observed")
 WHY_NO_FORKS: Final = "Recorded: nothing runs, so no other choice can be tried."
 MOST_EVENTS: Final = 400
 """The length of the longest history that is shown completely."""

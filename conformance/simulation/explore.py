@@ -129,8 +129,8 @@ def _follow(run: Run, path: list[_Node], report: Report, *, pruned: bool) -> tup
     while True:
         try:
             enabled = _enabled(scheduler)
-        except Deadlock as found:
-            deadlock = str(found)
+        except Deadlock as error:
+            deadlock = str(error)
             _blocked_races(scheduler, path)
             break
         if not enabled:
@@ -162,7 +162,7 @@ def _asleep(before: _Node, *, pruned: bool) -> dict[str, Step]:
     step = before.step
     assert step is not None
     known = {**before.sleep, **before.done}
-    return {name: each for name, each in known.items() if not dependent(each, step)}
+    return {name: other for name, other in known.items() if not dependent(other, step)}
 
 
 def _make(scheduler: Scheduler, path: list[_Node], report: Report, *, pruned: bool) -> None:
@@ -229,7 +229,7 @@ def _by_chance(scheduler: Scheduler, chance: random.Random, depth: int, length: 
     names = sorted(scheduler.pending())
     chance.shuffle(names)
     priority = {name: depth + rank for rank, name in enumerate(names)}
-    changes = {chance.randrange(1, max(2, length)): depth - 1 - each for each in range(1, depth)}
+    changes = {chance.randrange(1, max(2, length)): depth - 1 - number for number in range(1, depth)}
     last = ""
     try:
         while enabled := _enabled(scheduler):
@@ -243,8 +243,8 @@ def _by_chance(scheduler: Scheduler, chance: random.Random, depth: int, length: 
             report.effects.add((chosen, enabled[chosen].kind.value))
             scheduler.step(chosen)
             last = chosen
-    except Deadlock as found:
-        return str(found)
+    except Deadlock as error:
+        return str(error)
     return None
 
 
@@ -275,6 +275,6 @@ def _by_choices(scheduler: Scheduler, choices: list[str], watch: Callable[[], No
             last = last if last in enabled else min(enabled)
             scheduler.step(last)
             watch()
-    except Deadlock as found:
-        return str(found)
+    except Deadlock as error:
+        return str(error)
     return None

@@ -154,7 +154,7 @@ class Creation:
         self._adds: tuple[Add, ...] = ()
         self._proposal: DirectProposal | None = None
         self._asked = False
-        """Whether a request to register it was sent, whatever became of it."""
+        """Whether a request to register it was sent, with any result."""
 
     @classmethod
     def begin(

@@ -220,10 +220,10 @@ class DeltaSpark(EngineClient):
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         """CREATE TABLE. The answer has the table's id in the catalog."""
         new = NewTable.of(request)
-        place = f"{CATALOG}.{SCHEMA}.`{new.name}`"
+        full_name = f"{CATALOG}.{SCHEMA}.`{new.name}`"
 
         def create(session: Any) -> m.Answer:
-            session.sql(self._spark.creation(place, new)).collect()
+            session.sql(self._spark.creation(full_name, new)).collect()
             return m.Ratified(version=0, table=self.created)
 
         self.begin()
@@ -235,10 +235,10 @@ class DeltaSpark(EngineClient):
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
         table = self._table(client, request.table)
         if request.any_version:
-            table.log.checkpoint(table.snapshot(request.version, None), table.found)
+            table.log.checkpoint(table.snapshot(request.version, None), table.entry)
             return m.Done()
         newest, snapshot = table.snapshot(None, None), table.snapshot(request.version, None)
-        written = table.log.writeCheckpointFiles(snapshot, table.found)
+        written = table.log.writeCheckpointFiles(snapshot, table.entry)
         if snapshot.version() == newest.version():
             table.log.writeLastCheckpointFile(table.log, written, True)
         return m.Done()
@@ -248,7 +248,7 @@ class DeltaSpark(EngineClient):
         table = self._table(client, request.table)
         kept = table.log.clock().getTimeMillis() - request.older_than
         table.log.cleanUpExpiredLogs(
-            table.snapshot(None, None), table.found, self._spark.some_long(kept), self._spark.finest_truncation()
+            table.snapshot(None, None), table.entry, self._spark.some_long(kept), self._spark.finest_truncation()
         )
         return m.Done()
 
@@ -327,8 +327,8 @@ class Spark:
         return self._conversions.asScala(self.machine.collection("ArrayList", items)).toSeq()
 
     def scala_map(self, items: Mapping[str, Any]) -> Any:
-        found = self._conversions.asScala(self.machine.map(items))
-        return getattr(self.type("scala.collection.immutable.Map"), "from")(found)
+        mutable = self._conversions.asScala(self.machine.map(items))
+        return getattr(self.type("scala.collection.immutable.Map"), "from")(mutable)
 
     def as_dict(self, items: Any) -> dict[Any, Any]:
         return dict(self._conversions.asJava(items))
@@ -339,21 +339,21 @@ class Spark:
     def action(self, line: str) -> Any:
         return self.module(f"{_DELTA}.actions.Action").fromJson(line)
 
-    def creation(self, place: str, new: NewTable) -> str:
+    def creation(self, full_name: str, new: NewTable) -> str:
         """CREATE TABLE, in SQL."""
         columns = self.type("org.apache.spark.sql.types.DataType").fromJson(new.schema).toDDL()
         properties = {"delta.feature.catalogManaged": "supported", **new.properties}
         listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         by = f" PARTITIONED BY ({', '.join(new.partition_columns)})" if new.partition_columns else ""
-        return f"CREATE TABLE {place} ({columns}) USING delta{by} TBLPROPERTIES ({listed})"
+        return f"CREATE TABLE {full_name} ({columns}) USING delta{by} TBLPROPERTIES ({listed})"
 
     def use(self, session: Any) -> None:
         """Make this the active session, which Delta uses."""
         self.type("org.apache.spark.sql.SparkSession").setActiveSession(session)
 
-    def log(self, session: Any, place: Any, client: str) -> Any:
+    def log(self, session: Any, table: Any, client: str) -> Any:
         """This client's log of the table at a `Path`, or of a table in the catalog."""
-        return self._logs.forTable(session, place, self.options(client))
+        return self._logs.forTable(session, table, self.options(client))
 
     def options(self, client: str) -> Any:
         """Options that make the client's logs distinct in Delta's cache."""
@@ -415,11 +415,11 @@ class Spark:
 
     def _kinds(self, thrown: Any) -> list[str]:
         """The names of the exception's class and its base classes."""
-        found, kind = [], thrown.getClass()
+        names, kind = [], thrown.getClass()
         while kind is not None:
-            found.append(str(kind.getName()))
+            names.append(str(kind.getName()))
             kind = kind.getSuperclass()
-        return found
+        return names
 
     def close(self) -> None:
         self._first.stop()
@@ -428,24 +428,24 @@ class Spark:
 class Table:
     """A table, as a statement of this client finds it."""
 
-    def __init__(self, spark: Spark, session: Any, log: Any, found: Any, feature: str = CATALOG_MANAGED) -> None:
-        """`found`: the table's entry in the catalog, or none."""
+    def __init__(self, spark: Spark, session: Any, log: Any, entry: Any, feature: str = CATALOG_MANAGED) -> None:
+        """`entry`: the table in the catalog, as a Scala `Option`."""
         self.spark = spark
         self.session = session
         self.log = log
-        self.found = found
+        self.entry = entry
         (Path(log.logPath().toUri().getPath()) / STAGING[feature]).mkdir(exist_ok=True)
 
     def snapshot(self, version: int | None, timestamp: int | None) -> Any:
         """The newest snapshot, or the snapshot of time travel."""
         if version is None and timestamp is None:
-            return self.log.update(False, self.spark.none, self.found)
+            return self.log.update(False, self.spark.none, self.entry)
         spec = self.spark.time_travel(version, timestamp)
         tables = self.spark.module(f"{_DELTA}.DeltaTableUtils")
         resolved = tables.resolveTimeTravelVersion(
-            self.session.sessionState().conf(), self.log, self.found, spec, False
+            self.session.sessionState().conf(), self.log, self.entry, spec, False
         )
-        return self.log.getSnapshotAt(resolved._1(), self.spark.none, self.found, False)
+        return self.log.getSnapshotAt(resolved._1(), self.spark.none, self.entry, False)
 
 
 class _Transaction:
@@ -456,7 +456,7 @@ class _Transaction:
         self.spark = table.spark
         self.request = request
         self.snapshot = table.snapshot(request.read_version, None)
-        self.transaction = table.log.startTransaction(table.found, self.spark.some(self.snapshot))
+        self.transaction = table.log.startTransaction(table.entry, self.spark.some(self.snapshot))
         self.actions: list[Any] = []
 
     def described(self) -> bool:

@@ -124,11 +124,11 @@ class DeltaSparkCoordinated(DeltaSpark):
     def connect(self, client: str) -> Any:
         return self._spark.session({})
 
-    def _found(self, client: str, request: m.LoadTable) -> str:
+    def _location_of(self, client: str, request: m.LoadTable) -> str:
         """The location of a table. From now on Delta finds the coordinator by the name in the table's metadata, and the
         coordinator asks in the name of this client. If there is no table, raises the same exception as Delta."""
         self._coordinator.client = client
-        table = self._coordinator.found(request)
+        table = self._coordinator.find(request)
         name = json.loads(table.metadata or "{}").get("metaData", {}).get("configuration", {}).get(OWNER)
         if name is not None and name not in self._registered:
             self._registered.add(name)
@@ -137,7 +137,7 @@ class DeltaSparkCoordinated(DeltaSpark):
         return str(table.location)
 
     def _table(self, client: str, name: str) -> Table:
-        location = self._found(client, m.LoadTable(name=name))
+        location = self._location_of(client, m.LoadTable(name=name))
         self._make_room(name)
         session = self.connection(client)
         self._spark.use(session)
@@ -149,7 +149,7 @@ class DeltaSparkCoordinated(DeltaSpark):
         from py4j.protocol import Py4JJavaError
 
         with suppress(Py4JJavaError):
-            self._found(client, m.LoadTable(path=location))
+            self._location_of(client, m.LoadTable(path=location))
         return super()._by_path(client, location)
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
@@ -160,13 +160,13 @@ class DeltaSparkCoordinated(DeltaSpark):
         """The first of the two commits of `DROP FEATURE`."""
         table = self._table(client, request.table)
         tables, options = self._spark.module(f"{_DELTA}.catalog.DeltaTableV2"), self._spark.options(client)
-        found = tables.apply(table.session, table.log.dataPath(), options, "DROP FEATURE")
-        command = self._spark.type(f"{_DELTA}.CoordinatedCommitsPreDowngradeCommand")(found)
+        target = tables.apply(table.session, table.log.dataPath(), options, "DROP FEATURE")
+        command = self._spark.type(f"{_DELTA}.CoordinatedCommitsPreDowngradeCommand")(target)
         command.removeFeatureTracesIfNeeded(table.session)
         return self._coordinator.answer
 
     def _in_sql(self, client: str, name: str) -> str:
-        return f"delta.`{self._found(client, m.LoadTable(name=name))}`"
+        return f"delta.`{self._location_of(client, m.LoadTable(name=name))}`"
 
 
 class _Builder(JavaObject):
@@ -199,7 +199,7 @@ class _Coordinator(JavaObject):
         self._references: dict[str, str] = {}
         """For each location, the owner's latest reference of the table there."""
 
-    def found(self, request: m.LoadTable) -> m.Table:
+    def find(self, request: m.LoadTable) -> m.Table:
         answer = self._ask(self.client, request)
         if not isinstance(answer, m.Table) or answer.location is None:
             self._fail(f"the owner finds no table {request.name or request.path}: {answer}")
@@ -273,7 +273,7 @@ class _Coordinator(JavaObject):
         """The reference of the table with this log folder. If the table was opened by its path, ask the owner for
         it."""
         location = _location(folder)
-        return self._references.get(location) or self.found(m.LoadTable(path=location)).table
+        return self._references.get(location) or self.find(m.LoadTable(path=location)).table
 
     def _fail(self, problem: str) -> NoReturn:
         """Throw an exception that methods may throw without declaring it."""

@@ -62,12 +62,12 @@ def owned(action: str, coordinator: str, table_conf: Mapping[str, str]) -> str:
 def table_conf(actions: Iterable[str]) -> dict[str, str]:
     """The table configuration in the newest metaData of these actions: the coordinator's answer when the table was
     registered. Raises `ValueError`."""
-    found: dict[str, str] = {}
+    newest: dict[str, str] = {}
     for action in actions:
         configuration = (_parsed(action).get("metaData") or {}).get("configuration") or {}
         if TABLE_CONF in configuration:
-            found = json.loads(configuration[TABLE_CONF])
-    return found
+            newest = json.loads(configuration[TABLE_CONF])
+    return newest
 
 
 def has_owner(actions: Iterable[str]) -> bool:
@@ -350,16 +350,16 @@ class CoordinatorOwner(LogAccess):
         from py4j.protocol import Py4JJavaError
 
         action = self._machine.type("org.apache.spark.sql.delta.actions.Action")
-        found = []
+        parsed = []
         try:
             for kind in ("metaData", "protocol", "commitInfo"):
                 text = of_kind(actions, kind)
                 if text is not None and owner_of is not None:
                     text = owned(text, self._named.name, {})
-                found.append(None if text is None else action.fromJson(text))
+                parsed.append(None if text is None else action.fromJson(text))
         except (ValueError, TypeError, AttributeError, Py4JJavaError) as error:
             raise Refused(m.Rejected(reason=f"Delta's client cannot read its own actions: {error}"[:300])) from error
-        return found[0], found[1], found[2]
+        return parsed[0], parsed[1], parsed[2]
 
     # Reading and publishing
 

@@ -1,1 +1,1 @@
-"""The reference owner and the reference client as subjects of the kit: the one place that imports `refimpl`."""
+"""The reference owner and the reference client as subjects of the kit."""

@@ -1,4 +1,4 @@
-"""conformance, layer 2: generated scenarios find bad subjects in few steps, reproducibly, and accuse no good subject. A
+"""The layer `model`: generated scenarios find bad subjects in few steps, reproducibly, and accuse no good subject. A
 history with a violation is shrunk to the operations that contradict each other.
 """
 

@@ -1,4 +1,4 @@
-"""conformance, layer 4: concurrent clients in processes of their own find violations that need a race, and accuse no
+"""The layer `processes`: concurrent clients in processes of their own find violations that need a race, and accuse no
 correct subject.
 """
 
