@@ -305,7 +305,8 @@ class RemoteOwner:
         return Registered(table=current, commit=commit)
 
     def drop_table(self, table_id: str) -> None:
-        """The API drops a table by its name, so the name that the table has now is looked up first.
+        """The API drops a table by its name, so the name that the table has now is looked up first. With the id,
+        `commit-owner serve` does not drop the next table of this name if the request arrives again later.
 
         After a lost answer, or if the name is gone, the server is asked whether it has a table of this id.
         """
@@ -317,7 +318,7 @@ class RemoteOwner:
         try:
             for retry in self._calls.tries():
                 try:
-                    answer = self._calls.once("DELETE", self._url(current.name), Done)
+                    answer = self._calls.once("DELETE", f"{self._url(current.name)}?table-id={table_id}", Done)
                     if not isinstance(answer, Refusal):
                         return
                     problem = self._calls.refused(f"drop {current.name}", answer)
@@ -469,15 +470,17 @@ class RemoteOwner:
         """Whether a table that the server no longer has got the proposal before: the request arrived twice, and the
         table was dropped in between. `commit-owner serve` publishes all commits of a table before it drops it.
 
-        Raises `OutcomeUnknown` if the log does not show it.
+        Raises `OutcomeUnknown` if the log does not show it. The log only shows that the commit did not land if the
+        staged file is still beside it: otherwise the table was purged, and perhaps another one created at its location.
         """
         log = self._log(table)
         try:
-            if log.published(request.version):
-                return log.holds(log_path.commit(request.version), request.content)
-            if log.newest_version() < request.version:
+            if log.holds(log_path.commit(request.version), request.content):
+                return True
+            is_past = not log.published(request.version) and log.newest_version() >= request.version
+            if not is_past and log.staged_size(_STAGING, request.file_name) is not None:
                 return False
-            problem = f"its log has no version {request.version} any more"
+            problem = f"its log has no version {request.version} any more" if is_past else "its files are gone"
         except OSError as error:
             problem = f"its log cannot be read: {error}"
         raise OutcomeUnknown(f"{table.name} was dropped, and {problem}: whether {request.file_name} landed is unknown")

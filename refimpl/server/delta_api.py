@@ -140,8 +140,11 @@ class DeltaApi:
     def load(self, catalog: str, schema: str, table: str) -> LoadedTable:
         return self._answer(self.describe(catalog, schema, table))
 
-    def drop(self, catalog: str, schema: str, table: str) -> None:
+    def drop(self, catalog: str, schema: str, table: str, table_id: str | None = None) -> None:
+        """`table_id`: drop only the table with this id: UNITY_CATALOG.md#drop."""
         description = self.describe(catalog, schema, table)
+        if table_id not in (None, description.table.table_id):
+            raise no_such_table(f"{catalog}.{schema}.{table} with the id {table_id}")
         try:
             self.owner.drop_table(description.table.table_id)
         except errors.InvalidRequestError:  # another request dropped it first

@@ -121,7 +121,7 @@ def _update(call: Call) -> Any:
 
 
 def _drop(call: Call) -> Any:
-    call.delta.drop(*call.table)
+    call.delta.drop(*call.table, call.query.get("table-id"))
 
 
 def _metrics(call: Call) -> Any:
@@ -179,7 +179,7 @@ DELTA_ROUTES: Final = (
     ApiRoute(name="update", method="POST", path=_TABLE, scope=Scope.WRITE, handle=_update, body=UpdateTable,
              summary="Commit, report published versions, change metadata: all or none", refusals=(404, 409)),
     ApiRoute(name="drop", method="DELETE", path=_TABLE, scope=Scope.WRITE, handle=_drop, status=204,
-             summary="Forget the table's name; its files stay", refusals=(404,)),
+             summary="Forget the table's name; its files stay", query=("table-id",), refusals=(404,)),
     ApiRoute(name="exists", method="HEAD", path=_TABLE, scope=Scope.READ, handle=_exists, status=204,
              summary="Whether the table exists", refusals=(404,)),
     ApiRoute(name="credentials", method="GET", path=f"{_TABLE}/credentials", scope=Scope.READ, handle=_credentials,

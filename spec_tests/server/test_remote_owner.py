@@ -598,7 +598,8 @@ class Twice(Connection):
         (False, "published", OutcomeUnknown),
         (True, "published", None),
         (True, "cleaned up", OutcomeUnknown),
-        (True, "purged", TableNotFoundError),
+        (True, "purged", OutcomeUnknown),
+        (True, "recreated", OutcomeUnknown),
     ],
 )
 def test_commit_that_arrived_twice_around_a_drop_is_not_denied(
@@ -613,8 +614,10 @@ def test_commit_that_arrived_twice_around_a_drop_is_not_denied(
             if after == "cleaned up":
                 table.log.put_if_absent(log_path.commit(2), b"")
                 table.log.delete(log_path.commit(1))
-            elif after == "purged":
+            elif after in ("purged", "recreated"):
                 local.owner.purge_table(table_id, older_than=0)
+            if after == "recreated":
+                local.create_table("orders", SCHEMA, location=table.location).append(rows(2))
 
         twice = Twice(listen(), drop, forgets=forgets)
         owner = RemoteOwner(twice.address, Environment(pause=lambda seconds: None), connection=twice)
@@ -637,6 +640,25 @@ def test_drop_whose_answer_was_lost_spares_the_next_table_of_the_name(listen: Li
             table = remote.create_table("orders", SCHEMA)
             proxy.next(Fault.DROP_RESPONSE, match=Match(method="DELETE"))
             remote.owner.drop_table(table.table_id or "")
+        assert local.tables() == ["orders"]
+
+
+def test_drop_that_arrives_twice_spares_the_next_table_of_the_name(listen: Listen, directory: Path) -> None:
+    with refimpl.open(directory, create=True) as local, refimpl.open(listen(), token=None) as remote:
+        table_id = remote.create_table("orders", SCHEMA).table_id or ""
+        assert isinstance(remote.owner, RemoteOwner)
+        connection = remote.owner._calls._connection
+        send = connection.send
+
+        def twice(method: str, target: str, body: bytes | None = None) -> Reply:
+            reply = send(method, target, body)
+            if method == "DELETE":
+                local.create_table("orders", SCHEMA)
+                assert send(method, target, body).status == 404
+            return reply
+
+        with patch.object(connection, "send", twice):
+            remote.owner.drop_table(table_id)
         assert local.tables() == ["orders"]
 
 
