@@ -19,6 +19,7 @@ from refimpl.errors import InvalidRequestError
 if TYPE_CHECKING:
     from refimpl.client.data_maintenance import Optimized
     from refimpl.client.table import Table
+    from refimpl.commit_owner import MaintenancePolicy
     from refimpl.owner.verify import Finding
 
 commands = typer.Typer()
@@ -277,19 +278,20 @@ def policy(
     permitted = options.jobs_named(allow)
     if both := sorted(job.value for job in permitted & forbidden):
         raise InvalidRequestError(f"--allow and --forbid both name {', '.join(both)}; pass each job to one of them")
-    with options.opened(address) as warehouse:
-        resolved = warehouse.owner.resolve(table)
-        before = resolved.policy
-        after = msgspec.structs.replace(
+
+    def changed(before: MaintenancePolicy) -> MaintenancePolicy:
+        return msgspec.structs.replace(
             before,
             allowed=(before.allowed | permitted) - forbidden,
             backfill_every=before.backfill_every if backfill_every is None else options.backfill_number(backfill_every),
             backlog_limit=before.backlog_limit if backlog_limit is None else backlog_limit,
         )
-        if after != before:
-            warehouse.owner.set_policy(resolved.table_id, after)
-            with options.landed(f"the policy of {table} was changed"):
-                after = warehouse.owner.resolve(resolved.table_id).policy
+
+    with options.opened(address) as warehouse:
+        resolved = warehouse.owner.resolve(table)
+        after = changed(resolved.policy)
+        if after != resolved.policy:
+            after = warehouse.owner.change_policy(resolved.table_id, changed)
     allowed = sorted(job.value for job in after.allowed)
     if json:
         output.show_json(msgspec.structs.asdict(after) | {"allowed": allowed})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
@@ -203,10 +203,18 @@ class LocalOwner:
             return dropping.purge_table(self._context, reference, older_than=older_than)
 
     def set_policy(self, table_id: str, wanted: MaintenancePolicy) -> None:
-        """Change which jobs clients may run on a table, and how it is backfilled."""
-        checked = policy.checked_policy(wanted)
+        """Set which jobs clients may run on a table, and how it is backfilled."""
+        self.change_policy(table_id, lambda _: wanted)
+
+    def change_policy(
+        self, table_id: str, change: Callable[[MaintenancePolicy], MaintenancePolicy]
+    ) -> MaintenancePolicy:
+        """Set the policy to `change` of the current one, in one transaction; returns the new policy."""
         with disk_errors("change a policy"), self._context.lock(), self._context.changing(table_id) as (writer, table):
-            writer.set_policy(table, checked)
+            changed = policy.checked_policy(change(table.policy))
+            if changed != table.policy:
+                writer.set_policy(table, changed)
+        return changed
 
     # Commits
 

@@ -10,9 +10,10 @@ import refimpl
 from refimpl import log_path
 from refimpl.cli.output import ExitCode
 from refimpl.client.maintenance import compact, write_checkpoint
-from refimpl.commit_owner import TableState
+from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableState
 from refimpl.environment import Environment
 from refimpl.log_store import LogStore
+from refimpl.owner.local import LocalOwner
 from refimpl.owner.verify import Finding, Severity
 from refimpl.table_feature import COORDINATED_COMMITS
 from refimpl.warehouse import Warehouse
@@ -132,6 +133,22 @@ def test_policy_shows_and_changes_what_the_owner_allows(cli: CommandLine, wareho
     assert "vacuum" in changed["allowed"]
     assert "vacuum" not in cli("policy", sales, "--forbid", "vacuum", "--json").json["allowed"]
     assert "after every 4 commits" in cli("policy", sales).out
+
+
+def test_two_changes_of_a_policy_at_once_are_both_kept(
+    cli: CommandLine, warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve, others = LocalOwner.resolve, [MaintenancePolicy(backlog_limit=7)]
+
+    def then_another(owner: LocalOwner, reference: str) -> ResolvedTable:
+        found = resolve(owner, reference)
+        if others:
+            warehouse.owner.set_policy(found.table_id, others.pop())
+        return found
+
+    monkeypatch.setattr(LocalOwner, "resolve", then_another)
+    changed = cli("policy", sales, "--allow", "vacuum", "--json").json
+    assert (changed["backlog_limit"], "vacuum" in changed["allowed"]) == (7, True)
 
 
 def test_policy_lists_allowed_jobs_in_alphabetical_order(cli: CommandLine, sales: str) -> None:
