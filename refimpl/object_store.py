@@ -229,7 +229,7 @@ class _ObjectStore:
 
 
 def _status(found: Mapping[str, Any]) -> FileStatus:
-    modified = int(found["last_modified"].timestamp() * 1000)
+    modified = int(found["last_modified"].timestamp()) * 1000  # whole seconds: a HEAD has no more, a list may have
     return FileStatus(found["path"].rpartition("/")[2], found["size"], modified, is_directory=False)
 
 

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from threading import Event
@@ -250,6 +251,24 @@ def test_put_with_a_lost_answer_is_one_commit(directory: Path, store: str) -> No
         with pytest.raises(CorruptLogError):
             log.publish(0, b"other")
         assert ids_in(table) == [1]
+
+
+def test_object_has_the_same_time_in_a_list_and_alone(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A HEAD answers with whole seconds, the lists of some stores with milliseconds. A table without an owner is loaded
+    again if its last commit has another time."""
+    listed = obstore.list_with_delimiter
+
+    def finer(*given: Any) -> dict[str, Any]:
+        found, ms = listed(*given), timedelta(milliseconds=123)
+        return {
+            **found,
+            "objects": [{**each, "last_modified": each["last_modified"] + ms} for each in found["objects"]],
+        }
+
+    monkeypatch.setattr(obstore, "list_with_delimiter", finer)
+    with refimpl.open(directory) as warehouse:
+        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
+        assert table.log.listing() == [table.log.find(log_path.commit(0))]
 
 
 def test_hidden_folder_in_a_store_has_its_own_objects(directory: Path, store: str) -> None:
