@@ -76,7 +76,7 @@ def undrop_table(context: Context, reference: str) -> ResolvedTable:
             raise name_taken(context, holder)
         with context.changing(found.table_id) as (writer, table):
             _refuse_others(context, writer, table)
-            _own_commit(context, writer, table)
+            own_commit(context, writer, table)
             _refuse_another_writer(context, table)
             writer.set_dropped(table, None)
     return context.resolve_id(found.table_id)
@@ -123,7 +123,7 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
         with context.changing(found.table_id) as (writer, table):
             _refuse_others(context, writer, table)
             if table.purged_at is None:
-                _own_commit(context, writer, table)
+                own_commit(context, writer, table)
                 _refuse_another_writer(context, table)
                 writer.set_purged(table, context.now)
     with context.publishing(table.table_id):
@@ -139,7 +139,7 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
             with context.ledger.read() as view:
                 _refuse_others(context, view, table)
                 try:
-                    evidence = context.log(table).folder / _own_commit(context, view, table)
+                    evidence = context.log(table).folder / own_commit(context, view, table)
                 except LocationError:  # an earlier purge deleted the last file
                     _remove_empty(files, table)
                     break
@@ -219,7 +219,7 @@ def _refuse_another_writer(context: Context, table: TableRecord) -> None:
         )
 
 
-def _own_commit(context: Context, view: View, table: TableRecord) -> str:
+def own_commit(context: Context, view: View, table: TableRecord) -> str:
     """The name of a published commit with the ratified bytes; `LocationError` if the log there is not this table's."""
     log, newest = context.log(table), -1 if table.backfilled is None else table.backfilled
     for version in range(newest, max(newest - _LOOKED_AT, -1), -1):

@@ -5,7 +5,8 @@
 - on request, trust the files: adopt versions that are published above the ledger's latest, as after
 the restore of an older ledger, and register staged tables that have a version 0. `<v>.json` proves that version v is
 ratified. Commits that were ratified after the backup and never published cannot be recovered;
-- remove staged files of decided versions, and temporary files, that are older than an age;
+- remove staged files of decided versions, and temporary files, that are older than an age; of a table that was handed
+back, only staged files, if the log at its location is still this table's;
 - forget tables that were staged before that age and have no version, and remove their empty folders.
 """
 
@@ -20,11 +21,12 @@ import msgspec
 from refimpl import log_path
 from refimpl.commit_owner import TableState
 from refimpl.commits import DirectProposal
-from refimpl.errors import CorruptionError, DeltaError
+from refimpl.errors import CorruptionError, DeltaError, LocationError
 from refimpl.log_path import LOG_FOLDER, Version
 from refimpl.owner import decide, promises
 from refimpl.owner.backfill import backfill, finish
 from refimpl.owner.context import Context
+from refimpl.owner.dropping import own_commit
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord
 from refimpl.owner.verify import another_table, orphaned
@@ -50,22 +52,28 @@ def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_publi
     with context.ledger.read() as view:
         staged = [table for table in view.tables() if table.state is TableState.STAGING and not table.promised]
     for table in staged:
-        log = context.log(table)
+        log, code = context.log(table), "register"
         try:
             if adopt_published and not table.feature.engines_create and (log.published(0) or log.published_versions()):
                 repairs += _registered(owner, table, staged)
+            code = "forget-abandoned"
             repairs += _forget_abandoned(context, table.table_id, orphan_age_ms)
         except (DeltaError, OSError) as error:
             label = table.name or table.table_id
-            repairs.append(Action(table=label, code="register", message=f"{table.location}: {error}", done=False))
+            repairs.append(Action(table=label, code=code, message=f"{table.location}: {error}", done=False))
     with context.ledger.read() as view:
-        tables = [table for table in view.tables() if table.promised or table.state is TableState.ACTIVE]
-    for table in tables:
+        everything = view.tables()
+    for table in (table for table in everything if table.promised or table.state is TableState.ACTIVE):
         try:
             repairs += _repair_table(context, table, orphan_age_ms, adopt_published)
         except OSError as error:
             label = table.name or table.table_id
             repairs.append(Action(table=label, code="unreadable", message=f"{table.location}: {error}", done=False))
+    for table in (table for table in everything if table.state is TableState.HANDED_BACK):
+        with contextlib.suppress(OSError, LocationError):  # the owner needs nothing of it
+            message = _remove_leftovers(context, table.table_id, orphan_age_ms)
+            if message is not None:
+                repairs.append(Action(table=table.name or table.table_id, code="remove-leftovers", message=message))
     return repairs
 
 
@@ -218,7 +226,9 @@ def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> str | Non
     with context.lock():
         with context.ledger.read() as view:
             table = context.required(view, table_id)
-            if table.state is not TableState.ACTIVE:  # another table may have staged files in its folder by now
+            if table.state is TableState.HANDED_BACK:
+                own_commit(context, view, table)
+            elif table.state is not TableState.ACTIVE:  # another table may have staged files in its folder by now
                 return None
             commits = {commit.version: (commit, digest) for commit, digest, _ in view.digests(table)}
         log, oldest = context.log(table), context.now - age_ms
@@ -227,7 +237,8 @@ def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> str | Non
             for path in orphaned(log, table, commits)
             if path.modified < oldest
         ]
-        names += [name for name, modified in log.temporaries() if modified < oldest]
+        if table.state is TableState.ACTIVE:
+            names += [name for name, modified in log.temporaries() if modified < oldest]
         for name in names:
             log.delete(name)
         with contextlib.suppress(FileNotFoundError):

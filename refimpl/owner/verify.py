@@ -97,19 +97,22 @@ def verify(owner: LocalOwner) -> list[Finding]:
         for location, table in dropped.items()
         if location not in known and context.environment.files.stat(location) is not None
     ]
-    found += [
-        Finding(
-            table=None,
-            severity=Severity.ERROR,
-            code="unknown-table",
-            message=f"{location} is a {feature.name} table that the ledger does not have; if an older ledger was "
-            f"restored, a newer backup may have the table",
-        )
-        for location, feature in owned_tables(
-            context.environment, context.warehouse, owner.name, known | dropped.keys()
-        )
-        if not _is_known(context, location)
-    ]
+    try:
+        found += [
+            Finding(
+                table=None,
+                severity=Severity.ERROR,
+                code="unknown-table",
+                message=f"{location} is a {feature.name} table that the ledger does not have; if an older ledger was "
+                f"restored, a newer backup may have the table",
+            )
+            for location, feature in owned_tables(
+                context.environment, context.warehouse, owner.name, known | dropped.keys()
+            )
+            if not _is_known(context, location)
+        ]
+    except CorruptLedgerError as error:
+        found.append(_damaged(None, error))
     return found
 
 

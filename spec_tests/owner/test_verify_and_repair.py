@@ -269,6 +269,20 @@ def test_only_old_staged_files_of_decided_versions_are_removed(setting: Setting)
     assert setting.errors() == set()
 
 
+def test_losers_of_a_table_that_was_handed_back_are_removed(setting: Setting) -> None:
+    setting.proposal(1)
+    setting.commit(1)
+    hand_back(setting.warehouse.table("t"))
+    setting.proposal(3)  # it may be another owner's
+    assert [action.code for action in repair(setting.owner, orphan_age_ms=-60_000)] == ["remove-leftovers"]
+    assert [path.version for path in setting.log.staged_listing(FOLDER)] == [3]
+    setting.proposal(1)
+    for version in range(3):
+        setting.file(version).write_bytes(b"{}")  # another table's
+    assert repair(setting.owner, orphan_age_ms=-60_000) == []
+    assert len(setting.log.staged_listing(FOLDER)) == 2
+
+
 def test_files_staged_after_a_concurrent_drop_are_kept(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     setting.commit(1)
     setting.owner.backfill_to_version(setting.table.table_id)
@@ -606,6 +620,15 @@ def test_a_missing_table_does_not_prevent_the_repair_of_others(setting: Setting)
     assert done == [("a", "remove-leftovers", False), ("t", "finish-backfill", True)]
 
 
+def test_abandoned_table_that_cannot_be_read_is_not_forgotten(setting: Setting) -> None:
+    folder = setting.owner.stage_table("late", CATALOG_MANAGED).location / "_delta_log"
+    files = FailingFiles()
+    files.fail_when = lambda operation, path: operation == "list_directory" and path == folder
+    with refimpl.open(setting.directory, environment=Environment(files=files)) as broken:
+        done = [(action.table, action.code, action.done) for action in repair(broken.owner, orphan_age_ms=-60_000)]
+    assert done == [("late", "forget-abandoned", False)]
+
+
 # What other processes do while verify runs
 
 
@@ -631,6 +654,17 @@ def test_table_that_is_created_meanwhile_is_not_unknown(setting: Setting) -> Non
         setting.warehouse.create_table("after", pa.schema([("id", pa.int64())]))
 
     assert verified(setting, "list_directory", setting.directory, create_another) == set()
+
+
+def test_damage_of_the_ledger_meanwhile_is_a_finding(setting: Setting) -> None:
+    def create_another_and_damage_it() -> None:
+        setting.warehouse.create_table("after", pa.schema([("id", pa.int64())]))
+        database = apsw.Connection(str(setting.owner.ledger.path))
+        database.execute("UPDATE tables SET policy = '{' WHERE name = 'after'").fetchall()
+        database.close()
+
+    codes = verified(setting, "list_directory", setting.directory, create_another_and_damage_it)
+    assert codes == {("error", "ledger-damaged")}
 
 
 def test_table_that_is_forgotten_meanwhile_is_no_finding(setting: Setting) -> None:
