@@ -51,6 +51,12 @@ def connect(path: Path) -> apsw.Connection:
     return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
 
 
+_UNFINISHED: Final = ".commit-owner-backup-"
+"""Of the names of unfinished backups."""
+_ABANDONED_MS: Final = 24 * 3600 * 1000
+"""No backup takes that long: the process that made an older one has died."""
+
+
 class Ledger:
     """The ledger in `folder`, of the warehouse around it. One connection per thread and process.
 
@@ -237,14 +243,19 @@ class Ledger:
         The copy has no open promises: it is the state before them. A restored promise would be kept, although the owner
         may have denied the commit since, and forgotten the promise.
 
-        Order: copy under another name, delete the promises, fsync, link to the name, fsync the directory.
+        Order: remove the copies that processes left unfinished a day ago, copy under another name, delete the promises,
+        fsync, link to the name, fsync the directory.
         """
         files = self._environment.files
         if files.stat(target) is not None:
             raise InvalidRequestError(f"{target} exists; choose a new file", path=str(target))
         if files.stat(target.parent) is None:
             raise InvalidRequestError(f"{target.parent} does not exist; create it first", path=str(target))
-        unfinished = target.with_name(f".{target.name}.{self._environment.new_id()}")
+        with contextlib.suppress(OSError):
+            for entry in files.list_directory(target.parent):
+                if entry.name.startswith(_UNFINISHED) and entry.modified < self._environment.now() - _ABANDONED_MS:
+                    files.unlink(target.with_name(entry.name))
+        unfinished = target.with_name(f"{_UNFINISHED}{self._environment.new_id()}")
         try:
             with _errors(self.path):
                 copy = self._connect(unfinished)

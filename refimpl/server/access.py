@@ -108,10 +108,14 @@ class Tokens:
             self._store(kept)
 
     def _store(self, tokens: tuple[Token, ...]) -> None:
-        """Order: write a temporary file that only its owner reads, fsync it, rename it, fsync the directory."""
+        """Order: remove the temporary files of processes that died, write a temporary file that only its owner reads,
+        fsync it, rename it, fsync the directory. The caller holds the lock."""
         files = self._environment.files
         temporary = self.path.with_name(f".{FILE_NAME}.{self._environment.new_id()}")
         try:
+            for entry in files.list_directory(self.path.parent):
+                if entry.name.startswith(f".{FILE_NAME}."):
+                    files.unlink(self.path.with_name(entry.name))
             with files.create(temporary) as file:
                 temporary.chmod(0o600)
                 file.write(msgspec.json.encode(tokens))

@@ -39,7 +39,15 @@ from spec_tests.support.builders import (
     protocol_of,
     replace_ledger,
 )
-from spec_tests.support.faults import OPENING, Faults, FaultyConnection, disk_is_broken, disk_is_full, opened
+from spec_tests.support.faults import (
+    OPENING,
+    FailingFiles,
+    Faults,
+    FaultyConnection,
+    disk_is_broken,
+    disk_is_full,
+    opened,
+)
 from spec_tests.support.lock_watch import Others, Watch
 
 
@@ -631,6 +639,20 @@ def test_backup_is_complete_and_durable_before_it_has_its_name(tmp_path: Path) -
     assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert database.execute("SELECT max(version) FROM commits").fetchall() == [(3,)]
     database.close()
+
+
+def test_backup_removes_old_unfinished_ones(tmp_path: Path) -> None:
+    files = FailingFiles()
+    files.fail_when = lambda operation, path: operation in ("fsync", "unlink") and path.parent == tmp_path
+    with refimpl.open(tmp_path / "w", environment=Environment(files=files), create=True) as warehouse:
+        for _ in range(2):
+            with pytest.raises(OSError):
+                warehouse.owner.ledger.back_up(tmp_path / "copy")
+        old, young = (path for path in tmp_path.iterdir() if path.name != "w")
+        os.utime(old, (0, 0))
+        files.fail_when = lambda operation, path: False
+        warehouse.owner.ledger.back_up(tmp_path / "copy")
+    assert {path.name for path in tmp_path.iterdir()} == {young.name, "copy", "w"}
 
 
 def test_commit_of_the_ledger_is_synced_before_it_is_answered(tmp_path: Path) -> None:

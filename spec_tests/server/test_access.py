@@ -138,6 +138,7 @@ def test_change_of_tokens_is_durable_before_it_is_reported(change: str, director
             assert faults.seen[before:] == [*effects, "fsync _owner/"][: number + 1]
             new = [*known, f"new{number}"] if change == "add" else known[:-1]
             assert [token.name for token in tokens.all()] == (known if number < len(effects) else new)
+    assert [path.name for path in tokens.path.parent.glob(".tokens*")] == []  # the next change removes the temporary
 
 
 @pytest.mark.parametrize("change", ["add", "remove"])
