@@ -305,7 +305,7 @@ class _Run:
         matched, by_source = self._clauses[Kind.MATCHED], self._clauses[Kind.NOT_MATCHED_BY_SOURCE]
         if not (matched and pairs.num_rows) and not by_source:
             return
-        pairs = self._single(pairs, rows, matched)
+        pairs = self._single(pairs, rows)
         rows = change.read(add, known=rows)
         parts: list[pa.Table] = []
         touched: list[pa.Array] = []
@@ -347,7 +347,7 @@ class _Run:
         sides = {self._target_alias: target, self._source_alias: source}
         return pa.table({name: rows.to_struct_array() for name, rows in sides.items() if rows is not None})
 
-    def _single(self, pairs: pa.Table, rows: pa.Table, matched: Sequence[_BoundClause]) -> pa.Table:
+    def _single(self, pairs: pa.Table, rows: pa.Table) -> pa.Table:
         """At most one pair for each target row. DELTA.md#several-matches."""
         numbers = pairs.column("target").combine_chunks()
         if len(numbers) < 2:
@@ -355,7 +355,7 @@ class _Run:
         repeated = pa.concat_arrays([pa.array([False]), pc.equal(numbers.slice(1), numbers.slice(0, len(numbers) - 1))])
         if not pc.any(repeated).as_py():
             return pairs
-        if matched and not self._only_deletes:
+        if not self._only_deletes:
             first = numbers.filter(repeated)[0].as_py()
             row = arrow_columns.python_rows(rows.slice(first, 1))[0]
             key = ", ".join(f"{target.path[1]} = {row[target.path[1]]!r}" for target, _ in self._keys)

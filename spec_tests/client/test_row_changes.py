@@ -562,6 +562,8 @@ class TestMerge:
         twice = pa.concat_tables([SOURCE, SOURCE])
         with pytest.raises(InvalidRequestError, match="id = 2"):
             table.merge(twice, "target.id = source.id").when_matched_update_all().execute()
+        with pytest.raises(InvalidRequestError, match="id = 2"):
+            table.merge(twice, "target.id = source.id").when_not_matched_by_source_delete().execute()
         assert table.snapshot().version == 1
         table.merge(twice, "target.id = source.id").when_matched_delete().execute()
         assert {row[0] for row in contents(table)} == {1, None, 5, 6}
