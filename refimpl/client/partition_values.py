@@ -107,6 +107,8 @@ def from_text(text: str | None, kind: DataType) -> Any:
 
 
 def _from_text(text: str, kind: DataType) -> Any:
+    if str(kind) not in ("string", "binary") and ("_" in text or not text.isascii()):
+        raise ValueError(text)  # Python's numbers may have `_` and digits of other scripts
     match kind:
         case Primitive(name="string"):
             return text

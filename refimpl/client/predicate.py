@@ -9,7 +9,7 @@ columns are case-insensitive, as in Spark. A timestamp without a zone is taken a
 ignored.
 
 Integers and decimals are compared with all digits of a literal, but as in Spark in double precision with a double
-(`1e3`, `CAST(1 AS DOUBLE)`) and, if they are decimals, with a text.
+(`1e3`, `CAST(1 AS DOUBLE)`) and, if they are decimals, with a text. With one of these in an IN list, all values are.
 """
 
 from __future__ import annotations
@@ -154,7 +154,10 @@ def condition_of(node: exp.Expression, schema: Struct) -> Condition:
             )
         case exp.In() if node.args.get("query") is None and node.expressions:
             column = column_of(node.this, schema)
-            return either(*(_compare(column, exp.EQ, literal_of(item), node) for item in node.expressions))
+            values = [literal_of(item) for item in node.expressions]
+            if any(_is_double(value, column) for value in values):  # Spark converts all of them to one type
+                values = [float(_number(v, node)) if isinstance(v, decimal.Decimal | str) else v for v in values]
+            return either(*(_compare(column, exp.EQ, value, node) for value in values))
         case exp.Is():
             return _is(node, schema)
         case exp.Like() | exp.Escape():
@@ -202,11 +205,16 @@ def _compare(column: Column, kind: type[exp.Expression], literal: Any, node: exp
         return Constant(value=None)
     value = fitted(literal, column, node)
     operator, negated = _OPERATORS[kind]
-    if is_exact(column.type) and isinstance(literal, (float, str) if isinstance(column.type, Decimal) else float):
+    if _is_double(literal, column):
         comparison = compared_in_double(column, operator, float(value))
     else:
         comparison = compared(column, operator, value)
     return Not(operand=comparison) if negated else comparison
+
+
+def _is_double(literal: Any, column: Column) -> bool:
+    """Whether Spark compares an exact column with this literal in double precision."""
+    return is_exact(column.type) and isinstance(literal, (float, str) if isinstance(column.type, Decimal) else float)
 
 
 def _compare_columns(left: Column, kind: type[exp.Expression], right: Column, node: exp.Expression) -> Condition:
