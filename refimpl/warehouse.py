@@ -244,13 +244,13 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     """
     if is_url(directory):
         if create or roots or stores:
-            raise InvalidRequestError("create, roots and stores are for directories, not for the URL of a server")
+            raise InvalidRequestError("create, roots and stores are for folders, not for the URL of a server")
         return _remote(str(directory), environment or Environment(), token, catalog, schema, allow_http=allow_http)
     scheme, found, _ = str(directory).partition("://")
     if found and scheme.isalnum():
         raise InvalidRequestError(
             f"invalid warehouse {str(directory)!r}: unknown scheme {scheme}; expected http:// or "
-            "https://, or a directory's path"
+            "https://, or a folder's path"
         )
     if token is not None or catalog is not None or schema is not None or allow_http:
         raise InvalidRequestError(
@@ -271,9 +271,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
             if not create:
                 status = files.stat(home)
                 if status is not None and not status.is_directory:
-                    raise InvalidRequestError(
-                        f"{home} is a file; expected a warehouse's directory", directory=str(home)
-                    )
+                    raise InvalidRequestError(f"{home} is a file; expected a warehouse's folder", directory=str(home))
                 raise InvalidRequestError(
                     f"{home} has no commit owner; create one with: commit-owner init {home}, or in Python: "
                     f"refimpl.open({str(home)!r}, create=True)",
@@ -364,12 +362,12 @@ def _refuse_new_owner(home: Path, environment: Environment) -> None:
         status = environment.files.stat(parent)
         if status is not None and not status.is_directory:
             raise LocationError(
-                f"{home} cannot be a warehouse: {parent} is a file; choose another directory", location=str(home)
+                f"{home} cannot be a warehouse: {parent} is a file; choose another folder", location=str(home)
             )
     for parent in home.parents:  # at `home` itself another process may have created one meanwhile
         if environment.files.stat(parent / OWNER_FOLDER) is not None:
             raise LocationError(
-                f"{home} is inside the warehouse {parent}; open that one, or choose a directory outside of it",
+                f"{home} is inside the warehouse {parent}; open that one, or choose a folder outside of it",
                 location=str(home),
             )
 
@@ -377,7 +375,7 @@ def _refuse_new_owner(home: Path, environment: Environment) -> None:
 def _checked_root(root: str | os.PathLike[str]) -> Path:
     resolved = Path(root).resolve()
     if not resolved.is_dir():
-        raise LocationError(f"the root {resolved} is not a directory; expected an existing one", location=str(resolved))
+        raise LocationError(f"the root {resolved} is not a folder; expected an existing one", location=str(resolved))
     kind = network_file_system(resolved)
     if kind is not None:
         raise LocationError(f"the root {resolved} is on a network file system ({kind}); use a local one", kind=kind)

@@ -48,7 +48,7 @@ def demo(
     ] = "month",
     warehouse: Annotated[
         Path | None,
-        Option("--warehouse", "-w", metavar="DIR", help="new directory, kept afterwards (default: a temporary one)"),
+        Option("--warehouse", "-w", metavar="FOLDER", help="new folder, kept afterwards (default: a temporary one)"),
     ] = None,
     conformance: Annotated[
         bool, Option("--conformance/--no-conformance", help="run the conformance kit at the end (about a minute)")
@@ -172,7 +172,7 @@ def _show_result(result: Result) -> None:
         name = result.timelines[0].table
         output.show_line(f"kept in {result.warehouse}; next: commit-owner explain {name} 1 -w {result.warehouse}")
     else:
-        output.show_line("the temporary warehouse was removed; to keep it: commit-owner demo --warehouse DIR")
+        output.show_line("the temporary warehouse was removed; to keep it: commit-owner demo --warehouse FOLDER")
 
 
 def _show_timeline(timeline: Timeline) -> None:

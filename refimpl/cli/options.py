@@ -28,8 +28,8 @@ WarehouseOption = Annotated[
         "--warehouse",
         "-w",
         envvar=WAREHOUSE_VARIABLE,
-        metavar="DIR",
-        help="warehouse directory (default: the current directory)",
+        metavar="FOLDER",
+        help="warehouse folder (default: the current folder)",
     ),
 ]
 AnyWarehouseOption = Annotated[
@@ -38,8 +38,8 @@ AnyWarehouseOption = Annotated[
         "--warehouse",
         "-w",
         envvar=WAREHOUSE_VARIABLE,
-        metavar="DIR|URL",
-        help="warehouse directory (default: the current directory), or a server: https://host:port?catalog=C&schema=S, "
+        metavar="FOLDER|URL",
+        help="warehouse folder (default: the current folder), or a server: https://host:port?catalog=C&schema=S, "
         "whose token is in COMMIT_OWNER_TOKEN",
     ),
 ]
@@ -65,7 +65,7 @@ AllowOption = Annotated[
 
 
 def opened(warehouse: str | None) -> Warehouse:
-    """The warehouse that the option, the environment variable or the current directory names.
+    """The warehouse that the option, the environment variable or the current folder names.
 
     Raises `InvalidRequestError` for a server, and if there is no warehouse: only `init` creates one.
     """
@@ -75,14 +75,14 @@ def opened(warehouse: str | None) -> Warehouse:
 
     if is_url(warehouse):
         raise InvalidRequestError(
-            "this command works on a warehouse's directory, not on a server; run it on the server's host with -w DIR"
+            "this command works on a warehouse's folder, not on a server; run it on the server's host with -w FOLDER"
         )
     if warehouse is None:
         here = Path.cwd()
         if not (here / OWNER_FOLDER).is_dir():
             raise InvalidRequestError(
-                f"no warehouse given, and {here} is not a warehouse; pass -w DIR, set {WAREHOUSE_VARIABLE}, "
-                f"or create one: commit-owner init DIR"
+                f"no warehouse given, and {here} is not a warehouse; pass -w FOLDER, set {WAREHOUSE_VARIABLE}, "
+                f"or create one: commit-owner init FOLDER"
             )
         return refimpl.open(here)
     return refimpl.open(warehouse)
@@ -204,13 +204,13 @@ def moment_ms(given: str) -> int:
 
 
 def default_root() -> Path:
-    """The default directory of `init`: the environment variable's, otherwise the current one."""
+    """The default folder of `init`: the environment variable's, otherwise the current one."""
     from refimpl.warehouse import is_url
 
     named = os.environ.get(WAREHOUSE_VARIABLE) or "."
     if is_url(named):
         raise InvalidRequestError(
-            f"{WAREHOUSE_VARIABLE} is the URL of a server; pass a directory: commit-owner init DIR"
+            f"{WAREHOUSE_VARIABLE} is the URL of a server; pass a folder: commit-owner init FOLDER"
         )
     return Path(named)
 

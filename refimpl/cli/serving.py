@@ -95,7 +95,7 @@ def token_add(
     name: NameArgument,
     scope: Annotated[str, Option("--scope", metavar="SCOPE", help="read, or write (includes read)")] = "read",
     expires_in: Annotated[
-        str | None, Option("--expires-in", metavar="AGE", help="lifetime, for example 30d (default: no limit)")
+        str | None, Option("--expires-in", metavar="TIME", help="lifetime, for example 30d (default: no limit)")
     ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,

@@ -38,12 +38,12 @@ commit-owner init /data/warehouse --store s3=s3://bucket/prefix"""
 @commands.command(rich_help_panel=_PANEL, epilog=_INIT)
 def init(
     directory: Annotated[
-        Path | None, Argument(metavar="DIR", help="directory of the warehouse (default: the current directory)")
+        Path | None, Argument(metavar="FOLDER", help="folder of the warehouse (default: the current folder)")
     ] = None,
     root: Annotated[
         list[Path] | None,
         Option(
-            "--root", metavar="DIR", help="directory outside the warehouse whose tables may be taken over (repeatable)"
+            "--root", metavar="FOLDER", help="folder outside the warehouse whose tables may be taken over (repeatable)"
         ),
     ] = None,
     store: Annotated[
@@ -52,7 +52,7 @@ def init(
     ] = None,
     json: options.JsonOption = False,
 ) -> None:
-    """Create a warehouse with a commit owner in a directory.
+    """Create a warehouse with a commit owner in a folder.
 
     An existing warehouse keeps its content; new roots and stores are added to it.
     """
@@ -128,7 +128,7 @@ def create(
     ] = None,
     location: Annotated[
         Path | None,
-        Option("--location", metavar="DIR", help="new or empty directory inside the warehouse (default: by the name)"),
+        Option("--location", metavar="FOLDER", help="new or empty folder inside the warehouse (default: by the name)"),
     ] = None,
     address: options.AnyWarehouseOption = None,
     json: options.JsonOption = False,

@@ -106,7 +106,7 @@ def _check_spark() -> None:
 def _places(wanted: Path | None) -> Iterator[tuple[Path, Path]]:
     """The warehouse's directory, and a scratch directory, which is always deleted."""
     if wanted is not None and wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
-        raise InvalidRequestError(f"{wanted} is not an empty directory; the demo needs a new or an empty directory")
+        raise InvalidRequestError(f"{wanted} is not an empty folder; the demo needs a new or an empty one")
     scratch = Path(tempfile.mkdtemp(prefix="commit-owner-demo-"))
     try:
         yield (scratch / "warehouse" if wanted is None else wanted.absolute()), scratch

@@ -73,7 +73,7 @@ def check_new_location(context: Context, view: View, location: Path) -> None:
     warehouse, files = context.warehouse, context.environment.files
     if not location.is_relative_to(warehouse) or location == warehouse:
         raise LocationError(
-            f"{location} is not inside the warehouse; expected a directory below {warehouse}", location=str(location)
+            f"{location} is not inside the warehouse; expected a folder below {warehouse}", location=str(location)
         )
     refuse_reserved(context, location)
     refuse_overlap(context, view, location)
@@ -85,7 +85,7 @@ def check_new_location(context: Context, view: View, location: Path) -> None:
             raise LocationError(f"{location} is inside the table at {parent}", location=str(location))
     status = files.stat(location)
     if status is not None and not (status.is_directory and _is_vacant(files, location)):
-        raise LocationError(f"{location} is not an empty directory; a new table needs one", location=str(location))
+        raise LocationError(f"{location} is not an empty folder; a new table needs one", location=str(location))
 
 
 def _is_vacant(files: Files, location: Path) -> bool:

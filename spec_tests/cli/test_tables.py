@@ -389,20 +389,16 @@ def test_a_filesystem_table_is_taken_over_and_handed_back(
     assert "version 4" in cli("hand-back", "orders").out
 
 
-@pytest.mark.parametrize("command", ["create", "take-over", "hand-back", "policy", "drop"])
+@pytest.mark.parametrize("command", ["create", "take-over", "hand-back", "drop"])
 def test_a_change_that_landed_is_not_reported_as_failed(
     cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """Exit code 3 says that nothing landed, and that the same call may succeed later."""
-    busy, resolve = Mock(side_effect=OwnerUnavailableError("busy")), LocalOwner.resolve
+    busy = Mock(side_effect=OwnerUnavailableError("busy"))
     words: list[object] = [sales]
     if command == "create":
         words = ["other", "-c", "id INT"]
         monkeypatch.setattr(LocalOwner, "resolve", busy)
-    elif command == "policy":
-        words += ["--backlog-limit", "7"]
-        once_more = Mock(side_effect=[resolve(warehouse.owner, sales), OwnerUnavailableError("busy")])
-        monkeypatch.setattr(LocalOwner, "resolve", once_more)
     elif command == "drop":
         words += ["--purge", "--yes"]
         monkeypatch.setattr(LocalOwner, "purge_table", busy)
@@ -420,10 +416,7 @@ def test_a_change_that_landed_is_not_reported_as_failed(
     monkeypatch.undo()
     assert (answer.code, "busy" in answer.err) == (ExitCode.OUTCOME_UNKNOWN, True)
     assert "whether it landed" not in answer.err
-    after = {"create": ["other", sales], "take-over": ["orders", sales], "policy": [sales]}.get(command, [])
-    assert warehouse.tables() == after
-    if command == "policy":
-        assert warehouse.owner.resolve(sales).policy.backlog_limit == 7
+    assert warehouse.tables() == {"create": ["other", sales], "take-over": ["orders", sales]}.get(command, [])
 
 
 def test_an_unknown_table_cannot_be_handed_back(cli: CommandLine, warehouse: Warehouse) -> None:
