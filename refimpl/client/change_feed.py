@@ -126,7 +126,7 @@ def files_of_commit(version: Version, timestamp: int, found: Sequence[Action], e
 
 def check_commit(version: Version, protocol: Protocol, metadata: Metadata, end: Snapshot) -> None:
     """DELTA.md#feed-was-off and DELTA.md#feed-schema."""
-    if not feeds_changes(protocol, metadata):
+    if not feeds_changes(metadata):
         raise InvalidRequestError(
             f"the change data feed was off at version {version}; expected versions at which {CHANGE_FEED_PROPERTY} is "
             f"true",

@@ -202,9 +202,9 @@ def check_removable(protocol: Protocol, metadata: Metadata, label: str) -> None:
         )
 
 
-def feeds_changes(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether commits must record their row-level changes: the change data feed is on."""
-    return uses(protocol, metadata, CHANGE_FEED_FEATURE)
+def feeds_changes(metadata: Metadata) -> bool:
+    """Whether commits must record their row-level changes: DELTA.md#change-feed."""
+    return wants(metadata, CHANGE_FEED_FEATURE)
 
 
 def writes_v2_checkpoints(protocol: Protocol, metadata: Metadata) -> bool:

@@ -61,7 +61,7 @@ class RowChange:
     """
 
     def __init__(self, transaction: Transaction) -> None:
-        self.feeds_changes = feeds_changes(transaction.snapshot.protocol, transaction.snapshot.metadata)
+        self.feeds_changes = feeds_changes(transaction.snapshot.metadata)
         self.transaction = transaction
         self.snapshot = transaction.snapshot
         self._layout = transaction.snapshot.layout

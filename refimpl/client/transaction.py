@@ -205,7 +205,7 @@ class Transaction:
         DELTA.md#change-files. Raises `InvalidRequestError` for a table whose feed is off.
         """
         self._check_open()
-        if changes and not features.feeds_changes(self.snapshot.protocol, self.snapshot.metadata):
+        if changes and not features.feeds_changes(self.snapshot.metadata):
             raise InvalidRequestError(
                 f"the change data feed of {self._label} is off; set {features.CHANGE_FEED_PROPERTY}=true"
             )

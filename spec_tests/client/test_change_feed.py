@@ -303,6 +303,17 @@ def test_versions_with_the_feed_off_are_rejected(warehouse: Warehouse) -> None:
             table.changes(first, last)
 
 
+def test_the_property_turns_the_feed_on_without_the_feature(tmp_path: Path) -> None:
+    """DELTA.md#change-feed."""
+    location = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA, properties=FEED).location
+    first = location / "_delta_log" / log_path.commit(0)
+    first.write_text(first.read_text(encoding="utf-8").replace('"changeDataFeed"', '"appendOnly"'), encoding="utf-8")
+    table = Table.by_path(location)
+    table.append(rows([(1, 1), (2, 1)]))
+    table.delete("id = 1")
+    assert feed_of(table, 0) == [(1, "insert", 1, 1), (1, "insert", 2, 1), (2, "delete", 1, 1)]
+
+
 def test_a_range_over_an_incompatible_schema_change_is_rejected(warehouse: Warehouse) -> None:
     """DELTA.md#feed-schema: in the changes before a column was added, the column is null."""
     table = fed(warehouse, partition_columns=[])

@@ -1,9 +1,11 @@
-"""The public test tables of delta-kernel-rs: our client reads each version as DuckDB and delta-rs do.
+"""The public test tables of delta-kernel-rs: our client reads each version as DuckDB and delta-rs do, and the change
+data feed as the tests of delta-kernel-rs expect it.
 
 The crate `delta_kernel` contains the tables up to its version 0.12; `cargo info` fetches it.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -98,3 +100,23 @@ def test_each_version_is_read_as_by_other_readers(folder: Path, tmp_path: Path) 
         assert [warning for warning in newest.warnings if WARNED.get(name, "\0") not in warning] == [], name
     assert len(tables) == 35
     assert compared == 274
+
+
+def test_the_change_data_feed_is_as_the_crates_tests_expect(folder: Path, tmp_path: Path) -> None:
+    """Each expected feed in the crate's tests is the text of a table, after the call that names the table."""
+    tables = unpacked(folder, tmp_path)
+    tests = (folder.parent / "cdf.rs").read_text(encoding="utf-8")
+    calls = re.findall(r'read_cdf_for_table\("([^"]+)", (\d+), (\d+|None), None\)\?;(.*?)\];', tests, re.DOTALL)
+    for name, first, last, text in calls:
+        lines = re.findall(r'"\| (.*) \|"', text)
+        columns, *expected = ([cell.strip() for cell in line.split(" | ")] for line in lines)
+        feed = Table.by_path(tables[name]).changes(int(first), None if last == "None" else int(last)).read_all()
+        assert sorted([shown(row[column]) for column in columns] for row in feed.to_pylist()) == sorted(expected), name
+    assert len(calls) == 15
+
+
+def shown(value: Any) -> str:
+    """A value as Arrow for Rust formats it."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}: {shown(member)}' for name, member in value.items())}}}"
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
