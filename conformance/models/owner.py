@@ -4,8 +4,6 @@ One request at a time, state in memory, durable state in `saved`. `_refusal` lis
 on each line: read it first. The bad owners of `conformance.mutants` are small edits of this one.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Final
@@ -15,7 +13,7 @@ from conformance.interface.log_names import LOG
 from conformance.models import proposals
 from conformance.models.storage import CRASH_POINTS, Commit, FaultControl, OwnedTable
 
-__all__ = ["COMMIT_MODES", "OWNER_PROPERTY", "PROFILES", "Commit", "ModelOwner", "OwnedTable"]
+__all__ = ["COMMIT_MODES", "OWNER_PROPERTY", "PROFILES", "Commit", "Entries", "ModelOwner", "OwnedTable"]
 
 COMMIT_MODES: Final = {"managedCommit": ("staged", "direct"), "catalogManaged": ("staged", "inline", "direct")}
 OWNER_PROPERTY: Final = "delta.managedCommit.commitOwner"
@@ -24,6 +22,7 @@ PROFILES: Final = (
     "attempt-outcome", "ownership-transfer", "durable-restart", "maintenance-policy", "backlog-limit", "discovery",
     "storage-access", "harness-control",
 )  # fmt: skip
+Entries = tuple[m.CommitEntry, ...]
 
 
 class NotPublished(Exception):  # noqa: N818  # the name of the state, not of an error
@@ -173,7 +172,7 @@ class ModelOwner(FaultControl):
     def _latest(self, table: OwnedTable) -> int | None:
         return None if table.latest < 0 else table.latest
 
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
         last = table.latest if end is None else min(end, table.latest)
         return tuple(
             m.CommitEntry(version=version, file_name=commit.staged_file, actions=commit.actions)
@@ -356,8 +355,7 @@ class ModelOwner(FaultControl):
         return tuple(json.dumps(action, separators=(",", ":")) for action in parsed)
 
 
-def content_of(actions: tuple[str, ...]) -> str:
-    return "".join(f"{action}\n" for action in actions)
+content_of = proposals.content
 
 
 def attempt_of(content: str) -> str:
@@ -367,7 +365,4 @@ def attempt_of(content: str) -> str:
 
 def time_of(actions: tuple[str, ...] | list[str]) -> int:
     """The in-commit timestamp, which is also the modification time of the files here."""
-    try:
-        return int(json.loads(actions[0])["commitInfo"]["inCommitTimestamp"])
-    except (ValueError, KeyError, TypeError, IndexError):
-        return 0
+    return proposals.time_of(actions[0]) or 0 if actions else 0

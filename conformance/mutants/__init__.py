@@ -1,28 +1,30 @@
 """Known-bad owners, clients and maintenance jobs, each one small edit away from a model; and good ones that use the
 freedoms of the documents. The kit's tests require that its checks fail every bad one and no good one.
 
-    @mutant("PROFILE-RETRY-01", bugs=("FB09",))
-    class ReplayIsAConflict(ModelOwner):
+    @mutant_method("_replay", "PROFILE-RETRY-01", bugs=("FB09",))
+    def replay_is_a_conflict(self: ModelOwner, table, request):
         "Answers the replay of a landed attempt as a conflict."
+        return None
 
-        def _replay(self, table, request): return None
-
-Its id is the class's name with hyphens: `replay-is-a-conflict`. `good` registers a subject that no check may accuse.
+Its id is the name with hyphens: `replay-is-a-conflict`. `mutant` registers a class, for an edit of several methods;
+`good` and `good_method` register a subject that no check may accuse.
 """
-
-from __future__ import annotations
 
 import importlib
 import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any, TypeVar
+from functools import cache, cached_property, partial
+from inspect import signature
+from typing import Any, TypeVar, cast, get_type_hints
 
+from conformance.models.owner import ModelOwner
 from conformance.requirements.catalogue import load
 
 T = TypeVar("T", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,37 +48,58 @@ class Mutant:
 _mutants: dict[str, Mutant] = {}
 
 
-def mutant(*violates: str, bugs: tuple[str, ...] = (), side: str = "owner") -> Callable[[T], T]:
+def mutant(*violates: str, bugs: tuple[str, ...] = ()) -> Callable[[T], T]:
     """Register a known-bad subject. Raises `ValueError` if it has no requirement, or one that does not exist."""
     if not violates:
         raise ValueError("a mutant violates at least one requirement")
-    return _register(side, violates=violates, bugs=bugs)
+    return partial(_register, violates=violates, bugs=bugs)
 
 
-def good(*freedoms: str, side: str = "owner") -> Callable[[T], T]:
+def good(*freedoms: str) -> Callable[[T], T]:
     """Register a subject that violates nothing, and uses these freedoms."""
-    return _register(side, freedoms=freedoms)
+    return partial(_register, freedoms=freedoms)
+
+
+def mutant_method(method: str, *violates: str, bugs: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Register a mutant that differs from a model in one method: the decorated function, whose `self` is annotated with
+    the model. Raises `TypeError` if it has other parameters than the model's method."""
+    return partial(_differ, method, mutant(*violates, bugs=bugs))
+
+
+def good_method(method: str, *freedoms: str) -> Callable[[F], F]:
+    """Register a good subject that differs from a model in one method, as `mutant_method` does."""
+    return partial(_differ, method, good(*freedoms))
+
+
+def _differ(method: str, register: Callable[[type], type], replacement: Any) -> Any:
+    base = get_type_hints(replacement)["self"]
+    if list(signature(replacement).parameters) != list(signature(getattr(base, method)).parameters):
+        raise TypeError(f"{replacement.__name__} has other parameters than {base.__name__}.{method}")
+    body = {method: replacement, "__doc__": replacement.__doc__, "__module__": replacement.__module__}
+    register(type(replacement.__name__, (base,), body))
+    return replacement
+
+
+def original(self: S) -> S:
+    """The methods of the model, for a function that replaces one of them."""
+    return cast(S, super(type(self), self))
 
 
 def _register(
-    side: str, *, violates: tuple[str, ...] = (), bugs: tuple[str, ...] = (), freedoms: tuple[str, ...] = ()
-) -> Callable[[T], T]:
+    made: T, *, violates: tuple[str, ...] = (), bugs: tuple[str, ...] = (), freedoms: tuple[str, ...] = ()
+) -> T:
     known = {entry.id for entry in (*load().requirements, *load().freedoms)}
     unknown = [each for each in (*violates, *freedoms) if each not in known]
     if unknown:
         raise ValueError(f"the catalogue has no {', '.join(unknown)}")
-
-    def register(made: T) -> T:
-        identifier = re.sub(r"(?<!^)(?=[A-Z0-9])", "-", made.__name__).lower()
-        if identifier in _mutants and _mutants[identifier].make.__module__ != made.__module__:
-            raise ValueError(f"two mutants are called {identifier!r}")
-        title = " ".join((made.__doc__ or "").split())
-        _mutants[identifier] = Mutant(
-            id=identifier, title=title, make=made, side=side, violates=violates, bugs=bugs, freedoms=freedoms
-        )
-        return made
-
-    return register
+    identifier = re.sub(r"_|(?<=[^_])(?=[A-Z0-9])", "-", made.__name__).lower()
+    if identifier in _mutants and _mutants[identifier].make.__module__ != made.__module__:
+        raise ValueError(f"two mutants are called {identifier!r}")
+    _mutants[identifier] = Mutant(
+        id=identifier, title=" ".join((made.__doc__ or "").split()), make=made,
+        side="owner" if issubclass(made, ModelOwner) else "client", violates=violates, bugs=bugs, freedoms=freedoms,
+    )  # fmt: skip
+    return made
 
 
 @cache
@@ -90,6 +113,33 @@ def all_mutants() -> dict[str, Mutant]:
 def memory(make: Callable[[], Any]) -> Any:
     """State of each instance, initially empty: `seen: set[str] = memory(set)` in the body of a class."""
     return cached_property(lambda _: make())
+
+
+class _Around:
+    def __init__(self, operations: tuple[str, ...], change: Callable[[Any, Any, Callable[[], Any]], Any]) -> None:
+        self._operations = operations
+        self._change = change
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        for operation in self._operations:
+            setattr(owner, operation, self._method(owner, operation))
+
+    def _method(self, owner: type, operation: str) -> Callable[[Any, str, Any], Any]:
+        def answer(handler: Any, client: str, request: Any) -> Any:
+            return self._change(handler, request, lambda: getattr(super(owner, handler), operation)(client, request))
+
+        return answer
+
+
+def around(*operations: str) -> Callable[[Callable[[Any, Any, Callable[[], Any]], Any]], Any]:
+    """For a method that answers all these operations: it gets the request, and a function that asks the model."""
+    return partial(_Around, operations)
+
+
+def memory_of(self: Any, kind: Callable[[], S]) -> S:
+    """The same for a function: what it keeps for this subject, initially empty."""
+    kept: S = self.__dict__.setdefault("_memory", kind())
+    return kept
 
 
 def handler(identifier: str, *arguments: Any) -> Any:

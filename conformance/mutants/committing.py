@@ -1,22 +1,18 @@
 """Owners that ratify what they must reject, or reject what they must ratify."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
-from conformance.mutants import memory, mutant
+from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 
 
-@mutant("PROFILE-RETRY-01", bugs=("FB09",))
-class ReplayIsAConflict(ModelOwner):
+@mutant_method("_replay", "PROFILE-RETRY-01", bugs=("FB09",))
+def replay_is_a_conflict(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Answers the replay of a landed attempt with a conflict."""
-
-    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        return None
+    return None
 
 
 # One version, several winners
@@ -32,16 +28,14 @@ class LoserIsAnsweredAsRatified(ModelOwner):
         return super()._refusal(table, request, staged)
 
 
-@mutant("MC-COMMIT-02", "CM-COMMIT-08", bugs=("FB28",))
-class LastWriterWins(ModelOwner):
+@mutant_method("_refusal", "MC-COMMIT-02", "CM-COMMIT-08", bugs=("FB28",))
+def last_writer_wins(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
     """Replaces an existing commit by a rename: both writers of a version are answered as ratified."""
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        if request.version != table.latest or request.version == 0:
-            return super()._refusal(table, request, staged)
-        self.storage.remove(self._path(table, request.version))
-        table.backfilled = min(table.backfilled, request.version - 1)
-        return None
+    if request.version != table.latest or request.version == 0:
+        return original(self)._refusal(table, request, staged)
+    self.storage.remove(self._path(table, request.version))
+    table.backfilled = min(table.backfilled, request.version - 1)
+    return None
 
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08", bugs=("FB26",))
@@ -137,46 +131,36 @@ class LosersSeeTheirOwnCommit(ModelOwner):
 # The previous version
 
 
-@mutant("MC-COMMIT-01", "CM-COMMIT-07")
-class GapsAreRatified(ModelOwner):
+@mutant_method("_gap", "MC-COMMIT-01", "CM-COMMIT-07")
+def gaps_are_ratified(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Ratifies a version whose predecessor is missing."""
-
-    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        return None
+    return None
 
 
-@mutant("MC-COMMIT-01", "CM-COMMIT-07")
-class RatifiesOneVersionTooEarly(ModelOwner):
+@mutant_method("_gap", "MC-COMMIT-01", "CM-COMMIT-07")
+def ratifies_one_version_too_early(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Ratifies a proposal of the version after the next one."""
-
-    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        return None if request.version == table.latest + 2 else super()._gap(table, request)
+    return None if request.version == table.latest + 2 else original(self)._gap(table, request)
 
 
-@mutant("MC-COMMIT-01", "CM-COMMIT-07", bugs=("FB44",))
-class FirstCommitMayHaveAnyVersion(ModelOwner):
+@mutant_method("_gap", "MC-COMMIT-01", "CM-COMMIT-07", bugs=("FB44",))
+def first_commit_may_have_any_version(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Accepts any version for the first commit of a table."""
-
-    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        return None if table.latest == 0 else super()._gap(table, request)
+    return None if table.latest == 0 else original(self)._gap(table, request)
 
 
-@mutant("MC-COMMIT-01", "CM-COMMIT-07")
-class StagedPredecessorIsEnough(ModelOwner):
+@mutant_method("_gap", "MC-COMMIT-01", "CM-COMMIT-07")
+def staged_predecessor_is_enough(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Ratifies a version if a file of the version before it is staged, although none was ratified."""
-
-    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        before = f"{request.version - 1:020}."
-        files = self.storage.list(self._staged_path(table, "").rstrip("/"))
-        return None if any(file.startswith(before) for file in files) else super()._gap(table, request)
+    before = f"{request.version - 1:020}."
+    files = self.storage.list(self._staged_path(table, "").rstrip("/"))
+    return None if any(file.startswith(before) for file in files) else original(self)._gap(table, request)
 
 
-@mutant("MC-COMMIT-07", "MC-COMMIT-01", "CM-COMMIT-07")
-class DirectCommitLeavesAGap(ModelOwner):
+@mutant_method("_gap", "MC-COMMIT-07", "MC-COMMIT-01", "CM-COMMIT-07")
+def direct_commit_leaves_a_gap(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Accepts a commit by put-if-absent although the previous version is missing."""
-
-    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        return None if table.commit_mode == "direct" else super()._gap(table, request)
+    return None if table.commit_mode == "direct" else original(self)._gap(table, request)
 
 
 @mutant("PROFILE-CORE-05")
@@ -193,28 +177,23 @@ class BackfillResetsTheLatestVersion(ModelOwner):
 # Wrong rejections
 
 
-@mutant("PROFILE-CORE-04", bugs=("FB41",))
-class LostRaceIsFatal(ModelOwner):
+@mutant_method("_conflict", "PROFILE-CORE-04", bugs=("FB41",))
+def lost_race_is_fatal(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
     """Answers a lost race with a rejection instead of a conflict."""
-
-    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        return m.Rejected(reason="commit failed")
+    return m.Rejected(reason="commit failed")
 
 
-@mutant("PROFILE-CORE-05")
-class LosersAreAlwaysRejected(ModelOwner):
+@mutant_method("commit", "PROFILE-CORE-05")
+def losers_are_always_rejected(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Answers every later proposal of a loser with a conflict, even of a free version."""
-
-    lost: set[tuple[str, str]] = memory(set)
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        if (client, request.table) in self.lost:
-            self.lost.discard((client, request.table))
-            return m.Conflict()
-        answer = super().commit(client, request)
-        if isinstance(answer, m.Conflict):
-            self.lost.add((client, request.table))
-        return answer
+    lost = memory_of(self, set[tuple[str, str]])
+    if (client, request.table) in lost:
+        lost.discard((client, request.table))
+        return m.Conflict()
+    answer = original(self).commit(client, request)
+    if isinstance(answer, m.Conflict):
+        lost.add((client, request.table))
+    return answer
 
 
 @mutant("PROFILE-CORE-05")
@@ -228,38 +207,33 @@ class TablesShareTheirVersions(ModelOwner):
         return super()._refusal(table, request, staged)
 
 
-@mutant("MC-FEATURE-02", "CM-FEATURE-01")
-class KeysRunTogether(ModelOwner):
+@mutant_method("_ratify", "MC-FEATURE-02", "CM-FEATURE-01")
+def keys_run_together(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
     """Stores a commit under name and version without a separator: version 1 of `orders1` replaces version 11 of
     `orders`."""
-
-    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        answer = super()._ratify(table, request, staged)
-        commit = table.unbackfilled.get(request.version)
-        for other in self.tables.values() if commit is not None else ():
-            alike = [each for each in other.unbackfilled if f"{other.name}{each}" == f"{table.name}{request.version}"]
-            other.unbackfilled |= dict.fromkeys(alike, commit)  # type: ignore[arg-type]
-        return answer
+    answer = original(self)._ratify(table, request, staged)
+    commit = table.unbackfilled.get(request.version)
+    for other in self.tables.values() if commit is not None else ():
+        alike = [each for each in other.unbackfilled if f"{other.name}{each}" == f"{table.name}{request.version}"]
+        other.unbackfilled |= dict.fromkeys(alike, commit)  # type: ignore[arg-type]
+    return answer
 
 
 # Proposals that were rejected, or were already applied
 
 
-@mutant("MC-FEATURE-03", "CM-COMMIT-01")
-class EarlyProposalsAreKept(ModelOwner):
+@mutant_method("commit", "MC-FEATURE-03", "CM-COMMIT-01")
+def early_proposals_are_kept(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Rejects a proposal that is too early, stores it, and ratifies it when its version is next."""
-
-    kept: dict[tuple[str, int], m.Commit] = memory(dict)
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        answer = super().commit(client, request)
-        if isinstance(answer, m.Gap):
-            self.kept[request.table, request.version] = request
-        if isinstance(answer, m.Ratified):
-            waiting = self.kept.pop((request.table, request.version + 1), None)
-            if waiting is not None:
-                self.commit(client, waiting)
-        return answer
+    kept = memory_of(self, dict[tuple[str, int], m.Commit])
+    answer = original(self).commit(client, request)
+    if isinstance(answer, m.Gap):
+        kept[request.table, request.version] = request
+    if isinstance(answer, m.Ratified):
+        waiting = kept.pop((request.table, request.version + 1), None)
+        if waiting is not None:
+            self.commit(client, waiting)
+    return answer
 
 
 @mutant("MC-FEATURE-03", "CM-COMMIT-01", bugs=("FB43",))
@@ -272,33 +246,27 @@ class FailedBackfillFailsTheCommit(ModelOwner):
         return m.Rejected(reason="cannot write the published file") if stuck else answer
 
 
-@mutant("PROFILE-CORE-06")
-class ReplayIsAppliedAgain(ModelOwner):
+@mutant_method("_replay", "PROFILE-CORE-06")
+def replay_is_applied_again(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Commits a duplicated request twice, the second time as the next version."""
-
-    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        landed = table.landed.get(request.attempt)
-        if landed is None or landed == table.latest:
-            return super()._replay(table, request)
-        again = m.Commit(
-            table=request.table, version=table.latest + 1, attempt=request.attempt, actions=request.actions
-        )
-        self._ratify(table, again, self._stage(table, again))
-        return m.Ratified(version=landed)
+    landed = table.landed.get(request.attempt)
+    if landed is None or landed == table.latest:
+        return original(self)._replay(table, request)
+    again = m.Commit(table=request.table, version=table.latest + 1, attempt=request.attempt, actions=request.actions)
+    self._ratify(table, again, self._stage(table, again))
+    return m.Ratified(version=landed)
 
 
-@mutant("MC-API-03", "CM-CATALOG-03")
-class OwnerRebases(ModelOwner):
+@mutant_method("commit", "MC-API-03", "CM-CATALOG-03")
+def owner_rebases(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Commits a proposal whose version is taken as the next version."""
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        answer = super().commit(client, request)
-        if not isinstance(answer, m.Conflict) or request.version == 0:
-            return answer
-        later = self.tables[request.table].latest + 1
-        return super().commit(
-            client, m.Commit(table=request.table, version=later, attempt=request.attempt, actions=request.actions)
-        )
+    answer = original(self).commit(client, request)
+    if not isinstance(answer, m.Conflict) or request.version == 0:
+        return answer
+    later = self.tables[request.table].latest + 1
+    return original(self).commit(
+        client, m.Commit(table=request.table, version=later, attempt=request.attempt, actions=request.actions)
+    )
 
 
 # Commits by put-if-absent
@@ -316,49 +284,40 @@ class DirectCommitOverwrites(ModelOwner):
         return super()._publish_directly(table, request)
 
 
-@mutant("MC-COMMIT-04", "CM-COMMIT-04")
-class DirectCommitIsTruncated(ModelOwner):
+@mutant_method("_publish_directly", "MC-COMMIT-04", "CM-COMMIT-04")
+def direct_commit_is_truncated(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer:
     """Publishes a direct commit without its last action."""
-
-    def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
-        answer = super()._publish_directly(table, request)
-        if isinstance(answer, m.Ratified) and request.actions is not None:
-            cut = request.actions[:-1]
-            self.storage.put(self._path(table, request.version), content_of(cut), time_of(cut))
-        return answer
+    answer = original(self)._publish_directly(table, request)
+    if isinstance(answer, m.Ratified) and request.actions is not None:
+        cut = request.actions[:-1]
+        self.storage.put(self._path(table, request.version), content_of(cut), time_of(cut))
+    return answer
 
 
-@mutant("MC-COMMIT-05", "CM-COMMIT-05")
-class IgnoresDirectCommitsOfClients(ModelOwner):
+@mutant_method("_notice", "MC-COMMIT-05", "CM-COMMIT-05")
+def ignores_direct_commits_of_clients(self: ModelOwner, table: OwnedTable) -> None:
     """Rejects further commits after a client published a version without notifying it."""
 
-    def _notice(self, table: OwnedTable) -> None:
-        pass
 
-
-@mutant("MC-COMMIT-05", "CM-COMMIT-05")
-class NoticesOneDirectCommit(ModelOwner):
+@mutant_method("_notice", "MC-COMMIT-05", "CM-COMMIT-05")
+def notices_one_direct_commit(self: ModelOwner, table: OwnedTable) -> None:
     """Notices only the first of several versions that clients published without notifying it."""
-
-    def _notice(self, table: OwnedTable) -> None:
-        further = self._path(table, table.latest + 2)
-        hidden = None if table.commit_mode != "direct" else self.storage.read(further)
-        if hidden is not None:
-            self.storage.remove(further)
-        super()._notice(table)
-        if hidden is not None:
-            self.storage.put(further, *hidden)
+    further = self._path(table, table.latest + 2)
+    hidden = None if table.commit_mode != "direct" else self.storage.read(further)
+    if hidden is not None:
+        self.storage.remove(further)
+    original(self)._notice(table)
+    if hidden is not None:
+        self.storage.put(further, *hidden)
 
 
-@mutant("PROFILE-DIRECT-01")
-class DirectCommitIsPublishedLater(ModelOwner):
+@mutant_method("_publish_directly", "PROFILE-DIRECT-01")
+def direct_commit_is_published_later(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer:
     """Answers a direct commit before its file is visible; it appears with the next one."""
-
-    def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
-        answer = super()._publish_directly(table, request)
-        if isinstance(answer, m.Ratified):
-            self.storage.remove(self._path(table, request.version))
-        return answer
+    answer = original(self)._publish_directly(table, request)
+    if isinstance(answer, m.Ratified):
+        self.storage.remove(self._path(table, request.version))
+    return answer
 
 
 # Broken promises of a profile

@@ -1,7 +1,5 @@
 """Writers that overlook conflicts with other writers."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import unquote
 
@@ -11,29 +9,24 @@ from conformance.interface import messages as m
 from conformance.models.client import ModelClient
 from conformance.models.reader import Refused, State
 from conformance.models.writer import Conflicting, Transaction
-from conformance.mutants import memory, mutant
+from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 
 Actions = list[dict[str, Any]]
 
 
-@mutant("CONFLICT-CHECK-01", "CONFLICT-FILES-01", "CONFLICT-ORDER-01", side="client")
-class RebasesBlindly(ModelClient):
+@mutant_method("_check", "CONFLICT-CHECK-01", "CONFLICT-FILES-01", "CONFLICT-ORDER-01")
+def rebases_blindly(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
     """Retries after a lost race without checking the winner."""
 
-    def _check(self, transaction: Transaction, winner: Actions) -> None:
-        pass
 
-
-@mutant("CONFLICT-RETRY-04", side="client")
-class ChecksConflictsOnlyOnce(ModelClient):
+@mutant_method("_check", "CONFLICT-RETRY-04")
+def checks_conflicts_only_once(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
     """Checks for conflicts only before its first proposal, not after a lost race."""
-
-    def _check(self, transaction: Transaction, winner: Actions) -> None:
-        if not transaction.attempts:
-            super()._check(transaction, winner)
+    if not transaction.attempts:
+        original(self)._check(transaction, winner)
 
 
-@mutant("CONFLICT-ORDER-01", side="client")
+@mutant("CONFLICT-ORDER-01")
 class ChecksTheNewestWinnerOnly(ModelClient):
     """Checks only the newest of several winners."""
 
@@ -43,7 +36,7 @@ class ChecksTheNewestWinnerOnly(ModelClient):
             super()._check(transaction, winner)
 
 
-@mutant("CONFLICT-ORDER-02", side="client")
+@mutant("CONFLICT-ORDER-02")
 class IgnoresUnsupportedFeatures(ModelClient):
     """Commits although the winner's protocol requires an unsupported feature."""
 
@@ -52,79 +45,60 @@ class IgnoresUnsupportedFeatures(ModelClient):
             raise Conflicting("the protocol changed")
 
 
-@mutant("CONFLICT-ORDER-03", side="client")
-class OverwritesTheProtocol(ModelClient):
+@mutant_method("_check_protocol", "CONFLICT-ORDER-03")
+def overwrites_the_protocol(self: ModelClient, request: m.Transact, protocol: dict[str, Any], before: State) -> None:
     """Replaces a winner's protocol with its own."""
-
-    def _check_protocol(self, request: m.Transact, protocol: dict[str, Any], before: State) -> None:
-        if request.add_feature is None:
-            super()._check_protocol(request, protocol, before)
+    if request.add_feature is None:
+        original(self)._check_protocol(request, protocol, before)
 
 
-@mutant("CONFLICT-ORDER-04", "CONFLICT-ORDER-05", side="client")
-class IgnoresChangedMetadata(ModelClient):
+@mutant_method("_check", "CONFLICT-ORDER-04", "CONFLICT-ORDER-05")
+def ignores_changed_metadata(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
     """Commits after a winner that changed schema, partitioning or properties."""
-
-    def _check(self, transaction: Transaction, winner: Actions) -> None:
-        super()._check(transaction, [action for action in winner if "metaData" not in action])
+    original(self)._check(transaction, [action for action in winner if "metaData" not in action])
 
 
-@mutant("CONFLICT-ORDER-05", side="client")
-class ComparesOnlyThePartitioning(ModelClient):
+@mutant_method("_check", "CONFLICT-ORDER-05")
+def compares_only_the_partitioning(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
     """Commits after a winner that changed the schema: readers cannot read both its files and the winner's."""
-
-    def _check(self, transaction: Transaction, winner: Actions) -> None:
-        columns, request = transaction.base.metadata.get("partitionColumns"), transaction.request
-        if not (request.set_properties or request.partition_by):
-            winner = [a for a in winner if "metaData" not in a or a["metaData"].get("partitionColumns") != columns]
-        super()._check(transaction, winner)
+    columns, request = transaction.base.metadata.get("partitionColumns"), transaction.request
+    if not (request.set_properties or request.partition_by):
+        winner = [a for a in winner if "metaData" not in a or a["metaData"].get("partitionColumns") != columns]
+    original(self)._check(transaction, winner)
 
 
-@mutant("CONFLICT-ORDER-05", side="client")
-class IgnoresMetadataUnderSnapshotIsolation(ModelClient):
+@mutant_method("_check", "CONFLICT-ORDER-05")
+def ignores_metadata_under_snapshot_isolation(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
     """Ignores a winner's schema or partitioning change under SnapshotIsolation."""
-
-    def _check(self, transaction: Transaction, winner: Actions) -> None:
-        if transaction.request.isolation is m.Isolation.SNAPSHOT:
-            winner = [action for action in winner if "metaData" not in action]
-        super()._check(transaction, winner)
+    if transaction.request.isolation is m.Isolation.SNAPSHOT:
+        winner = [action for action in winner if "metaData" not in action]
+    original(self)._check(transaction, winner)
 
 
-@mutant("CONFLICT-ORDER-06", side="client")
-class IgnoresDomains(ModelClient):
+@mutant_method("_check_domains", "CONFLICT-ORDER-06")
+def ignores_domains(self: ModelClient, request: m.Transact, domains: Actions) -> None:
     """Overwrites a metadata domain that a winner changed."""
 
-    def _check_domains(self, request: m.Transact, domains: Actions) -> None:
-        pass
 
-
-@mutant("CONFLICT-ORDER-07", side="client")
-class IgnoresApplications(ModelClient):
+@mutant_method("_check_applications", "CONFLICT-ORDER-07")
+def ignores_applications(self: ModelClient, request: m.Transact, applications: Actions) -> None:
     """Commits a batch although a winner advanced the same application."""
 
-    def _check_applications(self, request: m.Transact, applications: Actions) -> None:
-        pass
 
-
-@mutant("CONFLICT-REPEAT-01", side="client")
-class WritesBatchesAgain(ModelClient):
+@mutant_method("_recorded", "CONFLICT-REPEAT-01")
+def writes_batches_again(self: ModelClient, base: State, request: m.Transact) -> bool:
     """Writes a batch that the table has recorded."""
-
-    def _recorded(self, base: State, request: m.Transact) -> bool:
-        return False
+    return False
 
 
-@mutant(
-    "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-ISOLATION-01", bugs=("FB34",), side="client",
+@mutant_method("_check_added",
+    "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-ISOLATION-01", bugs=("FB34",),
 )  # fmt: skip
-class IgnoresAddedFiles(ModelClient):
+def ignores_added_files(self: ModelClient, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
     """Lets two concurrent overwrites land: the rows of both stay."""
 
-    def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
-        pass
 
-
-@mutant("CONFLICT-ISOLATION-01", side="client")
+@mutant("CONFLICT-ISOLATION-01")
 class IgnoresBlindAppendsUnderSerializable(ModelClient):
     """Ignores files of a blind append under Serializable isolation."""
 
@@ -133,7 +107,7 @@ class IgnoresBlindAppendsUnderSerializable(ModelClient):
             super()._check_added(request, base, winner, added)
 
 
-@mutant("CONFLICT-FILES-03", side="client")
+@mutant("CONFLICT-FILES-03")
 class PartialReadsOfUnpartitionedTables(ModelClient):
     """Assumes that no added file can match a read of an unpartitioned table."""
 
@@ -141,15 +115,13 @@ class PartialReadsOfUnpartitionedTables(ModelClient):
         return request.reads == "*" or (file["partitionValues"].get("part") or None) == request.reads
 
 
-@mutant("CONFLICT-FILES-04", side="client")
-class TreatsEveryReadAsFull(ModelClient):
+@mutant_method("_was_read", "CONFLICT-FILES-04")
+def treats_every_read_as_full(self: ModelClient, request: m.Transact, base: State, file: dict[str, Any]) -> bool:
     """Lets a read of one partition conflict with files added to another."""
-
-    def _was_read(self, request: m.Transact, base: State, file: dict[str, Any]) -> bool:
-        return request.reads is not None
+    return request.reads is not None
 
 
-@mutant("CONFLICT-FILES-02", side="client")
+@mutant("CONFLICT-FILES-02")
 class BlindAppendsConflict(ModelClient):
     """Lets a blind append conflict with every other append."""
 
@@ -158,87 +130,71 @@ class BlindAppendsConflict(ModelClient):
             raise Conflicting("files were added")
 
 
-@mutant("CONFLICT-FILES-02", side="client")
-class ConflictsWithEveryRemoval(ModelClient):
+@mutant_method("_check_removed", "CONFLICT-FILES-02")
+def conflicts_with_every_removal(self: ModelClient, request: m.Transact, base: State, removed: Actions) -> None:
     """Lets a blind append conflict with every removal."""
-
-    def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
-        if removed:
-            raise Conflicting("files were removed")
+    if removed:
+        raise Conflicting("files were removed")
 
 
-@mutant("CONFLICT-ORDER-09", side="client")
-class IgnoresRemovedFiles(ModelClient):
+@mutant_method("_check_removed", "CONFLICT-ORDER-09")
+def ignores_removed_files(self: ModelClient, request: m.Transact, base: State, removed: Actions) -> None:
     """Ignores that a winner removed files that it read."""
-
-    def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
-        if request.reads is None:
-            super()._check_removed(request, base, removed)
+    if request.reads is None:
+        original(self)._check_removed(request, base, removed)
 
 
-@mutant("CONFLICT-ORDER-10", side="client")
-class RemovesTwice(ModelClient):
+@mutant_method("_check_removed", "CONFLICT-ORDER-10")
+def removes_twice(self: ModelClient, request: m.Transact, base: State, removed: Actions) -> None:
     """Removes a file that a winner removed."""
-
-    def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
-        if request.reads is not None:
-            super()._check_removed(request, base, removed)
+    if request.reads is not None:
+        original(self)._check_removed(request, base, removed)
 
 
-@mutant("CONFLICT-ORDER-10", side="client")
-class ComparesEncodedPaths(ModelClient):
+@mutant_method("_check_removed", "CONFLICT-ORDER-10")
+def compares_encoded_paths(self: ModelClient, request: m.Transact, base: State, removed: Actions) -> None:
     """Compares the encoded path of a removed file with its decoded name: a file whose name has a space is removed
     twice."""
-
-    def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
-        plain = [body for body in removed if "%" not in body["path"]]
-        super()._check_removed(request, base, plain)
+    plain = [body for body in removed if "%" not in body["path"]]
+    original(self)._check_removed(request, base, plain)
 
 
-@mutant("CONFLICT-FILES-05", side="client")
-class DecodesRemovedPathsTwice(ModelClient):
+@mutant_method("_check_removed", "CONFLICT-FILES-05")
+def decodes_removed_paths_twice(self: ModelClient, request: m.Transact, base: State, removed: Actions) -> None:
     """Decodes the paths of removed files twice, and treats two files as one."""
-
-    def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
-        super()._check_removed(request, base, [{**body, "path": unquote(body["path"])} for body in removed])
+    original(self)._check_removed(request, base, [{**body, "path": unquote(body["path"])} for body in removed])
 
 
-@mutant("CONFLICT-RETRY-05", side="client")
-class GivesUpAfterALostRace(ModelClient):
+@mutant_method("_catch_up", "CONFLICT-RETRY-05")
+def gives_up_after_a_lost_race(self: ModelClient, client: str, transaction: Transaction) -> None:
     """Fails a transaction without conflicts after one lost race."""
-
-    def _catch_up(self, client: str, transaction: Transaction) -> None:
-        before = transaction.checked.version
-        super()._catch_up(client, transaction)
-        if transaction.checked.version > before:
-            raise Conflicting("another writer was faster")
+    before = transaction.checked.version
+    original(self)._catch_up(client, transaction)
+    if transaction.checked.version > before:
+        raise Conflicting("another writer was faster")
 
 
-@mutant("CONFLICT-CHECK-02", "DELAYED-11", "DELAYED-02", side="client")
-class CommitsPartOfAConflict(ModelClient):
+@mutant_method("transact", "CONFLICT-CHECK-02", "DELAYED-11", "DELAYED-02")
+def commits_part_of_a_conflict(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
     """Reports a conflict, and commits the added files of the transaction anyway."""
-
-    def transact(self, client: str, request: m.Transact) -> m.Answer:
-        answer = super().transact(client, request)
-        if isinstance(answer, m.Conflict) and request.adds:
-            rest = m.Transact(table=request.table, marker=request.marker, adds=request.adds)
-            super().transact(client, rest)
-        return answer
+    answer = original(self).transact(client, request)
+    if isinstance(answer, m.Conflict) and request.adds:
+        rest = m.Transact(table=request.table, marker=request.marker, adds=request.adds)
+        original(self).transact(client, rest)
+    return answer
 
 
 # Isolation
 
 
-@mutant("CONFLICT-ORDER-08", side="client")
-class IgnoresAllAppends(ModelClient):
+@mutant_method("_check_added", "CONFLICT-ORDER-08")
+def ignores_all_appends(self: ModelClient, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
     """Ignores all added files under WriteSerializable, even those of a winner that read something."""
-
-    def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
-        if request.isolation is not m.Isolation.WRITE_SERIALIZABLE:
-            super()._check_added(request, base, winner, added)
+    if request.isolation is not m.Isolation.WRITE_SERIALIZABLE:
+        original(self)._check_added(request, base, winner, added)
 
 
-@mutant("CONFLICT-ORDER-08", side="client")
+@mutant("CONFLICT-ORDER-08")
 class IgnoresAppendsInAMetadataChange(ModelClient):
     """Ignores a blind append under WriteSerializable although it changes the metadata."""
 
@@ -249,7 +205,7 @@ class IgnoresAppendsInAMetadataChange(ModelClient):
         super()._check_added(unchanged, base, winner, added)
 
 
-@mutant("CONFLICT-ISOLATION-04", side="client")
+@mutant("CONFLICT-ISOLATION-04")
 class IgnoresAppendsWhenRepartitioning(ModelClient):
     """Changes the partitioning under SnapshotIsolation although a winner added a file under the old one."""
 
@@ -258,7 +214,7 @@ class IgnoresAppendsWhenRepartitioning(ModelClient):
             super()._check_added(request, base, winner, added)
 
 
-@mutant("CONFLICT-ORDER-09", side="client")
+@mutant("CONFLICT-ORDER-09")
 class ChecksNothingUnderSnapshotIsolation(ModelClient):
     """Ignores removed files under SnapshotIsolation."""
 
@@ -267,40 +223,32 @@ class ChecksNothingUnderSnapshotIsolation(ModelClient):
             super()._check_removed(request, base, removed)
 
 
-@mutant("CONFLICT-ORDER-10", "CONFLICT-FILES-01", side="client")
-class UpdatesByDeletionVectorAreNoRemovals(ModelClient):
+@mutant_method("_check", "CONFLICT-ORDER-10", "CONFLICT-FILES-01")
+def updates_by_deletion_vector_are_no_removals(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
     """Ignores that a winner deleted rows of a file by a deletion vector, because the file still exists."""
-
-    def _check(self, transaction: Transaction, winner: Actions) -> None:
-        kept = {each["add"]["path"] for each in winner if each.get("add", {}).get("deletionVector")}
-        super()._check(transaction, [each for each in winner if each.get("remove", {}).get("path") not in kept])
+    kept = {each["add"]["path"] for each in winner if each.get("add", {}).get("deletionVector")}
+    original(self)._check(transaction, [each for each in winner if each.get("remove", {}).get("path") not in kept])
 
 
-@mutant("CONFLICT-ORDER-10", "CONFLICT-ORDER-09", side="client")
-class RearrangesRemovedFiles(ModelClient):
+@mutant_method("_check_removed", "CONFLICT-ORDER-10", "CONFLICT-ORDER-09")
+def rearranges_removed_files(self: ModelClient, request: m.Transact, base: State, removed: Actions) -> None:
     """Checks no removals in a transaction that only rearranges data."""
-
-    def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
-        if request.data_change:
-            super()._check_removed(request, base, removed)
+    if request.data_change:
+        original(self)._check_removed(request, base, removed)
 
 
-@mutant("CONFLICT-RETRY-04", side="client")
-class ChecksTwoWinnersOnly(ModelClient):
+@mutant_method("_check", "CONFLICT-RETRY-04")
+def checks_two_winners_only(self: ModelClient, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
     """Ignores every winner after two lost races."""
-
-    def _check(self, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
-        if len(transaction.attempts) <= 2:
-            super()._check(transaction, winner)
+    if len(transaction.attempts) <= 2:
+        original(self)._check(transaction, winner)
 
 
-@mutant("PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", side="client")
-class ReadsNoAnswerAsSuccess(ModelClient):
+@mutant_method("_resolved", "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02")
+def reads_no_answer_as_success(self: ModelClient, client: str, transaction: Transaction, request: m.Commit) -> bool:
     """Reports a commit as landed if neither it nor any lookup is answered."""
-
-    def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
-        answer = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
-        return not isinstance(answer, m.NotLanded)
+    answer = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
+    return not isinstance(answer, m.NotLanded)
 
 
 # The location of the winners, and the state after a conflict
@@ -321,48 +269,39 @@ class _ChecksSomeWinners(ModelClient):
         raise NotImplementedError
 
 
-@mutant("CONFLICT-ORDER-01", side="client")
-class ChecksPublishedWinnersOnly(_ChecksSomeWinners):
+@mutant_method("_looks", "CONFLICT-ORDER-01")
+def checks_published_winners_only(self: _ChecksSomeWinners, version: int) -> bool:
     """Checks the winners that the listing shows, and ignores unpublished ones."""
-
-    def _looks(self, version: int) -> bool:
-        return version in self._visible
+    return version in self._visible
 
 
-@mutant("CONFLICT-ORDER-01", side="client")
-class ChecksUnpublishedWinnersOnly(_ChecksSomeWinners):
+@mutant_method("_looks", "CONFLICT-ORDER-01")
+def checks_unpublished_winners_only(self: _ChecksSomeWinners, version: int) -> bool:
     """Checks the winners that its owner lists, and ignores published ones."""
-
-    def _looks(self, version: int) -> bool:
-        return version not in self._visible
+    return version not in self._visible
 
 
-@mutant("CONFLICT-ORDER-01", "CONFLICT-ORDER-10", side="client")
-class SkipsMissingWinners(ModelClient):
+@mutant_method("_catch_up", "CONFLICT-ORDER-01", "CONFLICT-ORDER-10")
+def skips_missing_winners(self: ModelClient, client: str, transaction: Transaction) -> None:
     """Ignores winners whose commits were cleaned up."""
-
-    def _catch_up(self, client: str, transaction: Transaction) -> None:
-        try:
-            super()._catch_up(client, transaction)
-        except Refused:
-            transaction.checked = self._read(client, transaction.table, None, None)
+    try:
+        original(self)._catch_up(client, transaction)
+    except Refused:
+        transaction.checked = self._read(client, transaction.table, None, None)
 
 
-@mutant("CONFLICT-CHECK-02", "DELAYED-11", side="client")
-class CommitsLeftoversOfAConflict(ModelClient):
+@mutant_method("transact", "CONFLICT-CHECK-02", "DELAYED-11")
+def commits_leftovers_of_a_conflict(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
     """Adds the files of a failed transaction to the next one on the same table."""
-
-    _left: dict[str, tuple[m.DataFile, ...]] = memory(dict)
-
-    def transact(self, client: str, request: m.Transact) -> m.Answer:
-        left = self._left.pop(request.table, ())
-        answer = super().transact(client, msgspec.structs.replace(request, adds=(*left, *request.adds)))
-        if isinstance(answer, m.Conflict):
-            self._left[request.table] = request.adds
-        return answer
+    leftovers = memory_of(self, dict[str, tuple[m.DataFile, ...]])
+    left = leftovers.pop(request.table, ())
+    answer = original(self).transact(client, msgspec.structs.replace(request, adds=(*left, *request.adds)))
+    if isinstance(answer, m.Conflict):
+        leftovers[request.table] = request.adds
+    return answer
 
 
-@mutant("PROFILE-CLIENT-02", side="client")
+@mutant("PROFILE-CLIENT-02")
 class KeepsTheSnapshotOfAConflict(ModelClient):
     """Bases transactions after a conflict on the snapshot of the failed one, so that they fail too."""
 

@@ -1,7 +1,5 @@
 """Owners that store, place or name the content of commits wrongly."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata
@@ -13,8 +11,8 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
-from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
-from conformance.mutants import memory, mutant
+from conformance.models.owner import Commit, Entries, ModelOwner, OwnedTable, content_of, time_of
+from conformance.mutants import memory_of, mutant, mutant_method, original
 
 KNOWN = frozenset({"protocol", "metaData", "add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})
 
@@ -38,62 +36,50 @@ class Rewrites(ModelOwner):
         return super().commit(client, request)
 
 
-@mutant("MC-LOG-01", "CM-LOG-01")
-class LastActionIsLost(Rewrites):
+@mutant_method("rewritten", "MC-LOG-01", "CM-LOG-01")
+def last_action_is_lost(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Drops the last action of a commit with many actions."""
-
-    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return actions[:-1] if len(actions) > 3 else actions
+    return actions[:-1] if len(actions) > 3 else actions
 
 
-@mutant("MC-LOG-01", "CM-LOG-01")
-class LargeCommitsAreSplit(ModelOwner):
+@mutant_method("commit", "MC-LOG-01", "CM-LOG-01")
+def large_commits_are_split(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Splits a commit with many actions into two versions."""
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        if request.actions is None or len(request.actions) <= 3:
-            return super().commit(client, request)
-        answer = super().commit(client, _instead(request, request.actions[:3]))
-        rest = m.Commit(table=request.table, version=request.version + 1, attempt=str(uuid.uuid5(uuid.NAMESPACE_OID,
-                        request.attempt)), actions=(request.actions[0], *request.actions[3:]))  # fmt: skip
-        super().commit(client, rest)
-        return answer
+    if request.actions is None or len(request.actions) <= 3:
+        return original(self).commit(client, request)
+    answer = original(self).commit(client, _instead(request, request.actions[:3]))
+    rest = m.Commit(table=request.table, version=request.version + 1, attempt=str(uuid.uuid5(uuid.NAMESPACE_OID,
+                    request.attempt)), actions=(request.actions[0], *request.actions[3:]))  # fmt: skip
+    original(self).commit(client, rest)
+    return answer
 
 
 CONTENT: Final = ("MC-API-03", "CM-CATALOG-03")
 
 
-@mutant(*CONTENT)
-class DropsUnknownActions(Rewrites):
+@mutant_method("rewritten", *CONTENT)
+def drops_unknown_actions(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Drops unknown kinds of actions from a commit."""
-
-    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(action for action in actions if set(json.loads(action)) <= KNOWN)
+    return tuple(action for action in actions if set(json.loads(action)) <= KNOWN)
 
 
-@mutant(*CONTENT)
-class ActionsAreCutAtSixtyFourKibibytes(Rewrites):
+@mutant_method("rewritten", *CONTENT)
+def actions_are_cut_at_sixty_four_kibibytes(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Stores the first 64 KiB of each action."""
-
-    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(action[: 1 << 16] for action in actions)
+    return tuple(action[: 1 << 16] for action in actions)
 
 
-@mutant(*CONTENT)
-class StoresAThousandActions(Rewrites):
+@mutant_method("rewritten", *CONTENT)
+def stores_a_thousand_actions(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Stores the first 1,000 actions of a commit."""
-
-    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return actions[:1000]
+    return actions[:1000]
 
 
-@mutant(*CONTENT)
-class CommitsAreCutAtOneMebibyte(Rewrites):
+@mutant_method("rewritten", *CONTENT)
+def commits_are_cut_at_one_mebibyte(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Stores the actions that fit into 1 MiB."""
-
-    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        sizes = accumulate(len(action.encode()) for action in actions)
-        return tuple(each for each, size in zip(actions, sizes, strict=True) if size <= 1 << 20)
+    sizes = accumulate(len(action.encode()) for action in actions)
+    return tuple(each for each, size in zip(actions, sizes, strict=True) if size <= 1 << 20)
 
 
 @mutant(*CONTENT)
@@ -113,36 +99,28 @@ class CharactersBeyondLatin1AreReplaced(CharactersBeyondTheBmpAreReplaced):
     highest = 0xFF
 
 
-@mutant(*CONTENT)
-class TextIsNormalized(Rewrites):
+@mutant_method("rewritten", *CONTENT)
+def text_is_normalized(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Stores text in a normal form of Unicode."""
-
-    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(unicodedata.normalize("NFC", action) for action in actions)
+    return tuple(unicodedata.normalize("NFC", action) for action in actions)
 
 
-@mutant(*CONTENT)
-class LineSeparatorsEndActions(Rewrites):
+@mutant_method("rewritten", *CONTENT)
+def line_separators_end_actions(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Takes every line separator of Unicode for the end of an action."""
-
-    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(line for action in actions for line in action.splitlines())
+    return tuple(line for action in actions for line in action.splitlines())
 
 
-@mutant(*CONTENT)
-class StringsAreTrimmed(Rewrites):
+@mutant_method("rewritten", *CONTENT)
+def strings_are_trimmed(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Trims white space at both ends of strings."""
-
-    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(re.sub(r'(?<=:")\s+|(?<!\\)\s+(?=",)', "", action) for action in actions)
+    return tuple(re.sub(r'(?<=:")\s+|(?<!\\)\s+(?=",)', "", action) for action in actions)
 
 
-@mutant("MC-API-03", "CM-CATALOG-03")
-class LastOfDoubledKeysStays(Rewrites):
+@mutant_method("rewritten", "MC-API-03", "CM-CATALOG-03")
+def last_of_doubled_keys_stays(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Stores only the last value of a key that an action has twice."""
-
-    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(json.dumps(json.loads(action), ensure_ascii=False) for action in actions)
+    return tuple(json.dumps(json.loads(action), ensure_ascii=False) for action in actions)
 
 
 def schema_of(action: str) -> dict[str, Any] | None:
@@ -174,39 +152,33 @@ class RepairsSchemas(ModelOwner):
         return json.dumps(metadata)
 
 
-@mutant("MC-BACKFILL-01", "CM-PUBLISH-01")
-class PublishingTrimsLines(ModelOwner):
+@mutant_method("_content", "MC-BACKFILL-01", "CM-PUBLISH-01")
+def publishing_trims_lines(self: ModelOwner, table: OwnedTable, commit: Commit) -> str:
     """Trims white space at both ends of lines when it publishes."""
-
-    def _content(self, table: OwnedTable, commit: Commit) -> str:
-        return content_of(tuple(line.strip() for line in super()._content(table, commit).split("\n")[:-1]))
+    return content_of(tuple(line.strip() for line in original(self)._content(table, commit).split("\n")[:-1]))
 
 
-@mutant("CM-PUBLISH-02", "CM-PUBLISH-03")
-class LargeNumbersAreRounded(ModelOwner):
+@mutant_method("_content", "CM-PUBLISH-02", "CM-PUBLISH-03")
+def large_numbers_are_rounded(self: ModelOwner, table: OwnedTable, commit: Commit) -> str:
     """Stores the numbers of inline commits as doubles."""
-
-    def _content(self, table: OwnedTable, commit: Commit) -> str:
-        if commit.actions is None:
-            return super()._content(table, commit)
-        return content_of(tuple(json.dumps(json.loads(action, parse_int=float)) for action in commit.actions))
+    if commit.actions is None:
+        return original(self)._content(table, commit)
+    return content_of(tuple(json.dumps(json.loads(action, parse_int=float)) for action in commit.actions))
 
 
-@mutant("CM-PUBLISH-03", "MC-BACKFILL-01")
-class LaterCommitsRewriteEarlierOnes(ModelOwner):
+@mutant_method("_record", "CM-PUBLISH-03", "MC-BACKFILL-01")
+def later_commits_rewrite_earlier_ones(self: ModelOwner, table: OwnedTable, version: int, attempt: str) -> None:
     """Changes the content of the previous commit with every commit, to mark it as superseded."""
-
-    def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
-        super()._record(table, version, attempt)
-        before = table.unbackfilled.get(version - 1)
-        mark = json.dumps({"x-superseded": {"by": version}})
-        if before is not None and before.actions is not None:
-            before.actions = (*before.actions, mark)
-        elif before is not None and before.staged_file is not None:
-            path = self._staged_path(table, before.staged_file)
-            file = self.storage.read(path)
-            if file is not None:
-                self.storage.put(path, f"{file.content}{mark}\n", file.modified)
+    original(self)._record(table, version, attempt)
+    before = table.unbackfilled.get(version - 1)
+    mark = json.dumps({"x-superseded": {"by": version}})
+    if before is not None and before.actions is not None:
+        before.actions = (*before.actions, mark)
+    elif before is not None and before.staged_file is not None:
+        path = self._staged_path(table, before.staged_file)
+        file = self.storage.read(path)
+        if file is not None:
+            self.storage.put(path, f"{file.content}{mark}\n", file.modified)
 
 
 # The form and the name of a published commit
@@ -245,50 +217,40 @@ def _merged(actions: tuple[str, ...]) -> tuple[str, ...]:
     return (json.dumps(one),)
 
 
-@mutant("MC-FILES-07", "CM-FILES-06", "LOG-01")
-class PublishedNameIsNotPadded(ModelOwner):
+@mutant_method("_path", "MC-FILES-07", "CM-FILES-06", "LOG-01")
+def published_name_is_not_padded(self: ModelOwner, table: OwnedTable, version: int) -> str:
     """Names published commits with versions that are not padded."""
-
-    def _path(self, table: OwnedTable, version: int) -> str:
-        return super()._path(table, version) if version == 0 else f"{table.location}/{LOG}/{version}.json"
+    return original(self)._path(table, version) if version == 0 else f"{table.location}/{LOG}/{version}.json"
 
 
-@mutant("MC-FILES-07", "CM-FILES-06", "LOG-01")
-class PublishedNamesGetShorter(ModelOwner):
+@mutant_method("_path", "MC-FILES-07", "CM-FILES-06", "LOG-01")
+def published_names_get_shorter(self: ModelOwner, table: OwnedTable, version: int) -> str:
     """Names published commits with 19 digits from version 10 on."""
-
-    def _path(self, table: OwnedTable, version: int) -> str:
-        right = super()._path(table, version)
-        return right if version < 10 else right.replace(f"{version:020}", f"{version:019}")
+    right = original(self)._path(table, version)
+    return right if version < 10 else right.replace(f"{version:020}", f"{version:019}")
 
 
-@mutant("MC-FILES-07", "CM-FILES-06", "LOG-01")
-class PublishedCommitsAreInSubfolders(ModelOwner):
+@mutant_method("_path", "MC-FILES-07", "CM-FILES-06", "LOG-01")
+def published_commits_are_in_subfolders(self: ModelOwner, table: OwnedTable, version: int) -> str:
     """Publishes commits in a subfolder for every thousand versions."""
-
-    def _path(self, table: OwnedTable, version: int) -> str:
-        plain = super()._path(table, version)
-        return plain if version == 0 else plain.replace(f"/{LOG}/", f"/{LOG}/{version // 1000:04}/")
+    plain = original(self)._path(table, version)
+    return plain if version == 0 else plain.replace(f"/{LOG}/", f"/{LOG}/{version // 1000:04}/")
 
 
 # Staged files
 
 
-@mutant("MC-FILES-01", "CM-FILES-02", "LOG-03")
-class StagedFilesAreInTheOtherFolder(ModelOwner):
+@mutant_method("_staged_path", "MC-FILES-01", "CM-FILES-02", "LOG-03")
+def staged_files_are_in_the_other_folder(self: ModelOwner, table: OwnedTable, name: str) -> str:
     """Writes staged files to the folder of the other table feature."""
-
-    def _staged_path(self, table: OwnedTable, name: str) -> str:
-        mine, other = STAGING[table.feature], next(STAGING[each] for each in STAGING if each != table.feature)
-        return super()._staged_path(table, name).replace(f"/{mine}/", f"/{other}/")
+    mine, other = STAGING[table.feature], next(STAGING[each] for each in STAGING if each != table.feature)
+    return original(self)._staged_path(table, name).replace(f"/{mine}/", f"/{other}/")
 
 
-@mutant("MC-FILES-01", "CM-FILES-02")
-class StagedFilesAreInTheLogFolder(ModelOwner):
+@mutant_method("_staged_path", "MC-FILES-01", "CM-FILES-02")
+def staged_files_are_in_the_log_folder(self: ModelOwner, table: OwnedTable, name: str) -> str:
     """Writes staged files to `_delta_log` itself."""
-
-    def _staged_path(self, table: OwnedTable, name: str) -> str:
-        return super()._staged_path(table, name).replace(f"/{STAGING[table.feature]}/", "/")
+    return original(self)._staged_path(table, name).replace(f"/{STAGING[table.feature]}/", "/")
 
 
 class _Naming(ModelOwner):
@@ -307,36 +269,28 @@ class _Naming(ModelOwner):
         return name
 
 
-@mutant("MC-FILES-02", "CM-FILES-02")
-class StagedNameHasNoUuid(_Naming):
+@mutant_method("_named", "MC-FILES-02", "CM-FILES-02")
+def staged_name_has_no_uuid(self: _Naming, version: int, attempt: str) -> str:
     """Names a staged file by its version and a short hash instead of a UUID."""
-
-    def _named(self, version: int, attempt: str) -> str:
-        return f"{version:020}.{attempt[:8]}.json"
+    return f"{version:020}.{attempt[:8]}.json"
 
 
-@mutant("MC-FILES-04", "CM-FILES-02")
-class StagedNameIsNotPadded(_Naming):
+@mutant_method("_named", "MC-FILES-04", "CM-FILES-02")
+def staged_name_is_not_padded(self: _Naming, version: int, attempt: str) -> str:
     """Names staged files with versions that are not padded."""
-
-    def _named(self, version: int, attempt: str) -> str:
-        return f"{version}.{attempt}.json"
+    return f"{version}.{attempt}.json"
 
 
-@mutant("MC-FILES-04", "CM-FILES-02")
-class StagedNamesGetShorter(_Naming):
+@mutant_method("_named", "MC-FILES-04", "CM-FILES-02")
+def staged_names_get_shorter(self: _Naming, version: int, attempt: str) -> str:
     """Names staged files with 19 digits from version 10 on."""
-
-    def _named(self, version: int, attempt: str) -> str:
-        return f"{version:0{20 if version < 10 else 19}}.{attempt}.json"
+    return f"{version:0{20 if version < 10 else 19}}.{attempt}.json"
 
 
-@mutant("MC-FILES-03", "CM-FILES-03")
-class AttemptsShareAStagedFile(_Naming):
+@mutant_method("_named", "MC-FILES-03", "CM-FILES-03")
+def attempts_share_a_staged_file(self: _Naming, version: int, attempt: str) -> str:
     """Derives the UUID of a staged file from its version: all attempts write the same file."""
-
-    def _named(self, version: int, attempt: str) -> str:
-        return f"{version:020}.{uuid.uuid5(uuid.NAMESPACE_OID, str(version))}.json"
+    return f"{version:020}.{uuid.uuid5(uuid.NAMESPACE_OID, str(version))}.json"
 
 
 @mutant("CM-FILES-01", "MC-LOG-05")
@@ -355,17 +309,15 @@ class StagedFileIsAnEnvelope(ModelOwner):
         return content if commit.staged_file is None else content_of(tuple(json.loads(content)["actions"]))
 
 
-@mutant("MC-API-03", "CM-CATALOG-03")
-class KeepsRejectedActions(ModelOwner):
+@mutant_method("_stage", "MC-API-03", "CM-CATALOG-03")
+def keeps_rejected_actions(self: ModelOwner, table: OwnedTable, request: m.Commit) -> str | None:
     """Keeps the staged file of an attempt that was too early, and ratifies the next proposal of the attempt with the
     actions in it."""
-
-    def _stage(self, table: OwnedTable, request: m.Commit) -> str | None:
-        early = self.storage.read(self._staged_path(table, f"{request.version:020}.{request.attempt}.json"))
-        name = super()._stage(table, request)
-        if early is not None and name is not None:
-            self.storage.put(self._staged_path(table, name), *early)
-        return name
+    early = self.storage.read(self._staged_path(table, f"{request.version:020}.{request.attempt}.json"))
+    name = original(self)._stage(table, request)
+    if early is not None and name is not None:
+        self.storage.put(self._staged_path(table, name), *early)
+    return name
 
 
 @mutant("MC-FEATURE-01", "CM-STORE-03")
@@ -380,35 +332,29 @@ class ListsContentInsteadOfFileNames(ModelOwner):
         return answer
 
 
-@mutant("MC-FEATURE-01", "CM-STORE-03")
-class ListsContentBesideFileNames(ModelOwner):
+@mutant_method("_entries", "MC-FEATURE-01", "CM-STORE-03")
+def lists_content_beside_file_names(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Returns reduced content in addition to the file name of a staged commit."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        entries = []
-        for entry in super()._entries(table, start, end):
-            commit = table.unbackfilled[entry.version]
-            content = entry.actions or tuple(self._content(table, commit).splitlines())
-            entries.append(msgspec.structs.replace(entry, actions=content))
-        return tuple(entries)
+    entries = []
+    for entry in original(self)._entries(table, start, end):
+        commit = table.unbackfilled[entry.version]
+        content = entry.actions or tuple(self._content(table, commit).splitlines())
+        entries.append(msgspec.structs.replace(entry, actions=content))
+    return tuple(entries)
 
 
-@mutant("CM-LOG-05", "MC-FILES-04")
-class StagedFileIsValidForTheNextVersion(ModelOwner):
+@mutant_method("_is_proposal", "CM-LOG-05", "MC-FILES-04")
+def staged_file_is_valid_for_the_next_version(self: ModelOwner, table: OwnedTable, request: m.Commit) -> bool:
     """Ratifies a file that was staged for a version as the version after it: a loser can propose its old file."""
-
-    def _is_proposal(self, table: OwnedTable, request: m.Commit) -> bool:
-        before = f"{request.version - 1:020}.{request.attempt}.json"
-        found = self.storage.read(self._staged_path(table, before)) if request.staged_file == before else None
-        return found is not None or super()._is_proposal(table, request)
+    before = f"{request.version - 1:020}.{request.attempt}.json"
+    found = self.storage.read(self._staged_path(table, before)) if request.staged_file == before else None
+    return found is not None or original(self)._is_proposal(table, request)
 
 
-@mutant("CM-LOG-05", "MC-FILES-04")
-class StagedFileIsValidForAnyVersion(ModelOwner):
+@mutant_method("_is_proposal", "CM-LOG-05", "MC-FILES-04")
+def staged_file_is_valid_for_any_version(self: ModelOwner, table: OwnedTable, request: m.Commit) -> bool:
     """Ratifies a staged file for any version, even if its name has another one."""
-
-    def _is_proposal(self, table: OwnedTable, request: m.Commit) -> bool:
-        return self.storage.read(self._staged_path(table, request.staged_file or "")) is not None
+    return self.storage.read(self._staged_path(table, request.staged_file or "")) is not None
 
 
 # Inline commits
@@ -427,15 +373,13 @@ class InlineCommitsAreStagedToo(ModelOwner):
         return answer
 
 
-@mutant("PROFILE-INLINE-01", "CM-STORE-05")
-class InlineContentIsNotReturned(ModelOwner):
+@mutant_method("_entries", "PROFILE-INLINE-01", "CM-STORE-05")
+def inline_content_is_not_returned(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Lists inline commits without their content."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        return tuple(
-            m.CommitEntry(version=entry.version, file_name=entry.file_name)
-            for entry in super()._entries(table, start, end)
-        )
+    return tuple(
+        m.CommitEntry(version=entry.version, file_name=entry.file_name)
+        for entry in original(self)._entries(table, start, end)
+    )
 
 
 # Owners that change the writers' in-commit timestamps.
@@ -469,29 +413,22 @@ class Restamps(ModelOwner):
         return super()._ratify(table, request, staged)
 
 
-@mutant("MC-API-03", "CM-CATALOG-03", "CM-PUBLISH-03")
-class ReplacesTimestamps(Restamps):
+@mutant_method("moment", "MC-API-03", "CM-CATALOG-03", "CM-PUBLISH-03")
+def replaces_timestamps(self: Restamps, table: OwnedTable, proposed: int) -> int:
     """Replaces the writer's timestamp with the time of ratification."""
-
-    def moment(self, table: OwnedTable, proposed: int) -> int:
-        return min(proposed, NOW)
+    return min(proposed, NOW)
 
 
-@mutant("MC-API-03", "CM-CATALOG-03", "CM-PUBLISH-03")
-class RepairsTimestamps(Restamps):
+@mutant_method("moment", "MC-API-03", "CM-CATALOG-03", "CM-PUBLISH-03")
+def repairs_timestamps(self: Restamps, table: OwnedTable, proposed: int) -> int:
     """Changes a timestamp that does not increase in a proposed commit."""
-
-    newest: dict[str, int] = memory(dict)
-
-    def moment(self, table: OwnedTable, proposed: int) -> int:
-        self.newest[table.reference] = max(proposed, self.newest.get(table.reference, 0) + 1)
-        return self.newest[table.reference]
+    newest = memory_of(self, dict[str, int])
+    newest[table.reference] = max(proposed, newest.get(table.reference, 0) + 1)
+    return newest[table.reference]
 
 
-@mutant("MC-API-04", "CM-CATALOG-04")
-class ListsTheTimeOfTheRequest(ModelOwner):
+@mutant_method("_entries", "MC-API-04", "CM-CATALOG-04")
+def lists_the_time_of_the_request(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Returns the time of the request with each listed commit."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        entries = super()._entries(table, start, end)
-        return tuple(msgspec.structs.replace(entry, in_commit_timestamp=NOW) for entry in entries)
+    entries = original(self)._entries(table, start, end)
+    return tuple(msgspec.structs.replace(entry, in_commit_timestamp=NOW) for entry in entries)

@@ -1,7 +1,5 @@
 """Good clients: readers, writers and maintenance jobs that differ from the model as the documents permit."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterable
@@ -20,10 +18,10 @@ from conformance.models.log_files import HINT, Listing, checkpoint_parquet, list
 from conformance.models.reader import Actions, Refused, Resolved, State
 from conformance.models.storage import FolderStorage
 from conformance.models.writer import Transaction
-from conformance.mutants import good, memory
+from conformance.mutants import good, good_method, memory, original
 
 
-@good("MC-FILES-10", "CM-GET-02", "MC-READ-05", "LOG-14", side="client")
+@good("MC-FILES-10", "CM-GET-02", "MC-READ-05", "LOG-14")
 class ListsPublishedCommits(ModelClient):
     """Finds published commits, checkpoints and checksums by listing, and requests the rest from the owner."""
 
@@ -41,7 +39,7 @@ class OnlyWhenReading(ModelClient):
             self.reading = False
 
 
-@good("MC-READ-01", "MC-READ-02", "FREE-READ-02", "FREE-STALE-01", side="client")
+@good("MC-READ-01", "MC-READ-02", "FREE-READ-02", "FREE-STALE-01")
 class ReadsWithoutTheOwner(OnlyWhenReading):
     """Reads managedCommit tables from listings alone, and does not promise fresh snapshots."""
 
@@ -55,20 +53,18 @@ class ReadsWithoutTheOwner(OnlyWhenReading):
             super()._ask(client, table)
 
 
-@good("MC-READ-02", "FREE-STALE-01", side="client")
-class DeclaresStaleReads(OnlyWhenReading):
+@good_method("_ask", "MC-READ-02", "FREE-STALE-01")
+def declares_stale_reads(self: OnlyWhenReading, client: str, table: Resolved) -> None:
     """Reads a managedCommit table from a listing if the owner does not answer, and declares it."""
-
-    def _ask(self, client: str, table: Resolved) -> None:
-        try:
-            super()._ask(client, table)
-        except Refused:
-            if not self.reading or table.feature != "managedCommit":
-                raise
-            table.reference = None
+    try:
+        original(self)._ask(client, table)
+    except Refused:
+        if not self.reading or table.feature != "managedCommit":
+            raise
+        table.reference = None
 
 
-@good("MC-READ-08", "LOG-12", "FREE-READ-03", side="client")
+@good("MC-READ-08", "LOG-12", "FREE-READ-03")
 class PrefersBackfilledFiles(ModelClient):
     """Reads the backfilled file of a managedCommit version that the owner lists too."""
 
@@ -77,37 +73,33 @@ class PrefersBackfilledFiles(ModelClient):
         return super()._commit(table, listed, {} if backfilled else owned, version)
 
 
-@good("FREE-READ-04", "MC-READ-05", side="client")
-class ListsWhileItAsks(ModelClient):
+@good_method("_gather", "FREE-READ-04", "MC-READ-05")
+def lists_while_it_asks(self: ModelClient, client: str, table: Resolved) -> Listing:
     """Lists a managedCommit table before the owner answers, and again if the answer does not fit."""
-
-    def _gather(self, client: str, table: Resolved) -> Listing:
-        listed = self._list(table)
-        self._ask(client, table)
-        known = {*listed.commits, *table.owned}
-        complete = table.latest is not None and all(version in known for version in range(table.latest + 1))
-        return listed if complete and table.feature == "managedCommit" else self._list(table)
+    listed = self._list(table)
+    self._ask(client, table)
+    known = {*listed.commits, *table.owned}
+    complete = table.latest is not None and all(version in known for version in range(table.latest + 1))
+    return listed if complete and table.feature == "managedCommit" else self._list(table)
 
 
-@good("CM-READ-07", "FREE-READ-01", side="client")
-class OpensFilesByName(ModelClient):
+@good_method("_list", "CM-READ-07", "FREE-READ-01")
+def opens_files_by_name(self: ModelClient, table: Resolved) -> Listing:
     """Does not list: opens files that the owner does not return by name, version by version."""
-
-    def _list(self, table: Resolved) -> Listing:
-        if table.reference is None:
-            return super()._list(table)
-        found: list[Path] = []
-        version = 0
-        while version <= (table.latest or 0) or (table.log / f"{version:020}.json").exists():
-            named = [table.log / f"{version:020}.{ending}" for ending in ("json", "checkpoint.parquet", "crc")]
-            found += [path for path in named if path.exists()]
-            version += 1
-        if not any(path.name.endswith("json") and path.name.startswith("0" * 20) for path in found):
-            return super()._list(table)
-        return listing_of(found)
+    if table.reference is None:
+        return original(self)._list(table)
+    found: list[Path] = []
+    version = 0
+    while version <= (table.latest or 0) or (table.log / f"{version:020}.json").exists():
+        named = [table.log / f"{version:020}.{ending}" for ending in ("json", "checkpoint.parquet", "crc")]
+        found += [path for path in named if path.exists()]
+        version += 1
+    if not any(path.name.endswith("json") and path.name.startswith("0" * 20) for path in found):
+        return original(self)._list(table)
+    return listing_of(found)
 
 
-@good("FREE-STALE-03", "CM-READ-07", side="client")
+@good("FREE-STALE-03", "CM-READ-07")
 class ReadsResolvedCommits(OnlyWhenReading):
     """Uses the commits of the resolution without requesting them again."""
 
@@ -123,7 +115,7 @@ class ReadsResolvedCommits(OnlyWhenReading):
             super()._ask(client, table)
 
 
-@good("FREE-STALE-02", side="client")
+@good("FREE-STALE-02")
 class TimeTravelUsesCachedCommits(ModelClient):
     """Uses the owner's commits of the last read of the table for time travel."""
 
@@ -139,7 +131,7 @@ class TimeTravelUsesCachedCommits(ModelClient):
         return state
 
 
-@good("CM-CATALOG-06", side="client")
+@good("CM-CATALOG-06")
 class UsesCatalogMetadata(ModelClient):
     """Uses the catalog's protocol and metadata for the latest version."""
 
@@ -157,77 +149,63 @@ def _inside(action: str, kind: str) -> dict[str, Any]:
     return body
 
 
-@good("FREE-NAME-01", side="client")
+@good("FREE-NAME-01")
 class AcceptsPluralFeatureName(ModelClient):
     """Accepts a table whose protocol lists `inCommitTimestamps` instead of the singular."""
 
 
-@good("FREE-NAME-02", side="client")
-class RejectsPluralFeatureName(ModelClient):
+@good_method("_replay", "FREE-NAME-02")
+def rejects_plural_feature_name(self: ModelClient, table: Resolved, listed: Listing, target: int) -> State:
     """Rejects a table whose protocol lists `inCommitTimestamps`."""
-
-    def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
-        state = super()._replay(table, listed, target)
-        if "inCommitTimestamps" in state.protocol.get("writerFeatures", ()):
-            raise Refused("the feature is called inCommitTimestamp")
-        return state
+    state = original(self)._replay(table, listed, target)
+    if "inCommitTimestamps" in state.protocol.get("writerFeatures", ()):
+        raise Refused("the feature is called inCommitTimestamp")
+    return state
 
 
-@good("LOG-42", side="client")
-class ListsFeaturesInUse(ModelClient):
+@good_method("_for_writers", "LOG-42")
+def lists_features_in_use(self: ModelClient, state: State) -> set[str]:
     """Lists in a take-over, of the features that the versions implied, only those that the history has used."""
-
-    def _for_writers(self, state: State) -> set[str]:
-        used = {"appendOnly"} if state.properties.get("delta.appendOnly") == "true" else set()
-        return {*state.features, *used}
+    used = {"appendOnly"} if state.properties.get("delta.appendOnly") == "true" else set()
+    return {*state.features, *used}
 
 
-@good("FREE-TIME-01", side="client")
-class ReadsWithOneEnablementProperty(ModelClient):
+@good_method("_enabled_at", "FREE-TIME-01")
+def reads_with_one_enablement_property(self: ModelClient, table: Resolved, listed: Listing, latest: State) -> int:
     """Needs only one of the two enablement properties."""
-
-    def _enabled_at(self, table: Resolved, listed: Listing, latest: State) -> int:
-        return self._time(table, listed, latest, latest.enabled_since or 0)
+    return self._time(table, listed, latest, latest.enabled_since or 0)
 
 
-@good("FREE-TIME-02", side="client")
-class TimeTravelClampsToTheHistory(ModelClient):
+@good_method("_at", "FREE-TIME-02")
+def time_travel_clamps_to_the_history(self: ModelClient, table: Resolved, listed: Listing, timestamp: int) -> int:
     """Selects the first version for an earlier time, and the last version for a later one."""
-
-    def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
-        latest = self._replay(table, listed, self._target(table, listed, None))
-        times = self._times(table, listed, latest)
-        return super()._at(table, listed, min(max(timestamp, times[min(times)]), max(times.values())))
+    latest = self._replay(table, listed, self._target(table, listed, None))
+    times = self._times(table, listed, latest)
+    return original(self)._at(table, listed, min(max(timestamp, times[min(times)]), max(times.values())))
 
 
-@good("FREE-TIME-04", side="client")
-class UsesUnadjustedModificationTimes(ModelClient):
+@good_method("_adjusted", "FREE-TIME-04")
+def uses_unadjusted_modification_times(self: ModelClient, modified: int, previous: int | None) -> int:
     """Uses modification times without making them increase."""
-
-    def _adjusted(self, modified: int, previous: int | None) -> int:
-        return modified
+    return modified
 
 
-@good(side="client")
-class ReturnsOnlyFiles(ModelClient):
+@good_method("_snapshot_read")
+def returns_only_files(self: ModelClient, state: State, *, stale: bool) -> m.SnapshotRead:
     """Returns only version, files, staleness and warnings of a snapshot."""
-
-    def _snapshot_read(self, state: State, *, stale: bool) -> m.SnapshotRead:
-        whole = super()._snapshot_read(state, stale=stale)
-        return m.SnapshotRead(version=whole.version, files=whole.files, stale=whole.stale, warnings=whole.warnings)
+    whole = original(self)._snapshot_read(state, stale=stale)
+    return m.SnapshotRead(version=whole.version, files=whole.files, stale=whole.stale, warnings=whole.warnings)
 
 
-@good(side="client")
-class ReadsTheNewestByName(ModelClient):
+@good_method("snapshot")
+def reads_the_newest_by_name(self: ModelClient, client: str, request: m.Snapshot) -> m.Answer:
     """Reads only the newest version of tables by name: no time travel, no paths."""
-
-    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
-        if request.path is not None or request.version is not None or request.timestamp is not None:
-            return m.Unsupported(reason="only the newest version, by name")
-        return super().snapshot(client, request)
+    if request.path is not None or request.version is not None or request.timestamp is not None:
+        return m.Unsupported(reason="only the newest version, by name")
+    return original(self).snapshot(client, request)
 
 
-@good(side="client")
+@good()
 class OnlyReads(ModelClient):
     """Only reads tables: no writes, no maintenance, no ownership changes."""
 
@@ -265,7 +243,7 @@ class Labels(ModelClient):
         return body
 
 
-@good("ICT-01", side="client")
+@good("ICT-01")
 class WritesLargeCommitInfo(Labels):
     """Writes nested objects, nulls, numbers and text of many languages to commitInfo."""
 
@@ -274,7 +252,7 @@ class WritesLargeCommitInfo(Labels):
         return {"engineInfo": None, "operationMetrics": metrics, **body, "": True}
 
 
-@good("ICT-01", "FREE-TXNID-01", side="client")
+@good("ICT-01", "FREE-TXNID-01")
 class WritesMinimalCommitInfo(Labels):
     """Writes only the required fields of commitInfo: for a managedCommit table not even a `txnId`."""
 
@@ -283,7 +261,7 @@ class WritesMinimalCommitInfo(Labels):
         return {name: value for name, value in body.items() if name in needed}
 
 
-@good("FREE-TXNID-02", side="client")
+@good("FREE-TXNID-02")
 class TxnIdsAreSentences(Labels):
     """Uses sentences as `txnId`s instead of UUIDs."""
 
@@ -291,21 +269,21 @@ class TxnIdsAreSentences(Labels):
         return {**body, "txnId": f"Ω: the nightly load / {body['txnId']} “once more”"}
 
 
-@good("FREE-TIME-03", side="client")
+@good("FREE-TIME-03")
 class ClockIsACenturyAhead(ModelClient):
     """Has a clock that is a century ahead."""
 
     now = 4_900_000_000_000
 
 
-@good("FREE-TIME-03", side="client")
+@good("FREE-TIME-03")
 class ClockIsAtTheEpoch(ModelClient):
     """Has a clock at the epoch: its commits are one ms after the previous ones."""
 
     now = 0
 
 
-@good(side="client")
+@good()
 class RepeatsTheAttemptAfterABackfill(ModelClient):
     """Repeats the identical proposal after it requested a backfill of a full backlog."""
 
@@ -322,17 +300,15 @@ class RepeatsTheAttemptAfterABackfill(ModelClient):
         return super()._request(table, version, attempt, actions)
 
 
-@good(side="client")
-class RepeatsARejectedCreation(ModelClient):
+@good_method("create_table")
+def repeats_a_rejected_creation(self: ModelClient, client: str, request: m.CreateTable) -> m.Answer:
     """Repeats the identical creation after a rejection. This is allowed, because the version 0 of a new table has no
     staged file."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        answer = super().create_table(client, request)
-        return super().create_table(client, request) if isinstance(answer, m.Rejected) else answer
+    answer = original(self).create_table(client, request)
+    return original(self).create_table(client, request) if isinstance(answer, m.Rejected) else answer
 
 
-@good("FREE-UUID-01", side="client")
+@good("FREE-UUID-01")
 class StagedNamesUseUuid5(ModelClient):
     """Uses UUIDs of version 5 in the names of its staged files."""
 
@@ -343,7 +319,7 @@ class StagedNamesUseUuid5(ModelClient):
 # Data and change data
 
 
-@good("DELAYED-06", "DELAYED-07", "DELAYED-09", side="client")
+@good("DELAYED-06", "DELAYED-07", "DELAYED-09")
 class WritesChangeData(ModelClient):
     """Commits a change data file with the files of an update, in `_change_data` and its partition's folder."""
 
@@ -363,7 +339,7 @@ class WritesChangeData(ModelClient):
         return (*actions, proposals.line("cdc", body))
 
 
-@good("DELAYED-12", side="client")
+@good("DELAYED-12")
 class RejectsFilesOutside(ModelClient):
     """Rejects a write with a file outside the table's folder."""
 
@@ -373,7 +349,7 @@ class RejectsFilesOutside(ModelClient):
         return super().transact(client, request)
 
 
-@good(side="client")
+@good()
 class RejectsNullPartitions(ModelClient):
     """Rejects a write to a partition without a value."""
 
@@ -383,34 +359,30 @@ class RejectsNullPartitions(ModelClient):
         return super()._add(file, request, timestamp, partitioned=partitioned)
 
 
-@good(side="client")
-class RejectsLostRaces(ModelClient):
+@good_method("transact")
+def rejects_lost_races(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
     """Answers a failed check for conflicts with a rejection."""
-
-    def transact(self, client: str, request: m.Transact) -> m.Answer:
-        answer = super().transact(client, request)
-        return m.Rejected(reason="another transaction was faster") if isinstance(answer, m.Conflict) else answer
+    answer = original(self).transact(client, request)
+    return m.Rejected(reason="another transaction was faster") if isinstance(answer, m.Conflict) else answer
 
 
-@good(side="client")
-class WritesOldPlainTables(ModelClient):
+@good_method("_check_writable")
+def writes_old_plain_tables(self: ModelClient, protocol: dict[str, Any]) -> None:
     """Supports writer versions up to 6 only for tables without an owner."""
-
-    def _check_writable(self, protocol: dict[str, Any]) -> None:
-        if protocol.get("minWriterVersion", 2) > 6 and "inCommitTimestamp" not in protocol.get("writerFeatures", ()):
-            raise Refused(f"writer version {protocol['minWriterVersion']} is not supported")
-        super()._check_writable(protocol)
+    if protocol.get("minWriterVersion", 2) > 6 and "inCommitTimestamp" not in protocol.get("writerFeatures", ()):
+        raise Refused(f"writer version {protocol['minWriterVersion']} is not supported")
+    original(self)._check_writable(protocol)
 
 
 # Isolation, and empty transactions
 
 
-@good("CONFLICT-ISOLATION-02", side="client")
+@good("CONFLICT-ISOLATION-02")
 class IgnoresPermittedAppends(ModelClient):
     """Ignores blind appends under WriteSerializable and all appends under SnapshotIsolation, as the model does."""
 
 
-@good("CONFLICT-ISOLATION-02", side="client")
+@good("CONFLICT-ISOLATION-02")
 class AlwaysSerializable(ModelClient):
     """Checks for conflicts as under Serializable at every isolation level."""
 
@@ -418,7 +390,7 @@ class AlwaysSerializable(ModelClient):
         return super().transact(client, msgspec.structs.replace(request, isolation=m.Isolation.SERIALIZABLE))
 
 
-@good("CONFLICT-ISOLATION-03", side="client")
+@good("CONFLICT-ISOLATION-03")
 class RearrangesUnderSnapshotIsolation(ModelClient):
     """Checks a transaction that only rearranges data as under SnapshotIsolation."""
 
@@ -427,7 +399,7 @@ class RearrangesUnderSnapshotIsolation(ModelClient):
         return super().transact(client, msgspec.structs.replace(request, isolation=isolation))
 
 
-@good("CONFLICT-EMPTY-01", "CONFLICT-EMPTY-03", side="client")
+@good("CONFLICT-EMPTY-01", "CONFLICT-EMPTY-03")
 class CommitsEmptyTransactions(ModelClient):
     """Commits every transaction without changes."""
 
@@ -435,7 +407,7 @@ class CommitsEmptyTransactions(ModelClient):
         return False
 
 
-@good("CONFLICT-EMPTY-02", "CONFLICT-EMPTY-03", side="client")
+@good("CONFLICT-EMPTY-02", "CONFLICT-EMPTY-03")
 class SkipsEmptyTransactions(ModelClient):
     """Commits no transaction without changes."""
 
@@ -446,7 +418,7 @@ class SkipsEmptyTransactions(ModelClient):
 # Publishing
 
 
-@good("MC-RELEASE-08", side="client")
+@good("MC-RELEASE-08")
 class PublishesBeforeAHandBack(ModelClient):
     """Publishes unbackfilled commits by put-if-absent before it requests a hand-back."""
 
@@ -472,7 +444,7 @@ class PublishesBeforeAHandBack(ModelClient):
 # Maintenance
 
 
-@good("MC-CHECKPOINT-01", "CM-POLICY-02", "MC-BACKFILL-06", side="client")
+@good("MC-CHECKPOINT-01", "CM-POLICY-02", "MC-BACKFILL-06")
 class CheckpointsAfterEveryCommit(ModelClient):
     """Requests a backfill and writes a checkpoint of the previous version after each of its commits, without requesting
     the policy."""
@@ -484,20 +456,18 @@ class CheckpointsAfterEveryCommit(ModelClient):
         return answer
 
 
-@good("LOG-34", side="client")
-class WritesTwoCheckpoints(ModelClient):
+@good_method("_checkpoint", "LOG-34")
+def writes_two_checkpoints(self: ModelClient, client: str, table: Resolved, version: int) -> None:
     """Writes each checkpoint a second time, under the name of a V2 checkpoint, for readers that look for those. Before
     that it leaves one part of three of a third checkpoint."""
-
-    def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
-        super()._checkpoint(client, table, version)
-        written = (table.log / f"{version:020}.checkpoint.parquet").read_bytes()
-        self._write(table.log / f"{version:020}.checkpoint.{uuid.uuid4()}.parquet", written)
-        part = checkpoint_parquet([{"add": {"path": "unfinished", "size": 1}}])
-        self._write(table.log / f"{version:020}.checkpoint.{2:010}.{3:010}.parquet", part)
+    original(self)._checkpoint(client, table, version)
+    written = (table.log / f"{version:020}.checkpoint.parquet").read_bytes()
+    self._write(table.log / f"{version:020}.checkpoint.{uuid.uuid4()}.parquet", written)
+    part = checkpoint_parquet([{"add": {"path": "unfinished", "size": 1}}])
+    self._write(table.log / f"{version:020}.checkpoint.{2:010}.{3:010}.parquet", part)
 
 
-@good("MC-CHECKPOINT-01", "MC-BACKFILL-06", side="client")
+@good("MC-CHECKPOINT-01", "MC-BACKFILL-06")
 class CheckpointsTheLatestVersion(ModelClient):
     """If it may choose, requests a backfill of all commits, and writes a checkpoint of the newest version."""
 
@@ -512,7 +482,7 @@ class CheckpointsTheLatestVersion(ModelClient):
         return self._latest(table, self._gather(client, table))
 
 
-@good("CM-STORE-01", "FREE-PUBLISH-01", side="client")
+@good("CM-STORE-01", "FREE-PUBLISH-01")
 class ReformatsInlineCommits(ModelClient):
     """Publishes inline commits with sorted fields and spaces: the same actions."""
 
@@ -526,7 +496,7 @@ class ReformatsInlineCommits(ModelClient):
             raise Refused(f"{published.name} is not the ratified commit")
 
 
-@good("CM-MAINT-03", "FREE-CHECKSUM-02", "CM-POLICY-02", side="client")
+@good("CM-MAINT-03", "FREE-CHECKSUM-02", "CM-POLICY-02")
 class WritesChecksums(ModelClient):
     """Writes the checksum of each of its commits, published or not. Checksums, and the hint to the newest checkpoint,
     are JSON on several lines."""
@@ -542,15 +512,13 @@ class WritesChecksums(ModelClient):
         return answer
 
 
-@good("FREE-CHECKSUM-01", side="client")
-class WritesNoChecksums(ModelClient):
+@good_method("checksum", "FREE-CHECKSUM-01")
+def writes_no_checksums(self: ModelClient, client: str, request: m.Checksum) -> m.Answer:
     """Writes no checksums."""
-
-    def checksum(self, client: str, request: m.Checksum) -> m.Answer:
-        return m.Unsupported(reason="there are no checksums")
+    return m.Unsupported(reason="there are no checksums")
 
 
-@good("MC-BACKFILL-06", side="client")
+@good("MC-BACKFILL-06")
 class BackfillsBeforeMaintenance(ModelClient):
     """Requests a backfill of all commits before any maintenance."""
 
@@ -570,7 +538,7 @@ class BackfillsBeforeMaintenance(ModelClient):
             self._in_a_job = False
 
 
-@good("MC-CHECKPOINT-01", side="client")
+@good("MC-CHECKPOINT-01")
 class WritesNoCheckpointHint(ModelClient):
     """Writes checkpoints without `_last_checkpoint`."""
 
@@ -578,7 +546,7 @@ class WritesNoCheckpointHint(ModelClient):
         pass
 
 
-@good("FREE-CLEANUP-01", side="client")
+@good("FREE-CLEANUP-01")
 class NeverCleansUp(ModelClient):
     """Answers a cleanup as done without deleting anything."""
 
@@ -586,7 +554,7 @@ class NeverCleansUp(ModelClient):
         self._ask_for(client, table, "metadata-cleanup")
 
 
-@good("FREE-CLEANUP-02", side="client")
+@good("FREE-CLEANUP-02")
 class KeepsTheNewestCommits(ModelClient):
     """Keeps the newest three commits in a cleanup, even if the cut-off checkpoint covers them."""
 
@@ -602,26 +570,24 @@ class KeepsTheNewestCommits(ModelClient):
         super()._delete(path for path in found if path not in spared)
 
 
-@good("FREE-CLEANUP-02", side="client")
+@good("FREE-CLEANUP-02")
 class KeepsAllCommits(KeepsTheNewestCommits):
     """Keeps all commits in a cleanup, and deletes the rest."""
 
     kept = 1_000
 
 
-@good("FREE-CLEANUP-02", side="client")
-class CleansUpWithItsCheckpointOfManagedCommits(ModelClient):
+@good_method("checkpoint", "FREE-CLEANUP-02")
+def cleans_up_with_its_checkpoint_of_managed_commits(self: ModelClient, client: str, request: m.Checkpoint) -> m.Answer:
     """Deletes expired commits before its checkpoint of a managedCommit table, because such a table has no policy."""
-
-    def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
-        answer = super().checkpoint(client, request)
-        table = self._resolve(client, request.table)
-        if request.any_version and table.feature == "managedCommit":
-            self._delete(path for each, path in self._list(table).commits.items() if each < request.version)
-        return answer
+    answer = original(self).checkpoint(client, request)
+    table = self._resolve(client, request.table)
+    if request.any_version and table.feature == "managedCommit":
+        self._delete(path for each, path in self._list(table).commits.items() if each < request.version)
+    return answer
 
 
-@good("FREE-CLEANUP-03", side="client")
+@good("FREE-CLEANUP-03")
 class DeletesListedStagedFilesOfManagedCommits(ModelClient):
     """Deletes all staged files up to the cut-off checkpoint's version in a cleanup of a managedCommit table, including
     those of published commits that the owner lists."""

@@ -1,13 +1,11 @@
 """Good owners: they differ from the model in answers, lists, publishing, state and files, as the documents permit."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
@@ -19,9 +17,9 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet
-from conformance.models.owner import OWNER_PROPERTY, ModelOwner, NotPublished, OwnedTable, content_of, time_of
+from conformance.models.owner import OWNER_PROPERTY, Entries, ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.models.storage import Commit, Storage
-from conformance.mutants import good, memory
+from conformance.mutants import around, good, good_method, memory, memory_of, original
 from conformance.mutants.content import schema_of
 
 
@@ -75,7 +73,7 @@ class ListsEveryVersion(ModelOwner):
 
     first = 0
 
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
         stored = {entry.version: entry for entry in super()._entries(table, start, end)}
         last = table.latest if end is None else min(end, table.latest)
         begin = max(start, table.backfilled + 1 - self.first if self.first else 0)
@@ -100,27 +98,22 @@ class ClientsPublishWithoutNotification(ModelOwner):
         return answer
 
 
-@good("FREE-BACKFILL-01", "MC-GET-04")
-class PublishesAtOnce(ModelOwner):
+@good_method("_ratify", "FREE-BACKFILL-01", "MC-GET-04")
+def publishes_at_once(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
     """Publishes every commit before it answers."""
-
-    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        answer = super()._ratify(table, request, staged)
-        self._backfill(table, table.latest)
-        return answer
+    answer = original(self)._ratify(table, request, staged)
+    self._backfill(table, table.latest)
+    return answer
 
 
-@good()
-class RejectsTheFirstBackfillForNow(ModelOwner):
+@good_method("backfill_to_version")
+def rejects_the_first_backfill_for_now(self: ModelOwner, client: str, request: m.BackfillToVersion) -> m.Answer:
     """Rejects the first of some backfill requests as retryable, and accepts its retry."""
-
-    refused: set[m.BackfillToVersion] = memory(set)
-
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        if request.table not in self.tables or request in self.refused:
-            return super().backfill_to_version(client, request)
-        self.refused.add(request)
-        return m.Rejected(reason="too busy to publish", retryable=True)
+    refused = memory_of(self, set[m.BackfillToVersion])
+    if request.table not in self.tables or request in refused:
+        return original(self).backfill_to_version(client, request)
+    refused.add(request)
+    return m.Rejected(reason="too busy to publish", retryable=True)
 
 
 @good("FREE-BACKFILL-01")
@@ -131,39 +124,28 @@ class BackfillsEverything(ModelOwner):
         return super().backfill_to_version(client, msgspec.structs.replace(request, version=1 << 50))
 
 
-@good("FREE-BACKFILL-02")
-class RejectsBackfillBeyondLatest(ModelOwner):
+@good_method("backfill_to_version", "FREE-BACKFILL-02")
+def rejects_backfill_beyond_latest(self: ModelOwner, client: str, request: m.BackfillToVersion) -> m.Answer:
     """Rejects a backfill beyond the latest version, and publishes nothing."""
-
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        table = self.tables.get(request.table)
-        if table is not None and request.version > table.latest:
-            return m.Rejected(reason=f"version {request.version} does not exist")
-        return super().backfill_to_version(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and request.version > table.latest:
+        return m.Rejected(reason=f"version {request.version} does not exist")
+    return original(self).backfill_to_version(client, request)
 
 
-@good("FREE-BACKFILL-03", "CM-STORE-06")
-class PublishesOnlyOnRequest(ModelOwner):
+@good_method("create_table", "FREE-BACKFILL-03", "CM-STORE-06")
+def publishes_only_on_request(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Publishes only on request, even if publishing is left to it."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        return super().create_table(client, msgspec.structs.replace(request, backfill="on-request"))
+    return original(self).create_table(client, msgspec.structs.replace(request, backfill="on-request"))
 
 
 @good("FREE-ANSWER-01")
 class ConflictsWithoutDetails(ModelOwner):
     """Returns conflicts without the latest version or the winners."""
 
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        answer = super().commit(client, request)
-        return m.Conflict() if isinstance(answer, m.Conflict) else answer
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        answer = super().create_table(client, request)
-        return m.Conflict() if isinstance(answer, m.Conflict) else answer
-
-    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        answer = super().take_over(client, request)
+    @around("commit", "create_table", "take_over")
+    def _bare(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
+        answer = ask()
         return m.Conflict() if isinstance(answer, m.Conflict) else answer
 
 
@@ -228,51 +210,42 @@ class LimitsSizes(Promising):
         return super()._refusal(table, request, staged) or (m.Rejected(reason="too large") if too_large else None)
 
 
-@good("FREE-POLICY-01")
-class LimitsTheBacklog(LimitsSizes):
+@good_method("create_table", "FREE-POLICY-01")
+def limits_the_backlog(self: LimitsSizes, client: str, request: m.CreateTable) -> m.Answer:
     """Rejects every commit while three are unbackfilled, without declaring a limit."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        return ModelOwner.create_table(self, client, msgspec.structs.replace(request, backlog_limit=3))
+    return ModelOwner.create_table(self, client, msgspec.structs.replace(request, backlog_limit=3))
 
 
-@good()
-class OffersSmallLimits(ModelOwner):
+@good_method("create_table")
+def offers_small_limits(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Rejects a table with a limit of more than five unbackfilled commits."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        large = (request.backlog_limit or 0) > 5
-        return m.Rejected(reason="at most 5") if large else super().create_table(client, request)
+    large = (request.backlog_limit or 0) > 5
+    return m.Rejected(reason="at most 5") if large else original(self).create_table(client, request)
 
 
-@good()
-class ReadsWhatItTakesOver(ModelOwner):
+@good_method("take_over")
+def reads_what_it_takes_over(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
     """Rejects the take-over of a table with a checkpoint that it cannot read, or with properties that it does not
     know."""
-
-    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        metadata = proposals.body_of(content_of(request.actions), "metaData") or {}
-        if not set(metadata.get("configuration", {})) <= {proposals.TIMESTAMPS}:
-            return m.Rejected(reason="unknown properties")
-        for name in self.storage.list(f"{request.path}/{LOG}"):
-            file = self.storage.read(f"{request.path}/{LOG}/{name}")
-            if file is not None and name.endswith(".checkpoint.parquet"):
-                try:
-                    pq.read_table(io.BytesIO(file.content.encode("utf-8", "surrogateescape")))
-                except ValueError:
-                    return m.Rejected(reason=f"{name} is not Parquet")
-        return super().take_over(client, request)
+    metadata = proposals.body_of(content_of(request.actions), "metaData") or {}
+    if not set(metadata.get("configuration", {})) <= {proposals.TIMESTAMPS}:
+        return m.Rejected(reason="unknown properties")
+    for name in self.storage.list(f"{request.path}/{LOG}"):
+        file = self.storage.read(f"{request.path}/{LOG}/{name}")
+        if file is not None and name.endswith(".checkpoint.parquet"):
+            try:
+                pq.read_table(io.BytesIO(file.content.encode("utf-8", "surrogateescape")))
+            except ValueError:
+                return m.Rejected(reason=f"{name} is not Parquet")
+    return original(self).take_over(client, request)
 
 
-@good()
-class AttemptsKeepTheirActions(ModelOwner):
+@good_method("commit")
+def attempts_keep_their_actions(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Rejects an attempt that was proposed with other actions before, because it writes a staged file only once."""
-
-    first: dict[str, tuple[str, ...] | None] = memory(dict)
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        same = self.first.setdefault(request.attempt, request.actions) == request.actions
-        return super().commit(client, request) if same else m.Rejected(reason="proposed with other actions before")
+    first = memory_of(self, dict[str, tuple[str, ...] | None])
+    same = first.setdefault(request.attempt, request.actions) == request.actions
+    return original(self).commit(client, request) if same else m.Rejected(reason="proposed with other actions before")
 
 
 @good("FREE-VALIDATE-01", "FREE-POLICY-01")
@@ -352,21 +325,19 @@ class NoticesDirectCommitsLate(Promising):
         return known
 
 
-@good("FREE-LISTING-01")
-class ListsFilesInPages(ModelOwner):
+@good_method("observe", "FREE-LISTING-01")
+def lists_files_in_pages(self: ModelOwner, client: str, request: m.Observe) -> m.Answer:
     """Lists a log in two pages while commits are published: one listing may show a version without the previous one."""
-
-    def observe(self, client: str, request: m.Observe) -> m.Answer:
-        before = super().observe(client, request)
-        table = self.tables.get(request.table)
-        if table is None or not isinstance(before, m.Observation) or table.latest - table.backfilled < 2:
-            return before
-        page = self._path(table, table.latest - 1).rpartition("/")[2]
-        self._backfill(table, table.latest)
-        after = super().observe(client, request)
-        assert isinstance(after, m.Observation)
-        later = [file for file in after.files if file.name > page]
-        return m.Observation(files=(*(file for file in before.files if file.name <= page), *later))
+    before = original(self).observe(client, request)
+    table = self.tables.get(request.table)
+    if table is None or not isinstance(before, m.Observation) or table.latest - table.backfilled < 2:
+        return before
+    page = self._path(table, table.latest - 1).rpartition("/")[2]
+    self._backfill(table, table.latest)
+    after = original(self).observe(client, request)
+    assert isinstance(after, m.Observation)
+    later = [file for file in after.files if file.name > page]
+    return m.Observation(files=(*(file for file in before.files if file.name <= page), *later))
 
 
 @good("MC-FILES-13")
@@ -465,30 +436,26 @@ class InlineContentIsReformatted(ModelOwner):
         return super()._ratify(table, request, staged)
 
 
-@good("FREE-STAGING-02", "FREE-STAGING-03", "FREE-STAGING-04", "MC-LOG-04", "CM-FILES-05")
-class WritesOtherStagedFiles(ModelOwner):
+@good_method("_ratify", "FREE-STAGING-02", "FREE-STAGING-03", "FREE-STAGING-04", "MC-LOG-04", "CM-FILES-05")
+def writes_other_staged_files(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
     """Writes other files to its staging folder: a truncated one of another attempt, and one for a distant version."""
-
-    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        answer = super()._ratify(table, request, staged)
-        if table.commit_mode == "staged":
-            half = content_of(request.actions or ("{}",))[:40]
-            for version in (request.version, request.version + 7):
-                name = f"{version:020}.{request.attempt[:-4]}{version % 10_000:04}.json"
-                self.storage.put(self._staged_path(table, name), half, 0)
-        return answer
+    answer = original(self)._ratify(table, request, staged)
+    if table.commit_mode == "staged":
+        half = content_of(request.actions or ("{}",))[:40]
+        for version in (request.version, request.version + 7):
+            name = f"{version:020}.{request.attempt[:-4]}{version % 10_000:04}.json"
+            self.storage.put(self._staged_path(table, name), half, 0)
+    return answer
 
 
-@good("FREE-STAGING-01", "MC-BACKFILL-02", "CM-STORE-08")
-class RemovesStagedFiles(ModelOwner):
+@good_method("_backfill", "FREE-STAGING-01", "MC-BACKFILL-02", "CM-STORE-08")
+def removes_staged_files(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Deletes the staged file of a published commit; an empty staging folder disappears."""
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        staged = [commit.staged_file for number, commit in table.unbackfilled.items() if number <= version]
-        super()._backfill(table, version)
-        for name in staged:
-            if name is not None:
-                self.storage.remove(self._staged_path(table, name))
+    staged = [commit.staged_file for number, commit in table.unbackfilled.items() if number <= version]
+    original(self)._backfill(table, version)
+    for name in staged:
+        if name is not None:
+            self.storage.remove(self._staged_path(table, name))
 
 
 @good("FREE-VERSION0-01")
@@ -511,36 +478,30 @@ class StagesVersion0(Promising):
         return m.Ratified(version=0, table=table.reference)
 
 
-@good("FREE-CONF-01", "MC-ENABLE-04", "MC-ENABLE-06")
-class StoresItsConfiguration(ModelOwner):
+@good_method("_with_owner", "FREE-CONF-01", "MC-ENABLE-04", "MC-ENABLE-06")
+def stores_its_configuration(self: ModelOwner, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
     """Stores in the table's properties the way in which its clients connect and authenticate."""
-
-    def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
-        connection = {"endpoint": "http://owner.example/commits", "authenticationMode": "oauth2"}
-        conf = json.dumps(json.dumps(connection))
-        owner = f'"{OWNER_PROPERTY}":'
-        with_name = super()._with_owner(actions, feature)
-        return tuple(action.replace(owner, f'"{OWNER_PROPERTY}Conf":{conf},{owner}') for action in with_name)
+    connection = {"endpoint": "http://owner.example/commits", "authenticationMode": "oauth2"}
+    conf = json.dumps(json.dumps(connection))
+    owner = f'"{OWNER_PROPERTY}":'
+    with_name = original(self)._with_owner(actions, feature)
+    return tuple(action.replace(owner, f'"{OWNER_PROPERTY}Conf":{conf},{owner}') for action in with_name)
 
 
-@good("FREE-CATALOG-02", "CM-READ-06")
-class ResolutionsNameCheckpoints(ModelOwner):
+@good_method("load_table", "FREE-CATALOG-02", "CM-READ-06")
+def resolutions_name_checkpoints(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Returns checkpoints and metadata in its resolutions."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        answer = super().load_table(client, request)
-        if not isinstance(answer, m.Table) or answer.metadata is None:
-            return answer
-        metadata = {"metaData": {**json.loads(answer.metadata)["metaData"], "checkpoints": [0]}}
-        return msgspec.structs.replace(answer, metadata=json.dumps(metadata))
+    answer = original(self).load_table(client, request)
+    if not isinstance(answer, m.Table) or answer.metadata is None:
+        return answer
+    metadata = {"metaData": {**json.loads(answer.metadata)["metaData"], "checkpoints": [0]}}
+    return msgspec.structs.replace(answer, metadata=json.dumps(metadata))
 
 
-@good("CM-FEATURE-02", "CM-CREATE-01")
-class OpaqueReferences(ModelOwner):
+@good_method("_reference", "CM-FEATURE-02", "CM-CREATE-01")
+def opaque_references(self: ModelOwner, name: str) -> str:
     """Uses table references with spaces, quotes, braces and letters of many scripts."""
-
-    def _reference(self, name: str) -> str:
-        return json.dumps({"№": len(self.tables), "naïve": name}, ensure_ascii=False)
+    return json.dumps({"№": len(self.tables), "naïve": name}, ensure_ascii=False)
 
 
 @good("FREE-NAME-03", "CM-CREATE-01")
@@ -686,27 +647,23 @@ def checksum_of(content: str) -> str:
     return json.dumps({"txnId": info.get("txnId"), "tableSizeBytes": 0, "numFiles": 0})
 
 
-@good("FREE-GET-02", "FREE-GET-01")
-class RejectsReversedRanges(ListsFromTheLastPublishedVersion):
+@good_method("get_commits", "FREE-GET-02", "FREE-GET-01")
+def rejects_reversed_ranges(self: ListsFromTheLastPublishedVersion, client: str, request: m.GetCommits) -> m.Answer:
     """Rejects a reversed range; answers any other with a list that may begin elsewhere."""
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        if request.end is not None and request.end < (request.start or 0):
-            return m.Rejected(reason="the range ends before it begins")
-        return super().get_commits(client, request)
+    if request.end is not None and request.end < (request.start or 0):
+        return m.Rejected(reason="the range ends before it begins")
+    return original(self).get_commits(client, request)
 
 
-@good("FREE-POLICY-02")
-class RestrictsCheckpoints(ModelOwner):
+@good_method("maintenance_policy", "FREE-POLICY-02")
+def restricts_checkpoints(self: ModelOwner, client: str, request: m.MaintenancePolicy) -> m.Answer:
     """Allows log compactions while nothing is unbackfilled, metadata cleanup of tables with commits, and never
     checkpoints or checksums."""
-
-    def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
-        table = self.tables.get(request.table)
-        if table is None:
-            return m.NotFound()
-        compaction = () if table.unbackfilled else ("log-compaction",)
-        return m.Policy(allowed=(*compaction, *(["metadata-cleanup"] if table.latest else [])))
+    table = self.tables.get(request.table)
+    if table is None:
+        return m.NotFound()
+    compaction = () if table.unbackfilled else ("log-compaction",)
+    return m.Policy(allowed=(*compaction, *(["metadata-cleanup"] if table.latest else [])))
 
 
 # Habits of owners in production
@@ -731,19 +688,13 @@ class PublishesInBatches(ModelOwner):
 class PublishesAtTheNextRequest(ModelOwner):
     """Publishes the commits of earlier requests when the next commit or read of the table arrives."""
 
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        self._catch_up(request.table)
-        return super().commit(client, request)
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        self._catch_up(request.table)
-        return super().get_commits(client, request)
-
-    def _catch_up(self, reference: str) -> None:
-        table = self.tables.get(reference)
+    @around("commit", "get_commits")
+    def _catch_up(self, request: m.Commit | m.GetCommits, ask: Callable[[], m.Answer]) -> m.Answer:
+        table = self.tables.get(request.table)
         if table is not None and table.active:
             with suppress(NotPublished):
                 self._backfill(table, table.latest)
+        return ask()
 
 
 class _BusyAtFirst(ModelOwner):
@@ -775,20 +726,9 @@ class ThrottlesRequests(_BusyAtFirst):
 
     every = 4
 
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        return self._throttled() if self._busy(request) else super().create_table(client, request)
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        return self._throttled() if self._busy(request) else super().commit(client, request)
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        return self._throttled() if self._busy(request) else super().get_commits(client, request)
-
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        return self._throttled() if self._busy(request) else super().backfill_to_version(client, request)
-
-    def _throttled(self) -> m.Answer:
-        return m.Rejected(reason="throttled; retry", retryable=True)
+    @around("create_table", "commit", "get_commits", "backfill_to_version")
+    def _throttled(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
+        return m.Rejected(reason="throttled; retry", retryable=True) if self._busy(request) else ask()
 
 
 @good("FREE-POLICY-01")
@@ -797,33 +737,20 @@ class LimitsTheRate(ModelOwner):
 
     requests = 0
 
-    def _limited(self) -> m.Answer | None:
+    @around("commit", "get_commits", "backfill_to_version", "attempt_outcome")
+    def _limited(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
         self.requests += 1
-        return m.Rejected(reason="429 Too Many Requests", retryable=True) if self.requests % 7 == 0 else None
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        return self._limited() or super().commit(client, request)
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        return self._limited() or super().get_commits(client, request)
-
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        return self._limited() or super().backfill_to_version(client, request)
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        return self._limited() or super().attempt_outcome(client, request)
+        return m.Rejected(reason="429 Too Many Requests", retryable=True) if self.requests % 7 == 0 else ask()
 
 
-@good("MC-FILES-13", "FREE-LATEST-02")
-class PublishesDirectlyOnly(Promising):
+@good_method("hello", "MC-FILES-13", "FREE-LATEST-02")
+def publishes_directly_only(self: Promising, client: str, request: m.Hello) -> m.Identity:
     """Offers direct commits only, and no other profile."""
-
-    def hello(self, client: str, request: m.Hello) -> m.Identity:
-        direct = dict.fromkeys(("managedCommit", "catalogManaged"), ("direct",))
-        identity = super().hello(client, request)
-        return msgspec.structs.replace(
-            identity, profiles=("core", "direct-publish"), promises=(), commit_modes=direct, crash_points=()
-        )
+    direct = dict.fromkeys(("managedCommit", "catalogManaged"), ("direct",))
+    identity = original(self).hello(client, request)
+    return msgspec.structs.replace(
+        identity, profiles=("core", "direct-publish"), promises=(), commit_modes=direct, crash_points=()
+    )
 
 
 @good("FREE-ANSWER-03")
@@ -838,17 +765,15 @@ class ForgetsAttemptsAfterBackfill(Promising):
         return m.Conflict(latest=table.latest) if forgotten else answer
 
 
-@good()
-class ClockIsADaySlow(ModelOwner):
+@good_method("observe")
+def clock_is_a_day_slow(self: ModelOwner, client: str, request: m.Observe) -> m.Answer:
     """Has a clock that is a day slow: the files of its log are older than their in-commit timestamps."""
-
-    def observe(self, client: str, request: m.Observe) -> m.Answer:
-        answer = super().observe(client, request)
-        if not isinstance(answer, m.Observation):
-            return answer
-        day = 86_400_000
-        files = [msgspec.structs.replace(file, modified=max(0, (file.modified or 0) - day)) for file in answer.files]
-        return m.Observation(files=tuple(files))
+    answer = original(self).observe(client, request)
+    if not isinstance(answer, m.Observation):
+        return answer
+    day = 86_400_000
+    files = [msgspec.structs.replace(file, modified=max(0, (file.modified or 0) - day)) for file in answer.files]
+    return m.Observation(files=tuple(files))
 
 
 @good("CM-CREATE-01")
@@ -866,34 +791,28 @@ class NamesIgnoreCase(ModelOwner):
         return next((known for known in names if known.lower() == name.lower()), name)
 
 
-@good("CM-CREATE-01", "FREE-POLICY-01")
-class AcceptsPlainNamesOnly(ModelOwner):
+@good_method("create_table", "CM-CREATE-01", "FREE-POLICY-01")
+def accepts_plain_names_only(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Rejects tables whose names are not ASCII letters, digits and `-_.:` only."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        plain = request.name.isascii() and all(each.isalnum() or each in "-_.:" for each in request.name)
-        return super().create_table(client, request) if plain else m.Rejected(reason="unsupported name")
+    plain = request.name.isascii() and all(each.isalnum() or each in "-_.:" for each in request.name)
+    return original(self).create_table(client, request) if plain else m.Rejected(reason="unsupported name")
 
 
-@good("FREE-POLICY-01")
-class LimitsCommitSize(ModelOwner):
+@good_method("_refusal", "FREE-POLICY-01")
+def limits_commit_size(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
     """Rejects commits of more than 100,000 characters."""
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        large = answer is None and len(content_of(request.actions or ())) > 100_000
-        return m.Rejected(reason="the commit is too large") if large else answer
+    answer = original(self)._refusal(table, request, staged)
+    large = answer is None and len(content_of(request.actions or ())) > 100_000
+    return m.Rejected(reason="the commit is too large") if large else answer
 
 
-@good("FREE-STAGING-01", "FREE-STAGING-04")
-class DeletesLosersFiles(ModelOwner):
+@good_method("_refusal", "FREE-STAGING-01", "FREE-STAGING-04")
+def deletes_losers_files(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
     """Deletes the staged file of a proposal that lost its version or was too early."""
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        if isinstance(answer, m.Conflict | m.Gap) and staged is not None:
-            self.storage.remove(self._staged_path(table, staged))
-        return answer
+    answer = original(self)._refusal(table, request, staged)
+    if isinstance(answer, m.Conflict | m.Gap) and staged is not None:
+        self.storage.remove(self._staged_path(table, staged))
+    return answer
 
 
 @good("FREE-ANSWER-01")
@@ -904,18 +823,16 @@ class ConflictsNameWinnersOnly(ModelOwner):
         return m.Conflict(winners=self._entries(table, request.version, None))
 
 
-@good("CM-CREATE-01", "FREE-POLICY-01")
-class OneTablePerPath(ModelOwner):
+@good_method("create_table", "CM-CREATE-01", "FREE-POLICY-01")
+def one_table_per_path(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Rejects a table whose path is, contains or is below the path of any other table, including dropped ones."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        paths = [] if request.path is None else [table.location for table in self.tables.values()]
-        own = f"{request.path}/"
-        if any(f"{path}/".startswith(own) or own.startswith(f"{path}/") for path in paths):
-            repeated = any(request.attempt in table.landed for table in self.tables.values())
-            if not repeated:
-                return m.Rejected(reason="that path belongs to another table")
-        return super().create_table(client, request)
+    paths = [] if request.path is None else [table.location for table in self.tables.values()]
+    own = f"{request.path}/"
+    if any(f"{path}/".startswith(own) or own.startswith(f"{path}/") for path in paths):
+        repeated = any(request.attempt in table.landed for table in self.tables.values())
+        if not repeated:
+            return m.Rejected(reason="that path belongs to another table")
+    return original(self).create_table(client, request)
 
 
 @good()
@@ -937,42 +854,38 @@ class FoldersBeginAlike(ModelOwner):
         return super()._begin(table, version, attempt, actions)
 
 
-@good("CM-READ-06", "CM-POLICY-02")
-class WritesCheckpoints(ModelOwner):
+@good_method("_backfill", "CM-READ-06", "CM-POLICY-02")
+def writes_checkpoints(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Writes a checkpoint of every second version that it publishes, and the hint to it."""
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        super()._backfill(table, version)
-        newest = table.backfilled
-        if newest > 0 and newest % 2 == 0 and table.commit_mode != "direct":
-            log = f"{table.location}/{LOG}"
-            actions: dict[str, dict[str, Any]] = {}
-            for number in range(newest + 1):
-                file = self.storage.read(self._path(table, number))
-                for line in file.content.splitlines() if file else ():
-                    try:
-                        kind, body = next(iter(json.loads(line).items()))
-                        key = f"{kind} {body.get('path') or body.get('appId') or body.get('domain')}"
-                    except (ValueError, AttributeError, StopIteration):
-                        return
-                    actions[key] = {kind: body}
-            kept = [each for key, each in actions.items() if key.split()[0] in ("protocol", "metaData", "add")]
-            content = checkpoint_parquet(kept).decode("utf-8", "surrogateescape")
-            self.storage.put_if_absent(f"{log}/{newest:020}.checkpoint.parquet", content, 0)
-            self.storage.put(f"{log}/_last_checkpoint", json.dumps({"version": newest, "size": len(kept)}), 0)
+    original(self)._backfill(table, version)
+    newest = table.backfilled
+    if newest > 0 and newest % 2 == 0 and table.commit_mode != "direct":
+        log = f"{table.location}/{LOG}"
+        actions: dict[str, dict[str, Any]] = {}
+        for number in range(newest + 1):
+            file = self.storage.read(self._path(table, number))
+            for line in file.content.splitlines() if file else ():
+                try:
+                    kind, body = next(iter(json.loads(line).items()))
+                    key = f"{kind} {body.get('path') or body.get('appId') or body.get('domain')}"
+                except (ValueError, AttributeError, StopIteration):
+                    return
+                actions[key] = {kind: body}
+        kept = [each for key, each in actions.items() if key.split()[0] in ("protocol", "metaData", "add")]
+        content = checkpoint_parquet(kept).decode("utf-8", "surrogateescape")
+        self.storage.put_if_absent(f"{log}/{newest:020}.checkpoint.parquet", content, 0)
+        self.storage.put(f"{log}/_last_checkpoint", json.dumps({"version": newest, "size": len(kept)}), 0)
 
 
-@good("CM-DROP-01", "CM-CREATE-01")
-class DropsPublishedTablesOnly(ModelOwner):
+@good_method("drop_table", "CM-DROP-01", "CM-CREATE-01")
+def drops_published_tables_only(self: ModelOwner, client: str, request: m.DropTable) -> m.Answer:
     """Rejects the drop of a table with unbackfilled commits as retryable, and publishes them."""
-
-    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
-        table = self.tables.get(request.table)
-        if table is not None and table.active and table.unbackfilled:
-            with suppress(NotPublished):
-                self._backfill(table, table.latest)
-            return m.Rejected(reason="commits are being published; retry", retryable=True)
-        return super().drop_table(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and table.active and table.unbackfilled:
+        with suppress(NotPublished):
+            self._backfill(table, table.latest)
+        return m.Rejected(reason="commits are being published; retry", retryable=True)
+    return original(self).drop_table(client, request)
 
 
 @good()
@@ -980,31 +893,13 @@ class UnknownTablesAreRejected(ModelOwner):
     """Answers requests for unknown and dropped tables with a rejection, as a catalog that does not reveal which tables
     exist."""
 
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        return self._hidden(super().commit(client, request))
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        return self._hidden(super().get_commits(client, request))
-
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        return self._hidden(super().backfill_to_version(client, request))
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        return self._hidden(super().attempt_outcome(client, request))
-
-    def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
-        return self._hidden(super().maintenance_policy(client, request))
-
-    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
-        return self._hidden(super().drop_table(client, request))
-
-    def _hidden(self, answer: m.Answer) -> m.Answer:
+    @around("commit", "get_commits", "backfill_to_version", "attempt_outcome", "maintenance_policy", "drop_table")
+    def _hidden(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
+        answer = ask()
         return m.Rejected(reason="no permission") if isinstance(answer, m.NotFound) else answer
 
 
-@good("CM-FEATURE-02", "CM-CREATE-01")
-class ReferencesAreNumbers(ModelOwner):
+@good_method("_reference", "CM-FEATURE-02", "CM-CREATE-01")
+def references_are_numbers(self: ModelOwner, name: str) -> str:
     """Numbers its tables: references are neither names nor UUIDs."""
-
-    def _reference(self, name: str) -> str:
-        return str(41 + len(self.tables))
+    return str(41 + len(self.tables))

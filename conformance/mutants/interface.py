@@ -1,114 +1,91 @@
 """Owners with a wrong interface: their identity, their answers, and the kit's access to their files."""
 
-from __future__ import annotations
-
 import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.mutants import memory, mutant
+from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 
 
-@mutant("PROFILE-CORE-01")
-class ProfilesChange(ModelOwner):
+@mutant_method("hello", "PROFILE-CORE-01")
+def profiles_change(self: ModelOwner, client: str, request: m.Hello) -> m.Identity:
     """Declares fewer profiles after its first commit."""
-
-    def hello(self, client: str, request: m.Hello) -> m.Identity:
-        identity = super().hello(client, request)
-        busy = any(table.latest > 0 for table in self.tables.values())
-        return msgspec.structs.replace(identity, profiles=("core",)) if busy else identity
+    identity = original(self).hello(client, request)
+    busy = any(table.latest > 0 for table in self.tables.values())
+    return msgspec.structs.replace(identity, profiles=("core",)) if busy else identity
 
 
-@mutant("PROFILE-CORE-02")
-class ObserveShowsContentOnce(ModelOwner):
+@mutant_method("observe", "PROFILE-CORE-02")
+def observe_shows_content_once(self: ModelOwner, client: str, request: m.Observe) -> m.Answer:
     """Shows the content of version 0 only in the first observation of a log."""
-
-    shown: set[str] = memory(set)
-
-    def observe(self, client: str, request: m.Observe) -> m.Answer:
-        answer = super().observe(client, request)
-        if not isinstance(answer, m.Observation) or request.table not in self.shown:
-            self.shown.add(request.table)
-            return answer
-        first = f"{0:020}.json"
-        files = [msgspec.structs.replace(f, content=None) if f.name == first else f for f in answer.files]
-        return m.Observation(files=tuple(files))
+    shown = memory_of(self, set[str])
+    answer = original(self).observe(client, request)
+    if not isinstance(answer, m.Observation) or request.table not in shown:
+        shown.add(request.table)
+        return answer
+    first = f"{0:020}.json"
+    files = [msgspec.structs.replace(f, content=None) if f.name == first else f for f in answer.files]
+    return m.Observation(files=tuple(files))
 
 
-@mutant("PROFILE-CORE-02")
-class ObserveHidesTheStagingFolder(ModelOwner):
+@mutant_method("observe", "PROFILE-CORE-02")
+def observe_hides_the_staging_folder(self: ModelOwner, client: str, request: m.Observe) -> m.Answer:
     """Shows only published commits in an observation without contents."""
-
-    def observe(self, client: str, request: m.Observe) -> m.Answer:
-        answer = super().observe(client, request)
-        if request.contents or not isinstance(answer, m.Observation):
-            return answer
-        return m.Observation(files=tuple(file for file in answer.files if "/" not in file.name)[:-1])
+    answer = original(self).observe(client, request)
+    if request.contents or not isinstance(answer, m.Observation):
+        return answer
+    return m.Observation(files=tuple(file for file in answer.files if "/" not in file.name)[:-1])
 
 
-@mutant("PROFILE-CORE-03")
-class FailsOnUnknownTables(ModelOwner):
+@mutant_method("get_commits", "PROFILE-CORE-03")
+def fails_on_unknown_tables(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Raises an exception for a request about an unknown table."""
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        self.tables[request.table]
-        return super().get_commits(client, request)
+    self.tables[request.table]
+    return original(self).get_commits(client, request)
 
 
-@mutant("PROFILE-CORE-03")
-class EmptyRangeLacksLatestVersion(ModelOwner):
+@mutant_method("get_commits", "PROFILE-CORE-03")
+def empty_range_lacks_latest_version(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Answers an empty range without the latest version."""
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        if request.start is not None and request.end is not None and request.start > request.end:
-            return m.Done()
-        return super().get_commits(client, request)
+    if request.start is not None and request.end is not None and request.start > request.end:
+        return m.Done()
+    return original(self).get_commits(client, request)
 
 
-@mutant("PROFILE-CORE-07")
-class PolicyIsUnsupported(ModelOwner):
+@mutant_method("maintenance_policy", "PROFILE-CORE-07")
+def policy_is_unsupported(self: ModelOwner, client: str, request: m.MaintenancePolicy) -> m.Answer:
     """Declares a maintenance policy, and does not support the request."""
-
-    def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
-        return m.Unsupported(reason="not yet")
+    return m.Unsupported(reason="not yet")
 
 
-@mutant("PROFILE-STORAGE-01")
-class PlantedFilesGoToACopy(ModelOwner):
+@mutant_method("plant", "PROFILE-STORAGE-01")
+def planted_files_go_to_a_copy(self: ModelOwner, client: str, request: m.Plant) -> m.Answer:
     """Writes files that the kit plants to a copy of the log."""
-
-    def plant(self, client: str, request: m.Plant) -> m.Answer:
-        return m.Done()
+    return m.Done()
 
 
-@mutant("PROFILE-STORAGE-01")
-class PutIfAbsentReplaces(ModelOwner):
+@mutant_method("plant", "PROFILE-STORAGE-01")
+def put_if_absent_replaces(self: ModelOwner, client: str, request: m.Plant) -> m.Answer:
     """Overwrites existing files in a put-if-absent."""
-
-    def plant(self, client: str, request: m.Plant) -> m.Answer:
-        return super().plant(client, msgspec.structs.replace(request, if_absent=False))
+    return original(self).plant(client, msgspec.structs.replace(request, if_absent=False))
 
 
-@mutant("PROFILE-STORAGE-01")
-class RemovedFilesStay(ModelOwner):
+@mutant_method("remove", "PROFILE-STORAGE-01")
+def removed_files_stay(self: ModelOwner, client: str, request: m.Remove) -> m.Answer:
     """Does not delete a file that the kit removes."""
-
-    def remove(self, client: str, request: m.Remove) -> m.Answer:
-        return m.Done()
+    return m.Done()
 
 
 # Owners with a wrong backlog limit.
 
 
-@mutant("PROFILE-BACKLOG-01")
-class BacklogLimitIsIgnored(ModelOwner):
+@mutant_method("create_table", "PROFILE-BACKLOG-01")
+def backlog_limit_is_ignored(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Declares a backlog limit and does not enforce it."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        answer = super().create_table(client, request)
-        if isinstance(answer, m.Ratified):
-            self.tables[answer.table or ""].backlog_limit = None
-        return answer
+    answer = original(self).create_table(client, request)
+    if isinstance(answer, m.Ratified):
+        self.tables[answer.table or ""].backlog_limit = None
+    return answer
 
 
 @mutant("PROFILE-BACKLOG-01")
@@ -168,15 +145,13 @@ class KeepsProposalsAboveTheLimit(ModelOwner):
         return answer
 
 
-@mutant("PROFILE-RETRY-01")
-class FullBacklogRejectsReplays(ModelOwner):
+@mutant_method("commit", "PROFILE-RETRY-01")
+def full_backlog_rejects_replays(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Checks its limit before anything else, and rejects the replay of a landed commit."""
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        table = self.tables.get(request.table)
-        if table is not None and table.latest - table.backfilled >= (table.backlog_limit or 1000):
-            return m.Rejected(reason="too many unbackfilled commits", retryable=True)
-        return super().commit(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and table.latest - table.backfilled >= (table.backlog_limit or 1000):
+        return m.Rejected(reason="too many unbackfilled commits", retryable=True)
+    return original(self).commit(client, request)
 
 
 @mutant("PROFILE-CORE-04")
@@ -197,10 +172,8 @@ class LimitOfTheNewestTable(ModelOwner):
         return super()._refusal(msgspec.structs.replace(table, backlog_limit=newest.backlog_limit), request, staged)
 
 
-@mutant("PROFILE-BACKLOG-01")
-class RestartForgetsTheLimit(ModelOwner):
+@mutant_method("_restarted", "PROFILE-BACKLOG-01")
+def restart_forgets_the_limit(self: ModelOwner, table: OwnedTable) -> None:
     """Keeps the backlog limits in memory: a restart removes them."""
-
-    def _restarted(self, table: OwnedTable) -> None:
-        super()._restarted(table)
-        table.backlog_limit = None
+    original(self)._restarted(table)
+    table.backlog_limit = None

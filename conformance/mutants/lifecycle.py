@@ -1,7 +1,5 @@
 """Owners that are wrong about the creator of a table, or about its version 0."""
 
-from __future__ import annotations
-
 import json
 import re
 from urllib.parse import unquote
@@ -12,24 +10,22 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
 from conformance.models.storage import MemoryStorage, Storage, StoredFile
-from conformance.mutants import memory, mutant
+from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 from conformance.mutants.good_owners import DropDeletesFiles, plain_name
 
 
-@mutant("MC-CREATE-02", "CM-COMMIT-08")
-class NamesAreNotUnique(ModelOwner):
+@mutant_method("create_table", "MC-CREATE-02", "CM-COMMIT-08")
+def names_are_not_unique(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Creates another table for a second creator of the same name."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        answer = super().create_table(client, request)
-        if not isinstance(answer, m.Conflict):
-            return answer
-        reference = f"{request.name}-{len(self.tables)}-again"
-        table = OwnedTable(
-            reference=reference, name=request.name, feature=request.feature, commit_mode=request.commit_mode,
-            location=f"{self.storage.root}/{reference}",
-        )  # fmt: skip
-        return self._begin(table, 0, request.attempt, request.actions)
+    answer = original(self).create_table(client, request)
+    if not isinstance(answer, m.Conflict):
+        return answer
+    reference = f"{request.name}-{len(self.tables)}-again"
+    table = OwnedTable(
+        reference=reference, name=request.name, feature=request.feature, commit_mode=request.commit_mode,
+        location=f"{self.storage.root}/{reference}",
+    )  # fmt: skip
+    return self._begin(table, 0, request.attempt, request.actions)
 
 
 @mutant("MC-CREATE-02", "CM-COMMIT-08")
@@ -62,65 +58,53 @@ class TwoCreatorsMakeATableUnreadable(LosingCreatorIsAnsweredAsCreated):
         return m.Unknown(reason="status 500: several tables of that name") if found else None
 
 
-@mutant("MC-CREATE-02", "CM-COMMIT-08", bugs=("FB28",))
-class RejectedCreatorReplacesVersion0(ModelOwner):
+@mutant_method("create_table", "MC-CREATE-02", "CM-COMMIT-08", bugs=("FB28",))
+def rejected_creator_replaces_version_0(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Rejects the second creator, but replaces version 0 with its proposal."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        answer = super().create_table(client, request)
-        if isinstance(answer, m.Conflict) and answer.winner_table is not None:
-            table = self.tables[answer.winner_table]
-            content = self._with_owner(request.actions, request.feature)
-            self.storage.put(self._path(table, 0), content_of(content), time_of(content))
-        return answer
+    answer = original(self).create_table(client, request)
+    if isinstance(answer, m.Conflict) and answer.winner_table is not None:
+        table = self.tables[answer.winner_table]
+        content = self._with_owner(request.actions, request.feature)
+        self.storage.put(self._path(table, 0), content_of(content), time_of(content))
+    return answer
 
 
-@mutant("PROFILE-CORE-04", bugs=("FB41",))
-class LostCreationIsFatal(ModelOwner):
+@mutant_method("create_table", "PROFILE-CORE-04", bugs=("FB41",))
+def lost_creation_is_fatal(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Answers a creator whose name is taken with a rejection instead of a conflict."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        answer = super().create_table(client, request)
-        return m.Rejected(reason="cannot create the table") if isinstance(answer, m.Conflict) else answer
+    answer = original(self).create_table(client, request)
+    return m.Rejected(reason="cannot create the table") if isinstance(answer, m.Conflict) else answer
 
 
-@mutant("PROFILE-CORE-06", "MC-CREATE-02", "CM-COMMIT-08")
-class RepeatedCreationIsApplied(ModelOwner):
+@mutant_method("create_table", "PROFILE-CORE-06", "MC-CREATE-02", "CM-COMMIT-08")
+def repeated_creation_is_applied(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Creates a second table for a repeated create request, under the same name."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        for table in self.tables.values():
-            if request.attempt in table.landed and table.name == request.name:
-                table.active = False
-                table.landed.pop(request.attempt)
-        return super().create_table(client, request)
+    for table in self.tables.values():
+        if request.attempt in table.landed and table.name == request.name:
+            table.active = False
+            table.landed.pop(request.attempt)
+    return original(self).create_table(client, request)
 
 
-@mutant("PROFILE-VERSION0-01")
-class RejectsCreations(ModelOwner):
+@mutant_method("create_table", "PROFILE-VERSION0-01")
+def rejects_creations(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Declares table creation, and rejects every create request."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        return m.Rejected(reason="not permitted")
+    return m.Rejected(reason="not permitted")
 
 
-@mutant("PROFILE-VERSION0-01")
-class NamePrefixesAreTaken(ModelOwner):
+@mutant_method("create_table", "PROFILE-VERSION0-01")
+def name_prefixes_are_taken(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Treats a name as taken if an existing name begins with it."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        for reference, table in self.tables.items():
-            if table.name != request.name and table.name.startswith(request.name):
-                return m.Conflict(latest=table.latest, winner_table=reference)
-        return super().create_table(client, request)
+    for reference, table in self.tables.items():
+        if table.name != request.name and table.name.startswith(request.name):
+            return m.Conflict(latest=table.latest, winner_table=reference)
+    return original(self).create_table(client, request)
 
 
-@mutant("PROFILE-VERSION0-02", bugs=("FB14",))
-class NewTableHasNoVersion(ModelOwner):
+@mutant_method("_latest", "PROFILE-VERSION0-02", bugs=("FB14",))
+def new_table_has_no_version(self: ModelOwner, table: OwnedTable) -> int | None:
     """Returns -1 as the latest version of a new table until its first commit."""
-
-    def _latest(self, table: OwnedTable) -> int | None:
-        return -1 if table.latest == 0 else super()._latest(table)
+    return -1 if table.latest == 0 else original(self)._latest(table)
 
 
 @mutant("PROFILE-VERSION0-03", "PROFILE-VERSION0-04", bugs=("FB23",))
@@ -164,103 +148,83 @@ class CreationAcceptsAnyVersion0(ModelOwner):
         return m.Ratified(version=0, table=table.reference)
 
 
-@mutant("MC-API-03", "CM-CATALOG-03")
-class NewTablesLoseProperties(ModelOwner):
+@mutant_method("_with_owner", "MC-API-03", "CM-CATALOG-03")
+def new_tables_lose_properties(self: ModelOwner, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
     """Writes version 0 from a template without the proposed properties."""
-
-    def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
-        parsed = [json.loads(action) for action in super()._with_owner(actions, feature)]
-        for action in parsed:
-            if "metaData" in action:
-                known = action["metaData"]["configuration"]
-                action["metaData"]["configuration"] = {key: known[key] for key in known if key.startswith("delta.")}
-        return tuple(json.dumps(action, separators=(",", ":")) for action in parsed)
+    parsed = [json.loads(action) for action in original(self)._with_owner(actions, feature)]
+    for action in parsed:
+        if "metaData" in action:
+            known = action["metaData"]["configuration"]
+            action["metaData"]["configuration"] = {key: known[key] for key in known if key.startswith("delta.")}
+    return tuple(json.dumps(action, separators=(",", ":")) for action in parsed)
 
 
-@mutant("MC-ENABLE-05")
-class ConfigurationIsNested(ModelOwner):
+@mutant_method("_with_owner", "MC-ENABLE-05")
+def configuration_is_nested(self: ModelOwner, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
     """Stores its configuration in the table's properties as a JSON object with nested objects."""
-
-    def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
-        parsed = [json.loads(action) for action in super()._with_owner(actions, feature)]
-        for action in parsed:
-            if "metaData" in action and feature == "managedCommit":
-                conf = json.dumps({"endpoint": {"host": "owner", "log": LOG}})
-                action["metaData"]["configuration"]["delta.managedCommit.commitOwnerConf"] = conf
-        return tuple(json.dumps(action, separators=(",", ":")) for action in parsed)
+    parsed = [json.loads(action) for action in original(self)._with_owner(actions, feature)]
+    for action in parsed:
+        if "metaData" in action and feature == "managedCommit":
+            conf = json.dumps({"endpoint": {"host": "owner", "log": LOG}})
+            action["metaData"]["configuration"]["delta.managedCommit.commitOwnerConf"] = conf
+    return tuple(json.dumps(action, separators=(",", ":")) for action in parsed)
 
 
 # Owners that are wrong about which tables exist, and about their names.
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class NamePrefixesAreFound(ModelOwner):
+@mutant_method("_find", "PROFILE-DISCOVERY-01")
+def name_prefixes_are_found(self: ModelOwner, name: str | None, path: str | None) -> str | None:
     """Resolves a name to the first table whose name begins with it."""
-
-    def _find(self, name: str | None, path: str | None) -> str | None:
-        beginnings = [
-            ref for ref, table in self.tables.items() if name and table.active and table.name.startswith(name)
-        ]
-        return super()._find(name, path) or next(iter(beginnings), None)
+    beginnings = [ref for ref, table in self.tables.items() if name and table.active and table.name.startswith(name)]
+    return original(self)._find(name, path) or next(iter(beginnings), None)
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class FindsAmongAHundredTables(ModelOwner):
+@mutant_method("_find", "PROFILE-DISCOVERY-01")
+def finds_among_a_hundred_tables(self: ModelOwner, name: str | None, path: str | None) -> str | None:
     """Looks a name up among the newest 100 tables, one page of its catalog."""
-
-    def _find(self, name: str | None, path: str | None) -> str | None:
-        found = super()._find(name, path)
-        return found if found in list(self.tables)[-100:] else None
+    found = original(self)._find(name, path)
+    return found if found in list(self.tables)[-100:] else None
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class ConflictNamesTheDroppedTable(ModelOwner):
+@mutant_method("create_table", "PROFILE-DISCOVERY-01")
+def conflict_names_the_dropped_table(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Names the first table of a name, which was dropped, to a creator that lost to the second."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        answer = super().create_table(client, request)
-        first = [reference for reference, table in self.tables.items() if table.name == request.name]
-        return m.Conflict(winner_table=first[0]) if isinstance(answer, m.Conflict) and first else answer
+    answer = original(self).create_table(client, request)
+    first = [reference for reference, table in self.tables.items() if table.name == request.name]
+    return m.Conflict(winner_table=first[0]) if isinstance(answer, m.Conflict) and first else answer
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class NamesArePatterns(ModelOwner):
+@mutant_method("_find", "PROFILE-DISCOVERY-01")
+def names_are_patterns(self: ModelOwner, name: str | None, path: str | None) -> str | None:
     """Finds a name with SQL's `LIKE`, for which `_` is any character."""
-
-    def _find(self, name: str | None, path: str | None) -> str | None:
-        pattern = re.compile(re.escape(name or "").replace("_", "."))
-        alike = [ref for ref, table in self.tables.items() if table.active and pattern.fullmatch(table.name)]
-        return super()._find(name, path) or next(iter(alike), None)
+    pattern = re.compile(re.escape(name or "").replace("_", "."))
+    alike = [ref for ref, table in self.tables.items() if table.active and pattern.fullmatch(table.name)]
+    return original(self)._find(name, path) or next(iter(alike), None)
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class SpellingsFindTheFirstTable(ModelOwner):
+@mutant_method("load_table", "PROFILE-DISCOVERY-01")
+def spellings_find_the_first_table(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Creates a table for each spelling of a name (case, Unicode form, encoded spaces), and finds the first by all."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        alike = [table.name for table in self.tables.values() if table.active and request.name is not None
-                 and plain_name(table.name) == plain_name(request.name)]  # fmt: skip
-        return super().load_table(client, m.LoadTable(name=alike[0]) if alike else request)
+    alike = [table.name for table in self.tables.values() if table.active and request.name is not None
+             and plain_name(table.name) == plain_name(request.name)]  # fmt: skip
+    return original(self).load_table(client, m.LoadTable(name=alike[0]) if alike else request)
 
 
-@mutant("MC-CREATE-02", "CM-COMMIT-08")
-class SpellingsAreCreatedTwice(ModelOwner):
+@mutant_method("create_table", "MC-CREATE-02", "CM-COMMIT-08")
+def spellings_are_created_twice(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Treats the spellings of a name as one table, and ratifies the creation of each."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        for reference, table in self.tables.items():
-            if table.active and table.name != request.name and plain_name(table.name) == plain_name(request.name):
-                return m.Ratified(version=0, table=reference)
-        return super().create_table(client, request)
+    for reference, table in self.tables.items():
+        if table.active and table.name != request.name and plain_name(table.name) == plain_name(request.name):
+            return m.Ratified(version=0, table=reference)
+    return original(self).create_table(client, request)
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class PathsAreDecoded(ModelOwner):
+@mutant_method("load_table", "PROFILE-DISCOVERY-01")
+def paths_are_decoded(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Decodes paths before it compares them: `a%20b` finds the table at `a b`, although both folders have one."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        path = None if request.path is None else unquote(request.path)
-        return super().load_table(client, m.LoadTable(name=request.name, path=path))
+    path = None if request.path is None else unquote(request.path)
+    return original(self).load_table(client, m.LoadTable(name=request.name, path=path))
 
 
 class _DecodingStorage(MemoryStorage):
@@ -311,127 +275,101 @@ class PathsAreComparedAsText(ModelOwner):
         super().__init__(_NormalizingStorage() if storage is None else storage)
 
 
-@mutant("CM-GET-05")
-class ResolutionHasFiftyCommits(ModelOwner):
+@mutant_method("load_table", "CM-GET-05")
+def resolution_has_fifty_commits(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Resolves a name with the first 50 unpublished commits only."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        answer = super().load_table(client, request)
-        if isinstance(answer, m.Table) and answer.commits is not None:
-            return msgspec.structs.replace(answer, commits=answer.commits[:50])
-        return answer
+    answer = original(self).load_table(client, request)
+    if isinstance(answer, m.Table) and answer.commits is not None:
+        return msgspec.structs.replace(answer, commits=answer.commits[:50])
+    return answer
 
 
-@mutant("PROFILE-DISCOVERY-03")
-class CachesMetadataByName(ModelOwner):
+@mutant_method("load_table", "PROFILE-DISCOVERY-03")
+def caches_metadata_by_name(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Caches the protocol and metadata of each name and version: a new table has those of a dropped one."""
-
-    actions: dict[tuple[str, int], tuple[str | None, str | None]] = memory(dict)
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        answer = super().load_table(client, request)
-        if not isinstance(answer, m.Table):
-            return answer
-        key = (self.tables[answer.table].name, self.tables[answer.table].latest)
-        protocol, metadata = self.actions.setdefault(key, (answer.protocol, answer.metadata))
-        return msgspec.structs.replace(answer, protocol=protocol, metadata=metadata)
+    actions = memory_of(self, dict[tuple[str, int], tuple[str | None, str | None]])
+    answer = original(self).load_table(client, request)
+    if not isinstance(answer, m.Table):
+        return answer
+    key = (self.tables[answer.table].name, self.tables[answer.table].latest)
+    protocol, metadata = actions.setdefault(key, (answer.protocol, answer.metadata))
+    return msgspec.structs.replace(answer, protocol=protocol, metadata=metadata)
 
 
-@mutant("MC-BACKFILL-05", "CM-PUBLISH-06")
-class CachesPublicationByName(ModelOwner):
+@mutant_method("_backfill", "MC-BACKFILL-05", "CM-PUBLISH-06")
+def caches_publication_by_name(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Remembers by name up to which version it published a table: it skips these versions of a new table of that
     name."""
-
-    done: dict[str, int] = memory(dict)
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        if version > self.done.get(table.name, 0):
-            super()._backfill(table, version)
-            self.done[table.name] = version
+    done = memory_of(self, dict[str, int])
+    if version > done.get(table.name, 0):
+        original(self)._backfill(table, version)
+        done[table.name] = version
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class UnknownNamesAreFound(ModelOwner):
+@mutant_method("load_table", "PROFILE-DISCOVERY-01")
+def unknown_names_are_found(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Resolves an unknown name to an existing table."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        answer = super().load_table(client, request)
-        others = [reference for reference, table in self.tables.items() if table.active]
-        if isinstance(answer, m.NotFound) and others:
-            return super().load_table(client, m.LoadTable(name=others[-1]))
-        return answer
+    answer = original(self).load_table(client, request)
+    others = [reference for reference, table in self.tables.items() if table.active]
+    if isinstance(answer, m.NotFound) and others:
+        return original(self).load_table(client, m.LoadTable(name=others[-1]))
+    return answer
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class NamesAreNotFound(ModelOwner):
+@mutant_method("load_table", "PROFILE-DISCOVERY-01")
+def names_are_not_found(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Finds a table by reference only, not by name."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        known = request.name in self.tables or request.path is not None
-        return super().load_table(client, request) if known else m.NotFound()
+    known = request.name in self.tables or request.path is not None
+    return original(self).load_table(client, request) if known else m.NotFound()
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class PathsFindTheNewestTable(ModelOwner):
+@mutant_method("load_table", "PROFILE-DISCOVERY-01")
+def paths_find_the_newest_table(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Resolves every managed path to the table created last."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        answer = super().load_table(client, request)
-        if request.path is not None and isinstance(answer, m.Table):
-            return msgspec.structs.replace(answer, table=list(self.tables)[-1])
-        return answer
+    answer = original(self).load_table(client, request)
+    if request.path is not None and isinstance(answer, m.Table):
+        return msgspec.structs.replace(answer, table=list(self.tables)[-1])
+    return answer
 
 
-@mutant("CM-GET-05")
-class ResolutionLacksCommits(ModelOwner):
+@mutant_method("load_table", "CM-GET-05")
+def resolution_lacks_commits(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Resolves a name without returning the unpublished commits."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        answer = super().load_table(client, request)
-        return msgspec.structs.replace(answer, commits=None) if isinstance(answer, m.Table) else answer
+    answer = original(self).load_table(client, request)
+    return msgspec.structs.replace(answer, commits=None) if isinstance(answer, m.Table) else answer
 
 
-@mutant("CM-GET-05", "CM-GET-04", "MC-READ-06")
-class CachesResolutions(ModelOwner):
+@mutant_method("load_table", "CM-GET-05", "CM-GET-04", "MC-READ-06")
+def caches_resolutions(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Repeats its first resolution of a table."""
-
-    cache: dict[str | None, m.Answer] = memory(dict)
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        return self.cache.setdefault(request.name or request.path, super().load_table(client, request))
+    cache = memory_of(self, dict[str | None, m.Answer])
+    return cache.setdefault(request.name or request.path, original(self).load_table(client, request))
 
 
-@mutant("CM-GET-04", "MC-READ-06")
-class CachesResolutionsByPath(ModelOwner):
+@mutant_method("load_table", "CM-GET-04", "MC-READ-06")
+def caches_resolutions_by_path(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Caches the first resolution of a path; resolutions by name are current."""
-
-    cache: dict[str | None, m.Answer] = memory(dict)
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        answer = super().load_table(client, request)
-        return answer if request.path is None else self.cache.setdefault(request.path, answer)
+    cache = memory_of(self, dict[str | None, m.Answer])
+    answer = original(self).load_table(client, request)
+    return answer if request.path is None else cache.setdefault(request.path, answer)
 
 
-@mutant("CM-DISCOVER-01", "PROFILE-DISCOVERY-01")
-class ResolutionHasTheWrongFeature(ModelOwner):
+@mutant_method("load_table", "CM-DISCOVER-01", "PROFILE-DISCOVERY-01")
+def resolution_has_the_wrong_feature(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Reports the feature `managedCommit` for every table."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        answer = super().load_table(client, request)
-        if not isinstance(answer, m.Table):
-            return answer
-        other = "catalogManaged" if answer.feature == "managedCommit" else "managedCommit"
-        return msgspec.structs.replace(answer, feature=other)
+    answer = original(self).load_table(client, request)
+    if not isinstance(answer, m.Table):
+        return answer
+    other = "catalogManaged" if answer.feature == "managedCommit" else "managedCommit"
+    return msgspec.structs.replace(answer, feature=other)
 
 
-@mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
-class ResolutionHasTheFirstMetadata(ModelOwner):
+@mutant_method("_newest", "PROFILE-DISCOVERY-03", "CM-CATALOG-05")
+def resolution_has_the_first_metadata(self: ModelOwner, table: OwnedTable, kind: str) -> str | None:
     """Returns the metadata of version 0, even after a commit changed it."""
-
-    def _newest(self, table: OwnedTable, kind: str) -> str | None:
-        file = self.storage.read(self._path(table, 0))
-        actions = [] if file is None else file.content.splitlines()
-        return next((action for action in actions if action.startswith(f'{{"{kind}"')), None)
+    file = self.storage.read(self._path(table, 0))
+    actions = [] if file is None else file.content.splitlines()
+    return next((action for action in actions if action.startswith(f'{{"{kind}"')), None)
 
 
 @mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
@@ -468,21 +406,17 @@ class ResolutionsOverlookVisibleFiles(ModelOwner):
             super()._notice(table)
 
 
-@mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
-class ResolutionHasThePublishedMetadata(ModelOwner):
+@mutant_method("_newest", "PROFILE-DISCOVERY-03", "CM-CATALOG-05")
+def resolution_has_the_published_metadata(self: ModelOwner, table: OwnedTable, kind: str) -> str | None:
     """Reads protocol and metadata from the published commits only: they are old until the next backfill."""
-
-    def _newest(self, table: OwnedTable, kind: str) -> str | None:
-        return super()._newest(msgspec.structs.replace(table, latest=table.backfilled), kind)
+    return original(self)._newest(msgspec.structs.replace(table, latest=table.backfilled), kind)
 
 
-@mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
-class ResolutionHasTheFirstProtocol(ModelOwner):
+@mutant_method("_newest", "PROFILE-DISCOVERY-03", "CM-CATALOG-05")
+def resolution_has_the_first_protocol(self: ModelOwner, table: OwnedTable, kind: str) -> str | None:
     """Returns the protocol of version 0, even after a commit changed it."""
-
-    def _newest(self, table: OwnedTable, kind: str) -> str | None:
-        first = msgspec.structs.replace(table, latest=0) if kind == "protocol" else table
-        return super()._newest(first, kind)
+    first = msgspec.structs.replace(table, latest=0) if kind == "protocol" else table
+    return original(self)._newest(first, kind)
 
 
 @mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
@@ -500,93 +434,71 @@ class RestartRestoresTheFirstMetadata(ModelOwner):
         return super()._newest(first if table.reference in self.restarted else table, kind)
 
 
-@mutant("PROFILE-DISCOVERY-03")
-class SecondTakeOverKeepsTheMetadata(ModelOwner):
+@mutant_method("_newest", "PROFILE-DISCOVERY-03")
+def second_take_over_keeps_the_metadata(self: ModelOwner, table: OwnedTable, kind: str) -> str | None:
     """Resolves a table that it took over again with the metadata of the first take-over."""
-
-    def _newest(self, table: OwnedTable, kind: str) -> str | None:
-        same = [each for each in self.tables.values() if each.location == table.location]
-        return super()._newest(same[0], kind)
+    same = [each for each in self.tables.values() if each.location == table.location]
+    return original(self)._newest(same[0], kind)
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class NamesAreLookedUpAsFolders(ModelOwner):
+@mutant_method("load_table", "PROFILE-DISCOVERY-01")
+def names_are_looked_up_as_folders(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Finds a table by the name of its folder, in which an underscore stands for a slash: two names lead to one
     table."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        wanted = (request.name or "").replace("/", "_")
-        names = [
-            table.name for table in self.tables.values() if table.active and table.name.replace("/", "_") == wanted
-        ]
-        return super().load_table(client, msgspec.structs.replace(request, name=names[0]) if names else request)
+    wanted = (request.name or "").replace("/", "_")
+    names = [table.name for table in self.tables.values() if table.active and table.name.replace("/", "_") == wanted]
+    return original(self).load_table(client, msgspec.structs.replace(request, name=names[0]) if names else request)
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class FoldersLeadToTablesBelowThem(ModelOwner):
+@mutant_method("load_table", "PROFILE-DISCOVERY-01")
+def folders_lead_to_tables_below_them(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Finds a table by the beginning of its path: the path of a folder leads to a table in it."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        below = [table.location for table in self.tables.values() if table.location.startswith(request.path or "-")]
-        found = msgspec.structs.replace(request, path=below[0]) if below else request
-        return super().load_table(client, found)
+    below = [table.location for table in self.tables.values() if table.location.startswith(request.path or "-")]
+    found = msgspec.structs.replace(request, path=below[0]) if below else request
+    return original(self).load_table(client, found)
 
 
-@mutant("CM-CATALOG-05")
-class ResolutionLacksProtocolAndMetadata(ModelOwner):
+@mutant_method("_newest", "CM-CATALOG-05")
+def resolution_lacks_protocol_and_metadata(self: ModelOwner, table: OwnedTable, kind: str) -> str | None:
     """Resolves a table without its protocol and metadata."""
-
-    def _newest(self, table: OwnedTable, kind: str) -> str | None:
-        return None
+    return None
 
 
-@mutant("PROFILE-CORE-06")
-class RepeatedCreationReturnsTheNewTable(ModelOwner):
+@mutant_method("create_table", "PROFILE-CORE-06")
+def repeated_creation_returns_the_new_table(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Answers a repeated creation of a dropped table with the table that has its name now."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        answer = super().create_table(client, request)
-        now = self._find(request.name, None)
-        return m.Ratified(version=0, table=now) if isinstance(answer, m.Ratified) and now is not None else answer
+    answer = original(self).create_table(client, request)
+    now = self._find(request.name, None)
+    return m.Ratified(version=0, table=now) if isinstance(answer, m.Ratified) and now is not None else answer
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class DroppedTablesAreStillFound(ModelOwner):
+@mutant_method("load_table", "PROFILE-DISCOVERY-01")
+def dropped_tables_are_still_found(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Rejects commits to a dropped table, but still resolves it."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        answer = super().load_table(client, request)
-        for reference, table in self.tables.items():
-            if isinstance(answer, m.NotFound) and request.name == table.name:
-                return m.Table(
-                    table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=table.latest
-                )
-        return answer
+    answer = original(self).load_table(client, request)
+    for reference, table in self.tables.items():
+        if isinstance(answer, m.NotFound) and request.name == table.name:
+            return m.Table(table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=table.latest)
+    return answer
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class DroppedTablesAreFoundByPath(ModelOwner):
+@mutant_method("load_table", "PROFILE-DISCOVERY-01")
+def dropped_tables_are_found_by_path(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Removes the name of a dropped table only: its path still finds it."""
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        answer = super().load_table(client, request)
-        for reference, table in self.tables.items():
-            if isinstance(answer, m.NotFound) and request.path == table.location:
-                return m.Table(
-                    table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=table.latest
-                )
-        return answer
+    answer = original(self).load_table(client, request)
+    for reference, table in self.tables.items():
+        if isinstance(answer, m.NotFound) and request.path == table.location:
+            return m.Table(table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=table.latest)
+    return answer
 
 
-@mutant("PROFILE-DISCOVERY-04")
-class DroppedTablesAreRead(ModelOwner):
+@mutant_method("get_commits", "PROFILE-DISCOVERY-04")
+def dropped_tables_are_read(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Answers requests for the commits of a dropped table as before."""
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        table = self.tables.get(request.table)
-        if table is None:
-            return m.NotFound()
-        return m.Commits(commits=self._entries(table, request.start or 0, request.end), latest=self._latest(table))
+    table = self.tables.get(request.table)
+    if table is None:
+        return m.NotFound()
+    return m.Commits(commits=self._entries(table, request.start or 0, request.end), latest=self._latest(table))
 
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08")
@@ -630,126 +542,104 @@ class LateDropDeletesANewTable(DropDeletesFiles):
         return answer
 
 
-@mutant("CM-FILES-07")
-class LateBackfillWritesToANewTable(DropDeletesFiles):
+@mutant_method("drop_table", "CM-FILES-07")
+def late_backfill_writes_to_a_new_table(self: DropDeletesFiles, client: str, request: m.DropTable) -> m.Answer:
     """Publishes commits of a dropped table on request, even if its path belongs to a new table."""
-
-    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
-        table = self.tables.get(request.table)
-        commits = {} if table is None else dict(table.unbackfilled)
-        answer = super().drop_table(client, request)
-        if table is not None:
-            table.unbackfilled = commits
-        return answer
+    table = self.tables.get(request.table)
+    commits = {} if table is None else dict(table.unbackfilled)
+    answer = original(self).drop_table(client, request)
+    if table is not None:
+        table.unbackfilled = commits
+    return answer
 
 
-@mutant("MC-FILES-08", "CM-FILES-07")
-class LateCommitWritesToANewTable(DropDeletesFiles):
+@mutant_method("commit", "MC-FILES-08", "CM-FILES-07")
+def late_commit_writes_to_a_new_table(self: DropDeletesFiles, client: str, request: m.Commit) -> m.Answer:
     """Writes the file of a direct commit before it finds that the table was dropped."""
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        table = self.tables.get(request.table)
-        if table is not None and not table.active and table.commit_mode == "direct":
-            self.storage.put(self._path(table, request.version), content_of(request.actions or ()), 0)
-        return super().commit(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and not table.active and table.commit_mode == "direct":
+        self.storage.put(self._path(table, request.version), content_of(request.actions or ()), 0)
+    return original(self).commit(client, request)
 
 
-@mutant("MC-FILES-08", "CM-FILES-07")
-class DropDeletesByPrefix(ModelOwner):
+@mutant_method("drop_table", "MC-FILES-08", "CM-FILES-07")
+def drop_deletes_by_prefix(self: ModelOwner, client: str, request: m.DropTable) -> m.Answer:
     """Deletes all files whose path begins with that of a dropped table: a drop of `orders` deletes `orders2`."""
-
-    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
-        answer = super().drop_table(client, request)
-        table = self.tables.get(request.table)
-        for name in self.storage.list(self.storage.root) if table is not None else ():
-            if table is not None and name.startswith(table.name):
-                self.storage.remove(f"{self.storage.root}/{name}")
-        return answer
+    answer = original(self).drop_table(client, request)
+    table = self.tables.get(request.table)
+    for name in self.storage.list(self.storage.root) if table is not None else ():
+        if table is not None and name.startswith(table.name):
+            self.storage.remove(f"{self.storage.root}/{name}")
+    return answer
 
 
-@mutant("PROFILE-DISCOVERY-02")
-class DroppedTablesTakeCommits(ModelOwner):
+@mutant_method("drop_table", "PROFILE-DISCOVERY-02")
+def dropped_tables_take_commits(self: ModelOwner, client: str, request: m.DropTable) -> m.Answer:
     """Ratifies commits to a dropped table."""
-
-    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
-        answer = super().drop_table(client, request)
-        table = self.tables.get(request.table)
-        if table is not None and isinstance(answer, m.Done):
-            table.active, table.name = True, f"dropped {table.name}"
-            self._save(table)
-        return answer
+    answer = original(self).drop_table(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and isinstance(answer, m.Done):
+        table.active, table.name = True, f"dropped {table.name}"
+        self._save(table)
+    return answer
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class DropsByName(ModelOwner):
+@mutant_method("drop_table", "PROFILE-DISCOVERY-01")
+def drops_by_name(self: ModelOwner, client: str, request: m.DropTable) -> m.Answer:
     """Drops the table that has the name of the requested one now."""
-
-    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
-        table = self.tables.get(request.table)
-        now = None if table is None else self._find(table.name, None)
-        return super().drop_table(client, request if now is None else m.DropTable(table=now))
+    table = self.tables.get(request.table)
+    now = None if table is None else self._find(table.name, None)
+    return original(self).drop_table(client, request if now is None else m.DropTable(table=now))
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class DroppedNamesStayTaken(ModelOwner):
+@mutant_method("create_table", "PROFILE-DISCOVERY-01")
+def dropped_names_stay_taken(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Keeps the name of a dropped table taken."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        for reference, table in self.tables.items():
-            if table.name == request.name and not table.active and request.attempt not in table.landed:
-                return m.Conflict(latest=table.latest, winner_table=reference)
-        return super().create_table(client, request)
+    for reference, table in self.tables.items():
+        if table.name == request.name and not table.active and request.attempt not in table.landed:
+            return m.Conflict(latest=table.latest, winner_table=reference)
+    return original(self).create_table(client, request)
 
 
-@mutant("PROFILE-DISCOVERY-02")
-class ReferencesAreNames(ModelOwner):
+@mutant_method("commit", "PROFILE-DISCOVERY-02")
+def references_are_names(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Uses the table's name as its reference: a request for a dropped table reaches the new one of that name."""
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        table = self.tables.get(request.table)
-        if table is not None and not table.active:
-            named = self._find(table.name, None)
-            request = request if named is None else msgspec.structs.replace(request, table=named)
-        return super().commit(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and not table.active:
+        named = self._find(table.name, None)
+        request = request if named is None else msgspec.structs.replace(request, table=named)
+    return original(self).commit(client, request)
 
 
-@mutant("PROFILE-CORE-06")
-class LateCreationRestoresADroppedTable(ModelOwner):
+@mutant_method("drop_table", "PROFILE-CORE-06")
+def late_creation_restores_a_dropped_table(self: ModelOwner, client: str, request: m.DropTable) -> m.Answer:
     """Forgets a creation with its drop: a late copy of the create request creates the table again."""
-
-    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
-        answer = super().drop_table(client, request)
-        table = self.tables.get(request.table)
-        if table is not None:
-            table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
-        return answer
+    answer = original(self).drop_table(client, request)
+    table = self.tables.get(request.table)
+    if table is not None:
+        table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
+    return answer
 
 
-@mutant("PROFILE-RETRY-01")
-class DropForgetsAttempts(ModelOwner):
+@mutant_method("_replay", "PROFILE-RETRY-01")
+def drop_forgets_attempts(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Answers the replay of a landed commit with a conflict after the table was dropped."""
-
-    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        answer = super()._replay(table, request)
-        dropped = not table.active and table.leaving is None
-        return m.Conflict(latest=table.latest) if answer is not None and dropped else answer
+    answer = original(self)._replay(table, request)
+    dropped = not table.active and table.leaving is None
+    return m.Conflict(latest=table.latest) if answer is not None and dropped else answer
 
 
-@mutant("PROFILE-OUTCOME-01")
-class DropForgetsOutcomes(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
+def drop_forgets_outcomes(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports every attempt of a dropped table as not landed."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        table = self.tables.get(request.table)
-        return m.NotLanded() if table is not None and not table.active else super().attempt_outcome(client, request)
+    table = self.tables.get(request.table)
+    return m.NotLanded() if table is not None and not table.active else original(self).attempt_outcome(client, request)
 
 
-@mutant("PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-01", "PROFILE-DURABLE-01")
-class RestartUndoesDrops(ModelOwner):
+@mutant_method("drop_table", "PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-01", "PROFILE-DURABLE-01")
+def restart_undoes_drops(self: ModelOwner, client: str, request: m.DropTable) -> m.Answer:
     """Keeps drops in memory only: after a restart the tables exist again."""
-
-    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
-        before = dict(self.saved)
-        answer = super().drop_table(client, request)
-        self.saved.update(before)
-        return answer
+    before = dict(self.saved)
+    answer = original(self).drop_table(client, request)
+    self.saved.update(before)
+    return answer

@@ -1,7 +1,5 @@
 """Maintenance jobs that delete needed files or write wrong ones, and owners with a wrong policy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,104 +13,85 @@ from conformance.models.log_files import HINT, Checkpoint, Listing, actions_in
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.reader import Actions, Refused, Resolved, State, file_of
 from conformance.models.writer import ROW_IDS
-from conformance.mutants import memory, mutant
+from conformance.mutants import memory, mutant, mutant_method, original
 from conformance.mutants.good_clients import CheckpointsTheLatestVersion
 
 # Other folders
 
 
-@mutant("PROFILE-CLIENT-03", side="client")
-class LeavesFilesBesideTheTables(ModelClient):
+@mutant_method("_resolve", "PROFILE-CLIENT-03")
+def leaves_files_beside_the_tables(self: ModelClient, client: str, name: str) -> Resolved:
     """Makes a lock file beside the folder of a table, and leaves it there."""
-
-    def _resolve(self, client: str, name: str) -> Resolved:
-        table = super()._resolve(client, name)
-        folder = table.log.parent
-        folder.with_name(f"{folder.name}.lock").touch()
-        return table
+    table = original(self)._resolve(client, name)
+    folder = table.log.parent
+    folder.with_name(f"{folder.name}.lock").touch()
+    return table
 
 
-@mutant("PROFILE-CLIENT-03", side="client")
-class WritesToOtherTables(ModelClient):
+@mutant_method("_resolve", "PROFILE-CLIENT-03")
+def writes_to_other_tables(self: ModelClient, client: str, name: str) -> Resolved:
     """Writes a file to the folders of the tables next to the requested one."""
-
-    def _resolve(self, client: str, name: str) -> Resolved:
-        table = super()._resolve(client, name)
-        for other in table.log.parent.parent.iterdir():
-            if other != table.log.parent:
-                (other / "seen").touch()
-        return table
+    table = original(self)._resolve(client, name)
+    for other in table.log.parent.parent.iterdir():
+        if other != table.log.parent:
+            (other / "seen").touch()
+    return table
 
 
 # Checkpoints, compactions, checksums
 
 
-@mutant("MC-CHECKPOINT-03", "CM-MAINT-01", "MC-COMPACTION-01", "CM-MAINT-02", bugs=("FB16",), side="client")
-class CheckpointsUnpublishedCommits(ModelClient):
+@mutant_method("_published", "MC-CHECKPOINT-03", "CM-MAINT-01", "MC-COMPACTION-01", "CM-MAINT-02", bugs=("FB16",))
+def checkpoints_unpublished_commits(self: ModelClient, client: str, table: Resolved, version: int) -> Listing:
     """Writes a checkpoint of commits that are not backfilled: a cleanup leaves a gap."""
-
-    def _published(self, client: str, table: Resolved, version: int) -> Listing:
-        return self._gather(client, table)
+    return self._gather(client, table)
 
 
-@mutant("MC-CHECKPOINT-03", "CM-MAINT-01", bugs=("FB17",), side="client")
-class WritesTheCheckpointFirst(ModelClient):
+@mutant_method("_checkpoint", "MC-CHECKPOINT-03", "CM-MAINT-01", bugs=("FB17",))
+def writes_the_checkpoint_first(self: ModelClient, client: str, table: Resolved, version: int) -> None:
     """Writes a checkpoint before its version is published."""
-
-    def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
-        (table.log / f"{version:020}.checkpoint.parquet").write_bytes(b"")
-        super()._checkpoint(client, table, version)
+    (table.log / f"{version:020}.checkpoint.parquet").write_bytes(b"")
+    original(self)._checkpoint(client, table, version)
 
 
-@mutant("FIELD-05", bugs=("FB45",), side="client")
-class PublisherTakesAnyFile(ModelClient):
+@mutant_method("_check_published", "FIELD-05", bugs=("FB45",))
+def publisher_takes_any_file(self: ModelClient, published: Path, content: bytes) -> None:
     """Publishes, and treats any file with a version's name as the published commit."""
 
-    def _check_published(self, published: Path, content: bytes) -> None:
-        pass
 
-
-@mutant("CM-PUBLISH-07", side="client")
-class PublisherGuessesTheStagedFile(ModelClient):
+@mutant_method("_ratified", "CM-PUBLISH-07")
+def publisher_guesses_the_staged_file(self: ModelClient, table: Resolved, commit: m.CommitEntry) -> bytes:
     """Publishes the first staged file of each version, not the one that the catalog lists."""
-
-    def _ratified(self, table: Resolved, commit: m.CommitEntry) -> bytes:
-        staged = sorted((table.log / STAGING[table.feature or ""]).glob(f"{commit.version:020}.*"))
-        return staged[0].read_bytes() if staged else super()._ratified(table, commit)
+    staged = sorted((table.log / STAGING[table.feature or ""]).glob(f"{commit.version:020}.*"))
+    return staged[0].read_bytes() if staged else original(self)._ratified(table, commit)
 
 
-@mutant("CM-PUBLISH-07", side="client")
-class PublisherCopiesNothing(ModelClient):
+@mutant_method("_ratified", "CM-PUBLISH-07")
+def publisher_copies_nothing(self: ModelClient, table: Resolved, commit: m.CommitEntry) -> bytes:
     """Publishes an empty file if the staged file of a commit is missing."""
-
-    def _ratified(self, table: Resolved, commit: m.CommitEntry) -> bytes:
-        try:
-            return super()._ratified(table, commit)
-        except Refused:
-            return b""
+    try:
+        return original(self)._ratified(table, commit)
+    except Refused:
+        return b""
 
 
-@mutant("CM-PUBLISH-08", side="client")
-class PublishesItsOwnCommitAtOnce(ModelClient):
+@mutant_method("transact", "CM-PUBLISH-08")
+def publishes_its_own_commit_at_once(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
     """Publishes each commit of its own when it is ratified, before the commits below it."""
-
-    def transact(self, client: str, request: m.Transact) -> m.Answer:
-        answer = super().transact(client, request)
-        if isinstance(answer, m.Committed) and answer.version is not None and "/" not in request.table:
-            table = self._resolve(client, request.table)
-            self._ask(client, table)
-            if table.feature == "catalogManaged" and answer.version in table.owned:
-                self._publish_one(table, table.owned[answer.version])
-        return answer
+    answer = original(self).transact(client, request)
+    if isinstance(answer, m.Committed) and answer.version is not None and "/" not in request.table:
+        table = self._resolve(client, request.table)
+        self._ask(client, table)
+        if table.feature == "catalogManaged" and answer.version in table.owned:
+            self._publish_one(table, table.owned[answer.version])
+    return answer
 
 
-@mutant("MC-COMPACTION-01", "CM-MAINT-02", side="client")
-class CompactsUnpublishedCommits(ModelClient):
+@mutant_method("_compact", "MC-COMPACTION-01", "CM-MAINT-02")
+def compacts_unpublished_commits(self: ModelClient, client: str, table: Resolved, request: m.Compact) -> None:
     """Writes a compaction up to a commit that is not backfilled."""
-
-    def _compact(self, client: str, table: Resolved, request: m.Compact) -> None:
-        name = f"{request.start:020}.{request.end:020}.compacted.json"
-        self._write(table.log / name, b'{"commitInfo":{}}\n')
+    name = f"{request.start:020}.{request.end:020}.compacted.json"
+    self._write(table.log / name, b'{"commitInfo":{}}\n')
 
 
 class _EditsCompactions(ModelClient):
@@ -131,17 +110,15 @@ class _EditsCompactions(ModelClient):
         raise NotImplementedError
 
 
-@mutant("LOG-30", "LOG-35", side="client")
-class CompactsFilesByPath(_EditsCompactions):
+@mutant_method("_edited", "LOG-30", "LOG-35")
+def compacts_files_by_path(self: _EditsCompactions, commits: Actions, compacted: Actions) -> Actions:
     """Keeps the last action of each path in a compaction: removing a file with one deletion vector replaces adding it
     with another."""
-
-    def _edited(self, commits: Actions, compacted: Actions) -> Actions:
-        last = {body.get("path", kind): action for action in commits for kind, body in action.items()}
-        return list(last.values())
+    last = {body.get("path", kind): action for action in commits for kind, body in action.items()}
+    return list(last.values())
 
 
-@mutant("LOG-35", side="client")
+@mutant("LOG-35")
 class CompactsPairsAway(_EditsCompactions):
     """Omits the removal of a file from a compaction that also adds it, so that a file from before it reappears."""
 
@@ -150,20 +127,16 @@ class CompactsPairsAway(_EditsCompactions):
         return [each for each in compacted if "remove" not in each or each["remove"]["path"] not in added]
 
 
-@mutant("LOG-35", side="client")
-class CompactsRemovedDomainsAway(_EditsCompactions):
+@mutant_method("_edited", "LOG-35")
+def compacts_removed_domains_away(self: _EditsCompactions, commits: Actions, compacted: Actions) -> Actions:
     """Omits removals of metadata domains from a compaction, so that a removed domain reappears."""
-
-    def _edited(self, commits: Actions, compacted: Actions) -> Actions:
-        return [each for each in compacted if not each.get("domainMetadata", {}).get("removed")]
+    return [each for each in compacted if not each.get("domainMetadata", {}).get("removed")]
 
 
-@mutant("LOG-35", side="client")
-class CompactionsLoseRowIds(_EditsCompactions):
+@mutant_method("_edited", "LOG-35")
+def compactions_lose_row_ids(self: _EditsCompactions, commits: Actions, compacted: Actions) -> Actions:
     """Writes a compaction without the row ids of the files, as through a type that lacks them."""
-
-    def _edited(self, commits: Actions, compacted: Actions) -> Actions:
-        return [{kind: _without_row_ids(body) for kind, body in action.items()} for action in compacted]
+    return [{kind: _without_row_ids(body) for kind, body in action.items()} for action in compacted]
 
 
 def _without_row_ids(body: dict[str, Any]) -> dict[str, Any]:
@@ -181,89 +154,69 @@ class _EditsCheckpoints(ModelClient):
         raise NotImplementedError
 
 
-@mutant("LOG-34", "LOG-30", side="client")
-class CheckpointsLoseDeletionVectors(_EditsCheckpoints):
+@mutant_method("_edited", "LOG-34", "LOG-30")
+def checkpoints_lose_deletion_vectors(self: _EditsCheckpoints, add: dict[str, Any]) -> dict[str, Any]:
     """Writes a checkpoint without the deletion vectors of the files."""
-
-    def _edited(self, add: dict[str, Any]) -> dict[str, Any]:
-        return {field: value for field, value in add.items() if field != "deletionVector"}
+    return {field: value for field, value in add.items() if field != "deletionVector"}
 
 
-@mutant("LOG-34", side="client")
-class CheckpointsLosePartitionValues(_EditsCheckpoints):
+@mutant_method("_edited", "LOG-34")
+def checkpoints_lose_partition_values(self: _EditsCheckpoints, add: dict[str, Any]) -> dict[str, Any]:
     """Writes a checkpoint without the partition values of the files."""
-
-    def _edited(self, add: dict[str, Any]) -> dict[str, Any]:
-        return {**add, "partitionValues": {}}
+    return {**add, "partitionValues": {}}
 
 
-@mutant("LOG-34", side="client")
-class CheckpointsLoseRowIds(_EditsCheckpoints):
+@mutant_method("_edited", "LOG-34")
+def checkpoints_lose_row_ids(self: _EditsCheckpoints, add: dict[str, Any]) -> dict[str, Any]:
     """Writes a checkpoint without the row ids of the files: its readers do not know them."""
-
-    def _edited(self, add: dict[str, Any]) -> dict[str, Any]:
-        return {**add, "baseRowId": None}
+    return {**add, "baseRowId": None}
 
 
-@mutant("LOG-34", side="client")
-class CheckpointsDecodePaths(_EditsCheckpoints):
+@mutant_method("_edited", "LOG-34")
+def checkpoints_decode_paths(self: _EditsCheckpoints, add: dict[str, Any]) -> dict[str, Any]:
     """Writes a checkpoint with the decoded paths of the files, so that readers decode them twice."""
-
-    def _edited(self, add: dict[str, Any]) -> dict[str, Any]:
-        return {**add, "path": unquote(add["path"])}
+    return {**add, "path": unquote(add["path"])}
 
 
-@mutant("LOG-44", side="client")
-class ChecksumsCountRemovedFiles(ModelClient):
+@mutant_method("_summary", "LOG-44")
+def checksums_count_removed_files(self: ModelClient, state: State) -> dict[str, Any]:
     """Writes a checksum whose number of files includes removed ones."""
-
-    def _summary(self, state: State) -> dict[str, Any]:
-        return {**super()._summary(state), "numFiles": len(state.files) + len(state.removed)}
+    return {**original(self)._summary(state), "numFiles": len(state.files) + len(state.removed)}
 
 
-@mutant("LOG-44", side="client")
-class ChecksumsHaveNoDomains(ModelClient):
+@mutant_method("_summary", "LOG-44")
+def checksums_have_no_domains(self: ModelClient, state: State) -> dict[str, Any]:
     """Writes a checksum with an empty list of metadata domains: readers that trust it lose the domains."""
-
-    def _summary(self, state: State) -> dict[str, Any]:
-        return {**super()._summary(state), "domainMetadata": []}
+    return {**original(self)._summary(state), "domainMetadata": []}
 
 
-@mutant("LOG-45", side="client")
-class OverwritesChecksums(ModelClient):
+@mutant_method("_checksum", "LOG-45")
+def overwrites_checksums(self: ModelClient, client: str, table: Resolved, version: int) -> None:
     """Replaces another client's checksum of the same version."""
-
-    def _checksum(self, client: str, table: Resolved, version: int) -> None:
-        (table.log / f"{version:020}.crc").unlink(missing_ok=True)
-        super()._checksum(client, table, version)
+    (table.log / f"{version:020}.crc").unlink(missing_ok=True)
+    original(self)._checksum(client, table, version)
 
 
-@mutant("LOG-02", side="client")
-class FileNamesAreNotPadded(ModelClient):
+@mutant_method("_write", "LOG-02")
+def file_names_are_not_padded(self: ModelClient, path: Path, content: bytes) -> None:
     """Names its files with versions that are not padded."""
-
-    def _write(self, path: Path, content: bytes) -> None:
-        super()._write(path.with_name(".".join(part.lstrip("0") for part in path.name.split("."))), content)
+    original(self)._write(path.with_name(".".join(part.lstrip("0") for part in path.name.split("."))), content)
 
 
-@mutant("FIELD-01", bugs=("FB31",), side="client")
-class SetsTheHintBack(ModelClient):
+@mutant_method("_hint", "FIELD-01", bugs=("FB31",))
+def sets_the_hint_back(self: ModelClient, table: Resolved, version: int) -> None:
     """Makes `_last_checkpoint` name a checkpoint of an older version."""
-
-    def _hint(self, table: Resolved, version: int) -> None:
-        self._write(table.log / HINT, json.dumps({"version": version, "size": 1}).encode())
+    self._write(table.log / HINT, json.dumps({"version": version, "size": 1}).encode())
 
 
-@mutant("FIELD-02", bugs=("FB32",), side="client")
-class RemovesOtherCheckpoints(ModelClient):
+@mutant_method("_checkpoint", "FIELD-02", bugs=("FB32",))
+def removes_other_checkpoints(self: ModelClient, client: str, table: Resolved, version: int) -> None:
     """Deletes another client's checkpoint files of the same version before it writes its own."""
-
-    def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
-        self._delete(table.log.glob(f"{version:020}.checkpoint.*"))
-        super()._checkpoint(client, table, version)
+    self._delete(table.log.glob(f"{version:020}.checkpoint.*"))
+    original(self)._checkpoint(client, table, version)
 
 
-@mutant("MC-CHECKPOINT-03", "CM-MAINT-01", bugs=("FB16",), side="client")
+@mutant("MC-CHECKPOINT-03", "CM-MAINT-01", bugs=("FB16",))
 class CheckpointsTheLatestUnpublishedVersion(CheckpointsTheLatestVersion):
     """If it may choose, writes a checkpoint of the newest version, published or not."""
 
@@ -277,27 +230,22 @@ class CheckpointsTheLatestUnpublishedVersion(CheckpointsTheLatestVersion):
         return self._gather(client, table) if self._chose else super()._published(client, table, version)
 
 
-@mutant("CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", bugs=("FB06",), side="client")
-class CleansUpWithItsCheckpoint(ModelClient):
+@mutant_method("_checkpoint", "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", bugs=("FB06",))
+def cleans_up_with_its_checkpoint(self: ModelClient, client: str, table: Resolved, version: int) -> None:
     """Deletes the commits before each of its checkpoints, without the owner's permission."""
-
-    def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
-        super()._checkpoint(client, table, version)
-        self._delete(path for each, path in self._list(table).commits.items() if each < version)
+    original(self)._checkpoint(client, table, version)
+    self._delete(path for each, path in self._list(table).commits.items() if each < version)
 
 
 # Permission
 
 
-@mutant("CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", "CM-MAINT-05", bugs=("FB06",), side="client")
-class IgnoresThePolicy(ModelClient):
+@mutant_method("_ask_for", "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", "CM-MAINT-05", bugs=("FB06",))
+def ignores_the_policy(self: ModelClient, client: str, table: Resolved, job: str) -> None:
     """Runs VACUUM, OPTIMIZE, REORG and metadata cleanup without the owner's permission."""
 
-    def _ask_for(self, client: str, table: Resolved, job: str) -> None:
-        pass
 
-
-@mutant("CM-MAINT-05", side="client")
+@mutant("CM-MAINT-05")
 class CachesThePolicy(ModelClient):
     """Requests the policy of the owner once, for all tables."""
 
@@ -309,75 +257,59 @@ class CachesThePolicy(ModelClient):
             super()._ask_for(client, table, job)
 
 
-@mutant("LOG-37", bugs=("FB36",), side="client")
-class VacuumsByThePublishedLog(ModelClient):
+@mutant_method("_vacuum", "LOG-37", bugs=("FB36",))
+def vacuums_by_the_published_log(self: ModelClient, table: Resolved, listed: Listing, version: int) -> None:
     """Deletes with VACUUM the data files that only unpublished versions have."""
-
-    def _vacuum(self, table: Resolved, listed: Listing, version: int) -> None:
-        super()._vacuum(table, listed, max(listed.commits))
+    original(self)._vacuum(table, listed, max(listed.commits))
 
 
-@mutant("LOG-37", side="client")
-class VacuumComparesEncodedPaths(ModelClient):
+@mutant_method("_located", "LOG-37")
+def vacuum_compares_encoded_paths(self: ModelClient, path: str) -> str:
     """Compares file names with the encoded paths in the log: VACUUM deletes files in use whose names have spaces."""
-
-    def _located(self, path: str) -> str:
-        return path.removeprefix("file://")
+    return path.removeprefix("file://")
 
 
-@mutant("LOG-37", side="client")
-class VacuumOverlooksDeletionVectors(ModelClient):
+@mutant_method("_paths", "LOG-37")
+def vacuum_overlooks_deletion_vectors(self: ModelClient, body: dict[str, Any]) -> list[str]:
     """Deletes with VACUUM the files of deletion vectors: no action has their names as its path."""
-
-    def _paths(self, body: dict[str, Any]) -> list[str]:
-        return super()._paths(body)[:1]
+    return original(self)._paths(body)[:1]
 
 
-@mutant("LOG-37", side="client")
-class VacuumSkipsFilesElsewhere(ModelClient):
+@mutant_method("_paths", "LOG-37")
+def vacuum_skips_files_elsewhere(self: ModelClient, body: dict[str, Any]) -> list[str]:
     """Passes over a data file in another store, together with its deletion vector, which VACUUM deletes then."""
-
-    def _paths(self, body: dict[str, Any]) -> list[str]:
-        return [] if body["path"].startswith("s3://") else super()._paths(body)
+    return [] if body["path"].startswith("s3://") else original(self)._paths(body)
 
 
-@mutant("LOG-37", side="client")
-class VacuumJoinsAbsolutePaths(ModelClient):
+@mutant_method("_located", "LOG-37")
+def vacuum_joins_absolute_paths(self: ModelClient, path: str) -> str:
     """Takes each path for one relative to the table: VACUUM deletes files in use that the log names by their URL."""
-
-    def _located(self, path: str) -> str:
-        return unquote(path).removeprefix("file:///")
+    return unquote(path).removeprefix("file:///")
 
 
-@mutant("LOG-40", side="client")
-class VacuumKeepsNoRemovedFiles(ModelClient):
+@mutant_method("_is_recent", "LOG-40")
+def vacuum_keeps_no_removed_files(self: ModelClient, remove: dict[str, Any], since: float) -> bool:
     """Deletes with VACUUM files that were removed a moment ago, while others read the version before."""
-
-    def _is_recent(self, remove: dict[str, Any], since: float) -> bool:
-        return False
+    return False
 
 
-@mutant("LOG-40", bugs=("FB36",), side="client")
-class VacuumKeepsNoYoungFiles(ModelClient):
+@mutant_method("_is_young", "LOG-40", bugs=("FB36",))
+def vacuum_keeps_no_young_files(self: ModelClient, path: Path, since: float) -> bool:
     """Deletes with VACUUM the files that a transaction has written and not committed yet."""
-
-    def _is_young(self, path: Path, since: float) -> bool:
-        return False
+    return False
 
 
 # Cleanup
 
 
-@mutant("MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36", bugs=("FB29",), side="client")
-class CleansUpWithoutACheckpoint(ModelClient):
+@mutant_method("_cut_off", "MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36", bugs=("FB29",))
+def cleans_up_without_a_checkpoint(self: ModelClient, table: Resolved, listed: Listing, older_than: int) -> int | None:
     """Deletes up to the cut-off commit without a cut-off checkpoint: kept versions cannot be read."""
-
-    def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
-        found = super()._cut_off(table, listed, older_than)
-        return self._cut_off_commit(table, listed, older_than) if found is None else found
+    found = original(self)._cut_off(table, listed, older_than)
+    return self._cut_off_commit(table, listed, older_than) if found is None else found
 
 
-@mutant("MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", "LOG-36", side="client")
+@mutant("MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", "LOG-36")
 class CutsOffAtTheNewestCheckpoint(ModelClient):
     """Uses the newest checkpoint as the cut-off, even above the cleanup version."""
 
@@ -385,85 +317,69 @@ class CutsOffAtTheNewestCheckpoint(ModelClient):
         return max((checkpoint.version for checkpoint in listed.checkpoints if checkpoint.complete), default=None)
 
 
-@mutant(
+@mutant_method("_cut_off",
     "MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36",
-    "LOG-39", side="client",
+    "LOG-39",
 )  # fmt: skip
-class CountsIncompleteCheckpoints(ModelClient):
+def counts_incomplete_checkpoints(self: ModelClient, table: Resolved, listed: Listing, older_than: int) -> int | None:
     """Uses a checkpoint with a missing part as the cut-off checkpoint."""
-
-    def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
-        commit = self._cut_off_commit(table, listed, older_than)
-        return max(
-            (checkpoint.version for checkpoint in listed.checkpoints if checkpoint.version <= commit), default=None
-        )
+    commit = self._cut_off_commit(table, listed, older_than)
+    return max((checkpoint.version for checkpoint in listed.checkpoints if checkpoint.version <= commit), default=None)
 
 
-@mutant("LOG-36", bugs=("FB29",), side="client")
-class CutsOffAtACorruptCheckpoint(ModelClient):
+@mutant_method("_is_whole", "LOG-36", bugs=("FB29",))
+def cuts_off_at_a_corrupt_checkpoint(self: ModelClient, checkpoint: Checkpoint) -> bool:
     """Uses a checkpoint as the cut-off checkpoint without reading it."""
-
-    def _is_whole(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.complete
+    return checkpoint.complete
 
 
-@mutant("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-01", "CM-CLEANUP-01", "LOG-36", bugs=("FB30",), side="client")
-class DeletesTheCutOffCheckpoint(ModelClient):
+@mutant_method("_cleanup", "MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-01", "CM-CLEANUP-01", "LOG-36", bugs=("FB30",))
+def deletes_the_cut_off_checkpoint(self: ModelClient, client: str, table: Resolved, older_than: int) -> None:
     """Deletes the cut-off checkpoint together with the older ones."""
-
-    def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
-        super()._cleanup(client, table, older_than)
-        listed = self._list(table)
-        cut_off = self._cut_off(table, listed, older_than)
-        self._delete(
-            path for checkpoint in listed.checkpoints if checkpoint.version == cut_off for path in checkpoint.files
-        )
+    original(self)._cleanup(client, table, older_than)
+    listed = self._list(table)
+    cut_off = self._cut_off(table, listed, older_than)
+    self._delete(
+        path for checkpoint in listed.checkpoints if checkpoint.version == cut_off for path in checkpoint.files
+    )
 
 
-@mutant("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36", side="client")
-class DeletesEverySidecar(ModelClient):
+@mutant_method("_cleanup", "MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
+def deletes_every_sidecar(self: ModelClient, client: str, table: Resolved, older_than: int) -> None:
     """Deletes sidecars by age, even those of kept checkpoints."""
-
-    def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
-        super()._cleanup(client, table, older_than)
-        self._delete((table.log / "_sidecars").glob("*"))
+    original(self)._cleanup(client, table, older_than)
+    self._delete((table.log / "_sidecars").glob("*"))
 
 
-@mutant("MC-CLEANUP-04", "CM-CLEANUP-04", "MC-CLEANUP-02", "CM-CLEANUP-02", "LOG-36", side="client")
-class DeletesUpToTheCutOffCommit(ModelClient):
+@mutant_method("_cleanup", "MC-CLEANUP-04", "CM-CLEANUP-04", "MC-CLEANUP-02", "CM-CLEANUP-02", "LOG-36")
+def deletes_up_to_the_cut_off_commit(self: ModelClient, client: str, table: Resolved, older_than: int) -> None:
     """Deletes commits after the cut-off checkpoint, up to the cut-off commit."""
-
-    def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
-        super()._cleanup(client, table, older_than)
-        listed = self._list(table)
-        commit = self._cut_off_commit(table, listed, older_than)
-        if self._cut_off(table, listed, older_than) is not None:
-            self._delete(path for version, path in listed.commits.items() if version < commit)
+    original(self)._cleanup(client, table, older_than)
+    listed = self._list(table)
+    commit = self._cut_off_commit(table, listed, older_than)
+    if self._cut_off(table, listed, older_than) is not None:
+        self._delete(path for version, path in listed.commits.items() if version < commit)
 
 
-@mutant("MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36", side="client")
-class KeepsTheNewestCheckpointOnly(ModelClient):
+@mutant_method("_cleanup", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
+def keeps_the_newest_checkpoint_only(self: ModelClient, client: str, table: Resolved, older_than: int) -> None:
     """Deletes all checkpoints after the cut-off except the newest one."""
-
-    def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
-        super()._cleanup(client, table, older_than)
-        listed = self._list(table)
-        cut_off = self._cut_off(table, listed, older_than)
-        newest = max((checkpoint.version for checkpoint in listed.checkpoints), default=-1)
-        if cut_off is not None:
-            between = [checkpoint for checkpoint in listed.checkpoints if cut_off < checkpoint.version < newest]
-            self._delete(path for each in between for path in each.files)
+    original(self)._cleanup(client, table, older_than)
+    listed = self._list(table)
+    cut_off = self._cut_off(table, listed, older_than)
+    newest = max((checkpoint.version for checkpoint in listed.checkpoints), default=-1)
+    if cut_off is not None:
+        between = [checkpoint for checkpoint in listed.checkpoints if cut_off < checkpoint.version < newest]
+        self._delete(path for each in between for path in each.files)
 
 
-@mutant("MC-CLEANUP-09", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36", side="client")
-class DeletesTheNewestCommit(ModelClient):
+@mutant_method("_cleanup", "MC-CLEANUP-09", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
+def deletes_the_newest_commit(self: ModelClient, client: str, table: Resolved, older_than: int) -> None:
     """Deletes the newest backfilled commit if a checkpoint covers it."""
-
-    def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
-        super()._cleanup(client, table, older_than)
-        listed = self._list(table)
-        if self._cut_off(table, listed, older_than) == max(listed.commits):
-            self._delete([listed.commits[max(listed.commits)]])
+    original(self)._cleanup(client, table, older_than)
+    listed = self._list(table)
+    if self._cut_off(table, listed, older_than) == max(listed.commits):
+        self._delete([listed.commits[max(listed.commits)]])
 
 
 class _Leaves(ModelClient):
@@ -476,65 +392,51 @@ class _Leaves(ModelClient):
         super()._delete(path for path in paths if not self._spares(path))
 
 
-@mutant("MC-CLEANUP-05", "CM-CLEANUP-05", side="client")
-class LeavesOldCheckpoints(_Leaves):
+@mutant_method("_spares", "MC-CLEANUP-05", "CM-CLEANUP-05")
+def leaves_old_checkpoints(self: _Leaves, path: Path) -> bool:
     """Keeps checkpoints from before the cut-off checkpoint."""
-
-    def _spares(self, path: Path) -> bool:
-        return ".checkpoint." in path.name
+    return ".checkpoint." in path.name
 
 
-@mutant("MC-CLEANUP-06", "CM-CLEANUP-06", side="client")
-class LeavesOldCompactions(_Leaves):
+@mutant_method("_spares", "MC-CLEANUP-06", "CM-CLEANUP-06")
+def leaves_old_compactions(self: _Leaves, path: Path) -> bool:
     """Keeps compactions of deleted commits."""
-
-    def _spares(self, path: Path) -> bool:
-        return path.name.endswith(".compacted.json")
+    return path.name.endswith(".compacted.json")
 
 
-@mutant("CM-CLEANUP-05", side="client")
-class LeavesOldChecksums(_Leaves):
+@mutant_method("_spares", "CM-CLEANUP-05")
+def leaves_old_checksums(self: _Leaves, path: Path) -> bool:
     """Keeps checksums of deleted commits."""
-
-    def _spares(self, path: Path) -> bool:
-        return path.suffix == ".crc"
+    return path.suffix == ".crc"
 
 
-@mutant("MC-CLEANUP-07", "CM-CLEANUP-07", side="client")
-class LeavesOldStagedFiles(_Leaves):
+@mutant_method("_spares", "MC-CLEANUP-07", "CM-CLEANUP-07")
+def leaves_old_staged_files(self: _Leaves, path: Path) -> bool:
     """Keeps staged files of deleted versions."""
-
-    def _spares(self, path: Path) -> bool:
-        return path.parent.name in STAGING.values()
+    return path.parent.name in STAGING.values()
 
 
-@mutant("MC-CLEANUP-08", "CM-CLEANUP-08", bugs=("FB36",), side="client")
-class DeletesStagedFilesInFlight(ModelClient):
+@mutant_method("_staged", "MC-CLEANUP-08", "CM-CLEANUP-08", bugs=("FB36",))
+def deletes_staged_files_in_flight(self: ModelClient, table: Resolved, cut_off: int) -> list[Path]:
     """Deletes every staged file without a commit, even one about to be proposed."""
-
-    def _staged(self, table: Resolved, cut_off: int) -> list[Path]:
-        return super()._staged(table, 2**60)
+    return original(self)._staged(table, 2**60)
 
 
-@mutant("RULING-CLEANUP-01", side="client")
-class DeletesListedStagedFiles(ModelClient):
+@mutant_method("_staged", "RULING-CLEANUP-01")
+def deletes_listed_staged_files(self: ModelClient, table: Resolved, cut_off: int) -> list[Path]:
     """Deletes staged files of published commits that the owner still lists."""
-
-    def _staged(self, table: Resolved, cut_off: int) -> list[Path]:
-        table.commits = ()
-        return super()._staged(table, cut_off)
+    table.commits = ()
+    return original(self)._staged(table, cut_off)
 
 
-@mutant("LOG-34", side="client")
-class CheckpointsHoldFilesOnly(ModelClient):
+@mutant_method("_apply_action", "LOG-34")
+def checkpoints_hold_files_only(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
     """Leaves transactions and metadata domains out of its checkpoints: batches are written again."""
-
-    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
-        if kind not in ("txn", "domainMetadata"):
-            super()._apply_action(state, kind, body)
+    if kind not in ("txn", "domainMetadata"):
+        original(self)._apply_action(state, kind, body)
 
 
-@mutant("LOG-34", side="client")
+@mutant("LOG-34")
 class CheckpointsKeepRemovedFiles(ModelClient):
     """Keeps removed files in its checkpoints: they reappear."""
 
@@ -550,7 +452,7 @@ class CheckpointsKeepRemovedFiles(ModelClient):
             super()._apply_action(state, kind, body)
 
 
-@mutant("LOG-34", side="client")
+@mutant("LOG-34")
 class CheckpointsRepeatFiles(ModelClient):
     """Writes each `add` of a file into its checkpoints, although a later one replaced it."""
 
@@ -570,55 +472,45 @@ class CheckpointsRepeatFiles(ModelClient):
         return [*super()._held(state), *repeated]
 
 
-@mutant("LOG-41", side="client")
-class CheckpointsForgetRemovals(ModelClient):
+@mutant_method("_held", "LOG-41")
+def checkpoints_forget_removals(self: ModelClient, state: State) -> Actions:
     """Leaves removals out of its checkpoints: VACUUM knows of no file that was removed a moment ago."""
-
-    def _held(self, state: State) -> Actions:
-        return [each for each in super()._held(state) if "remove" not in each]
+    return [each for each in original(self)._held(state) if "remove" not in each]
 
 
-@mutant("LOG-35", side="client")
-class CompactionsForgetRemovals(ModelClient):
+@mutant_method("_write", "LOG-35")
+def compactions_forget_removals(self: ModelClient, path: Path, content: bytes) -> None:
     """Leaves removals out of a compaction: removed files reappear."""
-
-    def _write(self, path: Path, content: bytes) -> None:
-        if path.name.endswith(".compacted.json"):
-            content = b"".join(line for line in content.splitlines(keepends=True) if not line.startswith(b'{"remove"'))
-        super()._write(path, content)
+    if path.name.endswith(".compacted.json"):
+        content = b"".join(line for line in content.splitlines(keepends=True) if not line.startswith(b'{"remove"'))
+    original(self)._write(path, content)
 
 
-@mutant("CM-CLEANUP-04", side="client")
-class DeletesTheChecksumOfTheCutOff(ModelClient):
+@mutant_method("_cleanup", "CM-CLEANUP-04")
+def deletes_the_checksum_of_the_cut_off(self: ModelClient, client: str, table: Resolved, older_than: int) -> None:
     """Deletes the checksum of the cut-off checkpoint's version too."""
-
-    def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
-        super()._cleanup(client, table, older_than)
-        listed = self._list(table)
-        cut_off = self._cut_off(table, listed, older_than)
-        if cut_off is not None and table.feature == "catalogManaged":
-            self._delete(path for version, path in listed.checksums.items() if version <= cut_off)
+    original(self)._cleanup(client, table, older_than)
+    listed = self._list(table)
+    cut_off = self._cut_off(table, listed, older_than)
+    if cut_off is not None and table.feature == "catalogManaged":
+        self._delete(path for version, path in listed.checksums.items() if version <= cut_off)
 
 
 # Owners that allow the wrong maintenance.
 
 
-@mutant("MC-CHECKPOINT-03", "CM-MAINT-01")
-class OwnerCheckpointsUnpublishedCommits(ModelOwner):
+@mutant_method("_record", "MC-CHECKPOINT-03", "CM-MAINT-01")
+def owner_checkpoints_unpublished_commits(self: ModelOwner, table: OwnedTable, version: int, attempt: str) -> None:
     """Writes a checkpoint of every version that it ratifies, published or not."""
-
-    def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
-        super()._record(table, version, attempt)
-        name = f"{table.location}/{LOG}/{version:020}.checkpoint.parquet"
-        self.storage.put(name, "", 0)
+    original(self)._record(table, version, attempt)
+    name = f"{table.location}/{LOG}/{version:020}.checkpoint.parquet"
+    self.storage.put(name, "", 0)
 
 
-@mutant("PROFILE-POLICY-01")
-class PolicyForUnknownTables(ModelOwner):
+@mutant_method("maintenance_policy", "PROFILE-POLICY-01")
+def policy_for_unknown_tables(self: ModelOwner, client: str, request: m.MaintenancePolicy) -> m.Answer:
     """Returns a maintenance policy for tables that do not exist."""
-
-    def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
-        return m.Policy(allowed=("checkpoint", "log-compaction", "checksum", "vacuum", "optimize", "reorg"))
+    return m.Policy(allowed=("checkpoint", "log-compaction", "checksum", "vacuum", "optimize", "reorg"))
 
 
 @mutant("PROFILE-POLICY-01", "PROFILE-DURABLE-03")

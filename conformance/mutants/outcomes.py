@@ -1,7 +1,5 @@
 """Owners that are wrong about earlier attempts: their replays and their outcomes."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import msgspec
@@ -9,7 +7,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.models.storage import Commit
-from conformance.mutants import memory, mutant
+from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 from conformance.mutants.good_owners import Promising
 
 
@@ -21,74 +19,59 @@ class _OneListOfAttempts(ModelOwner):
         return found[0][attempt] if found else None
 
 
-@mutant("MC-COMMIT-02", "CM-COMMIT-08")
-class AttemptsAreNotPerTable(_OneListOfAttempts):
+@mutant_method("_replay", "MC-COMMIT-02", "CM-COMMIT-08")
+def attempts_are_not_per_table(self: _OneListOfAttempts, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Does not check in which table an attempt landed: the same id in another table is answered as ratified."""
-
-    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        landed = self._elsewhere(table, request.attempt)
-        return super()._replay(table, request) if landed != request.version else m.Ratified(version=landed)
+    landed = self._elsewhere(table, request.attempt)
+    return original(self)._replay(table, request) if landed != request.version else m.Ratified(version=landed)
 
 
-@mutant("PROFILE-OUTCOME-01")
-class OutcomesAreNotPerTable(_OneListOfAttempts):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
+def outcomes_are_not_per_table(self: _OneListOfAttempts, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports the outcome of an attempt in another table."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        table = self.tables.get(request.table)
-        landed = None if table is None else self._elsewhere(table, request.attempt)
-        return super().attempt_outcome(client, request) if landed is None else m.Landed(version=landed)
+    table = self.tables.get(request.table)
+    landed = None if table is None else self._elsewhere(table, request.attempt)
+    return original(self).attempt_outcome(client, request) if landed is None else m.Landed(version=landed)
 
 
-@mutant("PROFILE-RETRY-01")
-class KeepsOneAttempt(ModelOwner):
+@mutant_method("_replay", "PROFILE-RETRY-01")
+def keeps_one_attempt(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Recognizes a replay only until the next commit."""
-
-    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        newest = table.landed.get(request.attempt) == table.latest
-        return super()._replay(table, request) if newest else None
+    newest = table.landed.get(request.attempt) == table.latest
+    return original(self)._replay(table, request) if newest else None
 
 
-@mutant("PROFILE-RETRY-01", bugs=("FB10",))
-class BackfilledAttemptsAreForgotten(ModelOwner):
+@mutant_method("_replay", "PROFILE-RETRY-01", bugs=("FB10",))
+def backfilled_attempts_are_forgotten(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Forgets an attempt once its commit is backfilled: a replay gets a conflict."""
-
-    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        if table.landed.get(request.attempt, -1) <= table.backfilled and table.commit_mode != "direct":
-            return None
-        return super()._replay(table, request)
+    if table.landed.get(request.attempt, -1) <= table.backfilled and table.commit_mode != "direct":
+        return None
+    return original(self)._replay(table, request)
 
 
-@mutant("PROFILE-RETRY-01")
-class RecognizesTheFirstClient(ModelOwner):
+@mutant_method("commit", "PROFILE-RETRY-01")
+def recognizes_the_first_client(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Recognizes a replay by its client and its attempt: a process that continues for another one loses to itself."""
-
-    senders: dict[str, str] = memory(dict)
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        answer = super().commit(client, request)
-        another = self.senders.setdefault(request.attempt, client) != client
-        return m.Conflict() if another and isinstance(answer, m.Ratified) else answer
+    senders = memory_of(self, dict[str, str])
+    answer = original(self).commit(client, request)
+    another = senders.setdefault(request.attempt, client) != client
+    return m.Conflict() if another and isinstance(answer, m.Ratified) else answer
 
 
-@mutant("PROFILE-RETRY-01", "PROFILE-CORE-06")
-class RecognizesOneReplay(ModelOwner):
+@mutant_method("_replay", "PROFILE-RETRY-01", "PROFILE-CORE-06")
+def recognizes_one_replay(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Recognizes the first replay of an attempt, and answers the second with a conflict."""
-
-    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        answer = super()._replay(table, request)
-        if answer is not None:
-            del table.landed[request.attempt]
-        return answer
+    answer = original(self)._replay(table, request)
+    if answer is not None:
+        del table.landed[request.attempt]
+    return answer
 
 
-@mutant("PROFILE-CORE-06", bugs=("FB08",))
-class RecognizesAttemptsByVersion(ModelOwner):
+@mutant_method("_replay", "PROFILE-CORE-06", bugs=("FB08",))
+def recognizes_attempts_by_version(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Recognizes an attempt only at the version where it landed: a rebased retry commits its changes twice."""
-
-    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        answer = super()._replay(table, request)
-        return None if isinstance(answer, m.Rejected) else answer
+    answer = original(self)._replay(table, request)
+    return None if isinstance(answer, m.Rejected) else answer
 
 
 @mutant("MC-FEATURE-02", "CM-PUBLISH-03")
@@ -113,27 +96,21 @@ class ReplayOverwritesTheCommit(ModelOwner):
             self.storage.put(path, content_of(actions), time_of(actions))
 
 
-@mutant("PROFILE-RETRY-02")
-class ConflictsAreCached(ModelOwner):
+@mutant_method("_conflict", "PROFILE-RETRY-02")
+def conflicts_are_cached(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
     """Repeats its first answer to a conflict, with an outdated latest version."""
-
-    answered: dict[m.Commit, m.Answer | None] = memory(dict)
-
-    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        return self.answered.setdefault(request, super()._conflict(table, request, staged))
+    answered = memory_of(self, dict[m.Commit, m.Answer | None])
+    return answered.setdefault(request, original(self)._conflict(table, request, staged))
 
 
-@mutant("PROFILE-RETRY-03")
-class GapsAreRemembered(ModelOwner):
+@mutant_method("_refusal", "PROFILE-RETRY-03")
+def gaps_are_remembered(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
     """Permanently rejects an attempt that was once too early."""
-
-    early: set[str] = memory(set)
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        if isinstance(answer, m.Gap):
-            self.early.add(request.attempt)
-        return m.Gap() if request.attempt in self.early else answer
+    early = memory_of(self, set[str])
+    answer = original(self)._refusal(table, request, staged)
+    if isinstance(answer, m.Gap):
+        early.add(request.attempt)
+    return m.Gap() if request.attempt in early else answer
 
 
 @mutant("MC-FEATURE-03", "CM-COMMIT-01", bugs=("FB27",))
@@ -155,15 +132,13 @@ class LockExpiresDuringACommit(ModelOwner):
         return super().commit(client, request)
 
 
-@mutant("PROFILE-OUTCOME-02")
-class LookupLeavesNoTombstone(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-02")
+def lookup_leaves_no_tombstone(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports an attempt as not landed, and still ratifies it when it arrives."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        answer = super().attempt_outcome(client, request)
-        if isinstance(answer, m.NotLanded):
-            self.tables[request.table].never.discard(request.attempt)
-        return answer
+    answer = original(self).attempt_outcome(client, request)
+    if isinstance(answer, m.NotLanded):
+        self.tables[request.table].never.discard(request.attempt)
+    return answer
 
 
 @mutant("PROFILE-OUTCOME-02")
@@ -184,25 +159,21 @@ class RejectedAttemptsGetNoTombstone(ModelOwner):
         return answer
 
 
-@mutant("PROFILE-OUTCOME-02")
-class NextCommitDeletesTombstones(ModelOwner):
+@mutant_method("_record", "PROFILE-OUTCOME-02")
+def next_commit_deletes_tombstones(self: ModelOwner, table: OwnedTable, version: int, attempt: str) -> None:
     """Deletes all tombstones at the next commit."""
-
-    def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
-        table.never.clear()
-        super()._record(table, version, attempt)
+    table.never.clear()
+    original(self)._record(table, version, attempt)
 
 
-@mutant("PROFILE-OUTCOME-01", bugs=("FB12",))
-class BackfillForgetsOutcomes(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01", bugs=("FB12",))
+def backfill_forgets_outcomes(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports a backfilled attempt as not landed: its writer commits the changes again."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        answer = super().attempt_outcome(client, request)
-        table = self.tables.get(request.table)
-        if table is not None and isinstance(answer, m.Landed) and 0 < answer.version <= table.backfilled:
-            return m.NotLanded()
-        return answer
+    answer = original(self).attempt_outcome(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and isinstance(answer, m.Landed) and 0 < answer.version <= table.backfilled:
+        return m.NotLanded()
+    return answer
 
 
 @mutant("PROFILE-OUTCOME-01")
@@ -221,13 +192,11 @@ class LookupAnswersTheWriterOnly(ModelOwner):
         return super().attempt_outcome(client, request)
 
 
-@mutant("PROFILE-OUTCOME-01")
-class CreationsHaveNoOutcome(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
+def creations_have_no_outcome(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports the attempt that created a table as not landed."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        answer = super().attempt_outcome(client, request)
-        return m.NotLanded() if isinstance(answer, m.Landed) and answer.version == 0 else answer
+    answer = original(self).attempt_outcome(client, request)
+    return m.NotLanded() if isinstance(answer, m.Landed) and answer.version == 0 else answer
 
 
 @mutant("PROFILE-OUTCOME-01", "MC-COMMIT-05", "CM-COMMIT-05")
@@ -260,33 +229,27 @@ class ReplayOfAVisibleFileIsAConflict(Promising):
             del table.landed[attempt]
 
 
-@mutant("PROFILE-OUTCOME-01")
-class LookupReportsTheNewestVersion(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
+def lookup_reports_the_newest_version(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports the latest version as the version of every landed attempt."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        answer = super().attempt_outcome(client, request)
-        return m.Landed(version=self.tables[request.table].latest) if isinstance(answer, m.Landed) else answer
+    answer = original(self).attempt_outcome(client, request)
+    return m.Landed(version=self.tables[request.table].latest) if isinstance(answer, m.Landed) else answer
 
 
-@mutant("PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
-class LookupReportsUnknownAttemptsAsLanded(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
+def lookup_reports_unknown_attempts_as_landed(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports an unknown attempt as landed."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        answer = super().attempt_outcome(client, request)
-        return m.Landed(version=0) if isinstance(answer, m.NotLanded) else answer
+    answer = original(self).attempt_outcome(client, request)
+    return m.Landed(version=0) if isinstance(answer, m.NotLanded) else answer
 
 
-@mutant("PROFILE-OUTCOME-02")
-class LookupComparesTheBeginning(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-02")
+def lookup_compares_the_beginning(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Looks an outcome up by the first eight characters of the attempt."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        table = self.tables.get(request.table)
-        alike = [each for each in table.landed if each[:8] == request.attempt[:8]] if table else []
-        known = request.attempt if request.attempt in alike or not alike else alike[0]
-        return super().attempt_outcome(client, msgspec.structs.replace(request, attempt=known))
+    table = self.tables.get(request.table)
+    alike = [each for each in table.landed if each[:8] == request.attempt[:8]] if table else []
+    known = request.attempt if request.attempt in alike or not alike else alike[0]
+    return original(self).attempt_outcome(client, msgspec.structs.replace(request, attempt=known))
 
 
 @mutant("PROFILE-CORE-07")
@@ -317,28 +280,23 @@ class LookupReportsAnotherAttemptsCommit(ModelOwner):
         return super().attempt_outcome(client, request)
 
 
-@mutant("PROFILE-OUTCOME-02")
-class TombstoneRejectsOneCopyOnly(ModelOwner):
+@mutant_method("commit", "PROFILE-OUTCOME-02")
+def tombstone_rejects_one_copy_only(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Deletes a tombstone after it rejected one request: a second copy lands."""
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        answer = super().commit(client, request)
-        if request.table in self.tables:
-            self.tables[request.table].never.discard(request.attempt)
-        return answer
+    answer = original(self).commit(client, request)
+    if request.table in self.tables:
+        self.tables[request.table].never.discard(request.attempt)
+    return answer
 
 
-@mutant("PROFILE-OUTCOME-01")
-class LookupAnswersOnce(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
+def lookup_answers_once(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports the outcome of an attempt to the first client only."""
-
-    asked: set[str] = memory(set)
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        answer = super().attempt_outcome(client, request)
-        known = request.attempt in self.asked
-        self.asked.add(request.attempt)
-        return m.NotLanded() if known and isinstance(answer, m.Landed) else answer
+    asked = memory_of(self, set[str])
+    answer = original(self).attempt_outcome(client, request)
+    known = request.attempt in asked
+    asked.add(request.attempt)
+    return m.NotLanded() if known and isinstance(answer, m.Landed) else answer
 
 
 @mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
@@ -354,49 +312,23 @@ class KeepsEightAttempts(ModelOwner):
         self._save(table)
 
 
-@mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
-class KeepsThirtyTwoAttempts(KeepsEightAttempts):
-    """Keeps the last 32 attempts."""
-
-    most = 32
+for name, most in (("ThirtyTwo", 32), ("SixtyFour", 64), ("AHundred", 100), ("AThousand", 1000)):
+    members = {"most": most, "__doc__": f"Keeps the last {most:,} attempts.", "__module__": __name__}
+    mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")(type(f"Keeps{name}Attempts", (KeepsEightAttempts,), members))
 
 
-@mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
-class KeepsSixtyFourAttempts(KeepsEightAttempts):
-    """Keeps the last 64 attempts."""
-
-    most = 64
-
-
-@mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
-class KeepsAHundredAttempts(KeepsEightAttempts):
-    """Keeps the last 100 attempts."""
-
-    most = 100
-
-
-@mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
-class KeepsAThousandAttempts(KeepsEightAttempts):
-    """Keeps the last 1,000 attempts."""
-
-    most = 1000
-
-
-@mutant("PROFILE-CORE-05", "MC-COMMIT-02", "CM-COMMIT-08", "CM-CATALOG-03")
-class EqualCommitsAreReplays(ModelOwner):
+@mutant_method("_replay", "PROFILE-CORE-05", "MC-COMMIT-02", "CM-COMMIT-08", "CM-CATALOG-03")
+def equal_commits_are_replays(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Takes a commit with the actions of an earlier one, apart from commitInfo, for its replay."""
-
-    landed: dict[tuple[str, tuple[str, ...]], int] = memory(dict)
-
-    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        replay = super()._replay(table, request)
-        if replay is not None or request.actions is None:
-            return replay
-        content = tuple(action for action in request.actions if not action.startswith('{"commitInfo"'))
-        if request.version == table.latest + 1:
-            self.landed.setdefault((table.reference, content), request.version)
-        version = self.landed.get((table.reference, content), request.version)
-        return m.Ratified(version=version) if version < request.version else None
+    landed = memory_of(self, dict[tuple[str, tuple[str, ...]], int])
+    replay = original(self)._replay(table, request)
+    if replay is not None or request.actions is None:
+        return replay
+    content = tuple(action for action in request.actions if not action.startswith('{"commitInfo"'))
+    if request.version == table.latest + 1:
+        landed.setdefault((table.reference, content), request.version)
+    version = landed.get((table.reference, content), request.version)
+    return m.Ratified(version=version) if version < request.version else None
 
 
 @mutant("PROFILE-CORE-05", "MC-COMMIT-02", "CM-COMMIT-08")
@@ -409,17 +341,15 @@ class CommitInfoAloneIsNotRecorded(ModelOwner):
         return super()._ratify(table, request, staged)
 
 
-@mutant("PROFILE-OUTCOME-02")
-class KeepsOneTombstone(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-02")
+def keeps_one_tombstone(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Keeps one tombstone for each table."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        answer = super().attempt_outcome(client, request)
-        table = self.tables.get(request.table)
-        if table is not None and isinstance(answer, m.NotLanded):
-            table.never = {request.attempt}
-            self._save(table)
-        return answer
+    answer = original(self).attempt_outcome(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and isinstance(answer, m.NotLanded):
+        table.never = {request.attempt}
+        self._save(table)
+    return answer
 
 
 @mutant("PROFILE-OUTCOME-02")
@@ -444,13 +374,11 @@ class KeepsAHundredTombstones(ModelOwner):
 # Owners that lose state in a restart, or only in a crash.
 
 
-@mutant("PROFILE-DURABLE-01", "PROFILE-DURABLE-02")
-class RestartForgetsUnbackfilledCommits(ModelOwner):
+@mutant_method("_restarted", "PROFILE-DURABLE-01", "PROFILE-DURABLE-02")
+def restart_forgets_unbackfilled_commits(self: ModelOwner, table: OwnedTable) -> None:
     """Keeps unbackfilled commits in memory: they are lost in a restart."""
-
-    def _restarted(self, table: OwnedTable) -> None:
-        super()._restarted(table)
-        table.unbackfilled, table.latest = {}, table.backfilled
+    original(self)._restarted(table)
+    table.unbackfilled, table.latest = {}, table.backfilled
 
 
 @mutant("PROFILE-DURABLE-02")
@@ -470,29 +398,25 @@ class RestartDerivesLatestVersionFromFiles(ModelOwner):
         return answer
 
 
-@mutant("PROFILE-DURABLE-01", "CM-PUBLISH-03")
-class RestartTruncatesInlineContent(ModelOwner):
+@mutant_method("_save", "PROFILE-DURABLE-01", "CM-PUBLISH-03")
+def restart_truncates_inline_content(self: ModelOwner, table: OwnedTable) -> None:
     """Stores only the beginning of inline commits: the rest is lost in a restart."""
-
-    def _save(self, table: OwnedTable) -> None:
-        kept = {version: _cut(commit) for version, commit in table.unbackfilled.items()}
-        super()._save(msgspec.structs.replace(table, unbackfilled=kept))
+    kept = {version: _cut(commit) for version, commit in table.unbackfilled.items()}
+    original(self)._save(msgspec.structs.replace(table, unbackfilled=kept))
 
 
 def _cut(commit: Commit) -> Commit:
     return commit if commit.actions is None else Commit(attempt=commit.attempt, actions=commit.actions[:1])
 
 
-@mutant("PROFILE-DURABLE-01", "MC-FILES-04", "CM-STORE-09")
-class RestartTrustsPublishedFiles(ModelOwner):
+@mutant_method("_restarted", "PROFILE-DURABLE-01", "MC-FILES-04", "CM-STORE-09")
+def restart_trusts_published_files(self: ModelOwner, table: OwnedTable) -> None:
     """Finds out in a restart which commits are published from the names of the files: it forgets a commit whose name
     another file has."""
-
-    def _restarted(self, table: OwnedTable) -> None:
-        super()._restarted(table)
-        while table.backfilled < table.latest and self.storage.read(self._path(table, table.backfilled + 1)):
-            table.backfilled += 1
-            table.unbackfilled.pop(table.backfilled, None)
+    original(self)._restarted(table)
+    while table.backfilled < table.latest and self.storage.read(self._path(table, table.backfilled + 1)):
+        table.backfilled += 1
+        table.unbackfilled.pop(table.backfilled, None)
 
 
 class _RestartReadsActions(ModelOwner):
@@ -508,20 +432,16 @@ class _RestartReadsActions(ModelOwner):
         raise NotImplementedError
 
 
-@mutant("CM-PUBLISH-02")
-class RestartReplacesCharacters(_RestartReadsActions):
+@mutant_method("_read", "CM-PUBLISH-02")
+def restart_replaces_characters(self: _RestartReadsActions, action: str) -> str:
     """Reads its saved state as ASCII."""
-
-    def _read(self, action: str) -> str:
-        return action.encode("ascii", "replace").decode()
+    return action.encode("ascii", "replace").decode()
 
 
-@mutant("CM-PUBLISH-02")
-class RestartCutsActions(_RestartReadsActions):
+@mutant_method("_read", "CM-PUBLISH-02")
+def restart_cuts_actions(self: _RestartReadsActions, action: str) -> str:
     """Reads the first 64 KiB of each saved action."""
-
-    def _read(self, action: str) -> str:
-        return action[: 2**16]
+    return action[: 2**16]
 
 
 @mutant("PROFILE-DURABLE-03")
@@ -554,63 +474,51 @@ class RestartStopsBackfill(ModelOwner):
             super()._backfill(table, version)
 
 
-@mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
-class RestartForgetsAttempts(ModelOwner):
+@mutant_method("_restarted", "PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
+def restart_forgets_attempts(self: ModelOwner, table: OwnedTable) -> None:
     """Keeps landed attempts in memory only: after a restart replays are not recognized."""
-
-    def _restarted(self, table: OwnedTable) -> None:
-        super()._restarted(table)
-        table.landed = {attempt: version for attempt, version in table.landed.items() if version == 0}
+    original(self)._restarted(table)
+    table.landed = {attempt: version for attempt, version in table.landed.items() if version == 0}
 
 
-@mutant("PROFILE-DURABLE-01", "CM-COMMIT-08", "MC-COMMIT-02")
-class RestartSwapsTheLastStagedFile(ModelOwner):
+@mutant_method("_restarted", "PROFILE-DURABLE-01", "CM-COMMIT-08", "MC-COMMIT-02")
+def restart_swaps_the_last_staged_file(self: ModelOwner, table: OwnedTable) -> None:
     """Finds the last unpublished commit again in the staging folder: it may be the file of a proposal that lost."""
-
-    def _restarted(self, table: OwnedTable) -> None:
-        super()._restarted(table)
-        commit = table.unbackfilled.get(table.latest)
-        for name in self.storage.list(self._staged_path(table, "").rstrip("/")):
-            if commit is not None and name.startswith(f"{table.latest:020}.") and name != commit.staged_file:
-                commit.staged_file = name
+    original(self)._restarted(table)
+    commit = table.unbackfilled.get(table.latest)
+    for name in self.storage.list(self._staged_path(table, "").rstrip("/")):
+        if commit is not None and name.startswith(f"{table.latest:020}.") and name != commit.staged_file:
+            commit.staged_file = name
 
 
-@mutant("PROFILE-RETRY-01")
-class RestartForgetsCreators(ModelOwner):
+@mutant_method("_restarted", "PROFILE-RETRY-01")
+def restart_forgets_creators(self: ModelOwner, table: OwnedTable) -> None:
     """Keeps the creator of a table in memory only: after a restart a repeated create request gets a conflict."""
-
-    def _restarted(self, table: OwnedTable) -> None:
-        super()._restarted(table)
-        table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
+    original(self)._restarted(table)
+    table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
 
 
-@mutant("PROFILE-OUTCOME-02")
-class TombstonesBindOnlyActions(ModelOwner):
+@mutant_method("commit", "PROFILE-OUTCOME-02")
+def tombstones_bind_only_actions(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Ratifies an attempt that was resolved as not landed, if its request names a staged file."""
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        if request.staged_file is not None and request.table in self.tables:
-            self.tables[request.table].never.discard(request.attempt)
-        return super().commit(client, request)
+    if request.staged_file is not None and request.table in self.tables:
+        self.tables[request.table].never.discard(request.attempt)
+    return original(self).commit(client, request)
 
 
-@mutant("PROFILE-OUTCOME-02")
-class TombstonesDoNotBindHandBacks(ModelOwner):
+@mutant_method("hand_back", "PROFILE-OUTCOME-02")
+def tombstones_do_not_bind_hand_backs(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Hands a table back with an attempt that was resolved as not landed."""
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        if request.table in self.tables:
-            self.tables[request.table].never.discard(request.attempt)
-        return super().hand_back(client, request)
+    if request.table in self.tables:
+        self.tables[request.table].never.discard(request.attempt)
+    return original(self).hand_back(client, request)
 
 
-@mutant("PROFILE-OUTCOME-02")
-class RestartForgetsTombstones(ModelOwner):
+@mutant_method("_restarted", "PROFILE-OUTCOME-02")
+def restart_forgets_tombstones(self: ModelOwner, table: OwnedTable) -> None:
     """Keeps tombstones in memory only."""
-
-    def _restarted(self, table: OwnedTable) -> None:
-        super()._restarted(table)
-        table.never.clear()
+    original(self)._restarted(table)
+    table.never.clear()
 
 
 class _ShortensItsJournal(ModelOwner):
@@ -625,52 +533,40 @@ class _ShortensItsJournal(ModelOwner):
         raise NotImplementedError
 
 
-@mutant("PROFILE-OUTCOME-02")
-class SnapshotLacksTombstones(_ShortensItsJournal):
+@mutant_method("_shortened", "PROFILE-OUTCOME-02")
+def snapshot_lacks_tombstones(self: _ShortensItsJournal, table: OwnedTable) -> None:
     """Replaces its journal by a snapshot without the tombstones."""
-
-    def _shortened(self, table: OwnedTable) -> None:
-        table.never.clear()
+    table.never.clear()
 
 
-@mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
-class SnapshotLacksPublishedAttempts(_ShortensItsJournal):
+@mutant_method("_shortened", "PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
+def snapshot_lacks_published_attempts(self: _ShortensItsJournal, table: OwnedTable) -> None:
     """Replaces its journal by a snapshot that has only the attempts of unpublished commits."""
-
-    def _shortened(self, table: OwnedTable) -> None:
-        table.landed = {attempt: version for attempt, version in table.landed.items() if version > table.backfilled}
+    table.landed = {attempt: version for attempt, version in table.landed.items() if version > table.backfilled}
 
 
-@mutant("PROFILE-RETRY-01")
-class SnapshotLacksCreators(_ShortensItsJournal):
+@mutant_method("_shortened", "PROFILE-RETRY-01")
+def snapshot_lacks_creators(self: _ShortensItsJournal, table: OwnedTable) -> None:
     """Replaces its journal by a snapshot without the attempts that created tables."""
-
-    def _shortened(self, table: OwnedTable) -> None:
-        table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
+    table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
 
 
-@mutant("PROFILE-DISCOVERY-01")
-class SnapshotLacksDrops(_ShortensItsJournal):
+@mutant_method("_shortened", "PROFILE-DISCOVERY-01")
+def snapshot_lacks_drops(self: _ShortensItsJournal, table: OwnedTable) -> None:
     """Replaces its journal by a snapshot that does not say which tables were dropped."""
-
-    def _shortened(self, table: OwnedTable) -> None:
-        table.active = True
+    table.active = True
 
 
-@mutant("MC-RELEASE-04", "PROFILE-DURABLE-01")
-class SnapshotLacksHandBacks(_ShortensItsJournal):
+@mutant_method("_shortened", "MC-RELEASE-04", "PROFILE-DURABLE-01")
+def snapshot_lacks_hand_backs(self: _ShortensItsJournal, table: OwnedTable) -> None:
     """Replaces its journal by a snapshot that does not say which tables were handed back."""
-
-    def _shortened(self, table: OwnedTable) -> None:
-        table.active, table.leaving = table.active or table.leaving is not None, None
+    table.active, table.leaving = table.active or table.leaving is not None, None
 
 
-@mutant("PROFILE-HARNESS-01")
-class CrashRequestsAreIgnored(ModelOwner):
+@mutant_method("crash", "PROFILE-HARNESS-01")
+def crash_requests_are_ignored(self: ModelOwner, client: str, request: m.Crash) -> m.Answer:
     """Answers a crash request as done, and does not crash."""
-
-    def crash(self, client: str, request: m.Crash) -> m.Answer:
-        return m.Done()
+    return m.Done()
 
 
 @mutant("PROFILE-DURABLE-01", "PROFILE-DURABLE-02")
@@ -697,19 +593,17 @@ class SavesOnShutdownOnly(ModelOwner):
         return super().restart(client, request)
 
 
-@mutant("MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "MC-GET-01", "CM-GET-03")
-class CommitIsTwoWrites(ModelOwner):
+@mutant_method("_ratify", "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "MC-GET-01", "CM-GET-03")
+def commit_is_two_writes(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
     """Writes the new latest version before the commit: a crash between leaves a version without content."""
-
-    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        if table.commit_mode == "direct":
-            return super()._ratify(table, request, staged)
-        self._record(table, request.version, request.attempt)
-        self._reach("after-commit-point")
-        actions = request.actions if table.commit_mode == "inline" else None
-        table.unbackfilled[request.version] = Commit(attempt=request.attempt, staged_file=staged, actions=actions)
-        self._save(table)
-        return m.Ratified(version=request.version)
+    if table.commit_mode == "direct":
+        return original(self)._ratify(table, request, staged)
+    self._record(table, request.version, request.attempt)
+    self._reach("after-commit-point")
+    actions = request.actions if table.commit_mode == "inline" else None
+    table.unbackfilled[request.version] = Commit(attempt=request.attempt, staged_file=staged, actions=actions)
+    self._save(table)
+    return m.Ratified(version=request.version)
 
 
 class _PublishesBeforeItRecords(ModelOwner):
@@ -750,28 +644,24 @@ class PublishesBeforeItRecords(_PublishesBeforeItRecords):
     mode = "on-request"
 
 
-@mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
-class PublishesBatchesInHalves(ModelOwner):
+@mutant_method("_backfill", "MC-BACKFILL-03", "CM-PUBLISH-06")
+def publishes_batches_in_halves(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Publishes the second half of more than eight commits first, which only a crash in between shows."""
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        first = table.backfilled + 1
-        if version - table.backfilled > 8:
-            for later in range((first + version) // 2, version + 1):
-                self._publish(table, later)
-                self._reach("after-publish")
-        super()._backfill(table, version)
+    first = table.backfilled + 1
+    if version - table.backfilled > 8:
+        for later in range((first + version) // 2, version + 1):
+            self._publish(table, later)
+            self._reach("after-publish")
+    original(self)._backfill(table, version)
 
 
-@mutant("PROFILE-DURABLE-03")
-class InterruptedBackfillIsStuck(ModelOwner):
+@mutant_method("backfill_to_version", "PROFILE-DURABLE-03")
+def interrupted_backfill_is_stuck(self: ModelOwner, client: str, request: m.BackfillToVersion) -> m.Answer:
     """Takes a file that it published before a crash for a foreign one, and publishes nothing more."""
-
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        table = self.tables.get(request.table)
-        if table is not None and self.storage.read(self._path(table, table.backfilled + 1)) is not None:
-            return m.Rejected(reason="a file is in the way")
-        return super().backfill_to_version(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and self.storage.read(self._path(table, table.backfilled + 1)) is not None:
+        return m.Rejected(reason="a file is in the way")
+    return original(self).backfill_to_version(client, request)
 
 
 @mutant("MC-COMMIT-05", "CM-COMMIT-05")
@@ -806,13 +696,11 @@ class InterruptedCreationBlocksTheName(ModelOwner):
         return answer
 
 
-@mutant("PROFILE-OUTCOME-02")
-class CrashForgetsTombstones(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-02")
+def crash_forgets_tombstones(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Saves a tombstone with the next commit: a crash before that lets the request land."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        before = self.saved.get(request.table)
-        answer = super().attempt_outcome(client, request)
-        if isinstance(answer, m.NotLanded) and before is not None:
-            self.saved[request.table] = before
-        return answer
+    before = self.saved.get(request.table)
+    answer = original(self).attempt_outcome(client, request)
+    if isinstance(answer, m.NotLanded) and before is not None:
+        self.saved[request.table] = before
+    return answer

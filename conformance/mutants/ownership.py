@@ -1,7 +1,5 @@
 """Owners that are wrong about which tables they own."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import time
@@ -20,16 +18,14 @@ from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSIO
 from conformance.models.reader import Refused, Resolved, State
 from conformance.models.storage import FolderStorage, Storage
 from conformance.models.writer import Transaction
-from conformance.mutants import good, memory, mutant
+from conformance.mutants import good, memory, mutant, mutant_method, original
 from conformance.mutants.good_owners import PublishesTheHandBackInTheBackground
 
 
-@mutant("PROFILE-TRANSFER-01")
-class RejectsEveryTakeOver(ModelOwner):
+@mutant_method("take_over", "PROFILE-TRANSFER-01")
+def rejects_every_take_over(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
     """Declares ownership transfer, and rejects every take-over."""
-
-    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        return m.Rejected(reason="not this one")
+    return m.Rejected(reason="not this one")
 
 
 @mutant("MC-CONVERT-06")
@@ -52,21 +48,17 @@ class TakeOverIsPublishedLater(ModelOwner):
         return answer
 
 
-@mutant("MC-CONVERT-02", "MC-CONVERT-01")
-class TakesOverAtAnyVersion(ModelOwner):
+@mutant_method("_published", "MC-CONVERT-02", "MC-CONVERT-01")
+def takes_over_at_any_version(self: ModelOwner, table: OwnedTable) -> int:
     """Takes a table over at any version, and leaves a gap in the log."""
-
-    def _published(self, table: OwnedTable) -> int:
-        return 1000
+    return 1000
 
 
-@mutant("PROFILE-CORE-05", "PROFILE-TRANSFER-01")
-class TakeOverCountsFiles(ModelOwner):
+@mutant_method("take_over", "PROFILE-CORE-05", "PROFILE-TRANSFER-01")
+def take_over_counts_files(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
     """Takes the number of JSON files in the log for the next version: a log compaction counts too."""
-
-    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        files = sum(name.endswith(".json") for name in self.storage.list(f"{request.path}/{LOG}"))
-        return m.Conflict() if 0 < request.version < files else super().take_over(client, request)
+    files = sum(name.endswith(".json") for name in self.storage.list(f"{request.path}/{LOG}"))
+    return m.Conflict() if 0 < request.version < files else original(self).take_over(client, request)
 
 
 @mutant("MC-CONVERT-05")
@@ -78,13 +70,11 @@ class TakeOverOverwrites(ModelOwner):
         return super()._begin(table, version, attempt, actions)
 
 
-@mutant("MC-CONVERT-09", "MC-CONVERT-03")
-class LostTakeOverGivesOwnership(ModelOwner):
+@mutant_method("_forget", "MC-CONVERT-09", "MC-CONVERT-03")
+def lost_take_over_gives_ownership(self: ModelOwner, table: OwnedTable) -> None:
     """Considers itself the owner of a table whose take-over lost."""
-
-    def _forget(self, table: OwnedTable) -> None:
-        table.promised, table.latest = None, self._published(table)
-        table.backfilled = table.latest
+    table.promised, table.latest = None, self._published(table)
+    table.backfilled = table.latest
 
 
 @mutant("MC-CONVERT-09")
@@ -99,64 +89,54 @@ class LostTakeOverKeepsItsLocation(ModelOwner):
         return super()._begin(table, version, attempt, actions)
 
 
-@mutant("MC-CONVERT-01")
-class AdoptsAnyTable(ModelOwner):
+@mutant_method("commit", "MC-CONVERT-01")
+def adopts_any_table(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Takes ownership of every table that receives a proposal."""
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        if request.table not in self.tables:
-            table = OwnedTable(
-                reference=request.table,
-                name=request.table,
-                feature="managedCommit",
-                commit_mode="staged",
-                location=request.table,
-            )
-            table.latest = table.backfilled = self._published(table)
-            self.tables[request.table] = table
-        return super().commit(client, request)
+    if request.table not in self.tables:
+        table = OwnedTable(
+            reference=request.table,
+            name=request.table,
+            feature="managedCommit",
+            commit_mode="staged",
+            location=request.table,
+        )
+        table.latest = table.backfilled = self._published(table)
+        self.tables[request.table] = table
+    return original(self).commit(client, request)
 
 
-@mutant("PROFILE-RETRY-01")
-class ReplayedTakeOverIsRejected(ModelOwner):
+@mutant_method("take_over", "PROFILE-RETRY-01")
+def replayed_take_over_is_rejected(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
     """Rejects a repeated take-over because the table has an owner: itself."""
-
-    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        if self._find(None, request.path) is not None:
-            return m.Rejected(reason="that table has an owner")
-        return super().take_over(client, request)
+    if self._find(None, request.path) is not None:
+        return m.Rejected(reason="that table has an owner")
+    return original(self).take_over(client, request)
 
 
-@mutant("PROFILE-CORE-05")
-class TakeOverNeedsVersion0(ModelOwner):
+@mutant_method("_published", "PROFILE-CORE-05")
+def take_over_needs_version_0(self: ModelOwner, table: OwnedTable) -> int:
     """Counts the versions of a filesystem table from 0 on: a log that begins later, after a cleanup, is empty."""
-
-    def _published(self, table: OwnedTable) -> int:
-        version = 0
-        while self.storage.read(self._path(table, version)) is not None:
-            version += 1
-        return version - 1
+    version = 0
+    while self.storage.read(self._path(table, version)) is not None:
+        version += 1
+    return version - 1
 
 
-@mutant("MC-API-03")
-class TakeOverDropsProperties(ModelOwner):
+@mutant_method("take_over", "MC-API-03")
+def take_over_drops_properties(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
     """Writes a take-over with its own properties only, without the proposed ones."""
-
-    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        actions = [json.loads(action) for action in request.actions]
-        for action in actions:
-            action.get("metaData", {})["configuration"] = {}
-        return super().take_over(client, msgspec.structs.replace(request, actions=tuple(map(json.dumps, actions))))
+    actions = [json.loads(action) for action in request.actions]
+    for action in actions:
+        action.get("metaData", {})["configuration"] = {}
+    return original(self).take_over(client, msgspec.structs.replace(request, actions=tuple(map(json.dumps, actions))))
 
 
-@mutant("PROFILE-OUTCOME-01")
-class TakeOversHaveNoOutcome(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
+def take_overs_have_no_outcome(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports the attempt that took a table over as not landed."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        landed = self.tables[request.table].landed
-        took_over = landed.get(request.attempt, 0) > 0 and next(iter(landed)) == request.attempt
-        return m.NotLanded() if took_over else super().attempt_outcome(client, request)
+    landed = self.tables[request.table].landed
+    took_over = landed.get(request.attempt, 0) > 0 and next(iter(landed)) == request.attempt
+    return m.NotLanded() if took_over else original(self).attempt_outcome(client, request)
 
 
 class _ContinuesATable(ModelOwner):
@@ -180,20 +160,16 @@ class _ContinuesATable(ModelOwner):
         table.landed, table.never = dict(before.landed), set(before.never)
 
 
-@mutant("PROFILE-RETRY-01")
-class SecondTakeOverForgetsAttempts(_ContinuesATable):
+@mutant_method("_continue", "PROFILE-RETRY-01")
+def second_take_over_forgets_attempts(self: _ContinuesATable, table: OwnedTable, before: OwnedTable) -> None:
     """Forgets the attempts of a table when it takes it over again: their replays are conflicts."""
-
-    def _continue(self, table: OwnedTable, before: OwnedTable) -> None:
-        table.never = set(before.never)
+    table.never = set(before.never)
 
 
-@mutant("PROFILE-OUTCOME-02")
-class SecondTakeOverForgetsTombstones(_ContinuesATable):
+@mutant_method("_continue", "PROFILE-OUTCOME-02")
+def second_take_over_forgets_tombstones(self: _ContinuesATable, table: OwnedTable, before: OwnedTable) -> None:
     """Forgets the tombstones of a table when it takes it over again."""
-
-    def _continue(self, table: OwnedTable, before: OwnedTable) -> None:
-        table.landed = dict(before.landed)
+    table.landed = dict(before.landed)
 
 
 @mutant("PROFILE-DISCOVERY-02", "MC-RELEASE-04")
@@ -216,21 +192,17 @@ class ContinuesTheSameTable(_ContinuesATable):
         return answer
 
 
-@mutant("MC-CONVERT-02", "MC-FEATURE-02")
-class TakesOverATableTwice(ModelOwner):
+@mutant_method("_find", "MC-CONVERT-02", "MC-FEATURE-02")
+def takes_over_a_table_twice(self: ModelOwner, name: str | None, path: str | None) -> str | None:
     """Takes a table over that it owns, and keeps two records of one log."""
-
-    def _find(self, name: str | None, path: str | None) -> str | None:
-        return super()._find(name, None)
+    return original(self)._find(name, None)
 
 
-@mutant("MC-CONVERT-06", "MC-CONVERT-07", "PROFILE-DURABLE-01")
-class RestartForgetsTakeOvers(ModelOwner):
+@mutant_method("_save", "MC-CONVERT-06", "MC-CONVERT-07", "PROFILE-DURABLE-01")
+def restart_forgets_take_overs(self: ModelOwner, table: OwnedTable) -> None:
     """Keeps take-overs in memory: after a restart the tables are unknown."""
-
-    def _save(self, table: OwnedTable) -> None:
-        if table.location.endswith(table.reference):
-            super()._save(table)
+    if table.location.endswith(table.reference):
+        original(self)._save(table)
 
 
 @mutant("MC-CONVERT-07", "MC-CONVERT-08")
@@ -251,38 +223,32 @@ class RecordsOwnershipAfterTheFile(ModelOwner):
             super()._save(table)
 
 
-@mutant("MC-CONVERT-03", "MC-CONVERT-09")
-class CrashCompletesTakeOversBlindly(ModelOwner):
+@mutant_method("_recover", "MC-CONVERT-03", "MC-CONVERT-09")
+def crash_completes_take_overs_blindly(self: ModelOwner, table: OwnedTable) -> None:
     """Considers itself the owner after a crash, even if the ownership change was never written."""
-
-    def _recover(self, table: OwnedTable) -> None:
-        if table.promised is not None:
-            version, attempt, _ = table.promised
-            table.promised, table.backfilled = None, version
-            self._record(table, version, attempt)
+    if table.promised is not None:
+        version, attempt, _ = table.promised
+        table.promised, table.backfilled = None, version
+        self._record(table, version, attempt)
 
 
-@mutant("MC-CONVERT-08", "MC-CONVERT-07")
-class CrashForgetsUnconfirmedTakeOvers(ModelOwner):
+@mutant_method("restart", "MC-CONVERT-08", "MC-CONVERT-07")
+def crash_forgets_unconfirmed_take_overs(self: ModelOwner, client: str, request: m.Restart) -> m.Answer:
     """Forgets take-overs without confirmation after a crash, although the ownership change was written."""
-
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        for reference, saved in list(self.saved.items()):
-            if msgspec.json.decode(saved, type=OwnedTable).promised is not None:
-                del self.saved[reference]
-        return super().restart(client, request)
+    for reference, saved in list(self.saved.items()):
+        if msgspec.json.decode(saved, type=OwnedTable).promised is not None:
+            del self.saved[reference]
+    return original(self).restart(client, request)
 
 
-@mutant("MC-CONVERT-09", "MC-CONVERT-03", "MC-CONVERT-05")
-class TakeOverRecoveryTrustsAnyFile(ModelOwner):
+@mutant_method("_recover", "MC-CONVERT-09", "MC-CONVERT-03", "MC-CONVERT-05")
+def take_over_recovery_trusts_any_file(self: ModelOwner, table: OwnedTable) -> None:
     """After a crash in a take-over, considers any file of that version its ownership change."""
-
-    def _recover(self, table: OwnedTable) -> None:
-        if table.promised is not None:
-            version, attempt, content = table.promised
-            found = self.storage.read(self._path(table, version))
-            table.promised = (version, attempt, content if found is None else found.content)
-        super()._recover(table)
+    if table.promised is not None:
+        version, attempt, content = table.promised
+        found = self.storage.read(self._path(table, version))
+        table.promised = (version, attempt, content if found is None else found.content)
+    original(self)._recover(table)
 
 
 @mutant("MC-CONVERT-05", "MC-CONVERT-09")
@@ -311,44 +277,36 @@ class TakeOverNamesNoOwner(ModelOwner):
         return super()._with_owner(actions, feature if self.named else "")
 
 
-@mutant("MC-ENABLE-10")
-class NamesNoOwner(ModelOwner):
+@mutant_method("_with_owner", "MC-ENABLE-10")
+def names_no_owner(self: ModelOwner, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
     """Creates tables, and takes them over, without its name in the metadata."""
-
-    def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
-        return actions
+    return actions
 
 
-@mutant("MC-GET-02", "MC-FILES-08")
-class LatestIsTooHighAfterATakeOver(ModelOwner):
+@mutant_method("_latest", "MC-GET-02", "MC-FILES-08")
+def latest_is_too_high_after_a_take_over(self: ModelOwner, table: OwnedTable) -> int | None:
     """Returns the version after the ownership change as the latest one, until the first commit."""
-
-    def _latest(self, table: OwnedTable) -> int | None:
-        taken_over = not table.location.endswith(table.reference) and len(table.landed) == 1
-        return table.latest + 1 if taken_over else super()._latest(table)
+    taken_over = not table.location.endswith(table.reference) and len(table.landed) == 1
+    return table.latest + 1 if taken_over else original(self)._latest(table)
 
 
-@mutant("MC-FILES-08", "MC-GET-02")
-class LatestIsTheGreatestNumberInTheLog(ModelOwner):
+@mutant_method("_latest", "MC-FILES-08", "MC-GET-02")
+def latest_is_the_greatest_number_in_the_log(self: ModelOwner, table: OwnedTable) -> int | None:
     """Returns the greatest version of a file in the log folder as the latest one, checkpoints included."""
-
-    def _latest(self, table: OwnedTable) -> int | None:
-        names = self.storage.list(f"{table.location}/{LOG}")
-        return max([table.latest, *(int(name[:20]) for name in names if name[:20].isdecimal())])
+    names = self.storage.list(f"{table.location}/{LOG}")
+    return max([table.latest, *(int(name[:20]) for name in names if name[:20].isdecimal())])
 
 
 # Owners that hand a table back wrongly, or do not.
 
 
-@mutant("MC-FEATURE-03", "MC-CONVERT-06")
-class HandBackRecoveryTrustsAnyFile(ModelOwner):
+@mutant_method("_recover", "MC-FEATURE-03", "MC-CONVERT-06")
+def hand_back_recovery_trusts_any_file(self: ModelOwner, table: OwnedTable) -> None:
     """After a crash in a hand-back, considers any file of that version the end of its ownership."""
-
-    def _recover(self, table: OwnedTable) -> None:
-        super()._recover(table)
-        found = self.storage.read(self._path(table, table.latest + 1))
-        if table.leaving is not None and table.active and found is not None:
-            table.leaving = json.loads(found.content.partition("\n")[0])["commitInfo"]["txnId"]
+    original(self)._recover(table)
+    found = self.storage.read(self._path(table, table.latest + 1))
+    if table.leaving is not None and table.active and found is not None:
+        table.leaving = json.loads(found.content.partition("\n")[0])["commitInfo"]["txnId"]
 
 
 @mutant("MC-COMMIT-02")
@@ -404,32 +362,26 @@ class HandBackOverwritesAnyFile(HandBackOverwrites):
     commit_mode = "staged"
 
 
-@mutant("MC-RELEASE-07", "MC-RELEASE-05")
-class BegunHandBackEndsOwnership(ModelOwner):
+@mutant_method("_save", "MC-RELEASE-07", "MC-RELEASE-05")
+def begun_hand_back_ends_ownership(self: ModelOwner, table: OwnedTable) -> None:
     """Ends its ownership when it begins a hand-back: after a crash the table has neither owner nor last commit."""
-
-    def _save(self, table: OwnedTable) -> None:
-        super()._save(table)
-        if table.leaving is not None:
-            ended = msgspec.structs.replace(table, active=False)
-            self.saved[table.reference] = msgspec.json.encode(ended)
+    original(self)._save(table)
+    if table.leaving is not None:
+        ended = msgspec.structs.replace(table, active=False)
+        self.saved[table.reference] = msgspec.json.encode(ended)
 
 
-@mutant("PROFILE-TRANSFER-02")
-class GivenBackTablesAreNotTakenOverAgain(ModelOwner):
+@mutant_method("take_over", "PROFILE-TRANSFER-02")
+def given_back_tables_are_not_taken_over_again(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
     """Rejects the take-over of a table that it handed back, because it already knows the location."""
-
-    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        known = any(table.location == request.path and not table.active for table in self.tables.values())
-        return m.Rejected(reason="that location is registered") if known else super().take_over(client, request)
+    known = any(table.location == request.path and not table.active for table in self.tables.values())
+    return m.Rejected(reason="that location is registered") if known else original(self).take_over(client, request)
 
 
-@mutant("PROFILE-TRANSFER-01")
-class RejectsEveryHandBack(ModelOwner):
+@mutant_method("hand_back", "PROFILE-TRANSFER-01")
+def rejects_every_hand_back(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Declares ownership transfer, and rejects every hand-back."""
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        return m.Rejected(reason="it is ours")
+    return m.Rejected(reason="it is ours")
 
 
 @mutant("MC-RELEASE-03", bugs=("FB38",))
@@ -449,15 +401,13 @@ class HandsBackWithoutBackfill(ModelOwner):
             super()._backfill(table, version)
 
 
-@mutant("MC-RELEASE-04")
-class RatifiesAfterAHandBack(ModelOwner):
+@mutant_method("hand_back", "MC-RELEASE-04")
+def ratifies_after_a_hand_back(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Ratifies proposals after a hand-back."""
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        answer = super().hand_back(client, request)
-        if isinstance(answer, m.Ratified):
-            self.tables[request.table].active = True
-        return answer
+    answer = original(self).hand_back(client, request)
+    if isinstance(answer, m.Ratified):
+        self.tables[request.table].active = True
+    return answer
 
 
 @mutant("MC-RELEASE-04")
@@ -479,103 +429,85 @@ class HandBackAcceptsALateCommit(ModelOwner):
         return answer
 
 
-@mutant("MC-RELEASE-05", "MC-RELEASE-07")
-class HandsBackWithoutACommit(ModelOwner):
+@mutant_method("hand_back", "MC-RELEASE-05", "MC-RELEASE-07")
+def hands_back_without_a_commit(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Answers a hand-back as ratified without writing its commit: filesystem writers still find an owner."""
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        answer = super().hand_back(client, request)
-        table = self.tables.get(request.table)
-        if table is not None and isinstance(answer, m.Ratified):
-            self.storage.remove(self._path(table, answer.version))
-        return answer
+    answer = original(self).hand_back(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and isinstance(answer, m.Ratified):
+        self.storage.remove(self._path(table, answer.version))
+    return answer
 
 
-@mutant("MC-RELEASE-05")
-class HandBackIsAnEmptyCommit(ModelOwner):
+@mutant_method("hand_back", "MC-RELEASE-05")
+def hand_back_is_an_empty_commit(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Writes an empty commit for a hand-back: the owner stays in the metadata."""
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        own = '{"commitInfo":{"inCommitTimestamp":1,"txnId":"the owner"}}'
-        return super().hand_back(client, msgspec.structs.replace(request, actions=(own,)))
+    own = '{"commitInfo":{"inCommitTimestamp":1,"txnId":"the owner"}}'
+    return original(self).hand_back(client, msgspec.structs.replace(request, actions=(own,)))
 
 
-@mutant("MC-RELEASE-07")
-class HandBackStaysStaged(ModelOwner):
+@mutant_method("hand_back", "MC-RELEASE-07")
+def hand_back_stays_staged(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Stages the commit of a hand-back and never publishes it: no client can write."""
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        answer = super().hand_back(client, request)
-        table = self.tables.get(request.table)
-        if table is not None and isinstance(answer, m.Ratified):
-            name = f"{request.version:020}.{request.attempt}.json"
-            published = self.storage.read(self._path(table, request.version))
-            if published is not None:
-                self.storage.remove(self._path(table, request.version))
-                self.storage.put(self._staged_path(table, name), published.content, published.modified)
-        return answer
+    answer = original(self).hand_back(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and isinstance(answer, m.Ratified):
+        name = f"{request.version:020}.{request.attempt}.json"
+        published = self.storage.read(self._path(table, request.version))
+        if published is not None:
+            self.storage.remove(self._path(table, request.version))
+            self.storage.put(self._staged_path(table, name), published.content, published.modified)
+    return answer
 
 
-@mutant("RULING-RELEASE-01")
-class NeverPublishesAHandBack(PublishesTheHandBackInTheBackground):
+@mutant_method("observe", "RULING-RELEASE-01")
+def never_publishes_a_hand_back(self: PublishesTheHandBackInTheBackground, client: str, request: m.Observe) -> m.Answer:
     """Stages the commit of a hand-back, rejects requests to publish it, and never publishes it."""
-
-    def observe(self, client: str, request: m.Observe) -> m.Answer:
-        return ModelOwner.observe(self, client, request)
+    return ModelOwner.observe(self, client, request)
 
 
-@mutant("MC-COMMIT-02", "MC-COMMIT-01")
-class HandsBackAtAnyVersion(ModelOwner):
+@mutant_method("hand_back", "MC-COMMIT-02", "MC-COMMIT-01")
+def hands_back_at_any_version(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Ignores the proposed version of a hand-back and uses the next one."""
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        table = self.tables[request.table]
-        if request.attempt not in table.landed:
-            request = msgspec.structs.replace(request, version=table.latest + 1)
-        return super().hand_back(client, request)
+    table = self.tables[request.table]
+    if request.attempt not in table.landed:
+        request = msgspec.structs.replace(request, version=table.latest + 1)
+    return original(self).hand_back(client, request)
 
 
-@mutant("MC-FEATURE-03", "MC-CONVERT-06")
-class RejectedHandBackEndsOwnership(ModelOwner):
+@mutant_method("hand_back", "MC-FEATURE-03", "MC-CONVERT-06")
+def rejected_hand_back_ends_ownership(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Stops ratifying after a hand-back that it rejected."""
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        answer = super().hand_back(client, request)
-        self.tables[request.table].active = False
-        return answer
+    answer = original(self).hand_back(client, request)
+    self.tables[request.table].active = False
+    return answer
 
 
-@mutant("PROFILE-OUTCOME-01")
-class HandBackForgetsOutcomes(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
+def hand_back_forgets_outcomes(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports every attempt at a table that was handed back as not landed."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        table = self.tables[request.table]
-        given_back = table.leaving is not None and not table.active
-        return m.NotLanded() if given_back else super().attempt_outcome(client, request)
+    table = self.tables[request.table]
+    given_back = table.leaving is not None and not table.active
+    return m.NotLanded() if given_back else original(self).attempt_outcome(client, request)
 
 
-@mutant("PROFILE-RETRY-01")
-class HandBackForgetsCommits(ModelOwner):
+@mutant_method("_replay", "PROFILE-RETRY-01")
+def hand_back_forgets_commits(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Answers the replay of a landed commit with a conflict after a hand-back."""
-
-    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        answer = super()._replay(table, request)
-        given_back = table.leaving is not None and request.attempt != table.leaving
-        return m.Conflict(latest=table.latest) if answer is not None and given_back else answer
+    answer = original(self)._replay(table, request)
+    given_back = table.leaving is not None and request.attempt != table.leaving
+    return m.Conflict(latest=table.latest) if answer is not None and given_back else answer
 
 
-@mutant("MC-RELEASE-04")
-class HandsBackTwice(ModelOwner):
+@mutant_method("hand_back", "MC-RELEASE-04")
+def hands_back_twice(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Ratifies a second hand-back of a table, as the version after the first."""
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        table = self.tables[request.table]
-        left = table.leaving is not None and not table.active
-        table.active = table.active or left
-        answer = super().hand_back(client, request)
-        table.active = table.active and not left
-        return answer
+    table = self.tables[request.table]
+    left = table.leaving is not None and not table.active
+    table.active = table.active or left
+    answer = original(self).hand_back(client, request)
+    table.active = table.active and not left
+    return answer
 
 
 @mutant("MC-FEATURE-03", "MC-CONVERT-06")
@@ -598,135 +530,109 @@ class EarlyHandBacksAreKept(ModelOwner):
         return answer
 
 
-@mutant("MC-RELEASE-03", "MC-BACKFILL-03")
-class FailedBackfillDoesNotStopAHandBack(ModelOwner):
+@mutant_method("hand_back", "MC-RELEASE-03", "MC-BACKFILL-03")
+def failed_backfill_does_not_stop_a_hand_back(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Hands a table back although an earlier commit cannot be published."""
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        table = self.tables[request.table]
-        answer = super().hand_back(client, request)
-        if not isinstance(answer, m.Rejected) or not answer.retryable:
-            return answer
-        table.leaving = request.attempt
-        proposal = m.Commit(
-            table=request.table, version=request.version, attempt=request.attempt, actions=request.actions
-        )
-        answer = self._publish_directly(table, proposal)
-        table.active = False
+    table = self.tables[request.table]
+    answer = original(self).hand_back(client, request)
+    if not isinstance(answer, m.Rejected) or not answer.retryable:
         return answer
+    table.leaving = request.attempt
+    proposal = m.Commit(table=request.table, version=request.version, attempt=request.attempt, actions=request.actions)
+    answer = self._publish_directly(table, proposal)
+    table.active = False
+    return answer
 
 
-@mutant("PROFILE-OUTCOME-01")
-class HandBacksHaveNoOutcome(ModelOwner):
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
+def hand_backs_have_no_outcome(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports the attempt that handed a table back as not landed."""
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        leaving = self.tables[request.table].leaving == request.attempt
-        return m.NotLanded() if leaving else super().attempt_outcome(client, request)
+    leaving = self.tables[request.table].leaving == request.attempt
+    return m.NotLanded() if leaving else original(self).attempt_outcome(client, request)
 
 
-@mutant("PROFILE-CORE-06")
-class HandBackForgetsTheCreation(ModelOwner):
+@mutant_method("create_table", "PROFILE-CORE-06")
+def hand_back_forgets_the_creation(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Forgets who created a table when it hands the table back: the create request creates another table."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        left = [table for table in self.tables.values() if table.leaving is not None and not table.active]
-        for table in left:
-            table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
-        return super().create_table(client, request)
+    left = [table for table in self.tables.values() if table.leaving is not None and not table.active]
+    for table in left:
+        table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
+    return original(self).create_table(client, request)
 
 
-@mutant("PROFILE-RETRY-01")
-class ReplayedHandBackIsRejected(ModelOwner):
+@mutant_method("hand_back", "PROFILE-RETRY-01")
+def replayed_hand_back_is_rejected(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Rejects a repeated hand-back because the table has no owner."""
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        if not self.tables[request.table].active:
-            return m.Rejected(reason="not owned any more")
-        return super().hand_back(client, request)
+    if not self.tables[request.table].active:
+        return m.Rejected(reason="not owned any more")
+    return original(self).hand_back(client, request)
 
 
-@mutant("MC-CONVERT-02", "MC-CONVERT-05")
-class SecondTakeOverUsesOldState(ModelOwner):
+@mutant_method("take_over", "MC-CONVERT-02", "MC-CONVERT-05")
+def second_take_over_uses_old_state(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
     """Takes over a table again with its state from the hand-back: commits of filesystem writers are overwritten."""
-
-    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        for table in self.tables.values():
-            if table.location == request.path and not table.active and request.version > table.latest:
-                table.active, table.leaving = True, None
-                self.storage.remove(self._path(table, request.version))
-                return self._begin(table, request.version, request.attempt, request.actions)
-        return super().take_over(client, request)
+    for table in self.tables.values():
+        if table.location == request.path and not table.active and request.version > table.latest:
+            table.active, table.leaving = True, None
+            self.storage.remove(self._path(table, request.version))
+            return self._begin(table, request.version, request.attempt, request.actions)
+    return original(self).take_over(client, request)
 
 
-@mutant("MC-BACKFILL-05")
-class SecondTakeOverPublishesNothing(ModelOwner):
+@mutant_method("_backfill", "MC-BACKFILL-05")
+def second_take_over_publishes_nothing(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Takes over a table again, and continues to publish after the version of the hand-back: there it has no commit."""
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        handed_back = any(each.location == table.location and each is not table for each in self.tables.values())
-        if not handed_back:
-            super()._backfill(table, version)
+    handed_back = any(each.location == table.location and each is not table for each in self.tables.values())
+    if not handed_back:
+        original(self)._backfill(table, version)
 
 
-@mutant("MC-RELEASE-04", "PROFILE-DURABLE-01")
-class RestartUndoesHandBack(ModelOwner):
+@mutant_method("_restarted", "MC-RELEASE-04", "PROFILE-DURABLE-01")
+def restart_undoes_hand_back(self: ModelOwner, table: OwnedTable) -> None:
     """Forgets a hand-back in a restart and owns the table again."""
-
-    def _restarted(self, table: OwnedTable) -> None:
-        super()._restarted(table)
-        table.active = True
+    original(self)._restarted(table)
+    table.active = True
 
 
-@mutant("MC-RELEASE-04")
-class CrashForgetsAHandBack(ModelOwner):
+@mutant_method("_notice", "MC-RELEASE-04")
+def crash_forgets_a_hand_back(self: ModelOwner, table: OwnedTable) -> None:
     """Crashes after it wrote the commit of a hand-back; after the restart it ratifies further commits."""
-
-    def _notice(self, table: OwnedTable) -> None:
-        table.leaving = None
-        super()._notice(table)
+    table.leaving = None
+    original(self)._notice(table)
 
 
-@mutant("MC-RELEASE-04")
-class DeletesCommitsAfterAHandBack(ModelOwner):
+@mutant_method("commit", "MC-RELEASE-04")
+def deletes_commits_after_a_hand_back(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Deletes the commits of filesystem writers after a hand-back."""
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        table = self.tables.get(request.table)
-        if table is not None and table.leaving is not None:
-            for version in range(table.latest + 1, self._published(table) + 1):
-                self.storage.remove(self._path(table, version))
-        return super().commit(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and table.leaving is not None:
+        for version in range(table.latest + 1, self._published(table) + 1):
+            self.storage.remove(self._path(table, version))
+    return original(self).commit(client, request)
 
 
 # Clients that change the owner of a table wrongly, or do not notice that it changed.
 
 
-@mutant("ICT-10", side="client")
-class OmitsTheEnablement(ModelClient):
+@mutant_method("_enablement", "ICT-10")
+def omits_the_enablement(self: ModelClient, version: int, timestamp: int) -> dict[str, str]:
     """Enables in-commit timestamps in an existing table without recording the enabling version."""
-
-    def _enablement(self, version: int, timestamp: int) -> dict[str, str]:
-        return {ENABLEMENT_TIMESTAMP: str(timestamp)}
+    return {ENABLEMENT_TIMESTAMP: str(timestamp)}
 
 
-@mutant("ICT-11", side="client")
-class EnablementTimeIsTheClocks(ModelClient):
+@mutant_method("_enablement", "ICT-11")
+def enablement_time_is_the_clocks(self: ModelClient, version: int, timestamp: int) -> dict[str, str]:
     """Records the clock's time as the enablement timestamp instead of the commit's."""
-
-    def _enablement(self, version: int, timestamp: int) -> dict[str, str]:
-        return {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(self.now - 1)}
+    return {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(self.now - 1)}
 
 
-@mutant("ICT-12", side="client")
-class IgnoresModificationTimes(ModelClient):
+@mutant_method("_change_time", "ICT-12")
+def ignores_modification_times(self: ModelClient, state: State, listed: Listing) -> int:
     """Gives the take-over an in-commit timestamp earlier than the previous commit's file."""
-
-    def _change_time(self, state: State, listed: Listing) -> int:
-        return self.now
+    return self.now
 
 
-@mutant("ICT-15", side="client")
+@mutant("ICT-15")
 class KeepsItsEnablementAfterALostRace(ModelClient):
     """Proposes a take-over for the next version with the enablement of the lost one."""
 
@@ -735,53 +641,43 @@ class KeepsItsEnablementAfterALostRace(ModelClient):
         return self._first
 
 
-@mutant("ICT-13", side="client")
-class NewTablesHaveAnEnablement(ModelClient):
+@mutant_method("create_table", "ICT-13")
+def new_tables_have_an_enablement(self: ModelClient, client: str, request: m.CreateTable) -> m.Answer:
     """Writes enablement properties to a new table."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        actions = [json.loads(action) for action in request.actions]
-        for action in actions:
-            if "metaData" in action:
-                action["metaData"]["configuration"] |= self._enablement(0, proposals.BASE_TIME)
-        changed = tuple(json.dumps(action) for action in actions)
-        return super().create_table(client, msgspec.structs.replace(request, actions=changed))
+    actions = [json.loads(action) for action in request.actions]
+    for action in actions:
+        if "metaData" in action:
+            action["metaData"]["configuration"] |= self._enablement(0, proposals.BASE_TIME)
+    changed = tuple(json.dumps(action) for action in actions)
+    return original(self).create_table(client, msgspec.structs.replace(request, actions=changed))
 
 
-@mutant("MC-RELEASE-01", side="client")
-class HandBackKeepsTheFeature(ModelClient):
+@mutant_method("_without", "MC-RELEASE-01")
+def hand_back_keeps_the_feature(self: ModelClient, protocol: dict[str, Any], feature: str) -> dict[str, Any]:
     """Leaves the table feature in the protocol after a hand-back."""
-
-    def _without(self, protocol: dict[str, Any], feature: str) -> dict[str, Any]:
-        return protocol
+    return protocol
 
 
-@mutant("LOG-42", side="client")
-class HandBackDropsFeatures(ModelClient):
+@mutant_method("_without", "LOG-42")
+def hand_back_drops_features(self: ModelClient, protocol: dict[str, Any], feature: str) -> dict[str, Any]:
     """Gives a table back with the protocol of a new table."""
-
-    def _without(self, protocol: dict[str, Any], feature: str) -> dict[str, Any]:
-        return proposals.PROTOCOLS[None]
+    return proposals.PROTOCOLS[None]
 
 
-@mutant("LOG-42", side="client")
-class TakeOverDropsReaderFeatures(ModelClient):
+@mutant_method("_for_readers", "LOG-42")
+def take_over_drops_reader_features(self: ModelClient, state: State) -> set[str]:
     """Writes a take-over's protocol with the owner's feature as the only one for readers."""
-
-    def _for_readers(self, state: State) -> set[str]:
-        return set()
+    return set()
 
 
-@mutant("LOG-42", side="client")
-class TakeOverDropsImpliedFeatures(ModelClient):
+@mutant_method("_for_writers", "LOG-42")
+def take_over_drops_implied_features(self: ModelClient, state: State) -> set[str]:
     """Turns versions into lists of features in a take-over without what the versions implied: an append-only table
     is no longer append-only."""
-
-    def _for_writers(self, state: State) -> set[str]:
-        return set(state.features)
+    return set(state.features)
 
 
-@mutant("LOG-43", side="client")
+@mutant("LOG-43")
 class TakeOverResetsProperties(ModelClient):
     """Writes a take-over's metadata with the owner's properties only."""
 
@@ -790,15 +686,13 @@ class TakeOverResetsProperties(ModelClient):
         return super()._ownership_change(request, dataclasses.replace(state, metadata=metadata), listed)
 
 
-@mutant("MC-RELEASE-01", side="client")
-class HandBackKeepsTheOwner(ModelClient):
+@mutant_method("_unowned", "MC-RELEASE-01")
+def hand_back_keeps_the_owner(self: ModelClient, state: State) -> dict[str, str]:
     """Leaves the owner in the table's properties after a hand-back."""
-
-    def _unowned(self, state: State) -> dict[str, str]:
-        return state.properties
+    return state.properties
 
 
-@mutant("MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", "CM-ACCESS-02", side="client")
+@mutant("MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", "CM-ACCESS-02")
 class OverlooksATakeOver(ModelClient):
     """Creates the next file after it lost to a take-over."""
 
@@ -813,7 +707,7 @@ class OverlooksATakeOver(ModelClient):
             super()._check(transaction, winner)
 
 
-@mutant("MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", side="client")
+@mutant("MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04")
 class IgnoresItsOwnTakeOver(ModelClient):
     """Creates files in a table after an owner took it over at its request."""
 
@@ -828,7 +722,7 @@ class IgnoresItsOwnTakeOver(ModelClient):
         return found
 
 
-@mutant("MC-CONVERT-04", side="client")
+@mutant("MC-CONVERT-04")
 class AssumesARejectedTakeOver(ModelClient):
     """Treats a take-over as successful that the owner rejected, and uses that owner."""
 
@@ -844,7 +738,7 @@ class AssumesARejectedTakeOver(ModelClient):
         return super().transact(client, request)
 
 
-@mutant("PROFILE-UNKNOWN-01", side="client")
+@mutant("PROFILE-UNKNOWN-01")
 class TakesItsOwnChangeForALostRace(ModelClient):
     """Takes a conflict about its own change of ownership for a lost race, and reports that the change failed."""
 
@@ -852,7 +746,7 @@ class TakesItsOwnChangeForALostRace(ModelClient):
         return False
 
 
-@mutant("PROFILE-UNKNOWN-01", side="client")
+@mutant("PROFILE-UNKNOWN-01")
 class TakesACleanedUpChangeForALostRace(ModelClient):
     """Reports that its change of ownership failed if the file of the change is missing after a lost answer, although
     a cleanup deleted it."""
@@ -861,7 +755,7 @@ class TakesACleanedUpChangeForALostRace(ModelClient):
         return super()._is_own(table, version, attempt, repeated=False)
 
 
-@mutant("PROFILE-CLIENT-02", side="client")
+@mutant("PROFILE-CLIENT-02")
 class NeverResolvesANameAgain(ModelClient):
     """Keeps the owner's first answer about a name for all its transactions."""
 
@@ -873,7 +767,7 @@ class NeverResolvesANameAgain(ModelClient):
         return self._handles[name]
 
 
-@mutant("MC-WRITE-03", "CM-WRITE-04", side="client")
+@mutant("MC-WRITE-03", "CM-WRITE-04")
 class TakesAFormerOwnerForNone(NeverResolvesANameAgain):
     """Commits by creating files if the owner that it knows rejects the commit, although the table has a new owner."""
 

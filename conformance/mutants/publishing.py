@@ -1,61 +1,51 @@
 """Owners that publish or return too little, too much, outdated or wrong commits, or in the wrong order."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
-from conformance.models.owner import Commit, ModelOwner, NotPublished, OwnedTable, content_of, time_of
-from conformance.mutants import memory, mutant
+from conformance.models.owner import Commit, Entries, ModelOwner, NotPublished, OwnedTable, content_of, time_of
+from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 from conformance.mutants.good_owners import StagesVersion0
 
 # Published versions and their order
 
 
-@mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
-class BackfillsOneVersionOnly(ModelOwner):
+@mutant_method("_backfill", "MC-BACKFILL-03", "CM-PUBLISH-06")
+def backfills_one_version_only(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Publishes only the requested version of a backfill, and none of the earlier ones."""
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        if version in table.unbackfilled:
-            self._publish(table, version)
+    if version in table.unbackfilled:
+        self._publish(table, version)
 
 
-@mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
-class BackfillsNewestFirst(ModelOwner):
+@mutant_method("_backfill", "MC-BACKFILL-03", "CM-PUBLISH-06")
+def backfills_newest_first(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Publishes from the newest commit to the oldest; if one fails, later ones are already published."""
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        for due in reversed(range(table.backfilled + 1, version + 1)):
-            self._publish(table, due)
-        super()._backfill(table, version)
+    for due in reversed(range(table.backfilled + 1, version + 1)):
+        self._publish(table, due)
+    original(self)._backfill(table, version)
 
 
-@mutant("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
-class TakesATornCopy(ModelOwner):
+@mutant_method("_publish", "MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
+def takes_a_torn_copy(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Compares only the first line of a published file with its commit: a truncated file passes."""
-
-    def _publish(self, table: OwnedTable, version: int) -> None:
-        published = self.storage.read(self._path(table, version))
-        content = self._content(table, table.unbackfilled[version])
-        if published is None or published.content.partition("\n")[0] != content.partition("\n")[0]:
-            super()._publish(table, version)
+    published = self.storage.read(self._path(table, version))
+    content = self._content(table, table.unbackfilled[version])
+    if published is None or published.content.partition("\n")[0] != content.partition("\n")[0]:
+        original(self)._publish(table, version)
 
 
-@mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
-class MissingStagedFileIsSkipped(ModelOwner):
+@mutant_method("_backfill", "MC-BACKFILL-03", "CM-PUBLISH-06")
+def missing_staged_file_is_skipped(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Skips a commit whose staged file is missing, publishes the next one, and reports the failure."""
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        for due in [due for due in sorted(table.unbackfilled) if due <= version]:
-            try:
-                self._content(table, table.unbackfilled[due])
-            except NotPublished:
-                continue
-            self._publish(table, due)
-        super()._backfill(table, version)
+    for due in [due for due in sorted(table.unbackfilled) if due <= version]:
+        try:
+            self._content(table, table.unbackfilled[due])
+        except NotPublished:
+            continue
+        self._publish(table, due)
+    original(self)._backfill(table, version)
 
 
 @mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
@@ -75,20 +65,18 @@ class AutomaticBackfillPublishesNewestFirst(ModelOwner):
         return answer
 
 
-@mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
-class FailedPublicationIsSkipped(ModelOwner):
+@mutant_method("_backfill", "MC-BACKFILL-03", "CM-PUBLISH-06")
+def failed_publication_is_skipped(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Skips a commit that cannot be published, and publishes the next one."""
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        failure: NotPublished | None = None
-        for due in [due for due in sorted(table.unbackfilled) if due <= version]:
-            try:
-                self._publish(table, due)
-            except NotPublished as error:
-                failure = error
-        if failure is not None:
-            raise failure
-        super()._backfill(table, version)
+    failure: NotPublished | None = None
+    for due in [due for due in sorted(table.unbackfilled) if due <= version]:
+        try:
+            self._publish(table, due)
+        except NotPublished as error:
+            failure = error
+    if failure is not None:
+        raise failure
+    original(self)._backfill(table, version)
 
 
 @mutant("MC-BACKFILL-05")
@@ -116,31 +104,24 @@ class AutomaticBackfillLeavesGaps(ModelOwner):
         return answer
 
 
-@mutant("MC-BACKFILL-05")
-class BackfillIsAnsweredEarly(ModelOwner):
+@mutant_method("_backfill", "MC-BACKFILL-05")
+def backfill_is_answered_early(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Answers a backfill as done when it is queued, before anything is published."""
 
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        pass
 
-
-@mutant("MC-BACKFILL-05", "CM-PUBLISH-06")
-class BackfillStopsBeforeItsVersion(ModelOwner):
+@mutant_method("_backfill", "MC-BACKFILL-05", "CM-PUBLISH-06")
+def backfill_stops_before_its_version(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Treats the version of a backfill as exclusive and does not publish it."""
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        super()._backfill(table, version - 1)
+    original(self)._backfill(table, version - 1)
 
 
-@mutant("MC-BACKFILL-05")
-class RepeatedBackfillFails(ModelOwner):
+@mutant_method("backfill_to_version", "MC-BACKFILL-05")
+def repeated_backfill_fails(self: ModelOwner, client: str, request: m.BackfillToVersion) -> m.Answer:
     """Answers a repeated backfill with an error."""
-
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        table = self.tables.get(request.table)
-        if table is not None and request.version <= table.backfilled:
-            return m.Rejected(reason="file exists")
-        return super().backfill_to_version(client, request)
+    table = self.tables.get(request.table)
+    if table is not None and request.version <= table.backfilled:
+        return m.Rejected(reason="file exists")
+    return original(self).backfill_to_version(client, request)
 
 
 @mutant("MC-FILES-08", "CM-FILES-07")
@@ -160,106 +141,88 @@ class PublishesProposals(ModelOwner):
         return super()._publish_directly(table, request)
 
 
-@mutant("MC-FILES-08", "CM-FILES-07")
-class PublishesUnratifiedStagedFiles(ModelOwner):
+@mutant_method("backfill_to_version", "MC-FILES-08", "CM-FILES-07")
+def publishes_unratified_staged_files(self: ModelOwner, client: str, request: m.BackfillToVersion) -> m.Answer:
     """Publishes unratified staged files in a backfill beyond the latest version."""
-
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        answer = super().backfill_to_version(client, request)
-        table = self.tables.get(request.table)
-        if table is not None:
-            for version in range(table.latest + 1, request.version + 1):
-                for name in _staged(self, table, version):
-                    file = self.storage.read(name)
-                    if file is not None:
-                        self.storage.put_if_absent(self._path(table, version), *file)
-        return answer
+    answer = original(self).backfill_to_version(client, request)
+    table = self.tables.get(request.table)
+    if table is not None:
+        for version in range(table.latest + 1, request.version + 1):
+            for name in _staged(self, table, version):
+                file = self.storage.read(name)
+                if file is not None:
+                    self.storage.put_if_absent(self._path(table, version), *file)
+    return answer
 
 
-@mutant("MC-FILES-08", "CM-FILES-07")
-class KeepsThreePublishedCommits(ModelOwner):
+@mutant_method("_publish", "MC-FILES-08", "CM-FILES-07")
+def keeps_three_published_commits(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Deletes all but the newest three published commits without a checkpoint."""
-
-    def _publish(self, table: OwnedTable, version: int) -> None:
-        super()._publish(table, version)
-        if version > 2:
-            self.storage.remove(self._path(table, version - 3))
+    original(self)._publish(table, version)
+    if version > 2:
+        self.storage.remove(self._path(table, version - 3))
 
 
 # State after a backfill
 
 
-@mutant("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09", bugs=("FB11",))
-class PartialBackfillForgetsEverything(ModelOwner):
+@mutant_method("_backfill", "MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09", bugs=("FB11",))
+def partial_backfill_forgets_everything(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Forgets all tracked commits after a partial backfill."""
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        super()._backfill(table, version)
-        if version < table.latest:
-            table.unbackfilled.clear()
+    original(self)._backfill(table, version)
+    if version < table.latest:
+        table.unbackfilled.clear()
 
 
-@mutant("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09", bugs=("FB11",))
-class TrustsTheHighestPublishedFile(ModelOwner):
+@mutant_method("_entries", "MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09", bugs=("FB11",))
+def trusts_the_highest_published_file(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Forgets every commit up to the highest published one, although an earlier file is missing."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        highest = self._published(table)
-        return tuple(entry for entry in super()._entries(table, start, end) if entry.version > highest)
+    highest = self._published(table)
+    return tuple(entry for entry in original(self)._entries(table, start, end) if entry.version > highest)
 
 
 # Published content
 
 
-@mutant("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", bugs=("FB45",))
-class AcceptsAnyExistingPublishedFile(ModelOwner):
+@mutant_method("_publish", "MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", bugs=("FB45",))
+def accepts_any_existing_published_file(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Treats an existing file as the published commit, whatever its content."""
-
-    def _publish(self, table: OwnedTable, version: int) -> None:
-        content = self._content(table, table.unbackfilled[version])
-        self.storage.put_if_absent(self._path(table, version), content, time_of(content.splitlines()))
+    content = self._content(table, table.unbackfilled[version])
+    self.storage.put_if_absent(self._path(table, version), content, time_of(content.splitlines()))
 
 
-@mutant("MC-BACKFILL-01", "CM-PUBLISH-01")
-class PublishesAnyStagedFileOfTheVersion(ModelOwner):
+@mutant_method("_content", "MC-BACKFILL-01", "CM-PUBLISH-01")
+def publishes_any_staged_file_of_the_version(self: ModelOwner, table: OwnedTable, commit: Commit) -> str:
     """Publishes the first staged file of a version instead of the ratified one."""
-
-    def _content(self, table: OwnedTable, commit: Commit) -> str:
-        if commit.staged_file is None:
-            return super()._content(table, commit)
-        first = self.storage.read(_staged(self, table, int(commit.staged_file[:20]))[0])
-        return "" if first is None else first.content
+    if commit.staged_file is None:
+        return original(self)._content(table, commit)
+    first = self.storage.read(_staged(self, table, int(commit.staged_file[:20]))[0])
+    return "" if first is None else first.content
 
 
-@mutant("MC-BACKFILL-01", "CM-PUBLISH-01")
-class PublishingReformats(ModelOwner):
+@mutant_method("_content", "MC-BACKFILL-01", "CM-PUBLISH-01")
+def publishing_reformats(self: ModelOwner, table: OwnedTable, commit: Commit) -> str:
     """Publishes reformatted JSON instead of the staged bytes."""
-
-    def _content(self, table: OwnedTable, commit: Commit) -> str:
-        content = super()._content(table, commit)
-        return "".join(f"{json.dumps(json.loads(line))}\n" for line in content.splitlines())
+    content = original(self)._content(table, commit)
+    return "".join(f"{json.dumps(json.loads(line))}\n" for line in content.splitlines())
 
 
-@mutant("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
-class PublishingAddsAnAction(ModelOwner):
+@mutant_method("_content", "MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
+def publishing_adds_an_action(self: ModelOwner, table: OwnedTable, commit: Commit) -> str:
     """Adds an action of its own to every published commit."""
-
-    def _content(self, table: OwnedTable, commit: Commit) -> str:
-        return (
-            super()._content(table, commit)
-            + '{"domainMetadata":{"domain":"owner","configuration":"","removed":false}}\n'
-        )
+    return (
+        original(self)._content(table, commit)
+        + '{"domainMetadata":{"domain":"owner","configuration":"","removed":false}}\n'
+    )
 
 
-@mutant("MC-BACKFILL-01", "CM-PUBLISH-01")
-class MissingStagedFileIsPublishedEmpty(ModelOwner):
+@mutant_method("_content", "MC-BACKFILL-01", "CM-PUBLISH-01")
+def missing_staged_file_is_published_empty(self: ModelOwner, table: OwnedTable, commit: Commit) -> str:
     """Publishes an empty file if the staged file of a commit is missing."""
-
-    def _content(self, table: OwnedTable, commit: Commit) -> str:
-        try:
-            return super()._content(table, commit)
-        except NotPublished:
-            return ""
+    try:
+        return original(self)._content(table, commit)
+    except NotPublished:
+        return ""
 
 
 def _staged(owner: ModelOwner, table: OwnedTable, version: int) -> list[str]:
@@ -287,158 +250,128 @@ class ReadsComeFromAReplica(ModelOwner):
         return self.replica.get(request.table, answer) if behind else answer
 
 
-@mutant("MC-READ-06", "CM-GET-04")
-class CachesReadsPerClient(ModelOwner):
+@mutant_method("get_commits", "MC-READ-06", "CM-GET-04")
+def caches_reads_per_client(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Repeats its first answer to each client."""
-
-    cache: dict[tuple[str, str], m.Answer] = memory(dict)
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        answer = super().get_commits(client, request)
-        cached = self.cache.pop((client, request.table), None)
-        if cached is None:
-            self.cache[client, request.table] = answer
-        return cached or answer
+    cache = memory_of(self, dict[tuple[str, str], m.Answer])
+    answer = original(self).get_commits(client, request)
+    cached = cache.pop((client, request.table), None)
+    if cached is None:
+        cache[client, request.table] = answer
+    return cached or answer
 
 
-@mutant("MC-READ-06", "CM-GET-04")
-class CachesTheFirstResolution(ModelOwner):
+@mutant_method("load_table", "MC-READ-06", "CM-GET-04")
+def caches_the_first_resolution(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Caches the first resolution of each table for all clients."""
-
-    cache: dict[str | None, m.Answer] = memory(dict)
-
-    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        answer = super().load_table(client, request)
-        return self.cache.setdefault(request.name, answer) if isinstance(answer, m.Table) else answer
+    cache = memory_of(self, dict[str | None, m.Answer])
+    answer = original(self).load_table(client, request)
+    return cache.setdefault(request.name, answer) if isinstance(answer, m.Table) else answer
 
 
-@mutant("MC-READ-06", "CM-GET-04")
-class LatestVersionIsTheEndOfTheRange(ModelOwner):
+@mutant_method("get_commits", "MC-READ-06", "CM-GET-04")
+def latest_version_is_the_end_of_the_range(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Returns the end of the requested range as the latest version."""
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        answer = super().get_commits(client, request)
-        if not isinstance(answer, m.Commits) or answer.latest is None or request.end is None:
-            return answer
-        return m.Commits(commits=answer.commits, latest=min(answer.latest, request.end))
+    answer = original(self).get_commits(client, request)
+    if not isinstance(answer, m.Commits) or answer.latest is None or request.end is None:
+        return answer
+    return m.Commits(commits=answer.commits, latest=min(answer.latest, request.end))
 
 
-@mutant("MC-GET-01", "CM-GET-03", "LOG-07", bugs=("FB13",))
-class ListIsOlderThanTheLatestVersion(ModelOwner):
+@mutant_method("get_commits", "MC-GET-01", "CM-GET-03", "LOG-07", bugs=("FB13",))
+def list_is_older_than_the_latest_version(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Returns a list from an older state than the latest version: the list lacks that version."""
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        answer = super().get_commits(client, request)
-        if not isinstance(answer, m.Commits) or len(answer.commits) < 2 or answer.commits[-1].version != answer.latest:
-            return answer
-        return m.Commits(commits=answer.commits[:-1], latest=answer.latest)
+    answer = original(self).get_commits(client, request)
+    if not isinstance(answer, m.Commits) or len(answer.commits) < 2 or answer.commits[-1].version != answer.latest:
+        return answer
+    return m.Commits(commits=answer.commits[:-1], latest=answer.latest)
 
 
-@mutant("MC-READ-06", "CM-GET-04", bugs=("FB13",))
-class LatestVersionIsOlderThanTheList(ModelOwner):
+@mutant_method("get_commits", "MC-READ-06", "CM-GET-04", bugs=("FB13",))
+def latest_version_is_older_than_the_list(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Returns a latest version from an older state than its list: after a backfill it decreases."""
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        answer = super().get_commits(client, request)
-        table = self.tables.get(request.table)
-        if not isinstance(answer, m.Commits) or table is None or not 0 < table.backfilled < table.latest:
-            return answer
-        return m.Commits(commits=answer.commits, latest=table.backfilled)
+    answer = original(self).get_commits(client, request)
+    table = self.tables.get(request.table)
+    if not isinstance(answer, m.Commits) or table is None or not 0 < table.backfilled < table.latest:
+        return answer
+    return m.Commits(commits=answer.commits, latest=table.backfilled)
 
 
 # Answers that lack commits
 
 
-@mutant("MC-GET-02", "CM-GET-04")
-class LatestVersionIsLostByBackfill(ModelOwner):
+@mutant_method("_latest", "MC-GET-02", "CM-GET-04")
+def latest_version_is_lost_by_backfill(self: ModelOwner, table: OwnedTable) -> int | None:
     """Returns the highest unpublished version as the latest: a full backfill removes it."""
-
-    def _latest(self, table: OwnedTable) -> int | None:
-        return max(table.unbackfilled, default=None) if table.latest > 0 else super()._latest(table)
+    return max(table.unbackfilled, default=None) if table.latest > 0 else original(self)._latest(table)
 
 
-@mutant("MC-API-04", "CM-CATALOG-04")
-class ListsNoCommits(ModelOwner):
+@mutant_method("_entries", "MC-API-04", "CM-CATALOG-04")
+def lists_no_commits(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Returns the latest version without any commits."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        return ()
+    return ()
 
 
-@mutant("MC-GET-02", "CM-GET-04", "CM-CATALOG-04")
-class LatestVersionIsOmitted(ModelOwner):
+@mutant_method("get_commits", "MC-GET-02", "CM-GET-04", "CM-CATALOG-04")
+def latest_version_is_omitted(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Returns commits without a latest version."""
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        answer = super().get_commits(client, request)
-        table = self.tables.get(request.table)
-        if not isinstance(answer, m.Commits) or table is None or table.latest == 0:
-            return answer
-        return m.Commits(commits=answer.commits, latest=None)
+    answer = original(self).get_commits(client, request)
+    table = self.tables.get(request.table)
+    if not isinstance(answer, m.Commits) or table is None or table.latest == 0:
+        return answer
+    return m.Commits(commits=answer.commits, latest=None)
 
 
-@mutant("MC-GET-01", "CM-GET-03", bugs=("FB47",))
-class RangeStartIsExclusive(ModelOwner):
+@mutant_method("_entries", "MC-GET-01", "CM-GET-03", bugs=("FB47",))
+def range_start_is_exclusive(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Treats the start of a range as exclusive."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        return super()._entries(table, start + 1 if start > 0 else start, end)
+    return original(self)._entries(table, start + 1 if start > 0 else start, end)
 
 
 @mutant("MC-GET-01", "CM-GET-03", bugs=("FB47",))
 class RangeBelowPublishedVersionsIsEmpty(ModelOwner):
     """Answers a range that starts below the published versions with no commits."""
 
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
         return () if 0 < start <= table.backfilled else super()._entries(table, start, end)
 
 
-@mutant("LOG-07", "MC-GET-01", "CM-GET-03")
-class ListIsCutAfterTwoCommits(ModelOwner):
+@mutant_method("_entries", "LOG-07", "MC-GET-01", "CM-GET-03")
+def list_is_cut_after_two_commits(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Lists at most two commits, without a next page."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        return super()._entries(table, start, end)[:2]
+    return original(self)._entries(table, start, end)[:2]
 
 
 # Answers out of order
 
 
-@mutant("LOG-05")
-class ListsNewestFirst(ModelOwner):
+@mutant_method("_entries", "LOG-05")
+def lists_newest_first(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Lists commits by descending version."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        return tuple(reversed(super()._entries(table, start, end)))
+    return tuple(reversed(original(self)._entries(table, start, end)))
 
 
-@mutant("LOG-05")
-class ListsTheBoundaryTwice(ModelOwner):
+@mutant_method("_entries", "LOG-05")
+def lists_the_boundary_twice(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Lists the first unpublished commit twice."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        entries = super()._entries(table, start, end)
-        return (*entries[:1], *entries)
+    entries = original(self)._entries(table, start, end)
+    return (*entries[:1], *entries)
 
 
 # Answers with wrong commits or versions
 
 
-@mutant("MC-GET-02", "CM-GET-04", "CM-LOG-07")
-class ListsUnratifiedStagedFiles(ModelOwner):
+@mutant_method("get_commits", "MC-GET-02", "CM-GET-04", "CM-LOG-07")
+def lists_unratified_staged_files(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Lists staged files above the latest version as ratified commits."""
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        answer = super().get_commits(client, request)
-        table = self.tables.get(request.table)
-        if not isinstance(answer, m.Commits) or table is None:
-            return answer
-        names = self.storage.list(f"{table.location}/{LOG}/{STAGING[table.feature]}")
-        more = [
-            m.CommitEntry(version=int(name[:20]), file_name=name) for name in names if int(name[:20]) > table.latest
-        ]
-        latest = max((entry.version for entry in more), default=answer.latest)
-        return m.Commits(commits=(*answer.commits, *more), latest=latest)
+    answer = original(self).get_commits(client, request)
+    table = self.tables.get(request.table)
+    if not isinstance(answer, m.Commits) or table is None:
+        return answer
+    names = self.storage.list(f"{table.location}/{LOG}/{STAGING[table.feature]}")
+    more = [m.CommitEntry(version=int(name[:20]), file_name=name) for name in names if int(name[:20]) > table.latest]
+    latest = max((entry.version for entry in more), default=answer.latest)
+    return m.Commits(commits=(*answer.commits, *more), latest=latest)
 
 
 @mutant("MC-GET-02", "CM-GET-04")
@@ -523,7 +456,7 @@ class ListIsCutAfterTenCommits(ModelOwner):
 
     page = 10
 
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
         return super()._entries(table, start, end)[: self.page]
 
 
@@ -541,56 +474,48 @@ class ListIsCutAfterAThousandCommits(ListIsCutAfterTenCommits):
     page = 1000
 
 
-@mutant("MC-GET-01", "CM-GET-03")
-class PagesBeginOneTooLate(ModelOwner):
+@mutant_method("_entries", "MC-GET-01", "CM-GET-03")
+def pages_begin_one_too_late(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Begins every page of 100 commits but the first one version too late."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        entries = super()._entries(table, start, end)
-        return tuple(entry for number, entry in enumerate(entries) if number % 100 or not number)
+    entries = original(self)._entries(table, start, end)
+    return tuple(entry for number, entry in enumerate(entries) if number % 100 or not number)
 
 
 @mutant("MC-GET-01", "CM-GET-03")
 class ListsLeaveOutEveryNinetySeventhVersion(ModelOwner):
     """Leaves every 97th version out of its lists."""
 
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
         return tuple(entry for entry in super()._entries(table, start, end) if entry.version % 97)
 
 
-@mutant("MC-BACKFILL-05", "CM-PUBLISH-06")
-class BackfillIsDoneAfterAHundredCommits(ModelOwner):
+@mutant_method("_backfill", "MC-BACKFILL-05", "CM-PUBLISH-06")
+def backfill_is_done_after_a_hundred_commits(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Publishes at most 100 commits for one backfill request, and answers it as done."""
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        super()._backfill(table, min(version, table.backfilled + 100))
+    original(self)._backfill(table, min(version, table.backfilled + 100))
 
 
 @mutant("LOG-05")
 class SortsVersionsAsText(ModelOwner):
     """Lists version 10 before version 9."""
 
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
         return tuple(sorted(super()._entries(table, start, end), key=lambda entry: str(entry.version)))
 
 
 # Beyond the range
 
 
-@mutant("PROFILE-CORE-09")
-class RangeEndZeroIsNoEnd(ModelOwner):
+@mutant_method("_entries", "PROFILE-CORE-09")
+def range_end_zero_is_no_end(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Takes a range that ends at version 0 for one without an end."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        return super()._entries(table, start, end or None)
+    return original(self)._entries(table, start, end or None)
 
 
-@mutant("MC-GET-01", "CM-GET-03")
-class RangesHaveThirtyTwoBits(ModelOwner):
+@mutant_method("_entries", "MC-GET-01", "CM-GET-03")
+def ranges_have_thirty_two_bits(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Keeps only the lower 32 bits of a range's start and end."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        return super()._entries(table, _lower_32_bits(start), None if end is None else _lower_32_bits(end))
+    return original(self)._entries(table, _lower_32_bits(start), None if end is None else _lower_32_bits(end))
 
 
 def _lower_32_bits(number: int) -> int:
@@ -598,19 +523,17 @@ def _lower_32_bits(number: int) -> int:
     return (number + 2**31) % 2**32 - 2**31
 
 
-@mutant("PROFILE-CORE-09")
-class RangeEndIsOneTooHigh(ModelOwner):
+@mutant_method("_entries", "PROFILE-CORE-09")
+def range_end_is_one_too_high(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Lists one version more than the end of the range."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        return super()._entries(table, start, None if end is None else end + 1)
+    return original(self)._entries(table, start, None if end is None else end + 1)
 
 
 @mutant("PROFILE-CORE-09")
 class RangeBeyondTheLatestVersionHasTheLastCommit(ModelOwner):
     """Returns the last commit for a range that starts after it."""
 
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
         return super()._entries(table, min(start, table.latest), end)
 
 

@@ -1,7 +1,5 @@
 """Bad readers: they misread the answers of the owner and the listing, or misuse checkpoints, compactions and hints."""
 
-from __future__ import annotations
-
 import copy
 import json
 from contextlib import suppress
@@ -17,41 +15,33 @@ from conformance.interface.log_names import LOG, STAGING
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, SIDECARS, Checkpoint, Listing, actions_in, checkpoint_actions
 from conformance.models.reader import Actions, Refused, Resolved, State, Unsure
-from conformance.mutants import memory, mutant
+from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 
 
-@mutant("LOG-46", side="client")
-class IgnoresReaderFeatures(ModelClient):
+@mutant_method("_check_readable", "LOG-46")
+def ignores_reader_features(self: ModelClient, state: State) -> None:
     """Reads tables with reader features that it does not know."""
 
-    def _check_readable(self, state: State) -> None:
-        pass
 
-
-@mutant("CM-READ-01", "MC-GET-03", "MC-READ-07", "CM-READ-05", "LOG-04", bugs=("FB01",), side="client")
-class ListsThenAsks(ModelClient):
+@mutant_method("_gather", "CM-READ-01", "MC-GET-03", "MC-READ-07", "CM-READ-05", "LOG-04", bugs=("FB01",))
+def lists_then_asks(self: ModelClient, client: str, table: Resolved) -> Listing:
     """Lists the log, then asks the owner, and does not list again: a backfill in between hides commits."""
-
-    def _gather(self, client: str, table: Resolved) -> Listing:
-        listed = self._list(table)
-        self._ask(client, table)
-        return listed
+    listed = self._list(table)
+    self._ask(client, table)
+    return listed
 
 
-@mutant("MC-READ-07", "CM-READ-05", "CM-READ-09", bugs=("FB02",), side="client")
-class StopsAskingAfterAnEmptyAnswer(ModelClient):
+@mutant_method("_ask", "MC-READ-07", "CM-READ-05", "CM-READ-09", bugs=("FB02",))
+def stops_asking_after_an_empty_answer(self: ModelClient, client: str, table: Resolved) -> None:
     """After the owner once returned no commits, reads the table from listings alone."""
-
-    settled: set[str | None] = memory(set)
-
-    def _ask(self, client: str, table: Resolved) -> None:
-        if table.name not in self.settled:
-            super()._ask(client, table)
-        if not table.commits:
-            self.settled.add(table.name)
+    settled = memory_of(self, set[str | None])
+    if table.name not in settled:
+        original(self)._ask(client, table)
+    if not table.commits:
+        settled.add(table.name)
 
 
-@mutant("LOG-13", bugs=("FB03",), side="client")
+@mutant("LOG-13", bugs=("FB03",))
 class ReadsOnlyTheStagedFile(ModelClient):
     """Fails if the staged file that the owner named was published and removed."""
 
@@ -62,28 +52,24 @@ class ReadsOnlyTheStagedFile(ModelClient):
         return super()._commit(table, listed, owned, version)
 
 
-@mutant("CM-READ-09", "MC-LOG-03", bugs=("FB04",), side="client")
-class ReadsPublishedVersionsOnly(ModelClient):
+@mutant_method("_target", "CM-READ-09", "MC-LOG-03", bugs=("FB04",))
+def reads_published_versions_only(self: ModelClient, table: Resolved, listed: Listing, version: int | None) -> int:
     """Rejects a requested version that is ratified and not published."""
-
-    def _target(self, table: Resolved, listed: Listing, version: int | None) -> int:
-        if version is not None and version not in listed.commits:
-            raise Refused(f"no commit file of version {version}")
-        return super()._target(table, listed, version)
+    if version is not None and version not in listed.commits:
+        raise Refused(f"no commit file of version {version}")
+    return original(self)._target(table, listed, version)
 
 
-@mutant("MC-FILES-05", "CM-FILES-04", "LOG-17", bugs=("FB05",), side="client")
-class ListsRecursively(ModelClient):
+@mutant_method("_list", "MC-FILES-05", "CM-FILES-04", "LOG-17", bugs=("FB05",))
+def lists_recursively(self: ModelClient, table: Resolved) -> Listing:
     """Lists the staging folder too: proposals that lost look like commits."""
-
-    def _list(self, table: Resolved) -> Listing:
-        listed = super()._list(table)
-        for path in sorted(table.log.rglob("_*commits/*.json")):
-            listed.commits[int(path.name[:20])] = path
-        return listed
+    listed = original(self)._list(table)
+    for path in sorted(table.log.rglob("_*commits/*.json")):
+        listed.commits[int(path.name[:20])] = path
+    return listed
 
 
-@mutant("LOG-16", "CM-LOG-08", "CM-READ-09", "MC-FILES-05", "CM-FILES-04", side="client")
+@mutant("LOG-16", "CM-LOG-08", "CM-READ-09", "MC-FILES-05", "CM-FILES-04")
 class ReadsTheStagingFolder(ModelClient):
     """Reads the first staged file of each next version as the commit, without asking the owner."""
 
@@ -97,33 +83,27 @@ class ReadsTheStagingFolder(ModelClient):
         return listed
 
 
-@mutant("CM-READ-04", bugs=("FB15",), side="client")
-class ReadsPastTheLatestVersion(ModelClient):
+@mutant_method("_latest", "CM-READ-04", bugs=("FB15",))
+def reads_past_the_latest_version(self: ModelClient, table: Resolved, listed: Listing) -> int:
     """Reads newer listed versions, although the catalog returned an older latest version."""
-
-    def _latest(self, table: Resolved, listed: Listing) -> int:
-        return max(listed.newest, -1 if table.latest is None else table.latest)
+    return max(listed.newest, -1 if table.latest is None else table.latest)
 
 
-@mutant("MC-FILES-09", "LOG-09", side="client")
-class HidesDirectCommits(ModelClient):
+@mutant_method("_latest", "MC-FILES-09", "LOG-09")
+def hides_direct_commits(self: ModelClient, table: Resolved, listed: Listing) -> int:
     """Reads a managedCommit table up to the version that its owner returns, and hides direct commits."""
-
-    def _latest(self, table: Resolved, listed: Listing) -> int:
-        return listed.newest if table.latest is None else table.latest
+    return listed.newest if table.latest is None else table.latest
 
 
-@mutant("LOG-10", side="client")
-class ReadsMinusOneAsEmpty(ModelClient):
+@mutant_method("_latest", "LOG-10")
+def reads_minus_one_as_empty(self: ModelClient, table: Resolved, listed: Listing) -> int:
     """Reads a table as empty if the owner returns no latest version."""
-
-    def _latest(self, table: Resolved, listed: Listing) -> int:
-        if table.latest is None and table.reference is not None:
-            raise Refused("the table has no version")
-        return super()._latest(table, listed)
+    if table.latest is None and table.reference is not None:
+        raise Refused("the table has no version")
+    return original(self)._latest(table, listed)
 
 
-@mutant("LOG-08", side="client")
+@mutant("LOG-08")
 class ReadsToTheEndOfTheList(ModelClient):
     """Reads only up to the last commit that the owner lists."""
 
@@ -136,7 +116,7 @@ class ReadsToTheEndOfTheList(ModelClient):
         return listed.newest if table.latest is None else table.latest
 
 
-@mutant("CM-READ-03", side="client")
+@mutant("CM-READ-03")
 class PrefersThePublishedCopy(ModelClient):
     """Reads the published file of a version that the catalog returned too."""
 
@@ -144,43 +124,35 @@ class PrefersThePublishedCopy(ModelClient):
         return super()._commit(table, listed, {} if version in listed.commits else owned, version)
 
 
-@mutant("CM-READ-09", "MC-READ-07", "CM-READ-05", side="client")
-class FallsBackToTheListing(ModelClient):
+@mutant_method("_ask", "CM-READ-09", "MC-READ-07", "CM-READ-05")
+def falls_back_to_the_listing(self: ModelClient, client: str, table: Resolved) -> None:
     """Reads only published commits if the owner does not answer, without declaring it."""
-
-    def _ask(self, client: str, table: Resolved) -> None:
-        answer = self.owner(client, m.GetCommits(table=table.reference or ""))
-        if isinstance(answer, m.Commits):
-            table.latest, table.commits = answer.latest, answer.commits
+    answer = self.owner(client, m.GetCommits(table=table.reference or ""))
+    if isinstance(answer, m.Commits):
+        table.latest, table.commits = answer.latest, answer.commits
 
 
-@mutant("LOG-27", "MC-READ-07", "CM-READ-05", bugs=("FB37",), side="client")
-class SkipsMissingNewestCommits(ModelClient):
+@mutant_method("_latest", "LOG-27", "MC-READ-07", "CM-READ-05", bugs=("FB37",))
+def skips_missing_newest_commits(self: ModelClient, table: Resolved, listed: Listing) -> int:
     """Reads the version before the newest commits if these are not in the listing."""
-
-    def _latest(self, table: Resolved, listed: Listing) -> int:
-        return min(super()._latest(table, listed), max([*listed.commits, *table.owned], default=-1))
+    return min(original(self)._latest(table, listed), max([*listed.commits, *table.owned], default=-1))
 
 
-@mutant("CM-READ-02", "LOG-18", side="client")
-class NeverLists(ModelClient):
+@mutant_method("_list", "CM-READ-02", "LOG-18")
+def never_lists(self: ModelClient, table: Resolved) -> Listing:
     """Builds a snapshot from version 0 and the owner's commits, without listing published ones."""
-
-    def _list(self, table: Resolved) -> Listing:
-        listed = super()._list(table)
-        return Listing(commits={v: path for v, path in listed.commits.items() if v == 0})
+    listed = original(self)._list(table)
+    return Listing(commits={v: path for v, path in listed.commits.items() if v == 0})
 
 
-@mutant("LOG-09", "PROFILE-CLIENT-01", side="client")
-class AlwaysReadsTheNewest(ModelClient):
+@mutant_method("_target", "LOG-09", "PROFILE-CLIENT-01")
+def always_reads_the_newest(self: ModelClient, table: Resolved, listed: Listing, version: int | None) -> int:
     """Reads the newest version whatever version is requested."""
-
-    def _target(self, table: Resolved, listed: Listing, version: int | None) -> int:
-        super()._target(table, listed, version)
-        return super()._target(table, listed, None)
+    original(self)._target(table, listed, version)
+    return original(self)._target(table, listed, None)
 
 
-@mutant("LOG-11", side="client")
+@mutant("LOG-11")
 class ReadsTheLatestForAHigherVersion(ModelClient):
     """Reads the latest version if a higher one is requested."""
 
@@ -188,19 +160,17 @@ class ReadsTheLatestForAHigherVersion(ModelClient):
         return super()._target(table, listed, None if version is None else min(version, self._latest(table, listed)))
 
 
-@mutant("MC-READ-04", "MC-READ-03", side="client")
-class ReadsStagedFilesByPath(ModelClient):
+@mutant_method("_list", "MC-READ-04", "MC-READ-03")
+def reads_staged_files_by_path(self: ModelClient, table: Resolved) -> Listing:
     """Reads staged files as the newest commits when given a path."""
-
-    def _list(self, table: Resolved) -> Listing:
-        listed = super()._list(table)
-        if table.reference is None:
-            for path in sorted((table.log / "_commits").glob("*.json")):
-                listed.commits.setdefault(int(path.name[:20]), path)
-        return listed
+    listed = original(self)._list(table)
+    if table.reference is None:
+        for path in sorted((table.log / "_commits").glob("*.json")):
+            listed.commits.setdefault(int(path.name[:20]), path)
+    return listed
 
 
-@mutant("CM-ACCESS-01", side="client")
+@mutant("CM-ACCESS-01")
 class ReadsOldVersionsByPath(ModelClient):
     """Reads by path the versions that a catalog-managed table had before its take-over."""
 
@@ -218,26 +188,21 @@ class ReadsOldVersionsByPath(ModelClient):
         return table
 
 
-@mutant("CM-ACCESS-01", side="client")
-class ReadsCatalogTablesByPath(ModelClient):
+@mutant_method("_by_path", "CM-ACCESS-01")
+def reads_catalog_tables_by_path(self: ModelClient, path: str) -> Resolved:
     """Reads a catalog-managed table by its path, without its catalog."""
-
-    def _by_path(self, path: str) -> Resolved:
-        return Resolved(name=None, reference=None, feature=None, commit_mode="", log=Path(path) / LOG)
+    return Resolved(name=None, reference=None, feature=None, commit_mode="", log=Path(path) / LOG)
 
 
-@mutant("CM-READ-08", "PROFILE-CLIENT-01", side="client")
-class CachesVersionsByName(ModelClient):
+@mutant_method("_replay", "CM-READ-08", "PROFILE-CLIENT-01")
+def caches_versions_by_name(self: ModelClient, table: Resolved, listed: Listing, target: int) -> State:
     """Caches versions by the table's name, and returns them for a new table of that name."""
-
-    read: dict[tuple[str | None, int], State] = memory(dict)
-
-    def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
-        state = super()._replay(table, listed, target)
-        return copy.deepcopy(self.read.setdefault((table.name, target), copy.deepcopy(state)))
+    read = memory_of(self, dict[tuple[str | None, int], State])
+    state = original(self)._replay(table, listed, target)
+    return copy.deepcopy(read.setdefault((table.name, target), copy.deepcopy(state)))
 
 
-@mutant("CM-READ-08", "PROFILE-CLIENT-01", "MC-READ-07", "CM-READ-05", side="client")
+@mutant("CM-READ-08", "PROFILE-CLIENT-01", "MC-READ-07", "CM-READ-05")
 class CachesReferences(ModelClient):
     """Resolves a name once, and uses that table from then on, even after a drop or an ownership change."""
 
@@ -253,16 +218,14 @@ class CachesReferences(ModelClient):
             super()._ask(client, table)
 
 
-@mutant("CM-LOG-03", "MC-LOG-06", side="client")
-class UsesCatalogMetadataForOldVersions(ModelClient):
+@mutant_method("_replay", "CM-LOG-03", "MC-LOG-06")
+def uses_catalog_metadata_for_old_versions(self: ModelClient, table: Resolved, listed: Listing, target: int) -> State:
     """Uses the catalog's metadata, which is for the latest version, for older versions too."""
-
-    def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
-        state = super()._replay(table, listed, target)
-        answer = self.owner("reader", m.LoadTable(name=table.name))
-        if isinstance(answer, m.Table) and answer.metadata is not None:
-            state.metadata = msgspec.json.decode(answer.metadata)
-        return state
+    state = original(self)._replay(table, listed, target)
+    answer = self.owner("reader", m.LoadTable(name=table.name))
+    if isinstance(answer, m.Table) and answer.metadata is not None:
+        state.metadata = msgspec.json.decode(answer.metadata)
+    return state
 
 
 # Readers that misinterpret the content of a commit.
@@ -280,16 +243,14 @@ KNOWN = {
 }
 
 
-@mutant("MC-LOG-06", "CM-LOG-03", side="client")
-class IgnoresRemovals(ModelClient):
+@mutant_method("_apply_action", "MC-LOG-06", "CM-LOG-03")
+def ignores_removals(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
     """Keeps removed files in its snapshots."""
-
-    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
-        if kind != "remove":
-            super()._apply_action(state, kind, body)
+    if kind != "remove":
+        original(self)._apply_action(state, kind, body)
 
 
-@mutant("MC-LOG-06", "CM-LOG-03", side="client")
+@mutant("MC-LOG-06", "CM-LOG-03")
 class RemovedFilesCannotReturn(ModelClient):
     """Ignores a file that was removed once, although a later commit adds it again."""
 
@@ -305,127 +266,101 @@ class RemovedFilesCannotReturn(ModelClient):
         return super()._snapshot_read(state, stale=stale)
 
 
-@mutant("LOG-29", side="client")
-class FailsOnUnknownActions(ModelClient):
+@mutant_method("_apply_action", "LOG-29")
+def fails_on_unknown_actions(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
     """Fails on an unknown kind of action."""
-
-    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
-        if kind not in KNOWN:
-            raise Refused(f"unknown action {kind}")
-        super()._apply_action(state, kind, body)
+    if kind not in KNOWN:
+        raise Refused(f"unknown action {kind}")
+    original(self)._apply_action(state, kind, body)
 
 
-@mutant("LOG-29", side="client")
-class FailsOnUnknownFields(ModelClient):
+@mutant_method("_apply_action", "LOG-29")
+def fails_on_unknown_fields(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
     """Fails on an unknown field of a known action."""
-
-    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
-        if kind == "add" and "somethingNew" in body:
-            raise Refused("unknown field in add")
-        super()._apply_action(state, kind, body)
+    if kind == "add" and "somethingNew" in body:
+        raise Refused("unknown field in add")
+    original(self)._apply_action(state, kind, body)
 
 
-@mutant("LOG-18", "LOG-19", side="client")
-class PassesOverMissingSidecars(ModelClient):
+@mutant_method("_start", "LOG-18", "LOG-19")
+def passes_over_missing_sidecars(self: ModelClient, listed: Listing, target: int) -> State:
     """Reads a V2 checkpoint without its sidecars if they are missing."""
-
-    def _start(self, listed: Listing, target: int) -> State:
-        for checkpoint in self._checkpoints(listed, target):
-            [manifest, *_] = checkpoint.files
-            if manifest.suffix == ".json" and not any((manifest.parent / SIDECARS).glob("*")):
-                state = State()
-                self._apply(state, checkpoint.version, actions_in(manifest))
-                return state
-        return super()._start(listed, target)
+    for checkpoint in self._checkpoints(listed, target):
+        [manifest, *_] = checkpoint.files
+        if manifest.suffix == ".json" and not any((manifest.parent / SIDECARS).glob("*")):
+            state = State()
+            self._apply(state, checkpoint.version, actions_in(manifest))
+            return state
+    return original(self)._start(listed, target)
 
 
-@mutant("LOG-30", side="client")
-class IdentifiesFilesByPath(ModelClient):
+@mutant_method("_apply", "LOG-30")
+def identifies_files_by_path(self: ModelClient, state: State, version: int, actions: Actions) -> None:
     """Ignores deletion vectors in the identity of files: removing a file without its vector removes it with one too."""
-
-    def _apply(self, state: State, version: int, actions: Actions) -> None:
-        super()._apply(state, version, actions)
-        removed = {action["remove"]["path"] for action in actions if "remove" in action}
-        state.files = {key: add for key, add in state.files.items() if key[0] not in removed}
+    original(self)._apply(state, version, actions)
+    removed = {action["remove"]["path"] for action in actions if "remove" in action}
+    state.files = {key: add for key, add in state.files.items() if key[0] not in removed}
 
 
-@mutant("LOG-30", side="client")
-class IdentifiesVectorsByFile(ModelClient):
+@mutant_method("_apply_action", "LOG-30")
+def identifies_vectors_by_file(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
     """Ignores the offset of a deletion vector: two vectors in one file are the same."""
-
-    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
-        if body.get("deletionVector"):
-            body = {**body, "deletionVector": {**body["deletionVector"], "offset": 0}}
-        super()._apply_action(state, kind, body)
+    if body.get("deletionVector"):
+        body = {**body, "deletionVector": {**body["deletionVector"], "offset": 0}}
+    original(self)._apply_action(state, kind, body)
 
 
-@mutant("LOG-31", side="client")
-class KeepsTheFirstTransaction(ModelClient):
+@mutant_method("_apply_action", "LOG-31")
+def keeps_the_first_transaction(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
     """Keeps the first transaction of each application instead of the last."""
-
-    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
-        if kind != "txn" or body["appId"] not in state.applications:
-            super()._apply_action(state, kind, body)
+    if kind != "txn" or body["appId"] not in state.applications:
+        original(self)._apply_action(state, kind, body)
 
 
-@mutant("LOG-31", side="client")
-class KeepsRemovedDomains(ModelClient):
+@mutant_method("_apply_action", "LOG-31")
+def keeps_removed_domains(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
     """Keeps a removed metadata domain."""
-
-    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
-        super()._apply_action(state, kind, {**body, "removed": False} if kind == "domainMetadata" else body)
+    original(self)._apply_action(state, kind, {**body, "removed": False} if kind == "domainMetadata" else body)
 
 
-@mutant("LOG-31", side="client")
-class MergesProperties(ModelClient):
+@mutant_method("_apply_action", "LOG-31")
+def merges_properties(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
     """Merges the properties of new metadata into the old ones instead of replacing them."""
-
-    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
-        if kind == "metaData":
-            body = {**body, "configuration": {**state.properties, **body["configuration"]}}
-        super()._apply_action(state, kind, body)
+    if kind == "metaData":
+        body = {**body, "configuration": {**state.properties, **body["configuration"]}}
+    original(self)._apply_action(state, kind, body)
 
 
-@mutant("LOG-32", side="client")
-class DoesNotDecodePaths(ModelClient):
+@mutant_method("_decoded", "LOG-32")
+def does_not_decode_paths(self: ModelClient, path: str) -> str:
     """Does not decode paths: opens a file named `with%20space.parquet`."""
-
-    def _decoded(self, path: str) -> str:
-        return path
+    return path
 
 
-@mutant("LOG-32", side="client")
-class DecodesPathsTwice(ModelClient):
+@mutant_method("_decoded", "LOG-32")
+def decodes_paths_twice(self: ModelClient, path: str) -> str:
     """Decodes paths twice: a percent sign in a name is lost."""
-
-    def _decoded(self, path: str) -> str:
-        return unquote(unquote(path))
+    return unquote(unquote(path))
 
 
-@mutant("LOG-32", side="client")
-class DropsFoldersOfAbsolutePaths(ModelClient):
+@mutant_method("_decoded", "LOG-32")
+def drops_folders_of_absolute_paths(self: ModelClient, path: str) -> str:
     """Uses only the last part of an absolute path, as a file in the table's folder."""
-
-    def _decoded(self, path: str) -> str:
-        return super()._decoded(path.rpartition("/")[2] if path.startswith("file:") else path)
+    return original(self)._decoded(path.rpartition("/")[2] if path.startswith("file:") else path)
 
 
-@mutant("LOG-33", side="client")
-class ReadsEmptyPartitionValuesAsText(ModelClient):
+@mutant_method("_partition", "LOG-33")
+def reads_empty_partition_values_as_text(self: ModelClient, add: dict[str, Any]) -> str | None:
     """Reads an empty partition value as an empty string instead of null."""
-
-    def _partition(self, add: dict[str, Any]) -> str | None:
-        value = (add.get("partitionValues") or {}).get("part")
-        return None if value is None else str(value)
+    value = (add.get("partitionValues") or {}).get("part")
+    return None if value is None else str(value)
 
 
-@mutant("LOG-33", side="client")
-class ReadsPartitionValuesAsNumbers(ModelClient):
+@mutant_method("_partition", "LOG-33")
+def reads_partition_values_as_numbers(self: ModelClient, add: dict[str, Any]) -> str | None:
     """Reads a partition value that looks like a number as a number: 007 becomes 7."""
-
-    def _partition(self, add: dict[str, Any]) -> str | None:
-        value = super()._partition(add)
-        return str(int(value)) if value is not None and value.isdecimal() else value
+    value = original(self)._partition(add)
+    return str(int(value)) if value is not None and value.isdecimal() else value
 
 
 # Readers that are wrong about the time of a version.
@@ -436,63 +371,53 @@ def _modified(listed: Listing, version: int) -> int:
     return 0 if path is None else path.stat().st_mtime_ns // 1_000_000
 
 
-@mutant("ICT-16", "ICT-20", bugs=("FB20",), side="client")
-class UsesModificationTimes(ModelClient):
+@mutant_method("_time", "ICT-16", "ICT-20", bugs=("FB20",))
+def uses_modification_times(self: ModelClient, table: Resolved, listed: Listing, state: State, version: int) -> int:
     """Uses modification times of files as commit times, even with in-commit timestamps."""
-
-    def _time(self, table: Resolved, listed: Listing, state: State, version: int) -> int:
-        return _modified(listed, version) or super()._time(table, listed, state, version)
+    return _modified(listed, version) or original(self)._time(table, listed, state, version)
 
 
-@mutant("ICT-19", bugs=("FB20",), side="client")
-class SearchesModificationTimesOnly(ModelClient):
+@mutant_method("_at", "ICT-19", bugs=("FB20",))
+def searches_modification_times_only(self: ModelClient, table: Resolved, listed: Listing, timestamp: int) -> int:
     """Searches the modification times of all versions, even after the enablement."""
-
-    def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
-        latest = self._replay(table, listed, self._target(table, listed, None))
-        if latest.enabled_since in (None, 0):
-            return super()._at(table, listed, timestamp)
-        times = {v: _modified(listed, v) or self._time(table, listed, latest, v) for v in range(latest.version + 1)}
-        reached = [version for version, time in times.items() if time <= timestamp]
-        return max(reached, default=0)
+    latest = self._replay(table, listed, self._target(table, listed, None))
+    if latest.enabled_since in (None, 0):
+        return original(self)._at(table, listed, timestamp)
+    times = {v: _modified(listed, v) or self._time(table, listed, latest, v) for v in range(latest.version + 1)}
+    reached = [version for version, time in times.items() if time <= timestamp]
+    return max(reached, default=0)
 
 
-@mutant("ICT-18", side="client")
-class ExcludesTheEnablementTime(ModelClient):
+@mutant_method("_enabled_at", "ICT-18")
+def excludes_the_enablement_time(self: ModelClient, table: Resolved, listed: Listing, latest: State) -> int:
     """Selects the version before the enablement for the exact time of the enablement."""
-
-    def _enabled_at(self, table: Resolved, listed: Listing, latest: State) -> int:
-        enabled = super()._enabled_at(table, listed, latest)
-        return enabled + 1 if enabled else 0
+    enabled = original(self)._enabled_at(table, listed, latest)
+    return enabled + 1 if enabled else 0
 
 
-@mutant("ICT-19", side="client")
-class TimeTravelStopsAtTheEnablement(ModelClient):
+@mutant_method("_at", "ICT-19")
+def time_travel_stops_at_the_enablement(self: ModelClient, table: Resolved, listed: Listing, timestamp: int) -> int:
     """Selects the enabling version for a time before the enablement."""
-
-    def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
-        latest = self._replay(table, listed, self._target(table, listed, None))
-        if latest.enabled_since is None:
-            return super()._at(table, listed, timestamp)
-        return super()._at(table, listed, max(timestamp, self._enabled_at(table, listed, latest)))
+    latest = self._replay(table, listed, self._target(table, listed, None))
+    if latest.enabled_since is None:
+        return original(self)._at(table, listed, timestamp)
+    return original(self)._at(table, listed, max(timestamp, self._enabled_at(table, listed, latest)))
 
 
-@mutant("ICT-18", side="client")
-class OrdersTimesAcrossTheEnablement(ModelClient):
+@mutant_method("_at", "ICT-18")
+def orders_times_across_the_enablement(self: ModelClient, table: Resolved, listed: Listing, timestamp: int) -> int:
     """Makes the times of all versions increase, so that the late modification time of a copied file shifts later
     commits."""
-
-    def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
-        latest = self._replay(table, listed, self._target(table, listed, None))
-        reached, newest = [], 0
-        for version in range(latest.version + 1):
-            newest = max(newest + 1, self._time(table, listed, latest, version))
-            if newest <= timestamp:
-                reached.append(version)
-        return max(reached, default=0)
+    latest = self._replay(table, listed, self._target(table, listed, None))
+    reached, newest = [], 0
+    for version in range(latest.version + 1):
+        newest = max(newest + 1, self._time(table, listed, latest, version))
+        if newest <= timestamp:
+            reached.append(version)
+    return max(reached, default=0)
 
 
-@mutant("ICT-17", side="client")
+@mutant("ICT-17")
 class UsesTimestampOfOldCommitInfos(ModelClient):
     """Uses the field `timestamp` of a commitInfo as the commit's time before the enablement."""
 
@@ -503,7 +428,7 @@ class UsesTimestampOfOldCommitInfos(ModelClient):
         return next((action["commitInfo"].get("timestamp", 0) for action in actions if "commitInfo" in action), 0)
 
 
-@mutant("ICT-20", bugs=("FB18",), side="client")
+@mutant("ICT-20", bugs=("FB18",))
 class TimeTravelIgnoresUnpublishedCommits(ModelClient):
     """Searches a time among published commits only."""
 
@@ -512,7 +437,7 @@ class TimeTravelIgnoresUnpublishedCommits(ModelClient):
         return {version: time for version, time in times.items() if version in listed.commits}
 
 
-@mutant("ICT-20", bugs=("FB18",), side="client")
+@mutant("ICT-20", bugs=("FB18",))
 class TimeTravelNeedsPublishedCommits(ModelClient):
     """Fails time travel while a commit is unpublished."""
 
@@ -522,27 +447,23 @@ class TimeTravelNeedsPublishedCommits(ModelClient):
         return super()._times(table, listed, latest)
 
 
-@mutant("ICT-20", side="client")
-class TimeTravelSelectsTheNextVersion(ModelClient):
+@mutant_method("_at", "ICT-20")
+def time_travel_selects_the_next_version(self: ModelClient, table: Resolved, listed: Listing, timestamp: int) -> int:
     """Selects the later version for a time between two versions."""
-
-    def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
-        latest = self._replay(table, listed, self._target(table, listed, None))
-        times = self._times(table, listed, latest)
-        return min((version for version, time in times.items() if time >= timestamp), default=latest.version)
+    latest = self._replay(table, listed, self._target(table, listed, None))
+    times = self._times(table, listed, latest)
+    return min((version for version, time in times.items() if time >= timestamp), default=latest.version)
 
 
-@mutant("ICT-22", side="client")
-class UsesDisabledTimestamps(ModelClient):
+@mutant_method("_time", "ICT-22")
+def uses_disabled_timestamps(self: ModelClient, table: Resolved, listed: Listing, state: State, version: int) -> int:
     """Uses in-commit timestamps that the table has disabled."""
-
-    def _time(self, table: Resolved, listed: Listing, state: State, version: int) -> int:
-        infos = [a["commitInfo"] for a in self._commit(table, listed, table.owned, version) if "commitInfo" in a]
-        inside = infos[0].get("inCommitTimestamp") if infos else None
-        return inside if isinstance(inside, int) else super()._time(table, listed, state, version)
+    infos = [a["commitInfo"] for a in self._commit(table, listed, table.owned, version) if "commitInfo" in a]
+    inside = infos[0].get("inCommitTimestamp") if infos else None
+    return inside if isinstance(inside, int) else original(self)._time(table, listed, state, version)
 
 
-@mutant("ICT-22", side="client")
+@mutant("ICT-22")
 class UsesEachVersionsOwnTimestampSetting(ModelClient):
     """Uses the requested version's setting for in-commit timestamps instead of the newest one's."""
 
@@ -550,49 +471,41 @@ class UsesEachVersionsOwnTimestampSetting(ModelClient):
         return state
 
 
-@mutant("LOG-18", side="client")
-class SkipsTheCommitAfterACheckpoint(ModelClient):
+@mutant_method("_start", "LOG-18")
+def skips_the_commit_after_a_checkpoint(self: ModelClient, listed: Listing, target: int) -> State:
     """Skips the first commit after the checkpoint."""
-
-    def _start(self, listed: Listing, target: int) -> State:
-        state = super()._start(listed, target)
-        if 0 <= state.version < target:
-            state.version += 1
-        return state
+    state = original(self)._start(listed, target)
+    if 0 <= state.version < target:
+        state.version += 1
+    return state
 
 
-@mutant("LOG-18", side="client")
-class AppliesListedCommitsTwice(ModelClient):
+@mutant_method("_replay", "LOG-18")
+def applies_listed_commits_twice(self: ModelClient, table: Resolved, listed: Listing, target: int) -> State:
     """Applies all commits that the owner lists after the checkpoint, even those that the checkpoint contains."""
-
-    def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
-        state = super()._replay(table, listed, target)
-        start = self._start(listed, target)
-        for version in sorted(version for version in table.owned if version <= start.version):
-            self._apply(start, start.version, self._commit(table, listed, table.owned, version))
-        if start.version == target:
-            state.files = start.files
-        return state
+    state = original(self)._replay(table, listed, target)
+    start = self._start(listed, target)
+    for version in sorted(version for version in table.owned if version <= start.version):
+        self._apply(start, start.version, self._commit(table, listed, table.owned, version))
+    if start.version == target:
+        state.files = start.files
+    return state
 
 
-@mutant("MC-CHECKPOINT-02", "LOG-18", side="client")
-class StartsFromTheOldestCheckpoint(ModelClient):
+@mutant_method("_checkpoints", "MC-CHECKPOINT-02", "LOG-18")
+def starts_from_the_oldest_checkpoint(self: ModelClient, listed: Listing, target: int) -> list[Checkpoint]:
     """Uses the first listed checkpoint instead of the newest one."""
-
-    def _checkpoints(self, listed: Listing, target: int) -> list[Checkpoint]:
-        return super()._checkpoints(listed, target)[::-1]
+    return original(self)._checkpoints(listed, target)[::-1]
 
 
-@mutant("LOG-19", side="client")
-class UsesIncompleteCheckpoints(ModelClient):
+@mutant_method("_checkpoints", "LOG-19")
+def uses_incomplete_checkpoints(self: ModelClient, listed: Listing, target: int) -> list[Checkpoint]:
     """Reads the existing parts of a checkpoint without counting them."""
-
-    def _checkpoints(self, listed: Listing, target: int) -> list[Checkpoint]:
-        counted = [replace(checkpoint, parts=len(checkpoint.files)) for checkpoint in listed.checkpoints]
-        return super()._checkpoints(replace(listed, checkpoints=counted), target)
+    counted = [replace(checkpoint, parts=len(checkpoint.files)) for checkpoint in listed.checkpoints]
+    return original(self)._checkpoints(replace(listed, checkpoints=counted), target)
 
 
-@mutant("LOG-21", bugs=("FB31",), side="client")
+@mutant("LOG-21", bugs=("FB31",))
 class TrustsTheHint(ModelClient):
     """Opens the checkpoint that `_last_checkpoint` names, and fails if it was deleted."""
 
@@ -616,18 +529,16 @@ class TrustsTheHint(ModelClient):
             raise Refused(f"{HINT} cannot be read") from error
 
 
-@mutant("LOG-15", side="client")
-class StartsFromALaterCheckpoint(ModelClient):
+@mutant_method("_start", "LOG-15")
+def starts_from_a_later_checkpoint(self: ModelClient, listed: Listing, target: int) -> State:
     """Uses the checkpoint that the hint names, even above the requested version."""
-
-    def _start(self, listed: Listing, target: int) -> State:
-        state = super()._start(listed, max(listed.commits))
-        if state.version > target:
-            state.version = target
-        return state
+    state = original(self)._start(listed, max(listed.commits))
+    if state.version > target:
+        state.version = target
+    return state
 
 
-@mutant("LOG-22", "LOG-15", side="client")
+@mutant("LOG-22", "LOG-15")
 class UsesACompactionBeyondTheVersion(ModelClient):
     """Applies a compaction that ends after the requested version."""
 
@@ -640,57 +551,49 @@ class UsesACompactionBeyondTheVersion(ModelClient):
         return state
 
 
-@mutant("LOG-22", side="client")
-class AppliesOldCompactions(ModelClient):
+@mutant_method("_start", "LOG-22")
+def applies_old_compactions(self: ModelClient, listed: Listing, target: int) -> State:
     """Applies every listed compaction, even one that ends before the checkpoint: removed files reappear."""
-
-    def _start(self, listed: Listing, target: int) -> State:
-        state = super()._start(listed, target)
-        version = state.version
-        for (_, end), path in listed.compactions.items():
-            if end <= version:
-                self._apply(state, version, actions_in(path))
-        return state
+    state = original(self)._start(listed, target)
+    version = state.version
+    for (_, end), path in listed.compactions.items():
+        if end <= version:
+            self._apply(state, version, actions_in(path))
+    return state
 
 
-@mutant("LOG-24", bugs=("FB33",), side="client")
-class TakesDomainsFromAnyChecksum(ModelClient):
+@mutant_method("_replay", "LOG-24", bugs=("FB33",))
+def takes_domains_from_any_checksum(self: ModelClient, table: Resolved, listed: Listing, target: int) -> State:
     """Reads metadata domains from the newest checksum of any version."""
-
-    def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
-        state = super()._replay(table, listed, target)
-        older = [version for version in listed.checksums if version <= target]
-        if older:
-            try:
-                checksum = json.loads(listed.checksums[max(older)].read_text())
-                state.domains = {domain["domain"]: domain for domain in checksum["domainMetadata"]}
-            except (ValueError, TypeError, KeyError):
-                return state
-        return state
+    state = original(self)._replay(table, listed, target)
+    older = [version for version in listed.checksums if version <= target]
+    if older:
+        try:
+            checksum = json.loads(listed.checksums[max(older)].read_text())
+            state.domains = {domain["domain"]: domain for domain in checksum["domainMetadata"]}
+        except (ValueError, TypeError, KeyError):
+            return state
+    return state
 
 
-@mutant("LOG-25", bugs=("FB33",), side="client")
-class FailsOnACorruptChecksum(ModelClient):
+@mutant_method("_disagreements", "LOG-25", bugs=("FB33",))
+def fails_on_a_corrupt_checksum(self: ModelClient, listed: Listing, state: State) -> list[str]:
     """Fails on an unreadable checksum."""
-
-    def _disagreements(self, listed: Listing, state: State) -> list[str]:
-        if state.version in listed.checksums:
-            try:
-                json.loads(listed.checksums[state.version].read_text())["numFiles"]
-            except (ValueError, TypeError, KeyError) as error:
-                raise Refused("the checksum is corrupt") from error
-        return super()._disagreements(listed, state)
+    if state.version in listed.checksums:
+        try:
+            json.loads(listed.checksums[state.version].read_text())["numFiles"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise Refused("the checksum is corrupt") from error
+    return original(self)._disagreements(listed, state)
 
 
-@mutant("LOG-26", side="client")
-class IgnoresChecksums(ModelClient):
+@mutant_method("_disagreements", "LOG-26")
+def ignores_checksums(self: ModelClient, listed: Listing, state: State) -> list[str]:
     """Does not compare its snapshot with the checksum of the version."""
-
-    def _disagreements(self, listed: Listing, state: State) -> list[str]:
-        return []
+    return []
 
 
-@mutant("LOG-27", side="client")
+@mutant("LOG-27")
 class SkipsMissingCommits(ModelClient):
     """Skips a commit that does not exist."""
 
@@ -698,52 +601,44 @@ class SkipsMissingCommits(ModelClient):
         return super()._commit(table, listed, owned, version) if version in {*listed.commits, *owned} else []
 
 
-@mutant("LOG-38", side="client")
-class ReadsAnEmptyFileAsACommit(ModelClient):
+@mutant_method("_opened", "LOG-38")
+def reads_an_empty_file_as_a_commit(self: ModelClient, path: Path) -> Actions:
     """Reads a commit of zero bytes as one without actions."""
-
-    def _opened(self, path: Path) -> Actions:
-        return [] if path.stat().st_size == 0 else super()._opened(path)
+    return [] if path.stat().st_size == 0 else original(self)._opened(path)
 
 
-@mutant("LOG-28", side="client")
-class SkipsInvalidLines(ModelClient):
+@mutant_method("_opened", "LOG-28")
+def skips_invalid_lines(self: ModelClient, path: Path) -> Actions:
     """Skips a truncated line at the end of a commit."""
-
-    def _opened(self, path: Path) -> Actions:
-        actions = []
-        for line in path.read_text().splitlines():
-            try:
-                actions.append(json.loads(line))
-            except ValueError:
-                continue
-        return actions
+    actions = []
+    for line in path.read_text().splitlines():
+        try:
+            actions.append(json.loads(line))
+        except ValueError:
+            continue
+    return actions
 
 
-@mutant("FIELD-03", bugs=("FB39",), side="client")
-class FailsOnACorruptCheckpoint(ModelClient):
+@mutant_method("_start", "FIELD-03", bugs=("FB39",))
+def fails_on_a_corrupt_checkpoint(self: ModelClient, listed: Listing, target: int) -> State:
     """Fails on an unreadable checkpoint, although all commits exist."""
-
-    def _start(self, listed: Listing, target: int) -> State:
-        for checkpoint in self._checkpoints(listed, target):
-            checkpoint_actions(checkpoint)
-            break
-        return super()._start(listed, target)
+    for checkpoint in self._checkpoints(listed, target):
+        checkpoint_actions(checkpoint)
+        break
+    return original(self)._start(listed, target)
 
 
-@mutant("LOG-20", side="client")
-class MixesCheckpointsOfAVersion(ModelClient):
+@mutant_method("_list", "LOG-20")
+def mixes_checkpoints_of_a_version(self: ModelClient, table: Resolved) -> Listing:
     """Combines parts of different checkpoints of a version."""
-
-    def _list(self, table: Resolved) -> Listing:
-        listed = super()._list(table)
-        mixed: dict[int, dict[str, Path]] = {}
-        for each in listed.checkpoints:
-            if each.parts > 1:
-                mixed.setdefault(each.version, {}).update({path.name.split(".")[2]: path for path in each.files})
-        listed.checkpoints = [checkpoint for checkpoint in listed.checkpoints if checkpoint.parts == 1]
-        listed.checkpoints += [
-            Checkpoint(version=version, files=tuple(parts.values()), parts=len(parts), rank=0)
-            for version, parts in mixed.items()
-        ]
-        return listed
+    listed = original(self)._list(table)
+    mixed: dict[int, dict[str, Path]] = {}
+    for each in listed.checkpoints:
+        if each.parts > 1:
+            mixed.setdefault(each.version, {}).update({path.name.split(".")[2]: path for path in each.files})
+    listed.checkpoints = [checkpoint for checkpoint in listed.checkpoints if checkpoint.parts == 1]
+    listed.checkpoints += [
+        Checkpoint(version=version, files=tuple(parts.values()), parts=len(parts), rank=0)
+        for version, parts in mixed.items()
+    ]
+    return listed

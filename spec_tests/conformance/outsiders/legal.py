@@ -2,12 +2,14 @@
 
 import json
 import re
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import OWNER_PROPERTY, Commit, ModelOwner, NotPublished, OwnedTable
+from conformance.mutants import around
 from spec_tests.conformance.outsiders import outsider
 
 
@@ -88,17 +90,10 @@ class SaysLittle(ModelOwner):
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         return msgspec.structs.replace(super().hello(client, request), promises=())
 
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        return self._bare(super().commit(client, request))
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        return self._bare(super().create_table(client, request))
-
-    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        return self._bare(super().take_over(client, request))
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        return self._bare(super().hand_back(client, request))
+    @around("commit", "create_table", "take_over", "hand_back")
+    def _bare(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
+        answer = ask()
+        return type(answer)() if isinstance(answer, m.Conflict | m.Gap | m.Rejected) else answer
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         table = self.tables.get(request.table)
@@ -113,9 +108,6 @@ class SaysLittle(ModelOwner):
             answer = msgspec.structs.replace(answer, commits=commits, protocol=None, metadata=None)
         return answer
 
-    def _bare(self, answer: m.Answer) -> m.Answer:
-        return type(answer)() if isinstance(answer, m.Conflict | m.Gap | m.Rejected) else answer
-
 
 @outsider("legal owner", 'managed-commits, "Commit Protocol": a commit succeeds whether or not its writer is answered')
 class LosesAnswers(ModelOwner):
@@ -125,19 +117,9 @@ class LosesAnswers(ModelOwner):
         super().__init__()
         self.answers = 0
 
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        return self._perhaps(super().commit(client, request))
-
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        return self._perhaps(super().backfill_to_version(client, request))
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        return self._perhaps(super().hand_back(client, request))
-
-    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        return self._perhaps(super().take_over(client, request))
-
-    def _perhaps(self, answer: m.Answer) -> m.Answer:
+    @around("commit", "backfill_to_version", "hand_back", "take_over")
+    def _perhaps(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
+        answer = ask()
         self.answers += 1
         return m.Unknown(reason="connection reset") if self.answers % 7 == 0 else answer
 
