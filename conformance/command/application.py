@@ -1,7 +1,5 @@
 """The typer application: its commands, and the conversion of every error into a message and an exit code."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -13,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from conformance.command import learning, listing, matrix, playing, reporting, running, serving, simulating
-from conformance.command.output import examples, say
+from conformance.command.output import examples, option, say
 from conformance.results import ExitCode, UnusableError
 
 COMMAND: Final = "delta-commit-conformance"
@@ -148,7 +146,7 @@ def _show_version(wanted: bool) -> None:
 @application.callback(epilog=EXIT_CODES)
 def _conformance(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="show the version and exit")
+        bool, option("--version", "show the version and exit", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Test a commit owner, or a client, against the documents of Delta's managed commits and catalog-managed tables.

@@ -1,7 +1,5 @@
 """The command `learn`: build your own commit owner, with the kit as the judge."""
 
-from __future__ import annotations
-
 import re
 import sys
 import textwrap
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from conformance.command.output import JsonOption, say, show, show_json
+from conformance.command.output import JsonOption, argument, option, say, show, show_json
 from conformance.results import ExitCode, UnusableError, counted
 from conformance.running.plan import seconds
 from conformance.safe_text import one_line
@@ -47,30 +45,26 @@ class Action(StrEnum):
 
 
 def learn(
-    directory: Annotated[Path, typer.Argument(metavar="FOLDER", help="exercise folder", show_default=False)],
+    directory: Annotated[Path, argument("FOLDER", "exercise folder", show_default=False)],
     action: Annotated[
         str | None,
-        typer.Argument(
-            metavar="check|watch|hint",
-            help="`check`: judge the owner; `watch`: judge it again after each save; `hint`: show a hint for the "
+        argument(
+            "check|watch|hint",
+            "`check`: judge the owner; `watch`: judge it again after each save; `hint`: show a hint for the "
             "current stage (default: create the exercise folder)",
             show_default=False,
         ),
     ] = None,
     language: Annotated[
-        str | None,
-        typer.Option("--language", metavar="NAME", help="language of a new folder: python (default) or javascript"),
+        str | None, option("--language NAME", "language of a new folder: python (default) or javascript")
     ] = None,
     stage: Annotated[
-        int | None,
-        typer.Option("--stage", metavar="N", help="last stage to judge; with hint: its stage", show_default=False),
+        int | None, option("--stage N", "last stage to judge; with hint: its stage", show_default=False)
     ] = None,
-    deeper: Annotated[bool, typer.Option("--deeper", help="show the deeper hint (only with hint)")] = False,
+    deeper: Annotated[bool, option("--deeper", "show the deeper hint (only with hint)")] = False,
     json: JsonOption = False,
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="timeout of one answer, for example `3s` or `500ms`")
-    ] = "3s",
-) -> None:  # fmt: skip
+    timeout: Annotated[str, option("--timeout TIME", "timeout of one answer, for example `3s` or `500ms`")] = "3s",
+) -> None:
     """Learn the protocol: build your own commit owner in twelve stages, in about an hour.
 
     Without an action, the command creates the exercise folder: a small owner to extend, and a page for each stage.
@@ -149,7 +143,7 @@ def _create(directory: Path, language: str | None) -> None:
 # Judging
 
 
-def _check(exercise: Exercise, stage: int | None, timeout: float, *, json: bool) -> int:
+def _check(exercise: "Exercise", stage: int | None, timeout: float, *, json: bool) -> int:
     """Print the judgement; returns the exit code."""
     from conformance import learn
 
@@ -164,7 +158,7 @@ def _check(exercise: Exercise, stage: int | None, timeout: float, *, json: bool)
     return ExitCode.USAGE if judgement.failure.broken else ExitCode.VIOLATION
 
 
-def _document(judgement: Judgement, last: int) -> dict[str, Any]:
+def _document(judgement: "Judgement", last: int) -> dict[str, Any]:
     from conformance.learn import STAGES
 
     failure = judgement.failure
@@ -179,7 +173,7 @@ def _document(judgement: Judgement, last: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(exercise: Exercise, judgement: Judgement, last: int) -> None:
+def _show(exercise: "Exercise", judgement: "Judgement", last: int) -> None:
     from conformance.learn import LAST_PAGE, STAGES
 
     failure = judgement.failure
@@ -194,7 +188,7 @@ def _show(exercise: Exercise, judgement: Judgement, last: int) -> None:
         show(f"Next: {exercise.folder / STAGES[last].page}")
 
 
-def _show_failure(exercise: Exercise, failure: Failure) -> None:
+def _show_failure(exercise: "Exercise", failure: "Failure") -> None:
     stage = failure.stage
     starts = bool(failure.check) or not failure.broken
     show(f"Stage {stage.number}, {stage.title}: not yet\n" if starts else "The owner does not answer `hello`\n")
@@ -226,19 +220,16 @@ def _wrapped(name: str, text: str, *, indent: int | None = None) -> None:
     )
 
 
-def _show_exchanges(exchanges: tuple[Sent, ...]) -> None:
+def _show_exchanges(exchanges: "tuple[Sent, ...]") -> None:
     """Show the last exchanges. Repetitions that differ only in the attempt are counted."""
     shown = [(sent.client, _shortened(sent.request), _shortened(sent.answer)) for sent in exchanges]
-    runs = [(run[-1], len(run)) for _, group in groupby(shown, _without_ids) if (run := list(group))]
+    alike = groupby(shown, lambda sent: _SHORT_ID.sub("", " ".join(sent)))
+    runs = [(run[-1], len(run)) for _, group in alike if (run := list(group))]
     hidden = len(exchanges) - sum(count for _, count in runs[-SHOWN_EXCHANGES:])
     show("\nexchange" + (f" ({hidden} earlier; all: check --json)" if hidden else "") + ":")
     for (client, request, answer), times in runs[-SHOWN_EXCHANGES:]:
         _wrapped(f"  {client}: ", request, indent=6)
         _wrapped("    -> ", answer + (f" ({times} times)" if times > 1 else ""), indent=7)
-
-
-def _without_ids(sent: tuple[str, str, str]) -> str:
-    return _SHORT_ID.sub("", " ".join(sent))
 
 
 def _shortened(message: str) -> str:
@@ -299,7 +290,7 @@ def fingerprint(folder: Path) -> frozenset[tuple[str, int, int]]:
 # Hints
 
 
-def _hint(exercise: Exercise, number: int | None, timeout: float, *, deeper: bool) -> None:
+def _hint(exercise: "Exercise", number: int | None, timeout: float, *, deeper: bool) -> None:
     from conformance import learn
 
     if number is None:

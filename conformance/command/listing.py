@@ -1,7 +1,5 @@
 """The commands that print the kit's catalogues: `list`, `requirements`, `schema` and `examples`."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -10,20 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
-
-from conformance.command.output import JsonOption, say, show_json, show_rows
-from conformance.requirements.catalogue import (
-    Freedom,
-    Level,
-    Link,
-    Profile,
-    Requirement,
-    Side,
-    citation,
-    load,
-    place_of,
-)
+from conformance.command.output import JsonOption, argument, option, say, show_json, show_rows
+from conformance.requirements.catalogue import Freedom, Level, Profile, Requirement, Side, citation, load, place_of
 from conformance.results import UnusableError, matches
 
 KIT: Final = Path(__file__).parents[1]
@@ -40,12 +26,10 @@ class Listed(StrEnum):
 
 
 def list_(
-    what: Annotated[Listed, typer.Argument(metavar="WHAT", help=", ".join(Listed))] = Listed.CHECKS,
+    what: Annotated[Listed, argument("WHAT", ", ".join(Listed))] = Listed.CHECKS,
     requirement: Annotated[
         list[str] | None,
-        typer.Option(
-            "--requirement", metavar="ID", help="only entries about this requirement (repeatable; `*` matches any text)"
-        ),
+        option("--requirement ID", "only entries about this requirement (repeatable; `*` matches any text)"),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -157,24 +141,15 @@ _LISTS: Final[dict[Listed, Callable[[], list[dict[str, Any]]]]] = {
 
 
 def requirements(
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID", help="only requirements with this id (`*` matches any text)")
-    ] = None,
-    side: Annotated[
-        list[Side] | None,
-        typer.Option("--side", metavar="SIDE", help=f"only this side: {', '.join(Side)} (repeatable)"),
-    ] = None,
+    ids: Annotated[list[str] | None, argument("ID", "only requirements with this id (`*` matches any text)")] = None,
+    side: Annotated[list[Side] | None, option("--side SIDE", f"only this side: {', '.join(Side)} (repeatable)")] = None,
     level: Annotated[
-        list[Level] | None,
-        typer.Option("--level", metavar="LEVEL", help=f"only this level: {', '.join(Level)} (repeatable)"),
+        list[Level] | None, option("--level LEVEL", f"only this level: {', '.join(Level)} (repeatable)")
     ] = None,
     profile: Annotated[
-        list[Profile] | None,
-        typer.Option("--profile", metavar="PROFILE", help="only this profile, such as idempotent-retry (repeatable)"),
+        list[Profile] | None, option("--profile PROFILE", "only this profile, such as idempotent-retry (repeatable)")
     ] = None,
-    freedoms: Annotated[
-        bool, typer.Option("--freedoms", help="list the freedoms instead, which are never a violation")
-    ] = False,
+    freedoms: Annotated[bool, option("--freedoms", "list the freedoms instead, which are never a violation")] = False,
     json: JsonOption = False,
 ) -> None:
     """List the requirements of the documents, or the freedoms that they grant, with their sources."""
@@ -207,12 +182,9 @@ def _row(entry: Requirement | Freedom) -> dict[str, str]:
         level = entry.level.value
         text += f" [{entry.profile}]" if entry.profile is not Profile.CORE else ""
         text += f" Untestable: {entry.untestable}" if entry.untestable else ""
-    source = ": ".join([citation(entry.source, entry.passage), *(each.url for each in _first_link(entry))])
+    links = place_of(entry.source, entry.passage).links[:1]
+    source = ": ".join([citation(entry.source, entry.passage), *(each.url for each in links)])
     return {"id": entry.id, "level": level, "side": entry.side.value, "text": f"{text} ({source})"}
-
-
-def _first_link(entry: Requirement | Freedom) -> tuple[Link, ...]:
-    return place_of(entry.source, entry.passage).links[:1]
 
 
 class Format(StrEnum):
@@ -224,14 +196,9 @@ class Format(StrEnum):
 
 def schema(
     of: Annotated[
-        Format,
-        typer.Argument(
-            metavar="FORMAT", help="`interface`: messages between the kit and a subject; `history`: lines of a history"
-        ),
+        Format, argument("FORMAT", "`interface`: messages between the kit and a subject; `history`: lines of a history")
     ],
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="only this message or line, for example `commit`")
-    ] = None,
+    name: Annotated[str | None, argument("NAME", "only this message or line, for example `commit`")] = None,
 ) -> None:
     """Print the JSON Schema of the interface or of a history, or of one message."""
     from conformance.history import events
@@ -259,7 +226,7 @@ def files() -> dict[str, Path]:
     return {path.name: path for path in (*examples, *pages)}
 
 
-def examples(names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="files to print")] = None) -> None:
+def examples(names: Annotated[list[str] | None, argument("NAME", "files to print")] = None) -> None:
     """Print an example owner or a page; without a name, list them."""
     known = files()
     for name in names or ():

@@ -1,7 +1,5 @@
 """The command `matrix`: several subjects on one page."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from conformance.command.output import TIMEOUT_TEXT, JsonOption, TimeoutOption, say, show, show_json
+from conformance.command.output import TIMEOUT_TEXT, JsonOption, TimeoutOption, argument, option, say, show, show_json
 from conformance.command.running import (
     ProfileOption,
     SeedOption,
@@ -36,30 +34,29 @@ OURS: Final = ("reference", "jvm:in-memory", "jvm:dynamodb", "reference-client",
 def matrix(
     subjects: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="SUBJECT",
-            help="subjects to test, or folders of `run --report` to take a result from (default: this repository's "
+        argument(
+            "SUBJECT",
+            "subjects to test, or folders of `run --report` to take a result from (default: this repository's "
             "owner and clients, Delta's coordinators and all engines)",
             show_default=False,
         ),
     ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="folder for the page and the subjects' reports")
-    ] = Path("matrix"),
+    output: Annotated[Path, option("--output -o FOLDER", "folder for the page and the subjects' reports")] = Path(
+        "matrix"
+    ),
     profile: ProfileOption = "quick",
     budget: Annotated[
         str | None,
-        typer.Option(
-            "--budget",
-            metavar="TIME",
-            help="maximum time for each subject; a run that exceeds it is incomplete (default: the profile's; "
+        option(
+            "--budget TIME",
+            "maximum time for each subject; a run that exceeds it is incomplete (default: the profile's; "
             "quick: 300s, which Delta Spark exceeds on a busy machine)",
         ),
     ] = None,
     seed: SeedOption = 0,
     workers: WorkersOption = "auto",
     fetch: Annotated[
-        bool, typer.Option("--fetch", help="first download or build the engines that are missing (Maven, cargo)")
+        bool, option("--fetch", "first download or build the engines that are missing (Maven, cargo)")
     ] = False,
     json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
@@ -119,7 +116,7 @@ def _place(name: str) -> str:
     return Path(name).resolve().name if Path(name).is_dir() else name
 
 
-def _column(name: str, options: Options, folder: Path, *, fetch: bool) -> Column:
+def _column(name: str, options: "Options", folder: Path, *, fetch: bool) -> "Column":
     from conformance.command.reporting import read_result
     from conformance.reports import write
     from conformance.reports.page import Column
@@ -157,13 +154,13 @@ def _fetch(name: str) -> None:
         fetch_jars()
 
 
-def _verdict(result: RunResult) -> str:
+def _verdict(result: "RunResult") -> str:
     from conformance.reports import summarise
 
     return summarise(result).brief
 
 
-def _as_json(column: Column) -> dict[str, Any]:
+def _as_json(column: "Column") -> dict[str, Any]:
     result = column.result
     if result is None:
         return {"subject": column.subject, "reason": column.reason}

@@ -4,8 +4,6 @@ Results go to stdout, everything else to stderr. Control characters in a subject
 the output has no line width and no colour.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -54,6 +52,18 @@ def show_rows(rows: Sequence[Mapping[str, str]], *, wide: str, also: Sequence[st
     Console(highlight=False).print(table)
 
 
+def option(form: str, text: str, **more: Any) -> Any:
+    """An option of a command, with its help text. `form`: its names and its metavar, as in `--workers -n N`."""
+    names = [word for word in form.split() if word.startswith("-")]
+    metavar = " ".join(word for word in form.split() if word not in names) or None
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """An argument of a command, with its help text."""
+    return typer.Argument(metavar=metavar, help=text, **more)
+
+
 def listed(words: Iterable[str], limit: int) -> str:
     """The first few, and the number of further ones."""
     found = list(words)
@@ -63,25 +73,21 @@ def listed(words: Iterable[str], limit: int) -> str:
 
 SubjectArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="SUBJECT",
-        help="subject: `reference`, `mutant:ID`, `python:MODULE:CLASS`, `'stdio:COMMAND WITH ARGUMENTS'`, "
+    argument(
+        "SUBJECT",
+        "subject: `reference`, `mutant:ID`, `python:MODULE:CLASS`, `'stdio:COMMAND WITH ARGUMENTS'`, "
         "`http:URL`, `uc:URL`, `jvm:CLASS` or `engine:NAME` (required; all forms: `list subjects`)",
         show_default=False,
     ),
 ]
 ClasspathOption = Annotated[
-    str | None,
-    typer.Option("--classpath", metavar="JARS", help="class path of a subject jvm:CLASS", show_default=False),
+    str | None, option("--classpath JARS", "class path of a subject jvm:CLASS", show_default=False)
 ]
 EngineVersionOption = Annotated[
-    str | None,
-    typer.Option("--engine-version", metavar="VERSION", help="version of a subject engine:NAME", show_default=False),
+    str | None, option("--engine-version VERSION", "version of a subject engine:NAME", show_default=False)
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document to stdout")]
-TimeoutOption = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help="timeout of one answer, for example `10s` or `500ms`")
-]
+JsonOption = Annotated[bool, option("--json", "print one JSON document to stdout")]
+TimeoutOption = Annotated[str, option("--timeout TIME", "timeout of one answer, for example `10s` or `500ms`")]
 TIMEOUT_TEXT: Final = f"{TIMEOUT:g}s"
 
 

@@ -1,8 +1,6 @@
 """The commands `play` and `puzzle`: watch a scenario or a recording step by step, in the terminal, as text or as a
 page; find the violation in a history."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import textwrap
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from conformance.command.output import JsonOption, say, show, show_json, show_rows
+from conformance.command.output import JsonOption, argument, option, say, show, show_json, show_rows
 from conformance.command.running import require_library
 from conformance.results import ExitCode, UnusableError
 
@@ -26,27 +24,28 @@ SMALLEST: Final = (80, 24)
 
 def play(
     scenario: Annotated[
-        str | None, typer.Argument(
-            metavar="SCENARIO|FILE", show_default=False,
-            help="a scenario (without one: list them), or a file: finding.json of a report, a history, a trace",
+        str | None,
+        argument(
+            "SCENARIO|FILE",
+            "a scenario (without one: list them), or a file: finding.json of a report, a history, a trace",
+            show_default=False,
         ),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="all scenarios (only with --html)")] = False,
+    all_: Annotated[bool, option("--all", "all scenarios (only with --html)")] = False,
     html: Annotated[
         Path | None,
-        typer.Option(
-            "--html", metavar="PATH", show_default=False,
-            help="write one self-contained page: the file PATH; with --all the file index.html in the folder PATH",
+        option(
+            "--html PATH",
+            "write one self-contained page: the file PATH; with --all the file index.html in the folder PATH",
+            show_default=False,
         ),
     ] = None,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="print the story as text, as without a terminal")
-    ] = False,
+    plain: Annotated[bool, option("--plain", "print the story as text, as without a terminal")] = False,
     decisions: Annotated[
-        bool, typer.Option("--decisions", help="text: only requests, decisions, answers, results and faults")
+        bool, option("--decisions", "text: only requests, decisions, answers, results and faults")
     ] = False,
     json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Watch the protocol step by step: the reference's own code, run by the simulator; or a recording.
 
     In the terminal you go forward and back, and at any step you can let another client go first, lose an answer, kill
@@ -73,7 +72,7 @@ def play(
         _watch(scenario)
 
 
-def _opened(name: str | None) -> Story:
+def _opened(name: str | None) -> "Story":
     """The scenario, or the story in the file."""
     from conformance.play.narration import story_of
     from conformance.play.opening import open_story
@@ -122,7 +121,7 @@ def _write_page(names: Iterable[str | None], path: Path) -> None:
     show(str(path))
 
 
-def _print(story: Story, *, decisions: bool) -> None:
+def _print(story: "Story", *, decisions: bool) -> None:
     from conformance.player import READERS
 
     show(f"{story.title}\n{story.about}\n")
@@ -139,7 +138,7 @@ def _print(story: Story, *, decisions: bool) -> None:
     show(f"\nAt the end: {story.ends}")
 
 
-def _document(story: Story) -> dict[str, Any]:
+def _document(story: "Story") -> dict[str, Any]:
     return {
         "name": story.name,
         "title": story.title,
@@ -150,7 +149,7 @@ def _document(story: Story) -> dict[str, Any]:
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: "Step") -> dict[str, Any]:
     happening, view = step.happening, step.view
     return {
         "lane": happening.lane,
@@ -169,21 +168,13 @@ def _step(step: Step) -> dict[str, Any]:
 
 
 def puzzle(
-    number: Annotated[
-        int | None, typer.Argument(metavar="NUMBER", show_default=False, help="puzzle to show (default: list all)")
-    ] = None,
-    operation: Annotated[
-        int | None, typer.Option("--operation", metavar="N", show_default=False, help="your answer: the operation")
-    ] = None,
-    rule: Annotated[
-        int | None, typer.Option("--rule", metavar="N", show_default=False, help="your answer: the rule")
-    ] = None,
-    solution: Annotated[bool, typer.Option("--solution", help="show the solution")] = False,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", show_default=False, help="write all puzzles as one page")
-    ] = None,
+    number: Annotated[int | None, argument("NUMBER", "puzzle to show (default: list all)", show_default=False)] = None,
+    operation: Annotated[int | None, option("--operation N", "your answer: the operation", show_default=False)] = None,
+    rule: Annotated[int | None, option("--rule N", "your answer: the rule", show_default=False)] = None,
+    solution: Annotated[bool, option("--solution", "show the solution")] = False,
+    html: Annotated[Path | None, option("--html FILE", "write all puzzles as one page", show_default=False)] = None,
     json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Find the violation in the history of a bad owner or client: the operation, and the rule.
 
     The first puzzles are easy, the last ones hard. Solved ones are recorded on this machine only. Exit code 1: a wrong
@@ -228,7 +219,7 @@ def puzzle(
     _judge(found, operation, rule)
 
 
-def _print_puzzle(found: Puzzle) -> None:
+def _print_puzzle(found: "Puzzle") -> None:
     _show_filled(
         f"Puzzle {found.number}: which operation contradicts another, or the final log? Which rule is violated?"
     )
@@ -246,7 +237,7 @@ def _show_filled(text: str) -> None:
     show(textwrap.fill(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
 
 
-def _row_of_line(line: Line, clients: list[str]) -> dict[str, str]:
+def _row_of_line(line: "Line", clients: list[str]) -> dict[str, str]:
     """One operation in the lane of its client; a fault in all lanes."""
     until = "" if line.until is None else line.until
     when = str(line.since) if line.until == line.since else f"{line.since}..{until}"
@@ -254,14 +245,14 @@ def _row_of_line(line: Line, clients: list[str]) -> dict[str, str]:
     return {"when": when} | {name: text if line.client in ("", name) else "" for name in clients}
 
 
-def _print_solution(found: Puzzle) -> None:
+def _print_solution(found: "Puzzle") -> None:
     operations = " or ".join(map(str, sorted(found.suspects)))
     show("")
     _show_filled(f"operation {operations}, rule {found.rule}: {found.rules[found.rule - 1]}")
     _show_filled(found.message)
 
 
-def _judge(found: Puzzle, operation: int, rule: int) -> None:
+def _judge(found: "Puzzle", operation: int, rule: int) -> None:
     from conformance.play import puzzles
 
     right = operation in found.suspects, rule == found.rule

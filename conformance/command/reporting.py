@@ -1,7 +1,5 @@
 """The commands about earlier results: `report`, `check` and `findings`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
@@ -10,7 +8,7 @@ import msgspec
 import typer
 
 from conformance.adapters.wire import near
-from conformance.command.output import JsonOption, say, show, show_json
+from conformance.command.output import JsonOption, argument, option, say, show, show_json
 from conformance.results import ExitCode, UnusableError, counted
 
 if TYPE_CHECKING:
@@ -22,20 +20,15 @@ _FORMATS: Final = ("html", "markdown", "junit", "badge", "json")
 
 
 def report(
-    file: Annotated[
-        Path, typer.Argument(metavar="RESULT.json", help="result that `run --report` or `run --json` wrote")
-    ],
-    html: Annotated[bool, typer.Option("--html", help="write the HTML page, in one file")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="write a summary in Markdown")] = False,
-    junit: Annotated[bool, typer.Option("--junit", help="write JUnit XML")] = False,
-    badge: Annotated[bool, typer.Option("--badge", help="write JSON for a shields.io endpoint badge")] = False,
-    json: Annotated[bool, typer.Option("--json", help="write the result in this version's JSON format")] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="output file (default: stdout)")
-    ] = None,
+    file: Annotated[Path, argument("RESULT.json", "result that `run --report` or `run --json` wrote")],
+    html: Annotated[bool, option("--html", "write the HTML page, in one file")] = False,
+    markdown: Annotated[bool, option("--markdown", "write a summary in Markdown")] = False,
+    junit: Annotated[bool, option("--junit", "write JUnit XML")] = False,
+    badge: Annotated[bool, option("--badge", "write JSON for a shields.io endpoint badge")] = False,
+    json: Annotated[bool, option("--json", "write the result in this version's JSON format")] = False,
+    output: Annotated[Path | None, option("--output -o FILE", "output file (default: stdout)")] = None,
     folder: Annotated[
-        Path | None,
-        typer.Option("--folder", metavar="FOLDER", help="write all formats and the findings to this folder"),
+        Path | None, option("--folder FOLDER", "write all formats and the findings to this folder")
     ] = None,
 ) -> None:
     """Convert the result of an earlier run to another format (default: the verdict as text).
@@ -70,8 +63,8 @@ def report(
 
 
 def compare(
-    old: Annotated[Path, typer.Argument(metavar="OLD", help="result.json of the earlier run, or its report folder")],
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="the same of the later run")],
+    old: Annotated[Path, argument("OLD", "result.json of the earlier run, or its report folder")],
+    new: Annotated[Path, argument("NEW", "the same of the later run")],
     json: JsonOption = False,
 ) -> None:
     """Compare two runs: new, fixed and remaining failures.
@@ -94,7 +87,7 @@ def compare(
     raise typer.Exit(ExitCode.VIOLATION if found["new"] else ExitCode.CONFORMANT)
 
 
-def read_result(file: Path) -> RunResult:
+def read_result(file: Path) -> "RunResult":
     """Raises `UnusableError` for a file that cannot be read, `ReportError` for one that is not a result."""
     from conformance import reports
 
@@ -111,7 +104,7 @@ def read_result(file: Path) -> RunResult:
 
 
 def check(
-    file: Annotated[Path, typer.Argument(metavar="HISTORY", help="history file in JSON Lines, with header and footer")],
+    file: Annotated[Path, argument("HISTORY", "history file in JSON Lines, with header and footer")],
     json: JsonOption = False,
 ) -> None:
     """Check a recorded history, of this kit or of a system in production.
@@ -140,7 +133,7 @@ def check(
     raise typer.Exit(codes[word])
 
 
-def _readable(verdict: HistoryVerdict, times: Times) -> HistoryVerdict:
+def _readable(verdict: "HistoryVerdict", times: "Times") -> "HistoryVerdict":
     """The verdict with readable times in its messages; the operations keep the times of the history."""
     found = [
         msgspec.structs.replace(violation, message=times.in_words(violation.message))
@@ -161,7 +154,7 @@ def _unusable(file: Path, problem: str, line: int | None, *, as_json: bool) -> N
     raise typer.Exit(ExitCode.USAGE)
 
 
-def _show(file: Path, word: str, verdict: HistoryVerdict) -> None:
+def _show(file: Path, word: str, verdict: "HistoryVerdict") -> None:
     tables = ", ".join(f"{table} ({counted(n, 'version')})" for table, n in verdict.tables.items()) or "no table"
     operations = counted(verdict.operations, "operation")
     show(f"{file}: {word}: {operations} on {tables}; {verdict.header.subject.name}")
@@ -178,20 +171,14 @@ def _show(file: Path, word: str, verdict: HistoryVerdict) -> None:
 
 def findings(
     identifier: Annotated[
-        str | None,
-        typer.Argument(metavar="ID", help="one finding, as a report for the maintainers", show_default=False),
+        str | None, argument("ID", "one finding, as a report for the maintainers", show_default=False)
     ] = None,
     record: Annotated[
-        Path | None,
-        typer.Option("--record", metavar="REPORT", help="add a run to the page: a folder of `run --report`"),
+        Path | None, option("--record REPORT", "add a run to the page: a folder of `run --report`")
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option(
-            "--keep",
-            metavar="BUNDLE",
-            help="store this finding as ID: the folder of a case below `findings` of a report",
-        ),
+        option("--keep BUNDLE", "store this finding as ID: the folder of a case below `findings` of a report"),
     ] = None,
 ) -> None:
     """Print the bugs found in published owners and clients, each with a command that reproduces it."""

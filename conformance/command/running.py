@@ -24,6 +24,8 @@ from conformance.command.output import (
     JsonOption,
     SubjectArgument,
     TimeoutOption,
+    argument,
+    option,
     say,
     show,
     show_json,
@@ -46,15 +48,10 @@ _EXTRA_OF: Final = {"hypothesis": "conformance", "jinja2": "conformance", "py4j"
 """The extra that installs a library, by library."""
 
 
-ProfileOption = Annotated[
-    str, typer.Option("--profile", "-p", metavar="NAME", help=f"size of the run: {', '.join(PROFILES)}")
-]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="seed of the generated scenarios")]
+ProfileOption = Annotated[str, option("--profile -p NAME", f"size of the run: {', '.join(PROFILES)}")]
+SeedOption = Annotated[int, option("--seed N", "seed of the generated scenarios")]
 WorkersOption = Annotated[
-    str,
-    typer.Option(
-        "-n", "--workers", metavar="N", help="number of worker processes, each with its own subject; or: auto"
-    ),
+    str, option("-n --workers N", "number of worker processes, each with its own subject; or: auto")
 ]
 
 
@@ -64,53 +61,37 @@ def run(
     engine_version: EngineVersionOption = None,
     profile: ProfileOption = "quick",
     budget: Annotated[
-        str | None,
-        typer.Option(
-            "--budget", metavar="TIME", help="maximum time; a run that exceeds it is incomplete (exit code 3)"
-        ),
+        str | None, option("--budget TIME", "maximum time; a run that exceeds it is incomplete (exit code 3)")
     ] = None,
     seed: SeedOption = 0,
     workers: WorkersOption = "auto",
     check: Annotated[
         list[str] | None,
-        typer.Option(
-            "--check", metavar="PATTERN", help="only checks or cases with this name (repeatable; `*` matches any text)"
-        ),
+        option("--check PATTERN", "only checks or cases with this name (repeatable; `*` matches any text)"),
     ] = None,
     requirement: Annotated[
         list[str] | None,
-        typer.Option(
-            "--requirement", metavar="ID", help="only cases about this requirement (repeatable; `*` matches any text)"
-        ),
+        option("--requirement ID", "only cases about this requirement (repeatable; `*` matches any text)"),
     ] = None,
     family: Annotated[
-        list[str] | None,
-        typer.Option("--family", metavar="NAME", help="only checks of this family (repeatable; all: `list families`)"),
+        list[str] | None, option("--family NAME", "only checks of this family (repeatable; all: `list families`)")
     ] = None,
     layer: Annotated[
         list[str] | None,
-        typer.Option(
-            "--layer", metavar="NAME", help="only this layer: example, model, simulation or processes (repeatable)"
-        ),
+        option("--layer NAME", "only this layer: example, model, simulation or processes (repeatable)"),
     ] = None,
-    known: Annotated[
-        Path | None, typer.Option("--known", metavar="FILE", help="list of known failures with reasons (TOML)")
-    ] = None,
+    known: Annotated[Path | None, option("--known FILE", "list of known failures with reasons (TOML)")] = None,
     write_known: Annotated[
-        Path | None, typer.Option("--write-known", metavar="FILE", help="write a list of known failures from this run")
+        Path | None, option("--write-known FILE", "write a list of known failures from this run")
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
-            "--report",
-            metavar="FOLDER",
-            help="write the HTML page, JSON, JUnit, Markdown, badge and findings to this folder",
-        ),
+        option("--report FOLDER", "write the HTML page, JSON, JUnit, Markdown, badge and findings to this folder"),
     ] = None,
     json: JsonOption = False,
-    strict: Annotated[bool, typer.Option("--strict", help="also fail on a violated SHOULD")] = False,
+    strict: Annotated[bool, option("--strict", "also fail on a violated SHOULD")] = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="stop at the first failure")] = False,
+    fail_fast: Annotated[bool, option("--fail-fast", "stop at the first failure")] = False,
 ) -> None:
     """Test a subject against every requirement that applies to it.
 
@@ -282,16 +263,11 @@ def _show_first_hello(step: Step, *, json: bool) -> None:
 
 
 def replay(
-    file: Annotated[
-        Path, typer.Argument(metavar="FINDING.json", help="finding.json from a bundle that `run --report` wrote")
-    ],
+    file: Annotated[Path, argument("FINDING.json", "finding.json from a bundle that `run --report` wrote")],
     other: Annotated[
-        str | None,
-        typer.Argument(metavar="SUBJECT", help="other subject (default: the finding's own)", show_default=False),
+        str | None, argument("SUBJECT", "other subject (default: the finding's own)", show_default=False)
     ] = None,
-    subject: Annotated[
-        str | None, typer.Option("--subject", metavar="SUBJECT", help="same as the argument SUBJECT")
-    ] = None,
+    subject: Annotated[str | None, option("--subject SUBJECT", "same as the argument SUBJECT")] = None,
     json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
 ) -> None:

@@ -1,7 +1,5 @@
 """The commands `serve`, `proxy`, `jars` and `engines`."""
 
-from __future__ import annotations
-
 import json
 import signal
 import threading
@@ -10,7 +8,7 @@ from typing import Annotated
 import typer
 
 from conformance import jars as libraries
-from conformance.command.output import SubjectArgument, say
+from conformance.command.output import SubjectArgument, argument, option, say
 from conformance.proxy.server import Fault, Match, Plan
 from conformance.results import UnusableError
 from conformance.subjects import names
@@ -18,13 +16,9 @@ from conformance.subjects import names
 
 def serve(
     subject: SubjectArgument = None,
-    stdio: Annotated[bool, typer.Option("--stdio", help="serve on stdin and stdout (default)")] = False,
-    http: Annotated[
-        str | None, typer.Option("--http", metavar="[HOST:]PORT", help="serve over HTTP; port 0: any free port")
-    ] = None,
-    public: Annotated[
-        bool, typer.Option("--public", help="accept requests from other machines (no authentication)")
-    ] = False,
+    stdio: Annotated[bool, option("--stdio", "serve on stdin and stdout (default)")] = False,
+    http: Annotated[str | None, option("--http [HOST:]PORT", "serve over HTTP; port 0: any free port")] = None,
+    public: Annotated[bool, option("--public", "accept requests from other machines (no authentication)")] = False,
 ) -> None:
     """Serve a subject to other processes, over stdio or HTTP.
 
@@ -43,31 +37,20 @@ def serve(
 
 
 def proxy(
-    server: Annotated[str, typer.Argument(metavar="URL", help="URL of the server, for example http://127.0.0.1:8080")],
-    port: Annotated[int, typer.Option("--port", metavar="N", help="listen port on this machine; 0: any free port")] = 0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the faults")] = 0,
+    server: Annotated[str, argument("URL", "URL of the server, for example http://127.0.0.1:8080")],
+    port: Annotated[int, option("--port N", "listen port on this machine; 0: any free port")] = 0,
+    seed: Annotated[int, option("--seed N", "seed of the faults")] = 0,
     share: Annotated[
         list[str] | None,
-        typer.Option(
-            "--share",
-            metavar="FAULT=SHARE",
-            help=f"share of the requests with a fault, 0 to 1 (repeatable): {', '.join(Fault)}",
-        ),
+        option("--share FAULT=SHARE", f"share of the requests with a fault, 0 to 1 (repeatable): {', '.join(Fault)}"),
     ] = None,
-    method: Annotated[
-        str | None, typer.Option("--method", metavar="METHOD", help="only requests with this method")
-    ] = None,
+    method: Annotated[str | None, option("--method METHOD", "only requests with this method")] = None,
     path: Annotated[
-        str | None,
-        typer.Option(
-            "--path", metavar="REGEX", help="only requests whose path and query match this regular expression"
-        ),
+        str | None, option("--path REGEX", "only requests whose path and query match this regular expression")
     ] = None,
-    body: Annotated[
-        str | None, typer.Option("--body", metavar="TEXT", help="only requests whose body contains this text")
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="inject no fault into a repetition of a request")] = False,
-    delay: Annotated[float, typer.Option("--delay", metavar="SECONDS", help="maximum delay of a request")] = 5.0,
+    body: Annotated[str | None, option("--body TEXT", "only requests whose body contains this text")] = None,
+    once: Annotated[bool, option("--once", "inject no fault into a repetition of a request")] = False,
+    delay: Annotated[float, option("--delay SECONDS", "maximum delay of a request")] = 5.0,
 ) -> None:
     """Run a proxy with network faults in front of an HTTP server.
 
@@ -103,16 +86,10 @@ def _share(text: str) -> tuple[Fault, float]:
 
 
 def jars(
-    show: Annotated[bool, typer.Option("--print", help="print the class path; download nothing")] = False,
-    group: Annotated[
-        str,
-        typer.Option("--group", metavar="GROUP", help=f"libraries in the class path: {', '.join(libraries.GROUPS)}"),
-    ] = "",
+    show: Annotated[bool, option("--print", "print the class path; download nothing")] = False,
+    group: Annotated[str, option("--group GROUP", f"libraries in the class path: {', '.join(libraries.GROUPS)}")] = "",
     delta: Annotated[
-        str | None,
-        typer.Option(
-            "--delta", metavar="VERSION", help="Delta Kernel of another version, for engine:delta-kernel@VERSION"
-        ),
+        str | None, option("--delta VERSION", "Delta Kernel of another version, for engine:delta-kernel@VERSION")
     ] = None,
 ) -> None:
     """Download the Java libraries of `jvm:...` and of the engines that run on Java, once, with Maven.
@@ -135,8 +112,7 @@ def jars(
 
 def engines(
     fetch: Annotated[
-        str | None,
-        typer.Option("--fetch", metavar="NAME[@VERSION]", help="download or build this engine, once, below ~/.cache"),
+        str | None, option("--fetch NAME[@VERSION]", "download or build this engine, once, below ~/.cache")
     ] = None,
 ) -> None:
     """Show which engines can run here as subjects `engine:NAME`, and what the others need."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import msgspec
 import typer
 
-from conformance.command.output import JsonOption, examples, say, show, show_json
+from conformance.command.output import JsonOption, argument, examples, option, say, show, show_json
 from conformance.results import ExitCode, UnusableError, counted
 from conformance.running.plan import seconds
 
@@ -37,21 +37,23 @@ _EPILOG: Final = (
 
 ScopesArgument = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="SCOPE", show_default=False,
-        help="only scopes whose name begins with this text, such as `two-writers` (explore) or "
-        "`commit/catalogManaged` (crash, power)",
+    argument(
+        "SCOPE",
+        "only scopes whose name begins with this text, such as `two-writers` (explore) or `commit/catalogManaged` "
+        "(crash, power)",
+        show_default=False,
     ),
-]  # fmt: skip
+]
 SubjectOption = Annotated[
     str | None,
-    typer.Option(
-        "--subject", metavar="python:MODULE:CLASS", show_default=False,
-        help="your owner, whose constructor takes an environment (default: the reference)",
+    option(
+        "--subject python:MODULE:CLASS",
+        "your owner, whose constructor takes an environment (default: the reference)",
+        show_default=False,
     ),
-]  # fmt: skip
-WorkersOption = Annotated[int, typer.Option("-n", "--workers", min=1, metavar="N", help="number of worker processes")]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="seed of the random choices")]
+]
+WorkersOption = Annotated[int, option("-n --workers N", "number of worker processes", min=1)]
+SeedOption = Annotated[int, option("--seed N", "seed of the random choices")]
 
 
 def register(application: typer.Typer) -> None:
@@ -71,13 +73,9 @@ def register(application: typer.Typer) -> None:
 def explore(
     scopes: ScopesArgument = None,
     subject: SubjectOption = None,
-    quick: Annotated[bool, typer.Option("--quick", help="skip the two largest situations")] = False,
-    budget: Annotated[
-        str, typer.Option("--budget", metavar="TIME", help="maximum time for each scope, for example 90s or 5m")
-    ] = "120s",
-    trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="write the first violation, minimized, for `replay`")
-    ] = None,
+    quick: Annotated[bool, option("--quick", "skip the two largest situations")] = False,
+    budget: Annotated[str, option("--budget TIME", "maximum time for each scope, for example 90s or 5m")] = "120s",
+    trace: Annotated[Path | None, option("--trace FILE", "write the first violation, minimized, for `replay`")] = None,
     seed: SeedOption = 1,
     workers: WorkersOption = 1,
     json: JsonOption = False,
@@ -145,8 +143,7 @@ def crash_(
     scopes: ScopesArgument = None,
     subject: SubjectOption = None,
     mode: Annotated[
-        list[str] | None,
-        typer.Option("--mode", metavar="MODE", help="only `before`, `after`, `answer-lost` or `delayed` (repeatable)"),
+        list[str] | None, option("--mode MODE", "only `before`, `after`, `answer-lost` or `delayed` (repeatable)")
     ] = None,
     workers: WorkersOption = 1,
     json: JsonOption = False,
@@ -192,19 +189,21 @@ def power_(
     scopes: ScopesArgument = None,
     subject: SubjectOption = None,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="many more disk states of each cut, and cuts during recovery")
+        bool, option("--thorough", "many more disk states of each cut, and cuts during recovery")
     ] = False,
     failing_syncs: Annotated[
         int | None,
-        typer.Option(
-            "--failing-syncs", min=1, metavar="N", show_default=False,
-            help="fail each sync, then kill the process at N moments, restart it, and cut the power at each effect",
+        option(
+            "--failing-syncs N",
+            "fail each sync, then kill the process at N moments, restart it, and cut the power at each effect",
+            min=1,
+            show_default=False,
         ),
     ] = None,
     seed: SeedOption = 1,
     workers: WorkersOption = 1,
     json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Cut the power at every effect of every operation, and restart from each possible disk state."""
     from conformance.simulation.power import Budget
 
@@ -241,7 +240,7 @@ def _show_cut(result: power.Result) -> None:
             show(f"    {line}")
 
 
-def replay(file: Annotated[Path, typer.Argument(metavar="FILE", help="file that `explore --trace` wrote")]) -> None:
+def replay(file: Annotated[Path, argument("FILE", "file that `explore --trace` wrote")]) -> None:
     """Run the schedule of a violation again; exit code 0: no violation, 1: the violation is still there."""
     from conformance.simulation import schedule_scopes, traces
 

@@ -1,7 +1,5 @@
 """The verdict of a run for a person at a shell."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from pathlib import Path
