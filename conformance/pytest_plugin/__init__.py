@@ -6,8 +6,6 @@ Without a subject the plugin does nothing, and imports no other module. Every pr
 subject.
 """
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -4,8 +4,6 @@ Inconclusive cases, and cases that the subject does not promise, are skipped wit
 end if no case passed, or if a declared profile came to no verdict.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -147,7 +145,7 @@ class Cases(pytest.Collector):
         super().__init__(**options)
         self._kit = kit
 
-    def collect(self) -> Iterator[Case]:
+    def collect(self) -> "Iterator[Case]":
         kit = self._kit
         for planned in plan(kit.session.identity, kit.profile, kit.seed).cases:
             yield Case.from_parent(self, name=planned.name, planned=planned, kit=kit)
@@ -207,10 +205,10 @@ def _happened(history: str, violation: Violation) -> list[str]:
         table = tabulate(read_history(history), violation)
     except InvalidHistoryError as error:
         return [f"  the history cannot be read: {error.problem}"]
-    cut = f"  ... and {table.left_out} more" if table.left_out else ""
+    cut = f"  ... and {table['left_out']} more" if table["left_out"] else ""
     lines = [
-        f"{'>' if row.mark else ' '} {row.number:>4}  {row.client}: {row.request} -> {row.answer}".rstrip(" >-")
-        for row in table.rows
+        "{} {number:>4}  {client}: {request} -> {answer}".format(">" if row["mark"] else " ", **row).rstrip(" >-")
+        for row in table["rows"]
     ]
     return [*lines, cut] if cut else lines
 

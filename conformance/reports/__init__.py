@@ -10,8 +10,6 @@
 differ from run to run are in `RunResult.environment`, which `comparable` removes.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from conformance.reports.as_json import FolderInUseError, ReportError, from_json, to_json

@@ -1,7 +1,5 @@
 """A run as JSON: the complete result, for scripts, and as the source of the other reports."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Final

@@ -6,8 +6,6 @@ finding.json    for `delta-commit-conformance replay`
 README.md       the explanation
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import secrets

@@ -5,8 +5,6 @@ ratified, a lost commit, changed content. If a sign appears only after restarts,
 one check, on both table features and in all commit modes, are one finding.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from conformance import results
 from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import InvalidHistoryError
@@ -23,16 +22,6 @@ from conformance.mutants import Mutant, all_mutants
 from conformance.reports.recorded import Recorded, began, in_letters, operation_of, read_history, with_evidence
 from conformance.reports.summary import direct_first, failing_cases, levels_of, simplest
 from conformance.requirements.catalogue import BINDING
-from conformance.results import (
-    CaseResult,
-    Layer,
-    RequirementResult,
-    RequirementVerdict,
-    RunResult,
-    Verdict,
-    Violation,
-    fails,
-)
 from conformance.safe_text import one_line
 from conformance.scenario.running import REQUIREMENTS
 
@@ -96,21 +85,21 @@ _NAMES: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{0,12}){1,4}|managedCommits?
 """Texts that differ between the table features in the same finding. An id at the end of a shortened text may be cut."""
 _COMPARED: Final = 500
 """How many characters of an explanation are compared."""
-_UNEXPLAINED: Final = Violation(requirements=(), message="The case failed, and does not say why.")
+_UNEXPLAINED: Final = results.Violation(requirements=(), message="The case failed, and does not say why.")
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """A check that shows the cause."""
 
-    cases: tuple[CaseResult, ...]
+    cases: tuple[results.CaseResult, ...]
     """The check's cases, one for each variant, the simplest first."""
-    violation: Violation
+    violation: results.Violation
     """The violation of the first case that shows the cause most directly."""
-    others: tuple[Violation, ...] = ()
+    others: tuple[results.Violation, ...] = ()
     """The other violations of the first case."""
 
     @property
-    def case(self) -> CaseResult:
+    def case(self) -> results.CaseResult:
         return self.cases[0]
 
 
@@ -120,7 +109,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     headline: str
     hints: tuple[str, ...]
     """What its cases have in common, in contrast to other cases."""
-    requirements: tuple[RequirementResult, ...]
+    requirements: tuple[results.RequirementResult, ...]
     """The requirements that its cases violate; the first describes the cause best."""
     evidence: tuple[Evidence, ...]
     """The checks that show the cause, the most direct first."""
@@ -128,16 +117,16 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Whether the subject only ignores advice."""
 
     @cached_property
-    def cases(self) -> tuple[CaseResult, ...]:
+    def cases(self) -> tuple[results.CaseResult, ...]:
         return tuple(case for evidence in self.evidence for case in evidence.cases)
 
 
 class _Member(msgspec.Struct, kw_only=True):
     """A case that is evidence for one cause."""
 
-    case: CaseResult
-    violation: Violation
-    others: tuple[Violation, ...]
+    case: results.CaseResult
+    violation: results.Violation
+    others: tuple[results.Violation, ...]
     sign: str
     """A key of `_SIGNS`, or the first requirement of the violation."""
     restarted: bool
@@ -146,7 +135,7 @@ class _Member(msgspec.Struct, kw_only=True):
     warning: bool
 
 
-def causes(result: RunResult) -> list[Cause]:
+def causes(result: results.RunResult) -> list[Cause]:
     """All causes of a run. The cause that most checks show comes first, ignored advice last."""
     levels = levels_of(result)
     members = []
@@ -155,7 +144,9 @@ def causes(result: RunResult) -> list[Cause]:
         found = direct_first(case.violations) or [_UNEXPLAINED]
         for warning in (False, True):
             of_kind = [
-                violation for violation in found if fails(violation, levels, strict=result.strict) is not warning
+                violation
+                for violation in found
+                if results.fails(violation, levels, strict=result.strict) is not warning
             ]
             if of_kind:
                 members.append(_member(case, of_kind, recorded, warning=warning))
@@ -172,7 +163,7 @@ def _sort_key(cause: Cause) -> tuple[object, ...]:
     return cause.warning, not cause.evidence, -len(cause.evidence), plain, operations, cause.headline
 
 
-def recorded_of(case: CaseResult) -> Recorded | None:
+def recorded_of(case: results.CaseResult) -> Recorded | None:
     """The case's history, before shrinking if that was kept; None if no history can be read."""
     history = case.whole_history or case.history
     if history is None:
@@ -183,7 +174,9 @@ def recorded_of(case: CaseResult) -> Recorded | None:
         return None
 
 
-def _member(case: CaseResult, found: list[Violation], recorded: Recorded | None, *, warning: bool) -> _Member:
+def _member(
+    case: results.CaseResult, found: list[results.Violation], recorded: Recorded | None, *, warning: bool
+) -> _Member:
     first = found[0].requirements[0] if found[0].requirements else ""
     shown = {violation.rule or _BY_REQUIREMENT.get("".join(violation.requirements[:1])) for violation in found}
     sign = next((sign for sign in _SIGNS if sign in shown), first)
@@ -212,7 +205,7 @@ def _member(case: CaseResult, found: list[Violation], recorded: Recorded | None,
     )
 
 
-def _shows_sign(violation: Violation, sign: str) -> bool:
+def _shows_sign(violation: results.Violation, sign: str) -> bool:
     """Whether the violation itself shows the sign."""
     if violation.rule is not None or sign == Rule.RATIFIED_BUT_LOST.value:
         return violation.rule == sign
@@ -292,7 +285,7 @@ def _skips_a_version(recorded: Recorded) -> bool:
     return False
 
 
-def _is_taken(recorded: Recorded, found: Iterable[Violation]) -> bool:
+def _is_taken(recorded: Recorded, found: Iterable[results.Violation]) -> bool:
     """Whether the log has another attempt at the version of a lost commit."""
     lost = {
         (violation.table, violation.version) for violation in found if violation.rule == Rule.RATIFIED_BUT_LOST.value
@@ -300,12 +293,12 @@ def _is_taken(recorded: Recorded, found: Iterable[Violation]) -> bool:
     return any((witness.table, witness.version) in lost for witness in recorded.log)
 
 
-def _is_killed(case: CaseResult) -> bool:
+def _is_killed(case: results.CaseResult) -> bool:
     """Whether the case kills processes at arbitrary times, which its history does not record."""
-    return case.layer is Layer.PROCESSES and case.family == "restarts"
+    return case.layer is results.Layer.PROCESSES and case.family == "restarts"
 
 
-def _follows_a_restart(recorded: Recorded, found: Iterable[Violation]) -> bool:
+def _follows_a_restart(recorded: Recorded, found: Iterable[results.Violation]) -> bool:
     """Whether the subject restarted before a wrong answer, or before the final log was read."""
     restart = _first_restart(recorded)
     begun = {step.id: began(step) for step in recorded.steps}
@@ -338,7 +331,7 @@ def _groups(members: Sequence[_Member]) -> list[list[_Member]]:
     return list(groups.values())
 
 
-def _cause(result: RunResult, members: list[_Member]) -> Cause:
+def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
     checks: dict[str, list[_Member]] = {}
     for member in members:
         checks.setdefault(member.case.check, []).append(member)
@@ -386,7 +379,7 @@ _BEFORE: Final = {
 }  # fmt: skip
 
 
-def _hints(result: RunResult, members: Sequence[_Member]) -> Iterable[str]:
+def _hints(result: results.RunResult, members: Sequence[_Member]) -> Iterable[str]:
     """What distinguishes the failing cases from passed ones, or precedes most failures."""
     checks = {member.case.check for member in members}
     failed = {(member.case.feature, member.case.commit_mode) for member in members}
@@ -398,7 +391,7 @@ def _hints(result: RunResult, members: Sequence[_Member]) -> Iterable[str]:
             for variant in [(case.feature, case.commit_mode)]
             if case.check in checks and variant[place] not in only and variant[1 - place] in rest
         }
-        if len(only) == 1 and others == {Verdict.PASSED}:
+        if len(only) == 1 and others == {results.Verdict.PASSED}:
             yield f"only {of.format(*only)}: the same checks pass on the others"
     if len(checks) > 1:
         before = Counter(name for member in members for name in _earlier(member))
@@ -419,9 +412,9 @@ def _earlier(member: _Member) -> set[str]:
     }
 
 
-def _without_case(result: RunResult, explained: set[str]) -> list[Cause]:
+def _without_case(result: results.RunResult, explained: set[str]) -> list[Cause]:
     """Causes for requirements that the result calls violated, but that no case in it shows."""
-    shown = (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
+    shown = (results.RequirementVerdict.VIOLATED, results.RequirementVerdict.WARNED)
     left = [
         requirement
         for requirement in result.requirements
@@ -433,13 +426,13 @@ def _without_case(result: RunResult, explained: set[str]) -> list[Cause]:
             hints=("the result holds no case that shows it",),
             requirements=(requirement,),
             evidence=(),
-            warning=requirement.verdict is RequirementVerdict.WARNED,
+            warning=requirement.verdict is results.RequirementVerdict.WARNED,
         )
         for requirement in left
     ]
 
 
-def variants_in_words(cases: Sequence[CaseResult]) -> str:
+def variants_in_words(cases: Sequence[results.CaseResult]) -> str:
     """`managedCommit/staged`, or all variants of one or both table features."""
     modes: dict[str, list[str]] = {}
     for case in cases:
@@ -449,13 +442,13 @@ def variants_in_words(cases: Sequence[CaseResult]) -> str:
     return "both table features: " + "; ".join(f"{feature}/{', '.join(found)}" for feature, found in modes.items())
 
 
-def changes(before: RunResult, after: RunResult) -> dict[str, dict[str, str]]:
+def changes(before: results.RunResult, after: results.RunResult) -> dict[str, dict[str, str]]:
     """The differences between two runs: cases whose failure is `new`, `fixed`, `still` there, or now `not judged`, each
     with its probable cause."""
     causes_before, causes_after = (
         {case.case: cause.headline for cause in causes(result) for case in cause.cases} for result in (before, after)
     )
-    passed = {case.case for case in after.cases if case.verdict is Verdict.PASSED}
+    passed = {case.case for case in after.cases if case.verdict is results.Verdict.PASSED}
     gone = {case: why for case, why in causes_before.items() if case not in causes_after}
     return {
         "new": {case: why for case, why in causes_after.items() if case not in causes_before},
@@ -465,7 +458,7 @@ def changes(before: RunResult, after: RunResult) -> dict[str, dict[str, str]]:
     }
 
 
-def mutants_like(result: RunResult, cause: Cause) -> list[str]:
+def mutants_like(result: results.RunResult, cause: Cause) -> list[str]:
     """Bad subjects of the kit with a similar defect. The first ones violate the cause's first requirement, and share
     most words with the cause."""
     names = [requirement.requirement for requirement in cause.requirements]

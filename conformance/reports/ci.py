@@ -6,8 +6,6 @@ failures, and cases that the subject does not promise, are skipped, with the rea
 subject is escaped, so it cannot become a heading, a link, a mention or HTML.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

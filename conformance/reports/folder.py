@@ -6,8 +6,6 @@
 The run removes findings of earlier runs from the folder, but no other files.
 """
 
-from __future__ import annotations
-
 import fcntl
 import importlib.util
 import os

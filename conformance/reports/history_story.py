@@ -5,8 +5,6 @@ published because an observer saw it. For a long history it shows only the event
 the others.
 """
 
-from __future__ import annotations
-
 import io
 import mmap
 import re

@@ -5,10 +5,8 @@ not their distances: columns are as wide as their labels. A step with an unknown
 below the lanes, without a time.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -154,7 +152,7 @@ def draw(recorded: Recorded, violation: Violation) -> Drawing:
         drawn=len(steps),
         of=len(recorded.steps),
         coloured=any(len(attempt) > LONGEST_ATTEMPT for attempt in recorded.letters),
-        title=_title(lanes),
+        title=f"Swim lanes of {', '.join(lane.name for lane in lanes) or 'no client'}",
         description=_description(marked, steps, recorded),
     )
 
@@ -366,10 +364,6 @@ def _join(first: Box, second: Box) -> str:
     end_x = lower.x + (lower.width - 14 if lower is left else 14)
     bend = (end_y - start_y) / 2
     return f"M{start_x:g} {start_y:g} C{start_x:g} {start_y + bend:g} {end_x:g} {end_y - bend:g} {end_x:g} {end_y:g}"
-
-
-def _title(lanes: Iterable[Lane]) -> str:
-    return f"Swim lanes of {', '.join(lane.name for lane in lanes) or 'no client'}"
 
 
 def _description(marked: Sequence[Box], steps: Sequence[Step], recorded: Recorded) -> str:

@@ -8,8 +8,6 @@ of a violation links to the finding with its drawing, further down. Owners and c
 so separate tables.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib
@@ -28,18 +26,17 @@ from conformance.player import page as player
 from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.causes import Cause, Evidence, causes, mutants_like, variants_in_words
 from conformance.reports.history_story import history_story
-from conformance.reports.lanes import Drawing, colour_of, draw
+from conformance.reports.lanes import colour_of, draw
 from conformance.reports.recorded import (
     LONGEST_ATTEMPT,
     Recorded,
-    Table,
     contradicts_itself,
     contradicts_the_log,
     read_history,
     sides,
     tabulate,
 )
-from conformance.reports.summary import Standing, Summary, reason_for, side_of, standing, summarise
+from conformance.reports.summary import Standing, reason_for, side_of, standing, summarise
 from conformance.requirements.catalogue import Side, load, origin
 from conformance.results import (
     CaseResult,
@@ -94,8 +91,8 @@ def to_html(result: RunResult, folder: Path | None = None) -> str:
         "page.html.jinja",
         result=result,
         summary=summarise(result),
-        violated=[part for part in parts if not part.cause.warning],
-        warned=[part for part in parts if part.cause.warning],
+        violated=[part for part in parts if not part["cause"].warning],
+        warned=[part for part in parts if part["cause"].warning],
         places=_places(parts),
         documents=documents(result.requirements),
         families=families(result),
@@ -178,17 +175,17 @@ def _prose(text: str) -> Markup:
     return Markup("").join(tagged)
 
 
-def _places(parts: Sequence[CausePart]) -> dict[str, str]:
+def _places(parts: Sequence[dict[str, Any]]) -> dict[str, str]:
     """For each requirement and each case, the place of its first explanation on the page."""
     places: dict[str, str] = {}
     for part in parts:
-        for requirement in part.cause.requirements:
-            places.setdefault(requirement.requirement, part.id)
-        for explained in part.explained:
-            for case, _, _ in explained.variants:
-                places.setdefault(case.case, explained.id)
-        for case, _ in part.named:
-            places.setdefault(case.case, part.id)
+        for requirement in part["cause"].requirements:
+            places.setdefault(requirement.requirement, part["id"])
+        for explained in part["explained"]:
+            for case, _, _ in explained["variants"]:
+                places.setdefault(case.case, explained["id"])
+        for case, _ in part["named"]:
+            places.setdefault(case.case, part["id"])
     return places
 
 
@@ -278,62 +275,10 @@ MOST_ALIKE: Final = 5
 """How many further violations of the same case are shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
-    """One check that shows a cause."""
-
-    id: str
-    case: CaseResult
-    variants: tuple[tuple[CaseResult, Standing, str], ...]
-    """All cases of the check, each with the command that replays it."""
-    known: str
-    message: Markup
-    expected: Markup
-    observed: Markup
-    sides: tuple[Markup, ...]
-    """The operations that contradict each other, in words."""
-    against: str
-    """What the operation contradicts, if there is only one."""
-    missing: str
-    """Operations that the violation names but the history does not have."""
-    alike: tuple[Markup, ...]
-    """Further violations that this case shows."""
-    more: int
-    """The number of further violations that are not shown."""
-    shortened: bool
-    """Whether the page shows only a part of the case, because its history was shrunk or is too long for a page."""
-    drawing: Drawing | None
-    table: Table | None
-    problem: str
-    """Why there is no drawing."""
-    replay: str
-    run: str
-    bundle: str
-    """The relative path of the bundle's folder; empty if it does not exist."""
-    watch: str
-    """The relative address of the finding in the player; empty if it is not there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CausePart:
-    """A probable cause, with all its evidence."""
-
-    id: str
-    number: int
-    cause: Cause
-    explained: tuple[Explained, ...]
-    named: tuple[tuple[CaseResult, str], ...]
-    """Cases of the other checks, each with the command that replays it."""
-    sides: dict[str, str]
-    """For each requirement, the side that has to meet it."""
-    compare: tuple[str, ...]
-    """Bad subjects of the kit with a similar defect."""
-
-
-def explain(result: RunResult, folder: Path | None, *, prefix: str = "", link: str = "") -> list[CausePart]:
-    """The probable causes, in the same order as in all reports. `prefix`: the prefix of ids, on a page with several
-    runs. `link`: the relative path from the page to the folder, with a final slash; empty if the page is in the
-    folder."""
+def explain(result: RunResult, folder: Path | None, *, prefix: str = "", link: str = "") -> list[dict[str, Any]]:
+    """The probable causes with their evidence, in the same order as in all reports. `prefix`: the prefix of ids, on a
+    page with several runs. `link`: the relative path from the page to the folder, with a final slash; empty if the page
+    is in the folder."""
     return _Explanations(result, folder, prefix, link).all()
 
 
@@ -345,58 +290,63 @@ class _Explanations:
         self.link = link
         self.explained = 0
 
-    def all(self) -> list[CausePart]:
+    def all(self) -> list[dict[str, Any]]:
         return [self._part(number, cause) for number, cause in enumerate(causes(self.result), 1)]
 
-    def _part(self, number: int, cause: Cause) -> CausePart:
+    def _part(self, number: int, cause: Cause) -> dict[str, Any]:
+        """`named`: cases of the other checks, each with the command that replays it. `sides`: for each requirement, the
+        side that has to meet it. `compare`: bad subjects of the kit with a similar defect."""
         further = cause.evidence[MOST_EXPLAINED:]
-        return CausePart(
-            id=f"{self.prefix}cause-{number}",
-            number=number,
-            cause=cause,
-            explained=tuple(self._explain(evidence) for evidence in cause.evidence[:MOST_EXPLAINED]),
-            named=tuple((case, self._replay(case)) for evidence in further for case in evidence.cases),
-            sides={requirement.requirement: side_of(requirement) for requirement in cause.requirements},
-            compare=tuple(mutants_like(self.result, cause)),
-        )
+        return {
+            "id": f"{self.prefix}cause-{number}",
+            "number": number,
+            "cause": cause,
+            "explained": [self._explain(evidence) for evidence in cause.evidence[:MOST_EXPLAINED]],
+            "named": [(case, self._replay(case)) for evidence in further for case in evidence.cases],
+            "sides": {requirement.requirement: side_of(requirement) for requirement in cause.requirements},
+            "compare": mutants_like(self.result, cause),
+        }
 
     def _replay(self, case: CaseResult) -> str:
         if self.folder is None:
             return run_command(self.result, case)
         return replay_command(finding_of(self.folder, bundle_name(case)))
 
-    def _explain(self, found: Evidence) -> Explained:
+    def _explain(self, found: Evidence) -> dict[str, Any]:
+        """A check that shows the cause: its first case, and all of them as `variants`, with the commands that replay
+        them. `sides`: the operations that contradict each other; `against`: what the operation contradicts, if there is
+        only one; `missing`: those that the history does not have. `alike`: further violations of the case, and `more`
+        of them that are not shown. `shortened`: the history was shrunk, or is too long for the page. `problem`: why
+        there is no drawing. `bundle` and `watch`: the addresses of its folder and in the player, if they exist."""
         case, violation = found.case, found.violation
         self.explained += 1
         recorded, problem = self._recorded(case)
         drawing = None if recorded is None else draw(recorded, violation)
         composed = headline(violation.expected, violation.observed)
-        steps = set() if recorded is None else {step.id for step in recorded.steps}
-        missing = [
-            str(operation) for operation in violation.operations if recorded is not None and operation not in steps
-        ]
-        return Explained(
-            id=f"{self.prefix}finding-{self.explained}",
-            case=case,
-            variants=tuple((case, standing(self.result, case), self._replay(case)) for case in found.cases),
-            known=reason_for(self.result, case, violation),
-            message=_marked("" if violation.message == composed else violation.message, recorded),
-            expected=_marked(violation.expected, recorded),
-            observed=_marked(violation.observed, recorded),
-            sides=() if recorded is None else _sides(recorded, violation),
-            against=_against(violation),
-            missing=", ".join(missing[:MOST_ALIKE]),
-            alike=tuple(_marked(other.message, recorded) for other in found.others[:MOST_ALIKE]),
-            more=max(0, len(found.others) - MOST_ALIKE),
-            shortened=case.reproduction is not None or (drawing is not None and drawing.drawn < drawing.of),
-            drawing=drawing,
-            table=None if recorded is None else tabulate(recorded, violation),
-            problem=problem,
-            replay=self._replay(case),
-            run=run_command(self.result, case),
-            bundle="" if self.folder is None else f"{self.link}findings/{bundle_name(case)}",
-            watch="" if self.folder is None else f"{self.link}{PLAYER}#{bundle_name(case)}",
-        )
+        steps = None if recorded is None else {step.id for step in recorded.steps}
+        missing = [str(operation) for operation in violation.operations if steps is not None and operation not in steps]
+        return {
+            "id": f"{self.prefix}finding-{self.explained}",
+            "case": case,
+            "variants": [(case, standing(self.result, case), self._replay(case)) for case in found.cases],
+            "known": reason_for(self.result, case, violation),
+            "message": _marked("" if violation.message == composed else violation.message, recorded),
+            "expected": _marked(violation.expected, recorded),
+            "observed": _marked(violation.observed, recorded),
+            "sides": () if recorded is None else _sides(recorded, violation),
+            "against": _against(violation),
+            "missing": ", ".join(missing[:MOST_ALIKE]),
+            "alike": [_marked(other.message, recorded) for other in found.others[:MOST_ALIKE]],
+            "more": max(0, len(found.others) - MOST_ALIKE),
+            "shortened": case.reproduction is not None or (drawing is not None and drawing.drawn < drawing.of),
+            "drawing": drawing,
+            "table": None if recorded is None else tabulate(recorded, violation),
+            "problem": problem,
+            "replay": self._replay(case),
+            "run": run_command(self.result, case),
+            "bundle": "" if self.folder is None else f"{self.link}findings/{bundle_name(case)}",
+            "watch": "" if self.folder is None else f"{self.link}{PLAYER}#{bundle_name(case)}",
+        }
 
     def _recorded(self, case: CaseResult) -> tuple[Recorded | None, str]:
         if case.history is None:
@@ -457,19 +407,6 @@ class Column:
     """Why there is no run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """A column with a result, in the form that the page shows."""
-
-    id: str
-    result: RunResult
-    summary: Summary
-    parts: tuple[CausePart, ...]
-    verdicts: dict[str, RequirementResult]
-    places: dict[str, str]
-    """For each violated requirement, the place of its explanation on the page."""
-
-
 def slug(subject: str) -> str:
     """The name of the subject's folder beside the page."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", subject).strip("-.") or "subject"
@@ -483,54 +420,54 @@ def to_matrix(columns: Sequence[Column], folder: Path | None = None) -> str:
     runs = [
         _run(f"run-{number}-", column, folder) for number, column in enumerate(columns, 1) if column.result is not None
     ]
-    sides = dict.fromkeys(run.result.subject.side for run in runs)
+    sides = dict.fromkeys(run["result"].subject.side for run in runs)
     return rendered(
         "matrix.html.jinja",
-        grids=[_grid(side, [run for run in runs if run.result.subject.side == side]) for side in sides],
+        grids=[_grid(side, [run for run in runs if run["result"].subject.side == side]) for side in sides],
         runs=runs,
         missing=[column for column in columns if column.result is None],
     )
 
 
-def _run(prefix: str, column: Column, folder: Path | None) -> _Run:
+def _run(prefix: str, column: Column, folder: Path | None) -> dict[str, Any]:
     assert column.result is not None
     place = None if folder is None else folder / slug(column.subject)
     parts = explain(column.result, place, prefix=prefix, link=f"{slug(column.subject)}/")
-    return _Run(
-        id=prefix.rstrip("-"),
-        result=column.result,
-        summary=summarise(column.result),
-        parts=tuple(parts),
-        verdicts={requirement.requirement: requirement for requirement in column.result.requirements},
-        places=_findings_by_requirement(parts),
-    )
+    return {
+        "id": prefix.rstrip("-"),
+        "result": column.result,
+        "summary": summarise(column.result),
+        "parts": parts,
+        "verdicts": {requirement.requirement: requirement for requirement in column.result.requirements},
+        "places": _findings_by_requirement(parts),
+    }
 
 
-def _findings_by_requirement(parts: Sequence[CausePart]) -> dict[str, str]:
+def _findings_by_requirement(parts: Sequence[dict[str, Any]]) -> dict[str, str]:
     """For each requirement, the finding that shows its violation, or otherwise its cause."""
     places: dict[str, str] = {}
     for part in parts:
-        for explained in part.explained:
-            for violation in explained.case.violations:
+        for explained in part["explained"]:
+            for violation in explained["case"].violations:
                 for requirement in violation.requirements:
-                    places.setdefault(requirement, explained.id)
+                    places.setdefault(requirement, explained["id"])
     for part in parts:
-        for each in part.cause.requirements:
-            places.setdefault(each.requirement, part.id)
+        for each in part["cause"].requirements:
+            places.setdefault(each.requirement, part["id"])
     return places
 
 
-def _grid(side: str, runs: Sequence[_Run]) -> dict[str, Any]:
+def _grid(side: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The table of all runs of one side, with all requirements that have a row. `first`: the verdicts whose rows the
     page shows when it opens."""
     rows: dict[str, RequirementResult] = {}
     for run in runs:
-        for requirement in run.result.requirements:
+        for requirement in run["result"].requirements:
             if requirement.verdict in _SHOWN:
                 rows.setdefault(requirement.requirement, requirement)
-    order = list(dict.fromkeys(requirement.requirement for run in runs for requirement in run.result.requirements))
+    order = list(dict.fromkeys(requirement.requirement for run in runs for requirement in run["result"].requirements))
     shown = [rows[name] for name in order if name in rows]
-    verdicts = {verdict.verdict for run in runs for verdict in run.verdicts.values()}
+    verdicts = {verdict.verdict for run in runs for verdict in run["verdicts"].values()}
     return {
         "title": _TITLES.get(side, side),
         "side": side,

@@ -1,13 +1,11 @@
 """The recorded history of a case: its steps, their labels, the contradicting operations, and a table in words."""
 
-from __future__ import annotations
-
 import io
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -49,10 +47,10 @@ class Recorded:
 
 
 def letters_of(attempts: Iterable[str | None]) -> dict[str, str]:
-    """For each attempt, its letter: A for the first, B for the second. A short name is kept."""
+    """For each attempt, its letter: A for the first, Z for the 26th, then A1. A short name is kept."""
     names = {attempt: one_line(attempt) for attempt in attempts if attempt}
     long = [attempt for attempt, shown in names.items() if len(shown) > LONGEST_ATTEMPT]
-    return {**names, **{attempt: _letter(number) for number, attempt in enumerate(long)}}
+    return {**names, **{attempt: f"{chr(ord('A') + n % 26)}{n // 26 or ''}" for n, attempt in enumerate(long)}}
 
 
 def read_history(text: str) -> Recorded:
@@ -95,11 +93,6 @@ def read_history(text: str) -> Recorded:
         times=times_of(text),
         complete=complete,
     )
-
-
-def _letter(number: int) -> str:
-    """The letter for a number: A to Z, then A1 to Z1."""
-    return f"{chr(ord('A') + number % 26)}{number // 26 or ''}"
 
 
 def in_letters(text: str, recorded: Recorded | None) -> str:
@@ -335,55 +328,33 @@ MOST_ROWS: Final = 200
 """How many operations one table has."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One line of the table in words."""
-
-    number: str
-    client: str
-    request: str
-    time: str
-    answer: str
-    mark: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """The same history as the drawing, as a table in words."""
-
-    rows: tuple[Row, ...]
-    left_out: int
-    log: tuple[str, ...]
-    clock: str
-
-
-def tabulate(recorded: Recorded, violation: Violation) -> Table:
-    """The history as a table; for a long history, its part around the contradiction."""
+def tabulate(recorded: Recorded, violation: Violation) -> dict[str, Any]:
+    """The same history as the drawing, as a table in words; for a long history, its part around the contradiction."""
     numbers = sides(recorded, violation)
     rows = [(began(step), _row(step, numbers, recorded.times)) for step in recorded.steps]
     rows += [(fault.at, _fault(fault, recorded.times)) for fault in recorded.faults]
     rows.sort(key=lambda pair: pair[0])
-    places = [place for place, (_, row) in enumerate(rows) if row.mark] or [len(rows) - 1]
+    places = [place for place, (_, row) in enumerate(rows) if row["mark"]] or [len(rows) - 1]
     start = max(0, min((places[0] + places[-1] - MOST_ROWS) // 2, len(rows) - MOST_ROWS))
-    kept = tuple(row for _, row in rows[start : start + MOST_ROWS])
-    return Table(
-        rows=kept,
-        left_out=len(rows) - len(kept),
-        log=tuple(_version(witness) for witness in recorded.log[-MOST_ROWS:]),
-        clock="ms since the first event" if recorded.times.real else "events, counted",
-    )
+    kept = [row for _, row in rows[start : start + MOST_ROWS]]
+    return {
+        "rows": kept,
+        "left_out": len(rows) - len(kept),
+        "log": [_version(witness) for witness in recorded.log[-MOST_ROWS:]],
+        "clock": "ms since the first event" if recorded.times.real else "events, counted",
+    }
 
 
-def _row(step: Step, numbers: Sequence[int], times: Times) -> Row:
+def _row(step: Step, numbers: Sequence[int], times: Times) -> dict[str, str]:
     end = ended(step)
-    return Row(
-        number=str(step.id),
-        client="external observer" if isinstance(step, FileLook) else step.client,
-        request="list files" if isinstance(step, FileLook) else describe_request(step.request),
-        time=f"{times.shown(began(step))} to {'the end' if end is None else times.shown(end)}",
-        answer=_answer_text(step),
-        mark=str(numbers.index(step.id) + 1) if step.id in numbers else "",
-    )
+    return {
+        "number": str(step.id),
+        "client": "external observer" if isinstance(step, FileLook) else step.client,
+        "request": "list files" if isinstance(step, FileLook) else describe_request(step.request),
+        "time": f"{times.shown(began(step))} to {'the end' if end is None else times.shown(end)}",
+        "answer": _answer_text(step),
+        "mark": str(numbers.index(step.id) + 1) if step.id in numbers else "",
+    }
 
 
 def _answer_text(step: Step) -> str:
@@ -392,10 +363,9 @@ def _answer_text(step: Step) -> str:
     return "no answer" if step.answer is None else describe_answer(step.answer)
 
 
-def _fault(fault: Fault, times: Times) -> Row:
-    return Row(
-        number="", client=fault.client, request=f"fault: {fault.kind}", time=times.shown(fault.at), answer=fault.note
-    )
+def _fault(fault: Fault, times: Times) -> dict[str, str]:
+    what, when = f"fault: {fault.kind}", times.shown(fault.at)
+    return {"number": "", "client": fault.client, "request": what, "time": when, "answer": fault.note, "mark": ""}
 
 
 def _version(witness: Witness) -> str:

@@ -4,8 +4,6 @@ A failed case may count as known, or as a warning. A run that proves nothing is 
 exit code.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
