@@ -11,8 +11,6 @@ then the first process continues. The effects within one database transaction st
 After the interruption the subject starts normally, and the `examination` judges it.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Sequence

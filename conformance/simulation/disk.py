@@ -6,8 +6,6 @@ fsync of a file makes its writes durable, an fsync of a directory makes its name
 work. This module does not call the real host. `PowerCut` enumerates the disks that a power cut may leave.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import math
@@ -58,7 +56,7 @@ class Renaming:
 
     names: tuple[tuple[Number, str, Number | None], ...]
 
-    def touches(self, other: Renaming) -> bool:
+    def touches(self, other: "Renaming") -> bool:
         mine = {(directory, name) for directory, name, _ in self.names}
         return any((directory, name) in mine for directory, name, _ in other.names)
 
@@ -296,7 +294,7 @@ class Disk:
             renamings=tuple(self._renamings),
         )
 
-    def copy(self) -> Disk:
+    def copy(self) -> "Disk":
         """An independent copy of the disk, with the same unsynced changes."""
         disk = Disk()
         disk._files = {
@@ -322,7 +320,7 @@ class Disk:
         return hash((tuple(files), tuple(names), len(self._renamings)))
 
     @classmethod
-    def holding(cls, tree: Tree, *, now: int) -> Disk:
+    def holding(cls, tree: "Tree", *, now: int) -> "Disk":
         """A disk on which exactly this tree is durable, without unsynced changes."""
         disk = cls()
         disk._durable = {number: dict(entries) for number, entries in tree.directories.items()}
@@ -430,7 +428,7 @@ class SimulatedFiles:
 
     # Changing
 
-    def create(self, path: Path) -> SimulatedNewFile:
+    def create(self, path: Path) -> "SimulatedNewFile":
         """Create exclusively; `FileExistsError` if the name is taken."""
         number = self._effect(Kind.CREATE, path, lambda: self.disk.create(path, now=self._now()))
         return SimulatedNewFile(self, path, number)

@@ -4,8 +4,6 @@ A simulated file system, lock, database or clock calls its hook just before and 
 moments can a scheduler switch to another client, or a crash or a power cut happen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -5,8 +5,6 @@
 Copy it, and put your own owner behind the methods.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable

@@ -7,8 +7,6 @@ clocks). It never continues with a step that a sibling has explored already (sle
 racing client could not run at the branching point, all clients that could run there are explored.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ An operation has a setup, which is completely durable when the faults begin, and
 every run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -75,7 +73,7 @@ class Exchange:
 
     request: m.Request
     answer: m.Answer | None
-    meanwhile: tuple[Exchange, ...] = ()
+    meanwhile: "tuple[Exchange, ...]" = ()
     """Requests of other clients between this request and its answer."""
 
 
@@ -208,7 +206,7 @@ class Recorder(DiskRun):
 
 
 def recorded(
-    host: Host, operation: Operation, *, failing_sync: int | None = None, elsewhere: bool = False
+    host: Host, operation: "Operation", *, failing_sync: int | None = None, elsewhere: bool = False
 ) -> Recorder:  # fmt: skip
     """Run the setup, sync all changes, then record the script. Without a setup, record the first start too.
 

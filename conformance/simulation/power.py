@@ -10,8 +10,6 @@ does not change after a resend or a second power cut;
 - no `<v>.json` is torn or belongs to another version; the log has no gap, and the table accepts commits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random

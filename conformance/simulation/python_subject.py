@@ -13,8 +13,6 @@ out. `example_owner` is a complete owner. The simulator cannot run a subject in 
 only kill such a subject at the crash points that it names (`crash` and `restart`, profile `harness-control`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import inspect

@@ -5,8 +5,6 @@ and the driver of the scheduler chooses the next client. So a list of choices is
 the same run. No other client can observe at which time the code between two effects ran.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -149,14 +147,14 @@ class Scheduler:
         waiting = self.pending()
         enabled = {name: pending for name, pending in waiting.items() if not self._blocked(pending)}
         if waiting and not enabled:
-            raise Deadlock("; ".join(self._waits(name, pending) for name, pending in sorted(waiting.items())))
+            held = ((name, each.target, self._held.get(each.target)) for name, each in sorted(waiting.items()))
+            raise Deadlock(
+                "; ".join(f"{name} waits for {target}, which {holder} holds" for name, target, holder in held)
+            )
         return enabled
 
     def _blocked(self, each: Pending) -> bool:
         return each.kind in _TAKES and self._held.get(each.target) is not None
-
-    def _waits(self, name: str, each: Pending) -> str:
-        return f"{name} waits for {each.target}, which {self._held.get(each.target)} holds"
 
     def step(self, name: str) -> Step:
         """Let one client execute its effect, and continue until its next effect."""

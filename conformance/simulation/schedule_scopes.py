@@ -5,8 +5,6 @@ and every request must be answered. A scope runs on a `Host`: the reference, or 
 order (`Scheduler.hook`).
 """
 
-from __future__ import annotations
-
 import io
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -358,45 +356,8 @@ def _judged(history: str) -> tuple[str, ...]:
     return tuple(f"{each.requirements[0]}: {each.message}" for each in violations_of(verdict))
 
 
-def _two_writers(start: Start) -> Requests:
-    return {"alice": (proposal(start, 1, 11),), "bob": (proposal(start, 1, 12),)}
-
-
-def _three_threads(start: Start) -> Requests:
-    """Two threads propose the same version, and one proposes the version after it."""
-    return {"alice": (proposal(start, 1, 11),), "bob": (proposal(start, 1, 12),), "carol": (proposal(start, 2, 13),)}
-
-
-def _two_creators_of_a_name(start: Start) -> Requests:
-    return {"alice": (creation(start, 11),), "bob": (creation(start, 12),)}
-
-
-def _two_creators_of_a_file(start: Start) -> Requests:
-    path = f"{start.identity.storage}/{TABLE}"
-    return {"alice": (creation(start, 11, path=path),), "bob": (creation(start, 12, name=f"{TABLE}_again", path=path),)}
-
-
-def _writer_backfiller_reader(start: Start) -> Requests:
-    return {
-        "writer": (proposal(start, 2, 11),),
-        "backfiller": (m.BackfillToVersion(table=start.table, version=2),),
-        "reader": (m.GetCommits(table=start.table), m.Observe(table=start.table)),
-    }
-
-
-def _reader_lists_first(start: Start) -> Requests:
-    return {
-        "writer": (proposal(start, 1, 11),),
-        "reader": (m.Observe(table=start.table), m.GetCommits(table=start.table)),
-    }
-
-
-def _two_backfillers(start: Start) -> Requests:
-    return {
-        "alice": (m.BackfillToVersion(table=start.table, version=1),),
-        "bob": (m.BackfillToVersion(table=start.table, version=2),),
-        "reader": (m.Observe(table=start.table), m.Observe(table=start.table)),
-    }
+def _backfill(start: Start, version: int) -> m.BackfillToVersion:
+    return m.BackfillToVersion(table=start.table, version=version)
 
 
 def _resolving_a_delayed_request(start: Start) -> Requests:
@@ -407,91 +368,78 @@ def _resolving_a_delayed_request(start: Start) -> Requests:
     }
 
 
-def _hand_back_request(start: Start, version: int, number: int) -> m.HandBack:
-    own = attempt(number)
-    actions = (
-        proposals.commit_info(own, timestamp(version), "UNSET TBLPROPERTIES"),
-        proposals.protocol(None),
-        proposals.metadata(attempt(number + 50), timestamp(version)),
-    )
-    return m.HandBack(table=start.table, version=version, attempt=own, actions=actions)
+def _ownership_change(version: int, number: int, feature: str | None) -> dict[str, Any]:
+    """The fields of a request that changes the owner: the version, the attempt and the actions."""
+    own, time = attempt(number), timestamp(version)
+    operation = "UNSET TBLPROPERTIES" if feature is None else "SET TBLPROPERTIES"
+    metadata = proposals.metadata(attempt(number + 50), time)
+    actions = (proposals.commit_info(own, time, operation), proposals.protocol(feature), metadata)
+    return {"version": version, "attempt": own, "actions": actions}
 
 
-def _writer_and_hand_back(start: Start) -> Requests:
-    return {"writer": (proposal(start, 2, 11),), "migrator": (_hand_back_request(start, 2, 12),)}
-
-
-def _take_over_request(start: Start, number: int, name: str) -> m.TakeOver:
-    own = attempt(number)
-    actions = (
-        proposals.commit_info(own, timestamp(1), "SET TBLPROPERTIES"),
-        proposals.protocol(start.feature),
-        proposals.metadata(attempt(number + 50), timestamp(1)),
-    )
-    return m.TakeOver(
-        path=start.table,
-        name=name,
-        feature=start.feature,
-        commit_mode=start.commit_mode,
-        version=1,
-        attempt=own,
-        actions=actions,
-    )
+def _take_over(start: Start, number: int, name: str = TABLE) -> m.TakeOver:
+    change = _ownership_change(1, number, start.feature)
+    return m.TakeOver(path=start.table, name=name, feature=start.feature, commit_mode=start.commit_mode, **change)
 
 
 def _filesystem_writer_and_take_over(start: Start) -> Requests:
     actions = proposals.append(attempt(11), timestamp(1))
     plant = m.Plant(table=start.table, file=commit_file(1), content=proposals.content(actions), if_absent=True)
-    return {"writer": (plant,), "migrator": (_take_over_request(start, 12, TABLE),)}
+    return {"writer": (plant,), "migrator": (_take_over(start, 12),)}
 
 
-def _two_take_overs(start: Start) -> Requests:
-    return {"alice": (_take_over_request(start, 11, TABLE),), "bob": (_take_over_request(start, 12, f"{TABLE}_again"),)}
-
-
-def _backfiller_and_client(start: Start) -> Requests:
-    return {
-        "backfiller": (m.BackfillToVersion(table=start.table, version=1),),
-        "reader": (m.Snapshot(table=start.table),),
-    }
-
-
-def _two_transactions(start: Start) -> Requests:
-    def appending(number: int) -> m.Transact:
-        return m.Transact(table=start.table, marker=attempt(number), adds=(m.DataFile(path=f"{number}.parquet"),))
-
-    return {"alice": (appending(11),), "bob": (appending(12),)}
-
-
-def _cleanup_and_reader(start: Start) -> Requests:
-    return {
-        "cleaner": (m.Cleanup(table=start.table, older_than=timestamp(2)),),
-        "reader": (m.Snapshot(table=start.table),),
-    }
+def _appending(start: Start, number: int) -> m.Transact:
+    return m.Transact(table=start.table, marker=attempt(number), adds=(m.DataFile(path=f"{number}.parquet"),))
 
 
 def _published_with_a_checkpoint(start: Start) -> tuple[m.Request, ...]:
-    return m.BackfillToVersion(table=start.table, version=3), m.Checkpoint(table=start.table, version=2)
+    return _backfill(start, 3), m.Checkpoint(table=start.table, version=2)
 
 
+def _at_one_place(start: Start, number: int, name: str) -> m.CreateTable:
+    return creation(start, number, name=name, path=f"{start.identity.storage}/{TABLE}")
+
+
+_AGAIN: Final = f"{TABLE}_again"
 _SCOPES: Final[tuple[tuple[str, str, Callable[[Start], Requests], Place, int], ...]] = (
-    ("two-writers", "two writers of one version", _two_writers, Place.TABLE, 0),
-    ("creators-of-a-name", "two creators of one name", _two_creators_of_a_name, Place.NOTHING, 0),
-    ("creators-of-a-file", "two creators of one version 0", _two_creators_of_a_file, Place.NOTHING, 0),
-    ("backfiller", "a writer, a backfiller, a reader that asks, then lists", _writer_backfiller_reader,
-     Place.TABLE, 1),
-    ("looker", "a writer, and a reader that lists the log, then asks the owner", _reader_lists_first, Place.TABLE, 0),
-    ("two-backfillers", "two backfillers, and a reader that lists the log twice", _two_backfillers, Place.TABLE, 2),
+    ("two-writers", "two writers of one version",
+     lambda start: {"alice": (proposal(start, 1, 11),), "bob": (proposal(start, 1, 12),)}, Place.TABLE, 0),
+    ("creators-of-a-name", "two creators of one name",
+     lambda start: {"alice": (creation(start, 11),), "bob": (creation(start, 12),)}, Place.NOTHING, 0),
+    ("creators-of-a-file", "two creators of one version 0",
+     lambda start: {"alice": (_at_one_place(start, 11, TABLE),), "bob": (_at_one_place(start, 12, _AGAIN),)},
+     Place.NOTHING, 0),
+    ("backfiller", "a writer, a backfiller, a reader that asks, then lists",
+     lambda start: {"writer": (proposal(start, 2, 11),), "backfiller": (_backfill(start, 2),),
+                    "reader": (m.GetCommits(table=start.table), m.Observe(table=start.table))}, Place.TABLE, 1),
+    ("looker", "a writer, and a reader that lists the log, then asks the owner",
+     lambda start: {"writer": (proposal(start, 1, 11),),
+                    "reader": (m.Observe(table=start.table), m.GetCommits(table=start.table))}, Place.TABLE, 0),
+    ("two-backfillers", "two backfillers, and a reader that lists the log twice",
+     lambda start: {"alice": (_backfill(start, 1),), "bob": (_backfill(start, 2),),
+                    "reader": (m.Observe(table=start.table),) * 2}, Place.TABLE, 2),
     ("delayed", "an attempt that is resolved while its request is delayed", _resolving_a_delayed_request,
      Place.TABLE, 0),
-    ("hand-back", "a writer, and the table is handed back", _writer_and_hand_back, Place.TABLE, 1),
+    ("hand-back", "a writer, and the table is handed back",
+     lambda start: {"writer": (proposal(start, 2, 11),),
+                    "migrator": (m.HandBack(table=start.table, **_ownership_change(2, 12, None)),)},
+     Place.TABLE, 1),
     ("take-over", "a filesystem writer, and the table is taken over", _filesystem_writer_and_take_over,
      Place.FILESYSTEM, 0),
-    ("reader", "a backfiller, and a client that reads the table", _backfiller_and_client, Place.TABLE, 1),
-    ("transactions", "two clients that append each to the next free version", _two_transactions, Place.TABLE, 0),
-    ("two-take-overs", "two take-overs of one table", _two_take_overs, Place.FILESYSTEM, 0),
-    ("cleanup", "the log is cleaned up while a reader reads the table", _cleanup_and_reader, Place.TABLE, 3),
-    ("threads", "three threads of one process, whose proposals may form a group", _three_threads, Place.TABLE, 0),
+    ("reader", "a backfiller, and a client that reads the table",
+     lambda start: {"backfiller": (_backfill(start, 1),), "reader": (m.Snapshot(table=start.table),)},
+     Place.TABLE, 1),
+    ("transactions", "two clients that append each to the next free version",
+     lambda start: {"alice": (_appending(start, 11),), "bob": (_appending(start, 12),)}, Place.TABLE, 0),
+    ("two-take-overs", "two take-overs of one table",
+     lambda start: {"alice": (_take_over(start, 11),), "bob": (_take_over(start, 12, _AGAIN),)},
+     Place.FILESYSTEM, 0),
+    ("cleanup", "the log is cleaned up while a reader reads the table",
+     lambda start: {"cleaner": (m.Cleanup(table=start.table, older_than=timestamp(2)),),
+                    "reader": (m.Snapshot(table=start.table),)}, Place.TABLE, 3),
+    ("threads", "three threads of one process, whose proposals may form a group",
+     lambda start: {"alice": (proposal(start, 1, 11),), "bob": (proposal(start, 1, 12),),
+                    "carol": (proposal(start, 2, 13),)}, Place.TABLE, 0),
 )  # fmt: skip
 
 NAMES: Final = tuple(name for name, *_ in _SCOPES)

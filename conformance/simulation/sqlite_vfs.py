@@ -9,8 +9,6 @@ This file system promises the same about the disk as SQLite's Unix port: a write
 is torn (`SQLITE_IOCAP_POWERSAFE_OVERWRITE`), and a sector has `SECTOR` bytes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

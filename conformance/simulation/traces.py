@@ -4,8 +4,6 @@ The file of a trace is JSON: the scope, the clients with the numbers of their re
 client and its number of effects). For people it also has the effects, the answers and the violations.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
