@@ -11,8 +11,6 @@ commit mode that the subject offers, unless it names some (`EVERY_TABLE`: plain 
 mode and the subject's profiles select which of its requirements apply.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable

@@ -3,26 +3,14 @@
 managed-commits, "Commit Backfills", "Commit Files"; catalog-managed, "Publishing Commits", "Terminology: Commits".
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
 from conformance.checks import check
 from conformance.history import digests
+from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING, commit_file, staged_file
-from conformance.interface.messages import (
-    BackfillToVersion,
-    Commit,
-    Conflict,
-    DataFile,
-    Done,
-    Observation,
-    Observe,
-    Ratified,
-    Rejected,
-)
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
@@ -59,7 +47,7 @@ def prefix(s: Scenario, table: TableHandle, *because: Exchange) -> dict[int, str
 
 def complete(s: Scenario, table: TableHandle, done: Exchange) -> dict[int, str]:
     """A backfill was answered `done`: every version up to the requested one is published. Returns what is published."""
-    assert isinstance(done.request, BackfillToVersion)
+    assert isinstance(done.request, m.BackfillToVersion)
     asked = done.request.version
     seen = prefix(s, table, done)
     missing = [version for version in range(min(asked + 1, table.versions)) if version not in seen]
@@ -100,7 +88,7 @@ def tracked(s: Scenario, table: TableHandle, *because: Exchange) -> reads.Listed
 def same_content(s: Scenario, table: TableHandle, landed: Exchange, published: str, staged: str | None = None) -> None:
     """A published commit says what was ratified: the bytes of its staged file, or the actions of the proposal."""
     proposal = landed.request
-    assert isinstance(proposal, Commit)
+    assert isinstance(proposal, m.Commit)
     if staged is not None:
         s.require(published == staged, *CONTENT, evidence=(landed,), table=table, version=proposal.version,
                   expected=f"version {proposal.version} is published with exactly the bytes of its staged file",
@@ -205,8 +193,8 @@ def a_backfill_beyond_the_latest_version_adds_nothing(s: Scenario) -> None:
     table = s.create()
     s.land_all(table, 2)
     early = s.commit(table, 4, client="hasty")
-    call = s.ask("publisher", BackfillToVersion(table=table.reference, version=7))
-    seen = complete(s, table, call) if isinstance(call.answer, Done) else prefix(s, table, call)
+    call = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=7))
+    seen = complete(s, table, call) if isinstance(call.answer, m.Done) else prefix(s, table, call)
     s.require(max(seen, default=0) <= 2, *RATIFIED_ONLY, evidence=(call, early), table=table,
               expected="versions 0 to 2 are ratified: no other version is published",
               observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
@@ -221,13 +209,13 @@ def concurrent_publishers_and_a_writer(s: Scenario) -> None:
     requests succeed in order; the new commit is neither lost nor published."""
     table = s.create()
     s.land_all(table, 3)
-    slow = s.delay("slow publisher", BackfillToVersion(table=table.reference, version=2))
+    slow = s.delay("slow publisher", m.BackfillToVersion(table=table.reference, version=2))
     complete(s, table, s.backfill(table, 3, client="fast publisher"))
     s.land(table)
     late = s.deliver(slow)
-    if isinstance(late.answer, Rejected) and late.answer.retryable:
+    if isinstance(late.answer, m.Rejected) and late.answer.retryable:
         late = s.ask_to_backfill(table, 2, client="slow publisher")
-    s.expect(late, Done, *DONE, may_refuse=s.feature == "catalogManaged", expected="version 2 is published: `done`")
+    s.expect(late, m.Done, *DONE, may_refuse=s.feature == "catalogManaged", expected="version 2 is published: `done`")
     complete(s, table, late)
     tracked(s, table, late)
     complete(s, table, s.backfill(table, 4, client="slow publisher"))
@@ -244,7 +232,7 @@ def published_content_is_ratified_content(s: Scenario) -> None:
     files = storage_access.staged(s, table)
     seen = complete(s, table, s.backfill(table, 2))
     for call in landed:
-        assert isinstance(call.request, Commit)
+        assert isinstance(call.request, m.Commit)
         name = staged_file(call.request.version, call.request.attempt)
         same_content(s, table, call, seen[call.request.version], files.get(name))
 
@@ -302,8 +290,8 @@ LAST_UUID = "ffffffff-ffff-4fff-bfff-ffffffffffff"
 def glance(s: Scenario, table: TableHandle) -> dict[str, str]:
     """The content of all files of the log, by name. The history does not record the request."""
     for _ in range(TRIES):  # an answer may be lost, and the kit must remove its file
-        answer = s.subject.ask("external observer", Observe(table=table.reference))
-        if isinstance(answer, Observation):
+        answer = s.subject.ask("external observer", m.Observe(table=table.reference))
+        if isinstance(answer, m.Observation):
             return {file.name: file.content or "" for file in answer.files}
     raise Inconclusive(f"`observe` failed for the table {table.name}: {answer}")
 
@@ -313,7 +301,7 @@ def blocked(s: Scenario, table: TableHandle, version: int, foreign: str | None =
     """Run with a foreign file under the name of an unpublished version; yields its content."""
     foreign = foreign or proposals.content(proposals.append(s.attempt(), s.timestamp(version)))
     call = storage_access.plant(s, table, commit_file(version), foreign, if_absent=True)
-    if isinstance(call.answer, Conflict):
+    if isinstance(call.answer, m.Conflict):
         raise Inconclusive(f"the owner has already published version {version}: no foreign file can have its name")
     try:
         yield foreign
@@ -342,14 +330,14 @@ def a_foreign_file_is_not_taken_for_the_commit(s: Scenario) -> None:
 def _foreign(s: Scenario, table: TableHandle, *, torn: bool) -> None:
     landed = s.land_all(table, 3)
     first = landed[0].request
-    assert isinstance(first, Commit)
+    assert isinstance(first, m.Commit)
     with blocked(s, table, 1, f"{(first.actions or ())[0]}\n" if torn else None) as foreign:
-        call = s.ask("publisher", BackfillToVersion(table=table.reference, version=3))
+        call = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=3))
         files = glance(s, table)
         if Profile.DURABLE_RESTART.value in s.identity.profiles:
             restart(s)  # an owner that derives from the listing what is published forgets the commit
     stands = files.get(commit_file(1)) == foreign
-    s.require(not (stands and isinstance(call.answer, Done)), *CONTENT, evidence=(landed[0], call), table=table,
+    s.require(not (stands and isinstance(call.answer, m.Done)), *CONTENT, evidence=(landed[0], call), table=table,
               version=1,
               expected="version 1 was ratified with other actions than the foreign file: the backfill is not done",
               observed="the backfill was answered `done`, but the file of version 1 is the foreign one")  # fmt: skip
@@ -358,7 +346,7 @@ def _foreign(s: Scenario, table: TableHandle, *, torn: bool) -> None:
     s.backfill(table, 3)
     seen = s.published(table)
     for each in landed:
-        assert isinstance(each.request, Commit)
+        assert isinstance(each.request, m.Commit)
         same_content(s, table, each, seen.get(each.request.version, ""))
 
 
@@ -369,7 +357,7 @@ def a_failed_publication_stops_later_ones(s: Scenario) -> None:
     table = s.create()
     s.land_all(table, 4)
     with blocked(s, table, 2) as foreign:
-        call = s.ask("publisher", BackfillToVersion(table=table.reference, version=4))
+        call = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=4))
         files = glance(s, table)
         listed = reads.ask(s, table)
     if files.get(commit_file(2)) == foreign:
@@ -389,7 +377,7 @@ def a_backfill_accepts_a_client_published_commit(s: Scenario) -> None:
     table = s.create()
     landed = s.land_all(table, 3)
     first = landed[0].request
-    assert isinstance(first, Commit)
+    assert isinstance(first, m.Commit)
     staged = glance(s, table).get(f"{STAGING[s.feature]}/{staged_file(1, first.attempt)}")
     content = proposals.content(first.actions or ()) if staged is None else staged
     storage_access.plant(s, table, commit_file(1), content, if_absent=True, client="helpful publisher")
@@ -406,7 +394,7 @@ def a_published_file_above_a_gap_hides_nothing(s: Scenario) -> None:
     table = s.create()
     landed = s.land_all(table, 3)
     third = landed[2].request
-    assert isinstance(third, Commit)
+    assert isinstance(third, m.Commit)
     staged = glance(s, table).get(f"{STAGING[s.feature]}/{staged_file(3, third.attempt)}")
     content = proposals.content(third.actions or ()) if staged is None else staged
     storage_access.plant(s, table, commit_file(3), content, if_absent=True, client="careless publisher")
@@ -445,7 +433,7 @@ def a_staged_file_without_a_proposal_is_not_published(s: Scenario) -> None:
     table = s.create()
     s.land(table)
     storage_access.stage(s, table, 2, client="dead writer")
-    call = s.ask("publisher", BackfillToVersion(table=table.reference, version=2))
+    call = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=2))
     seen = s.published(table)
     s.require(2 not in seen, *RATIFIED_ONLY, evidence=(call,), table=table, version=2,
               expected="version 2 was not proposed: it is not published",
@@ -461,20 +449,20 @@ def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
     version 2 is published; after the file is restored, version 1 is published as ratified."""
     table = s.create()
     landed = s.land_all(table, 2)[0]
-    assert isinstance(landed.request, Commit)
+    assert isinstance(landed.request, m.Commit)
     name = f"{STAGING[s.feature]}/{staged_file(1, landed.request.attempt)}"
     files = glance(s, table)
     if name not in files or commit_file(1) in files:
         raise Inconclusive("version 1 has no staged file, or is already published: its file cannot be lost")
     storage_access.remove(s, table, name)
-    call = s.ask("publisher", BackfillToVersion(table=table.reference, version=2))
+    call = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=2))
     found = glance(s, table)
     published = found.get(commit_file(1))
     if published is None:
         in_order(s, found, table, 1, call)
     else:
         same_content(s, table, landed, published, files[name])
-    s.require(published is not None or not isinstance(call.answer, Done), *DONE, evidence=(landed, call), table=table,
+    s.require(published is not None or not isinstance(call.answer, m.Done), *DONE, evidence=(landed, call), table=table,
               version=1, expected="version 1 is not published: the backfill is not done",
               observed="the backfill was answered `done`, but version 1 is not published")  # fmt: skip
     storage_access.plant(s, table, name, files[name])
@@ -492,9 +480,9 @@ def a_failed_publication_fails_no_commit(s: Scenario) -> None:
     with blocked(s, table, 1) as foreign:
         for client in ("first", "second", "third", "fourth"):
             call = s.commit(table, client=client)
-            s.expect(call, (Ratified, Rejected), "PROFILE-CORE-05",
+            s.expect(call, (m.Ratified, m.Rejected), "PROFILE-CORE-05",
                      expected=f"version {table.versions} is next: ratified, or rejected and not committed")  # fmt: skip
-            if isinstance(call.answer, Rejected):
+            if isinstance(call.answer, m.Rejected):
                 refused = call
                 break
             table.versions += 1
@@ -521,10 +509,10 @@ def a_client_publishes_nothing_after_a_foreign_file(s: ClientScenario) -> None:
     table = s.create()
     s.land_all(table, 3)
     with blocked(s, table, 1) as foreign:
-        call = s.act("publisher", BackfillToVersion(table=s.name_of(table), version=3))
+        call = s.act("publisher", m.BackfillToVersion(table=s.name_of(table), version=3))
         files = glance(s, table)
         s.require(
-            not isinstance(call.answer, Done) or files.get(commit_file(1)) != foreign, "FIELD-05",
+            not isinstance(call.answer, m.Done) or files.get(commit_file(1)) != foreign, "FIELD-05",
             evidence=(call,), expected="version 1 was ratified with other content than the file of that name has",
             observed="the client answered `done`, but the file of version 1 is not the ratified commit",
         )  # fmt: skip
@@ -546,13 +534,13 @@ def a_client_publishes_only_ratified_commits(s: ClientScenario) -> None:
         for version in range(1, 5):
             storage_access.stage(s, table, version, attempt=f"00000000-0000-4000-8000-{version:012}")
     s.land_all(table, 3)
-    call = s.act("publisher", BackfillToVersion(table=s.name_of(table), version=2))
+    call = s.act("publisher", m.BackfillToVersion(table=s.name_of(table), version=2))
     files = glance(s, table)
     s.require(
         commit_file(4) not in files, "CM-WRITE-04", evidence=(call,), table=table, version=4,
         expected="version 3 is the latest: version 4 is not published", observed="version 4 is published",
     )  # fmt: skip
-    s.transact(table, adds=(DataFile(path="mine"),))
+    s.transact(table, adds=(m.DataFile(path="mine"),))
     if commit_file(1) not in files:
         raise Inconclusive(f"operation {call.number}: the client published nothing")
 
@@ -570,7 +558,7 @@ def a_cleanup_overtakes_a_publication(s: ClientScenario) -> None:
             log.land(file(f"f{version}"))
         ratified = {commit_file(version): s.content_of(log.table, version) for version in range(3)}
         s.owner.on(kind, after=partial(_publish_and_clean_up, log, list(ratified)))
-        call = s.act("publisher", BackfillToVersion(table=s.name_of(log.table), version=2))
+        call = s.act("publisher", m.BackfillToVersion(table=s.name_of(log.table), version=2))
         s.owner.rules.clear()
         files = glance(s, log.table)
         wrong = [name for name in ratified if name in files and not _is_copy(s, files[name], ratified[name])]

@@ -3,26 +3,12 @@
 managed-commits, "Commit Protocol"; catalog-managed, "Commit Protocol".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from conformance.checks import check
 from conformance.history import digests
 from conformance.history.events import Promise
-from conformance.interface.messages import (
-    AttemptOutcome,
-    Commit,
-    CommitEntry,
-    Conflict,
-    Done,
-    Gap,
-    Landed,
-    NotLanded,
-    Ratified,
-    Rejected,
-    Unknown,
-)
+from conformance.interface import messages as m
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
@@ -35,9 +21,9 @@ RACE = ("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")
 
 def one_winner(s: Scenario, table: TableHandle, version: int, race: Sequence[Exchange]) -> Exchange:
     """The winner among concurrent proposals of a version. The owner may reject some for other reasons, not all."""
-    won = [call for call in race if isinstance(call.answer, Ratified)]
+    won = [call for call in race if isinstance(call.answer, m.Ratified)]
     if not won:
-        if any(isinstance(call.answer, Rejected | Unknown) for call in race):
+        if any(isinstance(call.answer, m.Rejected | m.Unknown) for call in race):
             raise Inconclusive(
                 f"no proposal of version {version} was ratified; some were rejected, which the specification permits"
             )
@@ -49,7 +35,7 @@ def one_winner(s: Scenario, table: TableHandle, version: int, race: Sequence[Exc
               observed=f"{len(won)} proposals of version {version} were answered `ratified`")  # fmt: skip
     for call in race:
         if call is not won[0]:
-            s.expect(call, (Conflict, Rejected), "PROFILE-CORE-04", because=won,
+            s.expect(call, (m.Conflict, m.Rejected), "PROFILE-CORE-04", because=won,
                      expected=f"version {version} is taken: a conflict")  # fmt: skip
     table.versions += 1
     return won[0]
@@ -70,7 +56,7 @@ def two_writers_of_one_version_have_one_winner(s: Scenario) -> None:
     table = s.create()
     won = s.land(table, client="first")
     lost = s.commit(table, 1, client="second")
-    s.expect(lost, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=(won,),
+    s.expect(lost, (m.Conflict, m.Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=(won,),
              expected="version 1 is taken: it is not ratified again")  # fmt: skip
     s.land(table, client="second")
 
@@ -136,7 +122,7 @@ def a_late_proposal_replaces_nothing(s: Scenario) -> None:
     late = s.delay("slow", s.proposal(table, 1))
     fast = s.land_all(table, 3, client="fast")
     call = s.deliver(late)
-    s.expect(call, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=fast[:1],
+    s.expect(call, (m.Conflict, m.Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=fast[:1],
              expected="version 1 was taken long before: it is not ratified again")  # fmt: skip
     s.get_commits(table)
     s.land(table, client="slow")
@@ -150,7 +136,7 @@ def late_proposals_in_reverse_order_all_lose(s: Scenario) -> None:
     late = [s.delay(f"slow {version}", s.proposal(table, version)) for version in (1, 2, 3)]
     landed = s.land_all(table, 3, client="fast")
     for delayed, won in zip(reversed(late), reversed(landed), strict=True):
-        s.expect(s.deliver(delayed), (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=(won,),
+        s.expect(s.deliver(delayed), (m.Conflict, m.Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=(won,),
                  expected="its version is taken: it is not ratified again")  # fmt: skip
     s.land(table, client="slow 1")
 
@@ -173,16 +159,16 @@ def attempts_that_look_alike_are_different(s: Scenario) -> None:
     replay of it: it gets a conflict, and lookup does not report it as landed."""
     table = s.create()
     won = s.land(table)
-    assert isinstance(won.request, Commit)
+    assert isinstance(won.request, m.Commit)
     attempt = won.request.attempt
     for position in (0, 9, len(attempt) - 1):
         other = attempt[:position] + ("7" if attempt[position] != "7" else "3") + attempt[position + 1 :]
         lost = s.commit(table, 1, client="other", attempt=other)
-        s.expect(lost, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=(won,),
+        s.expect(lost, (m.Conflict, m.Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=(won,),
                  expected=f"version 1 is attempt {attempt}: the different attempt {other} is not ratified")  # fmt: skip
         if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
-            outcome = s.ask("other", AttemptOutcome(table=table.reference, attempt=other))
-            s.expect(outcome, NotLanded, "PROFILE-OUTCOME-02", because=(won, lost),
+            outcome = s.ask("other", m.AttemptOutcome(table=table.reference, attempt=other))
+            s.expect(outcome, m.NotLanded, "PROFILE-OUTCOME-02", because=(won, lost),
                      expected=f"attempt {other} lost: not landed")  # fmt: skip
     s.land(table, client="other")
 
@@ -192,11 +178,11 @@ def version_0_cannot_be_committed_again(s: Scenario) -> None:
     """A proposal of version 0 of an existing table is not ratified; version 1 is."""
     table = s.create()
     call = s.commit(table, 0)
-    s.expect(call, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", expected="version 0 exists: a conflict")
+    s.expect(call, (m.Conflict, m.Rejected), "MC-COMMIT-02", "CM-COMMIT-08", expected="version 0 exists: a conflict")
     s.land(table)
 
 
-def _file_of(commits: Sequence[CommitEntry], version: int) -> str | None:
+def _file_of(commits: Sequence[m.CommitEntry], version: int) -> str | None:
     """The file or the content that a list gives for a version; None if the list lacks it."""
     for commit in commits:
         if commit.version == version and commit.actions is not None:
@@ -234,7 +220,7 @@ def a_winner_without_an_answer_keeps_its_version(s: Scenario) -> None:
     free, and the winner's attempt is in the log once."""
     table = s.create()
     sent = s.lose("unlucky", s.proposal(table, 1))
-    if not isinstance(sent.answer, Ratified):
+    if not isinstance(sent.answer, m.Ratified):
         raise Inconclusive(f"operation {sent.number} was not ratified: there is no answer to lose")
     table.versions += 1
     s.contend(table, 1, client="other")
@@ -249,14 +235,16 @@ def a_duplicated_request_is_applied_once(s: Scenario) -> None:
     table = s.create()
     request = s.proposal(table, 1)
     twice = [s.delay("doubled", request), s.delay("doubled", request)]
-    s.expect(s.deliver(twice[0]), Ratified, "PROFILE-CORE-05", may_refuse=True, expected="version 1 is free: ratified")
+    s.expect(
+        s.deliver(twice[0]), m.Ratified, "PROFILE-CORE-05", may_refuse=True, expected="version 1 is free: ratified"
+    )
     table.versions += 1
     s.land(table, client="other")
     again = s.deliver(twice[1])
-    s.expect(again, (Ratified, Conflict, Rejected), "PROFILE-CORE-06",
+    s.expect(again, (m.Ratified, m.Conflict, m.Rejected), "PROFILE-CORE-06",
              expected="`ratified` as version 1, or a conflict; in any case nothing is applied again")  # fmt: skip
-    s.require(not isinstance(again.answer, Ratified) or again.answer.version == 1, "PROFILE-CORE-06", evidence=(again,),
-              table=table, expected="the attempt is version 1 and no other version",
+    s.require(not isinstance(again.answer, m.Ratified) or again.answer.version == 1, "PROFILE-CORE-06",
+              evidence=(again,), table=table, expected="the attempt is version 1 and no other version",
               observed=f"the duplicate was answered {in_words(again.answer)}")  # fmt: skip
     seen = reads.ask(s, table)
     s.require(seen.latest is None or seen.latest <= 2, "PROFILE-CORE-06", evidence=(again, seen.exchange), table=table,
@@ -317,7 +305,7 @@ def a_ratified_direct_commit_is_visible_and_complete(s: Scenario) -> None:
 def published_by_a_client(s: Scenario, table: TableHandle) -> Exchange:
     """A commit by put-if-absent without notification of the owner."""
     made = storage_access.publish(s, table, s.proposal(table), client="silent")
-    if not isinstance(made.answer, Done):
+    if not isinstance(made.answer, m.Done):
         raise Inconclusive(f"version {table.versions} could not be published by a client: {made.answer}")
     table.versions += 1
     s.published(table)
@@ -336,7 +324,7 @@ def a_direct_commit_does_not_replace_a_file(s: Scenario) -> None:
     s.require(before.get(1) == after.get(1), *WHOLE, evidence=(made, lost), table=table, version=1,
               expected="the file of version 1 that existed first stays unchanged",
               observed=f"version 1 was {before.get(1, '')[:150]} and now is {after.get(1, '')[:150]}")  # fmt: skip
-    s.expect(lost, (Conflict, Rejected), *WHOLE, because=(made,),
+    s.expect(lost, (m.Conflict, m.Rejected), *WHOLE, because=(made,),
              expected="version 1 exists: it is not ratified again")  # fmt: skip
 
 
@@ -349,7 +337,7 @@ def a_visible_direct_commit_counts_without_notification(s: Scenario) -> None:
         made = [published_by_a_client(s, table) for _ in range(count)]
         call = s.commit(table, count + 1, client="next")
         expected = f"versions up to {count} are visible and therefore committed: version {count + 1} is ratified"
-        s.expect(call, Ratified, *VISIBLE, because=made, may_refuse=True, expected=expected)
+        s.expect(call, m.Ratified, *VISIBLE, because=made, may_refuse=True, expected=expected)
         table.versions += 1
         s.land(table)
         s.published(table)
@@ -366,7 +354,7 @@ def a_client_and_the_owner_publish_one_version(s: Scenario) -> None:
     late = s.delay("late", s.proposal(table))
     made = published_by_a_client(s, table)
     call = s.deliver(late)
-    s.expect(call, (Conflict, Rejected), *WHOLE, "MC-COMMIT-02", "CM-COMMIT-08", because=(made,),
+    s.expect(call, (m.Conflict, m.Rejected), *WHOLE, "MC-COMMIT-02", "CM-COMMIT-08", because=(made,),
              expected="version 1 exists: it is not ratified again")  # fmt: skip
     s.published(table)
 
@@ -385,14 +373,14 @@ def a_visible_direct_commit_is_known_as_landed(s: Scenario) -> None:
             continue
         table = s.create(name)
         made = published_by_a_client(s, table)
-        assert isinstance(made.request, Commit)
+        assert isinstance(made.request, m.Commit)
         if profile is Profile.ATTEMPT_OUTCOME:
-            call = s.ask("silent", AttemptOutcome(table=table.reference, attempt=made.request.attempt))
-            s.expect(call, Landed, "PROFILE-OUTCOME-01", *VISIBLE, because=(made,), may_refuse=True,
+            call = s.ask("silent", m.AttemptOutcome(table=table.reference, attempt=made.request.attempt))
+            s.expect(call, m.Landed, "PROFILE-OUTCOME-01", *VISIBLE, because=(made,), may_refuse=True,
                      expected="the file of version 1 is visible, and is this attempt: landed")  # fmt: skip
         elif profile is Profile.IDEMPOTENT_RETRY:
             call = s.ask("silent", made.request)
-            s.expect(call, Ratified, "PROFILE-RETRY-01", because=(made,), may_refuse=True,
+            s.expect(call, m.Ratified, "PROFILE-RETRY-01", because=(made,), may_refuse=True,
                      expected="the file of version 1 is visible, and is this attempt: ratified")  # fmt: skip
         elif Promise.FRESH_DIRECT.value in s.identity.promises:
             seen = reads.resolve(s, table)
@@ -412,7 +400,7 @@ REFUSED = ("MC-FEATURE-03", "CM-COMMIT-01")
 def too_early(s: Scenario, table: TableHandle, version: int) -> Exchange:
     """Propose a version whose predecessor is missing; every kind of rejection is valid."""
     call = s.commit(table, version, client="hasty")
-    s.expect(call, (Gap, Rejected, Conflict), *EARLY,
+    s.expect(call, (m.Gap, m.Rejected, m.Conflict), *EARLY,
              expected=f"version {table.versions - 1} is the latest: version {version} is not ratified before version "
              f"{version - 1} is")  # fmt: skip
     return call
@@ -474,7 +462,7 @@ def early_proposals_in_reverse_order_all_fail(s: Scenario) -> None:
     table = s.create()
     sent = [s.delay(f"hasty {version}", s.proposal(table, version)) for version in (2, 3, 4)]
     for delayed in reversed(sent):
-        s.expect(s.deliver(delayed), (Gap, Rejected, Conflict), *EARLY,
+        s.expect(s.deliver(delayed), (m.Gap, m.Rejected, m.Conflict), *EARLY,
                  expected="version 0 is the latest: only version 1 can be ratified")  # fmt: skip
     s.land_all(table, 4, client="patient")
     reads.ask(s, table)
@@ -510,7 +498,7 @@ def a_conflict_tells_what_was_ratified(s: Scenario) -> None:
     table = s.create()
     s.land_all(table, 2)
     lost = s.contend(table, 1, client="other")
-    if not isinstance(lost.answer, Conflict):
+    if not isinstance(lost.answer, m.Conflict):
         raise Inconclusive(f"operation {lost.number}: expected a conflict, not {in_words(lost.answer)}")
     s.require(
         bool(lost.answer.winners) or lost.answer.latest is not None, "CM-COMMIT-09", evidence=(lost,), table=table,

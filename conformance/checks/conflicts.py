@@ -1,7 +1,5 @@
 """Conflicts: a transaction that lost a race is checked against the winners."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +9,6 @@ from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file
-from conformance.interface.messages import DataFile, Isolation, Transact
 from conformance.models import proposals
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
@@ -114,7 +111,7 @@ def removed(s: ClientScenario, path: str) -> str:
     return proposals.remove(path, s.timestamp(2))
 
 
-NEW = (DataFile(path="mine"),)
+NEW = (m.DataFile(path="mine"),)
 
 
 @check(Family.CONFLICTS, "CONFLICT-FILES-02", *COMMON, side="client", features=EVERY_TABLE)
@@ -150,7 +147,7 @@ def a_full_read_conflicts_with_an_append(s: ClientScenario) -> None:
 def a_partition_read_conflicts_with_an_append_to_it(s: ClientScenario) -> None:
     """A transaction that read one partition conflicts with a file added to that partition."""
     table = prepare(s, partitioned=True)
-    mine = (DataFile(path="mine", partition="x"),)
+    mine = (m.DataFile(path="mine", partition="x"),)
     race(s, table, [added(s, "theirs", "x", partitioned=True)], reads="x", removes=("a",), adds=mine).conflicts(
         "CONFLICT-ORDER-08", why="a file was added to the partition that it read"
     )
@@ -160,7 +157,7 @@ def a_partition_read_conflicts_with_an_append_to_it(s: ClientScenario) -> None:
 def a_partition_read_does_not_conflict_with_another(s: ClientScenario) -> None:
     """A transaction that read one partition is committed after a file was added to another one."""
     table = prepare(s, partitioned=True)
-    mine = (DataFile(path="mine", partition="x"),)
+    mine = (m.DataFile(path="mine", partition="x"),)
     race(s, table, [added(s, "theirs", "y", partitioned=True)], reads="x", removes=("a",), adds=mine).commits(
         "CONFLICT-FILES-04", why="no file was added to the partition that it read"
     )
@@ -186,7 +183,7 @@ def a_full_read_conflicts_with_a_removal(s: ClientScenario) -> None:
 def a_read_file_conflicts_with_its_removal(s: ClientScenario) -> None:
     """A transaction that read a partition conflicts with the removal of a file in it, and of no file elsewhere."""
     table = prepare(s, partitioned=True)
-    mine = (DataFile(path="mine", partition="x"),)
+    mine = (m.DataFile(path="mine", partition="x"),)
     race(s, table, [removed(s, "a")], reads="x", adds=mine).conflicts(
         "CONFLICT-ORDER-09", why="a file of the partition that it read was removed"
     )
@@ -219,7 +216,7 @@ def of_two_rewrites_one_lands(s: ClientScenario) -> None:
 def no_file_is_removed_twice(s: ClientScenario) -> None:
     """Two transactions that remove the same file conflict, independent of what they read."""
     table = prepare(s, partitioned=True)
-    race(s, table, [removed(s, "a")], isolation=Isolation.SNAPSHOT, removes=("a",), adds=()).conflicts(
+    race(s, table, [removed(s, "a")], isolation=m.Isolation.SNAPSHOT, removes=("a",), adds=()).conflicts(
         "CONFLICT-ORDER-10", why="both remove the file `a`"
     )
 
@@ -229,7 +226,7 @@ def of_two_overwrites_one_lands(s: ClientScenario) -> None:
     """Two transactions replace all files of the table without reading them. The second one fails: otherwise the table
     has the rows twice."""
     theirs = [removed(s, "a"), removed(s, "b"), added(s, "theirs")]
-    race(s, prepare(s), theirs, isolation=Isolation.SNAPSHOT, removes=("a", "b"), adds=NEW).conflicts(
+    race(s, prepare(s), theirs, isolation=m.Isolation.SNAPSHOT, removes=("a", "b"), adds=NEW).conflicts(
         "CONFLICT-ORDER-10", why="another transaction has replaced the files `a` and `b` that it replaces"
     )
 
@@ -238,7 +235,7 @@ def of_two_overwrites_one_lands(s: ClientScenario) -> None:
 def paths_are_compared_decoded_once(s: ClientScenario) -> None:
     """Paths in actions are URL-encoded once. Two transactions that remove the same file conflict if its path needs
     encoding; two files whose paths only look alike are different."""
-    mine: dict[str, Any] = {"isolation": Isolation.SNAPSHOT, "removes": ("two words",), "adds": ()}
+    mine: dict[str, Any] = {"isolation": m.Isolation.SNAPSHOT, "removes": ("two words",), "adds": ()}
     same, alike = "two%20words", "two%2520words"
     for name, theirs in (("orders", same), ("returns", alike)):
         table = s.create(name)
@@ -265,7 +262,7 @@ def two_metadata_changes_conflict(s: ClientScenario) -> None:
 def an_append_conflicts_with_a_new_partitioning(s: ClientScenario) -> None:
     """A transaction that added files without partitions conflicts with a change that partitions the table, at every
     isolation level."""
-    for isolation in Isolation:
+    for isolation in m.Isolation:
         table = prepare(s, isolation.value)
         theirs = proposals.metadata("t", s.timestamp(2), owner_properties(s), partition_columns=("part",))
         gone = [removed(s, "a"), removed(s, "b")]
@@ -352,7 +349,7 @@ def a_recorded_batch_is_not_written_again(s: ClientScenario) -> None:
         expected="the table recorded batch 5 of `stream` at version 2: nothing is committed",
         observed=f"the latest version is {latest}",
     )  # fmt: skip
-    following = Transact(table=s.name_of(table), marker=s.attempt(), application=("stream", 6), adds=NEW)
+    following = m.Transact(table=s.name_of(table), marker=s.attempt(), application=("stream", 6), adds=NEW)
     done = s.expect(s.act("writer", following), m.Committed, "CONFLICT-REPEAT-01", expected="batch 6 is new: version 3")
     s.require(done.version == 3, "CONFLICT-REPEAT-01", evidence=(call,), expected="batch 6 is new: version 3",
               observed=f"the transaction was answered {in_words(done)}")  # fmt: skip
@@ -406,7 +403,7 @@ def _loses(s: ClientScenario, table: TableHandle, theirs: str) -> Race:
     winner = s.proposal(table, attempt=attempt, actions=(proposals.commit_info(attempt, s.timestamp(2)), theirs))
     won: list[Exchange] = []
     s.owner.on(m.Commit, before=lambda: won.append(s.ask("winner", winner)))
-    call = s.transact(table, removes=("a",), isolation=Isolation.SNAPSHOT)
+    call = s.transact(table, removes=("a",), isolation=m.Isolation.SNAPSHOT)
     table.versions += len(won)
     return Race(s=s, table=table, winner=won[0] if won else call, exchange=call)
 
@@ -420,7 +417,7 @@ REWRITE: dict[str, Any] = {"reads": "*", "removes": ("a", "b"), "adds": NEW}
 @check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client", features=EVERY_TABLE)
 def write_serializable_checks_winners_that_read(s: ClientScenario) -> None:
     """Under WriteSerializable only blind appends may be ignored: files that a winner added after reading conflict."""
-    race(s, prepare(s), [added(s, "theirs")], isolation=Isolation.WRITE_SERIALIZABLE, **REWRITE).conflicts(
+    race(s, prepare(s), [added(s, "theirs")], isolation=m.Isolation.WRITE_SERIALIZABLE, **REWRITE).conflicts(
         "CONFLICT-ORDER-08", why="it read the whole table before a transaction that is not a blind append added a file"
     )
 
@@ -429,7 +426,7 @@ def write_serializable_checks_winners_that_read(s: ClientScenario) -> None:
 def a_metadata_change_conflicts_with_a_blind_append(s: ClientScenario) -> None:
     """A transaction that read the whole table and changes its metadata conflicts with a blind append, under
     WriteSerializable too."""
-    mine = {**REWRITE, "isolation": Isolation.WRITE_SERIALIZABLE, "set_properties": {"my.property": "1"}}
+    mine = {**REWRITE, "isolation": m.Isolation.WRITE_SERIALIZABLE, "set_properties": {"my.property": "1"}}
     race(s, prepare(s), [added(s, "theirs")], blind=True, **mine).conflicts(
         "CONFLICT-ORDER-08", why="it changes the metadata, and read the whole table before a file was added"
     )
@@ -439,13 +436,13 @@ def a_metadata_change_conflicts_with_a_blind_append(s: ClientScenario) -> None:
 def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
     """A transaction that changes the partitioning and replaces all files conflicts with a file added under the old
     partitioning. Under SnapshotIsolation this is advice."""
-    mine = {**REWRITE, "partition_by": ("part",), "adds": (DataFile(path="mine", partition="x"),)}
+    mine = {**REWRITE, "partition_by": ("part",), "adds": (m.DataFile(path="mine", partition="x"),)}
     why = "the added file does not fit the new partitioning"
-    for isolation in (Isolation.SERIALIZABLE, Isolation.WRITE_SERIALIZABLE):
+    for isolation in (m.Isolation.SERIALIZABLE, m.Isolation.WRITE_SERIALIZABLE):
         found = race(s, prepare(s, isolation.value), [added(s, "theirs")], blind=True, isolation=isolation, **mine)
         found.conflicts("CONFLICT-ORDER-08", why=why)
-    table = prepare(s, Isolation.SNAPSHOT.value)
-    found = race(s, table, [added(s, "theirs")], blind=True, isolation=Isolation.SNAPSHOT, **mine)
+    table = prepare(s, m.Isolation.SNAPSHOT.value)
+    found = race(s, table, [added(s, "theirs")], blind=True, isolation=m.Isolation.SNAPSHOT, **mine)
     s.require(
         isinstance(found.exchange.answer, (m.Conflict, m.Rejected)), "CONFLICT-ISOLATION-04",
         evidence=(found.exchange, found.winner), expected=f"under SnapshotIsolation too: {why}",
@@ -460,11 +457,11 @@ def an_update_by_deletion_vector_conflicts_with_a_rewrite(s: ClientScenario) -> 
     if the writer does not support deletion vectors."""
     update = [removed(s, "a"), file("a", deletionVector=vector("first"))]
     table = prepare(s, reader_features=("deletionVectors",))
-    race(s, table, update, removes=("a",), adds=NEW, isolation=Isolation.SNAPSHOT).conflicts(
+    race(s, table, update, removes=("a",), adds=NEW, isolation=m.Isolation.SNAPSHOT).conflicts(
         "CONFLICT-ORDER-10", "CONFLICT-FILES-01", why="rows of the file that it rewrites were deleted"
     )
     table = prepare(s, "twin", reader_features=("deletionVectors",))
-    _either(race(s, table, update, removes=("b",), adds=NEW, isolation=Isolation.SNAPSHOT))
+    _either(race(s, table, update, removes=("b",), adds=NEW, isolation=m.Isolation.SNAPSHOT))
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, side="client", features=EVERY_TABLE)
@@ -479,7 +476,7 @@ def a_rearrangement_conflicts_with_a_removal(s: ClientScenario) -> None:
 @check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client", features=EVERY_TABLE)
 def no_isolation_ignores_removed_files(s: ClientScenario) -> None:
     """At every isolation level a transaction that read the whole table conflicts with a removal."""
-    for isolation in Isolation:
+    for isolation in m.Isolation:
         table = prepare(s, isolation.value)
         mine: dict[str, Any] = {"reads": "*", "removes": ("a",), "adds": NEW, "isolation": isolation}
         race(s, table, [removed(s, "b")], **mine).conflicts(
@@ -494,9 +491,9 @@ def appends_that_may_be_ignored(s: ClientScenario) -> None:
     """A writer may ignore a winner, or fail, if the winner is a blind append (WriteSerializable), any append
     (SnapshotIsolation), or an append and its own transaction only rearranges data. It reports which of the two."""
     races: list[tuple[bool, dict[str, Any]]] = [
-        (True, {"isolation": Isolation.WRITE_SERIALIZABLE}),
-        (True, {"isolation": Isolation.SNAPSHOT}),
-        (False, {"isolation": Isolation.SNAPSHOT}),
+        (True, {"isolation": m.Isolation.WRITE_SERIALIZABLE}),
+        (True, {"isolation": m.Isolation.SNAPSHOT}),
+        (False, {"isolation": m.Isolation.SNAPSHOT}),
         (False, {"data_change": False}),
     ]
     for number, (blind, mine) in enumerate(races):
@@ -592,14 +589,14 @@ def winners_that_were_cleaned_up_are_not_skipped(s: ClientScenario) -> None:
         log = LogBuilder.create(s, name)
         log.land(file("a"), file("b"))
         s.owner.on(m.Commit, before=partial(_go_on_and_clean_up, log))
-        adds = (DataFile(path="mine"),)
+        adds = (m.DataFile(path="mine"),)
         call = s.transact(log.table, adds=adds, removes=() if blind else ("a",))
         if blind and isinstance(call.answer, m.Committed):
             lands(s, log.table, call, 6, why="a blind append after five others")
         elif not blind:
             fails(s, call, "CONFLICT-ORDER-01", "CONFLICT-ORDER-10", why="version 2 removed the file `a` too")
         s.owner.rules.clear()
-        call = s.transact(log.table, adds=(DataFile(path="next"),))
+        call = s.transact(log.table, adds=(m.DataFile(path="next"),))
         lands(s, log.table, call, log.table.versions, why="no conflict on the newest version")
 
 
@@ -621,13 +618,13 @@ def a_transaction_after_a_lost_race_starts_anew(s: ClientScenario) -> None:
     their own changes. A client that declares that it does not retry may give up after the first race."""
     table = prepare(s)
     steps: tuple[tuple[str, dict[str, Any], list[str], int | None], ...] = (
-        ("an append that loses to another one", {"adds": (DataFile(path="one"),)}, [added(s, "theirs")], 1),
-        ("an append that follows", {"adds": (DataFile(path="two"),)}, [], 1),
+        ("an append that loses to another one", {"adds": (m.DataFile(path="one"),)}, [added(s, "theirs")], 1),
+        ("an append that follows", {"adds": (m.DataFile(path="two"),)}, [], 1),
         (
             "a transaction that removes file `a`, as the winner does",
-            {"reads": "*", "removes": ("a",), "adds": (DataFile(path="lost"),)}, [removed(s, "a")], None,
+            {"reads": "*", "removes": ("a",), "adds": (m.DataFile(path="lost"),)}, [removed(s, "a")], None,
         ),
-        ("an append after the conflict", {"adds": (DataFile(path="three"),)}, [], 1),
+        ("an append after the conflict", {"adds": (m.DataFile(path="three"),)}, [], 1),
         ("a transaction that reads the whole table and removes file `b`", {"reads": "*", "removes": ("b",)}, [], 0),
     )  # fmt: skip
     for what, changes, winner, adds in steps:

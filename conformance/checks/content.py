@@ -3,8 +3,6 @@
 managed-commits, "Delta Log Entries" and "Commit Files"; catalog-managed, "Delta Log Entries", "Terminology: Commits".
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, Final

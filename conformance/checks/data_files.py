@@ -4,8 +4,6 @@ A client that writes real files writes them to the table's folder, before it pro
 every scenario the files of a commit that landed must still exist at the end. A client may choose their names.
 """
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 from conformance.checks import check
 from conformance.checks.conflicts import lands
 from conformance.interface import messages as m
-from conformance.interface.messages import DataFile
 from conformance.models.writer import ROW_DOMAIN, ROW_IDS, ROW_TRACKING
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
@@ -24,7 +21,7 @@ from conformance.scenario.scenario import Exchange, Inconclusive, TableHandle
 
 def append(s: ClientScenario, table: TableHandle, path: str) -> Exchange:
     """The client under test appends a file."""
-    return s.transact(table, adds=(DataFile(path=path, rows=1),))
+    return s.transact(table, adds=(m.DataFile(path=path, rows=1),))
 
 
 @check(Family.REPLAYS, "LOG-37", "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01", side="client")
@@ -65,7 +62,7 @@ def change_data_is_in_the_commit_of_its_change(s: ClientScenario) -> None:
 
 def _update(s: ClientScenario, log: LogBuilder, path: str) -> Exchange:
     """The client replaces a file."""
-    adds, changes = (DataFile(path=f"new-{path}"),), (DataFile(path=f"_change_data/cdc-{path}"),)
+    adds, changes = (m.DataFile(path=f"new-{path}"),), (m.DataFile(path=f"_change_data/cdc-{path}"),)
     return s.transact(log.table, removes=(path,), adds=adds, changes=changes)
 
 
@@ -131,7 +128,7 @@ def tracked(path: str, version: int, first: int, rows: int) -> tuple[str, str]:
 
 def _appended(s: ClientScenario, log: LogBuilder, version: int, mark: int, *requirements: str, why: str) -> int:
     """The client appends two files; `mark` is the highest row id before that. Returns the highest one after it."""
-    adds = (DataFile(path=f"mine-{version}", rows=7), DataFile(path=f"more-{version}", rows=2))
+    adds = (m.DataFile(path=f"mine-{version}", rows=7), m.DataFile(path=f"more-{version}", rows=2))
     call = s.transact(log.table, adds=adds)
     lands(s, log.table, call, version, why=why)
     log.actions[version] = []

@@ -1,8 +1,6 @@
 """Generated scenarios, compared with the pure model `conformance.generated.model`: no order of requests, lost answer,
 late request or restart may bring a table into a state that the documents do not allow."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from conformance.checks import check

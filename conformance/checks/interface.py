@@ -3,34 +3,10 @@
 PROFILES.md#every-subject: the requirements without which the kit cannot judge a subject's other answers.
 """
 
-from __future__ import annotations
-
 from conformance.adapters.identity import contradictions
 from conformance.checks import check
+from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING, staged_file
-from conformance.interface.messages import (
-    AttemptOutcome,
-    BackfillToVersion,
-    Commit,
-    Conflict,
-    DropTable,
-    GetCommits,
-    Hello,
-    Identity,
-    Landed,
-    LoadTable,
-    MaintenancePolicy,
-    NotFound,
-    NotLanded,
-    Observation,
-    Observe,
-    Policy,
-    Ratified,
-    Rejected,
-    Request,
-    Table,
-    Unsupported,
-)
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
@@ -50,8 +26,8 @@ def hello_is_constant_and_consistent(s: Scenario) -> None:
     contradict each other."""
     table = s.create()
     for client in ("first", "second"):
-        call = s.ask(client, Hello())
-        identity = s.expect(call, Identity, "PROFILE-CORE-01", expected="the identity of the subject")
+        call = s.ask(client, m.Hello())
+        identity = s.expect(call, m.Identity, "PROFILE-CORE-01", expected="the identity of the subject")
         wrong = contradictions(identity)
         s.require(not wrong, "PROFILE-CORE-01", evidence=(call,),
                   expected="the declarations of a subject do not contradict each other",
@@ -75,8 +51,8 @@ def observe_shows_the_whole_log(s: Scenario) -> None:
         s.require(size == file.size, LOOKED_AT, table=table,
                   expected=f"`{file.name}` has {file.size} bytes: `observe` returns its content on request",
                   observed="the file has no content" if size is None else f"{size} bytes were returned")  # fmt: skip
-    answer = s.subject.ask("external observer", Observe(table=table.reference, contents=False))
-    names = {file.name for file in answer.files} if isinstance(answer, Observation) else set()
+    answer = s.subject.ask("external observer", m.Observe(table=table.reference, contents=False))
+    names = {file.name for file in answer.files} if isinstance(answer, m.Observation) else set()
     stayed = {file.name for file in files} & {file.name for file in s.observe(table)}
     s.require(stayed <= names, LOOKED_AT, table=table,
               expected=f"a listing without contents has all files that existed throughout: {sorted(stayed)}",
@@ -89,20 +65,20 @@ def requests_for_an_unknown_table_are_answered(s: Scenario) -> None:
     existing tables are unchanged."""
     table = s.create()
     attempt = s.attempt()
-    asked: list[Request] = [
-        Commit(table=NOBODYS, version=1, attempt=attempt, actions=proposals.append(attempt, s.timestamp(1))),
-        GetCommits(table=NOBODYS),
-        BackfillToVersion(table=NOBODYS, version=1),
+    asked: list[m.Request] = [
+        m.Commit(table=NOBODYS, version=1, attempt=attempt, actions=proposals.append(attempt, s.timestamp(1))),
+        m.GetCommits(table=NOBODYS),
+        m.BackfillToVersion(table=NOBODYS, version=1),
     ]
     if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
-        asked.append(AttemptOutcome(table=NOBODYS, attempt=s.attempt()))
+        asked.append(m.AttemptOutcome(table=NOBODYS, attempt=s.attempt()))
     if Profile.MAINTENANCE_POLICY.value in s.identity.profiles:
-        asked.append(MaintenancePolicy(table=NOBODYS))
+        asked.append(m.MaintenancePolicy(table=NOBODYS))
     if Profile.DISCOVERY.value in s.identity.profiles:
-        asked += [LoadTable(name=s.physical(NOBODYS)), DropTable(table=NOBODYS)]
+        asked += [m.LoadTable(name=s.physical(NOBODYS)), m.DropTable(table=NOBODYS)]
     for request in asked:
         call = s.ask("lost", request)
-        s.require(not isinstance(call.answer, Ratified | Table | Landed), OUTCOMES, evidence=(call,),
+        s.require(not isinstance(call.answer, m.Ratified | m.Table | m.Landed), OUTCOMES, evidence=(call,),
                   expected="the table does not exist: `not_found`, or another rejection",
                   observed=f"the request was answered {str(call.answer)[:300]}")  # fmt: skip
     s.land(table)
@@ -115,14 +91,14 @@ def unusual_requests_are_answered(s: Scenario) -> None:
     table = s.create()
     s.land(table)
     for start, end in ((5, 2), (9, None), (2, 9), (0, 0)):
-        call = s.ask("reader", GetCommits(table=table.reference, start=start, end=end))
-        beyond = [] if isinstance(call.answer, Rejected | NotFound) else [
+        call = s.ask("reader", m.GetCommits(table=table.reference, start=start, end=end))
+        beyond = [] if isinstance(call.answer, m.Rejected | m.NotFound) else [
             commit.version for commit in getattr(call.answer, "commits", ()) if commit.version > 1]  # fmt: skip
         s.require(not beyond, OUTCOMES, evidence=(call,), table=table, expected="there is no version above 1",
                   observed=f"versions {beyond} are listed, which do not exist")  # fmt: skip
-    s.ask("publisher", BackfillToVersion(table=table.reference, version=0))
+    s.ask("publisher", m.BackfillToVersion(table=table.reference, version=0))
     far = s.commit(table, 2**32 + table.versions, client="hasty")
-    s.require(not isinstance(far.answer, Ratified), OUTCOMES, "MC-COMMIT-01", "CM-COMMIT-07", evidence=(far,),
+    s.require(not isinstance(far.answer, m.Ratified), OUTCOMES, "MC-COMMIT-01", "CM-COMMIT-07", evidence=(far,),
               table=table,
               expected="version 1 is the latest: such a version is refused",
               observed="a proposal far above the latest version was ratified")  # fmt: skip
@@ -136,10 +112,10 @@ def declared_profiles_are_supported(s: Scenario) -> None:
     policy, drop a table."""
     table = s.create()
     profiles = s.identity.profiles
-    asked: list[tuple[Profile, Request, tuple[type, ...]]] = [
-        (Profile.DISCOVERY, LoadTable(name=s.physical(table.name)), (Table,)),
-        (Profile.ATTEMPT_OUTCOME, AttemptOutcome(table=table.reference, attempt=s.attempt()), (NotLanded,)),
-        (Profile.MAINTENANCE_POLICY, MaintenancePolicy(table=table.reference), (Policy,)),
+    asked: list[tuple[Profile, m.Request, tuple[type, ...]]] = [
+        (Profile.DISCOVERY, m.LoadTable(name=s.physical(table.name)), (m.Table,)),
+        (Profile.ATTEMPT_OUTCOME, m.AttemptOutcome(table=table.reference, attempt=s.attempt()), (m.NotLanded,)),
+        (Profile.MAINTENANCE_POLICY, m.MaintenancePolicy(table=table.reference), (m.Policy,)),
     ]
     for profile, request, kinds in asked:
         if profile.value in profiles:
@@ -177,7 +153,7 @@ def files_that_the_kit_writes_are_visible(s: Scenario) -> None:
     stands(storage_access.plant(s, table, file, second), second)
     call = storage_access.plant(s, table, file, first, if_absent=True)
     stands(call, second)
-    s.require(isinstance(call.answer, Conflict), TOUCHED, evidence=(call,), table=table,
+    s.require(isinstance(call.answer, m.Conflict), TOUCHED, evidence=(call,), table=table,
               expected="the file exists: a put-if-absent is answered `conflict`",
               observed="put-if-absent of an existing file was answered `done`")  # fmt: skip
     stands(storage_access.remove(s, table, file), None)
@@ -192,11 +168,11 @@ def files_that_the_kit_stages_can_be_proposed(s: Scenario) -> None:
     table = s.create()
     proposal = storage_access.stage(s, table)
     call = s.ask("writer", proposal)
-    if isinstance(call.answer, Rejected) and staged_file(1, proposal.attempt) not in storage_access.staged(s, table):
+    if isinstance(call.answer, m.Rejected) and staged_file(1, proposal.attempt) not in storage_access.staged(s, table):
         s.fail(TOUCHED, evidence=(call,), expected="the staged file exists", observed="the staged file is missing")
-    if isinstance(call.answer, Rejected | Unsupported):
+    if isinstance(call.answer, m.Rejected | m.Unsupported):
         raise Inconclusive(f"operation {call.number}: the subject does not accept files staged by its writers")
-    s.expect(call, Ratified, TOUCHED, "PROFILE-CORE-05", expected="version 1 is free, and its file exists: ratified")
+    s.expect(call, m.Ratified, TOUCHED, "PROFILE-CORE-05", expected="version 1 is free, and its file exists: ratified")
     table.versions += 1
     s.backfill(table, 1)
     published = s.published(table).get(1, "")

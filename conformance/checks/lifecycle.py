@@ -6,8 +6,6 @@ a delayed request; a name or a path is reused. catalog-managed, "Table Discovery
 Catalog", "Creating and Dropping Catalog-managed Tables".
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

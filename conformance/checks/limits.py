@@ -5,8 +5,6 @@ landed attempt while the backlog is full; a restart. PROFILES.md#backlog-limit: 
 commits until some are backfilled. Commits that are published directly do not count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 

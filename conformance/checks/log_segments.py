@@ -5,8 +5,6 @@ computed from the actions as they were committed. Every read is that of a new re
 before reads that succeed, because a client may cache what it has read.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE

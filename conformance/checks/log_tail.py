@@ -1,7 +1,5 @@
 """Stale reads of clients: a reader that asks the owner sees every commit ratified before, wherever its content is."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial

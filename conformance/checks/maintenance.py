@@ -4,8 +4,6 @@ catalog-managed, "Maintenance Operations on Catalog-managed Tables", in its stri
 compactions and checksums are always allowed, everything else only if the owner allows it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -80,12 +78,7 @@ def a_checkpoint_equals_its_version(s: ClientScenario) -> None:
         expected="a checkpoint of version 2 is called `<version>.checkpoint...`, the version in 20 digits",
     )  # fmt: skip
     log.hide(*(commit_file(version) for version in range(3)))
-    found = s.kit_reads(log.table, 2)
-    s.require(
-        found == set(log.at(2).files), "LOG-34", evidence=(call,),
-        expected=f"the checkpoint alone gives the files of version 2: {sorted(log.at(2).files)}",
-        observed=f"the kit reads the files {sorted(found)} from it",
-    )  # fmt: skip
+    equals(s, log, call, 2, "LOG-34", what="checkpoint")
 
 
 LONG_AGO = 1_500_000_000_000
@@ -131,12 +124,7 @@ def a_checkpoint_of_the_clients_choice_is_published(s: ClientScenario) -> None:
     if not made:
         raise Inconclusive(f"operation {call.number}: the client wrote no checkpoint")
     log.hide(*{commit_file(version) for version in range(max(made) + 1)}.intersection(names(log)))
-    found, right = s.kit_reads(log.table, max(made)), set(log.at(max(made)).files)
-    s.require(
-        found == right, "LOG-34", evidence=(call,), version=max(made),
-        expected=f"the checkpoint alone gives the files of version {max(made)}: {sorted(right)}",
-        observed=f"the kit reads the files {sorted(found)} from it",
-    )  # fmt: skip
+    equals(s, log, call, max(made), "LOG-34", what="checkpoint")
 
 
 def version_of_checkpoint(name: str) -> int | None:
@@ -280,12 +268,7 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
         observed=f"the log folder has {names(log)}",
     )  # fmt: skip
     log.hide(*(commit_file(version) for version in (1, 2)))
-    found = s.kit_reads(log.table, 3)
-    s.require(
-        found == set(log.at(3).files), "LOG-35", evidence=(call,),
-        observed=f"the kit reads the files {sorted(found)} from it",
-        expected=f"with the compaction in place of its commits version 3 has the files {sorted(log.at(3).files)}",
-    )  # fmt: skip
+    equals(s, log, call, 3, "LOG-35", what="compaction")
     rows = with_row_ids(s)
     call = s.act("maintenance", m.Compact(table=s.name_of(rows.table), start=1, end=2), rows.table)
     if (path := rows.folder / f"{1:020}.{2:020}.compacted.json").exists():
@@ -314,13 +297,7 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
         log = make(s)
         call = done(s, log, m.Compact(table=s.name_of(log.table), start=2, end=3))
         log.hide(commit_file(2))
-        found = s.kit_reads(log.table, 3)
-        s.require(
-            found == set(log.at(3).files), "LOG-35", evidence=(call,),
-            observed=f"the kit reads the files {sorted(found)} from it",
-            expected=f"a file of version 1 was removed; with the compaction in place of versions 2 and 3 version "
-            f"3 has the files {sorted(log.at(3).files)}",
-        )  # fmt: skip
+        equals(s, log, call, 3, "LOG-35", what="compaction", why="a file of version 1 was removed; ")
         domains = read_by_kit(s, log, 3, "domains")
         s.require(
             domains == log.at(3).domains, "LOG-35", evidence=(call,), observed=f"the kit reads the domains {domains}",
@@ -387,14 +364,16 @@ def updated(s: ClientScenario) -> LogBuilder:
     return log
 
 
-def equals(s: ClientScenario, log: LogBuilder, call: Exchange, version: int, *requirements: str, what: str) -> None:
+def equals(
+    s: ClientScenario, log: LogBuilder, call: Exchange, version: int, *requirements: str, what: str, why: str = ""
+) -> None:
     """The kit reads the client's checkpoint or compaction instead of the commits, and finds the files of the
     version."""
     found = s.kit_reads(log.table, version)
     s.require(
         found == set(log.at(version).files), *requirements, evidence=(call,), version=version,
         observed=f"the kit reads the files {sorted(found)} with the {what}",
-        expected=f"with the {what} in place of its commits version {version} has the files "
+        expected=f"{why}with the {what} in place of its commits version {version} has the files "
         f"{sorted(log.at(version).files)}",
     )  # fmt: skip
 

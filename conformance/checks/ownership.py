@@ -5,8 +5,6 @@ promise. managed-commits, "Converting an existing filesystem based table to mana
 managed-commit table to filesystem table".
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -29,7 +27,6 @@ from conformance.checks.replays import (
 from conformance.checks.version_0 import is_proposed, names_the_owner
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file
-from conformance.interface.messages import DataFile, Transact
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
@@ -929,7 +926,7 @@ def a_writer_uses_the_owner_after_a_take_over(s: ClientScenario) -> None:
     """After a take-over a transaction is committed through the owner."""
     table = s.filesystem_table("imports")
     not_lost(s, convert(s, table))
-    call = s.transact(table, adds=(DataFile(path="mine"),))
+    call = s.transact(table, adds=(m.DataFile(path="mine"),))
     s.expect(call, m.Committed, "MC-CONVERT-10", "PROFILE-CLIENT-02", expected="the owner ratifies it as version 2")
     s.require(
         any(each.operation == call.number for each in s.proposed), "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03",
@@ -947,7 +944,7 @@ def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
     path = table.reference
     not_lost(s, convert(s, table))
     call = s.act(
-        "writer", Transact(table=path, marker=s.attempt(), read_version=0, adds=(DataFile(path="late"),)), table
+        "writer", m.Transact(table=path, marker=s.attempt(), read_version=0, adds=(m.DataFile(path="late"),)), table
     )
     if isinstance(call.answer, m.Committed):
         table.versions += 1
@@ -976,7 +973,7 @@ def a_writer_follows_two_ownership_changes(s: ClientScenario) -> None:
         log.take_over(timestamp=s.timestamp(log.table.versions), properties={})
 
     def append(path: str, writer: str = "writer") -> Exchange:
-        return s.transact(log.table, writer, adds=(DataFile(path=path),))
+        return s.transact(log.table, writer, adds=(m.DataFile(path=path),))
 
     def append_at_last(path: str, new: str) -> Exchange:
         call = append(path)
@@ -1012,7 +1009,9 @@ def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
         expected="the owner rejected the take-over: no ownership change",
         observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
-    after = s.act("writer", Transact(table=table.reference, marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
+    after = s.act(
+        "writer", m.Transact(table=table.reference, marker=s.attempt(), adds=(m.DataFile(path="mine"),)), table
+    )
     done = s.expect(
         after, m.Committed, "MC-CONVERT-04", expected="the table has no owner: the writer creates the file of version 1"
     )

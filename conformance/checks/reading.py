@@ -1,7 +1,5 @@
 """Readers: from an owner's answer and a listing to one gap-free snapshot."""
 
-from __future__ import annotations
-
 import json
 
 from conformance.adapters.identity import EVERY_TABLE

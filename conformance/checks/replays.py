@@ -5,8 +5,6 @@ remembered. PROFILES.md#attempt-outcome: an attempt reported as not landed never
 changes again.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from conformance.checks import check

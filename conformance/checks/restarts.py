@@ -4,8 +4,6 @@ at all.
 PROFILES.md#durable-restart, PROFILES.md#harness-control.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 

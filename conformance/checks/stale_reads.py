@@ -4,8 +4,6 @@ Owners may list published commits too. managed-commits, "Getting Un-backfilled C
 catalog-managed, "Getting Ratified Commits from the Catalog".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from conformance.checks import check

@@ -4,8 +4,6 @@ The kit's owner audits every proposal of every scenario (`conformance.scenario.a
 are such that a wrong writer's proposal has a wrong timestamp.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -15,7 +13,6 @@ from conformance.checks.log_tail import FRESH
 from conformance.checks.reading import APPLIED
 from conformance.history import digests
 from conformance.interface import messages as m
-from conformance.interface.messages import DataFile
 from conformance.models import proposals
 from conformance.models.proposals import BASE_TIME, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.requirements.catalogue import Profile
@@ -31,7 +28,7 @@ CONF = "delta.managedCommit.commitOwnerConf"
 
 def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Exchange:
     """Run one transaction of the client under test, which must succeed."""
-    adds = () if options.pop("no_file", False) else (DataFile(path=file),)
+    adds = () if options.pop("no_file", False) else (m.DataFile(path=file),)
     call = s.transact(table, adds=adds, **options)
     s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="there is no conflict: the transaction is committed")
     table.versions += 1
@@ -152,13 +149,6 @@ def timed(s: Scenario, table: TableHandle, time: int) -> m.Commit:
     return s.proposal(table, attempt=attempt, actions=proposals.append(attempt, time))
 
 
-def time_of(content: str) -> int | None:
-    """The in-commit timestamp of a published commit."""
-    info = proposals.body_of(content.partition("\n")[0], "commitInfo") or {}
-    found = info.get("inCommitTimestamp")
-    return found if isinstance(found, int) else None
-
-
 def unchanged(s: Scenario, table: TableHandle, sent: list[Exchange]) -> None:
     """The commit is published as it was proposed, with the same in-commit timestamp."""
     s.backfill(table, table.versions - 1)
@@ -167,12 +157,12 @@ def unchanged(s: Scenario, table: TableHandle, sent: list[Exchange]) -> None:
         assert isinstance(call.request, m.Commit)
         version, actions = call.request.version, call.request.actions or ()
         content = log.get(version, "")
-        wanted = time_of(proposals.content(actions))
+        wanted = proposals.time_of(proposals.content(actions))
         same = digests.of_file(content.encode("utf-8", "surrogatepass")).actions == digests.of_actions(actions)
         s.require(
             same, *CONTENT, evidence=(call,), table=table, version=version,
             expected=f"version {version} is published as proposed, with the in-commit timestamp {wanted}",
-            observed=f"the commit was changed; its in-commit timestamp is {time_of(content) if content else None}",
+            observed=f"the commit was changed; its in-commit timestamp is {proposals.time_of(content)}",
         )  # fmt: skip
 
 

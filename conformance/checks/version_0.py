@@ -6,8 +6,6 @@ managed-commits, "Creating a new managed-commit table"; catalog-managed, "Creati
 Tables".
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -17,17 +15,8 @@ from msgspec.structs import replace
 from conformance.adapters.identity import COMMIT_MODES
 from conformance.checks import check
 from conformance.history import digests
+from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
-from conformance.interface.messages import (
-    Conflict,
-    CreateTable,
-    Observation,
-    Observe,
-    Ratified,
-    Rejected,
-    Unknown,
-    Unsupported,
-)
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
@@ -42,15 +31,15 @@ TABLE = "orders"
 
 def one_creator(s: Scenario, race: Sequence[Exchange]) -> tuple[TableHandle, Exchange]:
     """The table, and the winner among its creators. The owner may reject some for other reasons, but not all."""
-    won = [call for call in race if isinstance(call.answer, Ratified)]
+    won = [call for call in race if isinstance(call.answer, m.Ratified)]
     if not won:
-        if any(isinstance(call.answer, Rejected | Unknown) for call in race):
+        if any(isinstance(call.answer, m.Rejected | m.Unknown) for call in race):
             raise Inconclusive("no create request was ratified; some were rejected, which the specification permits")
         s.fail("PROFILE-VERSION0-01", "PROFILE-CORE-05", evidence=race[:2],
                expected="the name was free: one creator makes the table",
                observed="no create request was ratified")  # fmt: skip
     first = won[0].answer
-    assert isinstance(first, Ratified)
+    assert isinstance(first, m.Ratified)
     table = s.created(TABLE, won[0], first)
     s.require(len(won) == 1, *ONE, evidence=won[:2], table=table, version=0,
               expected=f"exactly one of {len(race)} creators of one table succeeds",
@@ -63,9 +52,9 @@ def one_creator(s: Scenario, race: Sequence[Exchange]) -> tuple[TableHandle, Exc
 
 def lost(s: Scenario, table: TableHandle, call: Exchange, won: Exchange) -> None:
     """Another creator was first."""
-    answer = s.expect(call, (Conflict, Rejected), *ONE, because=(won,),
+    answer = s.expect(call, (m.Conflict, m.Rejected), *ONE, because=(won,),
                       expected="the table was created by another client: this creator did not create it")  # fmt: skip
-    if isinstance(answer, Conflict) and answer.winner_table is not None:
+    if isinstance(answer, m.Conflict) and answer.winner_table is not None:
         s.require(answer.winner_table == table.reference, "MC-CREATE-02", "PROFILE-CORE-05", evidence=(call, won),
                   table=table, version=0, expected=f"the table of that name is {table.reference}",
                   observed=f"the conflict names {answer.winner_table}")  # fmt: skip
@@ -73,7 +62,7 @@ def lost(s: Scenario, table: TableHandle, call: Exchange, won: Exchange) -> None
 
 def is_the_winners(s: Scenario, table: TableHandle, won: Exchange, *others: Exchange) -> None:
     """Version 0, if it is published, is the winner's."""
-    assert isinstance(won.request, CreateTable)
+    assert isinstance(won.request, m.CreateTable)
     found = s.published(table).get(0)
     if found is not None:
         s.require(proposals.attempt_of(found) == won.request.attempt, *ONE, evidence=(won, *others), table=table,
@@ -100,7 +89,7 @@ def a_lost_creation_is_a_conflict(s: Scenario) -> None:
     failing."""
     table = s.create(TABLE)
     call = persist(lambda: s.ask("second", s.creation(TABLE)))
-    s.expect(call, Conflict, *(ONE if isinstance(call.answer, Ratified) else ()), "PROFILE-CORE-04",
+    s.expect(call, m.Conflict, *(ONE if isinstance(call.answer, m.Ratified) else ()), "PROFILE-CORE-04",
              expected="the table exists, created by another client: a conflict")  # fmt: skip
     s.land(table, client="second")
 
@@ -136,7 +125,7 @@ def a_creation_without_an_answer_counts(s: Scenario) -> None:
     first one's version 0."""
     sent = s.lose("unlucky", s.creation(TABLE))
     call = s.ask("second", s.creation(TABLE))
-    if isinstance(sent.answer, Ratified):
+    if isinstance(sent.answer, m.Ratified):
         table = s.created(TABLE, sent, sent.answer)
         lost(s, table, call, sent)
         is_the_winners(s, table, sent, call)
@@ -153,13 +142,15 @@ def a_repeated_creation_makes_no_second_table(s: Scenario) -> None:
         for _ in range(commits):
             s.land(table)
         again = s.ask("creator", request)
-        answer = s.expect(again, (Ratified, Conflict, Rejected), "PROFILE-CORE-06", expected="the same table, or none")
-        if isinstance(answer, Ratified):
+        answer = s.expect(
+            again, (m.Ratified, m.Conflict, m.Rejected), "PROFILE-CORE-06", expected="the same table, or none"
+        )
+        if isinstance(answer, m.Ratified):
             s.require((answer.table, answer.version) == (table.reference, 0), *ONE, "PROFILE-CORE-06",
                       evidence=(won, again), table=table, version=0,
                       expected=f"the attempt created the table {table.reference}, and no other",
                       observed=f"the replay was answered as version {answer.version} of {answer.table}")  # fmt: skip
-        elif isinstance(answer, Conflict) and "idempotent-retry" in s.identity.profiles:
+        elif isinstance(answer, m.Conflict) and "idempotent-retry" in s.identity.profiles:
             s.fail("PROFILE-RETRY-01", evidence=(again, won), table=table, version=0,
                    expected="the attempt is version 0: every replay is ratified",
                    observed="the creator's own replay was answered `conflict`")  # fmt: skip
@@ -219,7 +210,7 @@ def creators_of_different_tables_do_not_interfere(s: Scenario) -> None:
     sent = [s.delay(f"creator of {name}", s.creation(name)) for name in names]
     for name, delayed in reversed(list(zip(names, sent, strict=True))):
         call = s.deliver(delayed)
-        ratified = s.expect(call, Ratified, "PROFILE-VERSION0-01", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
+        ratified = s.expect(call, m.Ratified, "PROFILE-VERSION0-01", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
                             expected="the name is free: the table is created")  # fmt: skip
         table = s.created(name, call, ratified)
         is_the_winners(s, table, call)
@@ -268,9 +259,9 @@ def an_owner_creates_tables(s: Scenario) -> None:
     for number in range(TRIES):
         name = f"orders{number}"
         call = s.ask("creator", s.creation(name))
-        if not isinstance(call.answer, Rejected):
+        if not isinstance(call.answer, m.Rejected):
             break
-    ratified = s.expect(call, Ratified, "PROFILE-VERSION0-01", expected="the name is free: the table is created")
+    ratified = s.expect(call, m.Ratified, "PROFILE-VERSION0-01", expected="the name is free: the table is created")
     s.land(s.created(name, call, ratified))
 
 
@@ -381,7 +372,7 @@ def version_0_is_published_at_once(s: Scenario) -> None:
     """Version 0 is written as a published commit at once, where every creator would write it, and has no staged
     file."""
     call, table = s.creating()
-    assert isinstance(call.request, CreateTable)
+    assert isinstance(call.request, m.CreateTable)
     attempt = call.request.attempt
     s.require(0 in s.published(table), IN_PLACE, evidence=(call,), table=table, version=0,
               expected=f"version 0 is published as {commit_file(0)} at once",
@@ -402,14 +393,14 @@ def place(s: Scenario, name: str) -> str:
 def create_at(s: Scenario, path: str, name: str) -> Exchange:
     """Create a table at a path. Raises `Inconclusive` if the subject always chooses the location."""
     call = s.ask("creator", s.creation(name, path=path))
-    if isinstance(call.answer, Unsupported):
+    if isinstance(call.answer, m.Unsupported):
         raise Inconclusive(f"operation {call.number}: the subject does not create tables at a given path")
     return call
 
 
 def first_file(s: Scenario, path: str) -> str | None:
-    answer = s.subject.ask("external observer", Observe(table=path))
-    files = answer.files if isinstance(answer, Observation) else ()
+    answer = s.subject.ask("external observer", m.Observe(table=path))
+    files = answer.files if isinstance(answer, m.Observation) else ()
     return next((file.content for file in files if file.name == commit_file(0)), None)
 
 
@@ -429,7 +420,7 @@ def an_earlier_filesystem_table_is_kept(s: Scenario) -> None:
     s.require(stands == before, *ONE_FILE, evidence=(planted, call), version=0,
               expected="the file of version 0 that existed first stays unchanged",
               observed="version 0 was deleted" if stands is None else f"version 0 is {stands[:200]}")  # fmt: skip
-    s.expect(call, (Conflict, Rejected), *ONE_FILE, because=(planted,),
+    s.expect(call, (m.Conflict, m.Rejected), *ONE_FILE, because=(planted,),
              expected="the location has another creator's version 0: this one lost")  # fmt: skip
 
 
@@ -439,7 +430,7 @@ def a_later_filesystem_creator_loses(s: Scenario) -> None:
     and the owner's table accepts commits."""
     path = place(s, "orders")
     call = create_at(s, path, "orders")
-    ratified = s.expect(call, Ratified, "PROFILE-VERSION0-01", *ONE_FILE, may_refuse=True,
+    ratified = s.expect(call, m.Ratified, "PROFILE-VERSION0-01", *ONE_FILE, may_refuse=True,
                         expected="the location is empty: the table is created")  # fmt: skip
     table = s.created("orders", call, ratified)
     table.path = path

@@ -1,7 +1,5 @@
 """Writers: one transaction is one commit, even after lost answers, old conflicts and a full backlog."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from functools import partial
@@ -15,7 +13,6 @@ from conformance.checks import check
 from conformance.checks.conflicts import added, prepare, removed, win
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file
-from conformance.interface.messages import DataFile, Isolation, Transact
 from conformance.models import proposals
 from conformance.models.proposals import BASE_TIME
 from conformance.requirements.catalogue import Profile
@@ -33,7 +30,7 @@ UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06", "PROFILE-CLIENT
 
 def append(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Exchange:
     """The client under test appends a file."""
-    return s.transact(table, adds=(DataFile(path=file),), **options)
+    return s.transact(table, adds=(m.DataFile(path=file),), **options)
 
 
 def landed(s: ClientScenario, table: TableHandle, call: Exchange, version: int, *requirements: str, why: str) -> None:
@@ -262,7 +259,7 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     table = s.create(attempt=attempt, actions=actions)
     wanted = {"part=x/one.parquet": "x", "part=a b%/two %25.parquet": "a b%", "part=y/three.parquet": "y",
               "part=__HIVE_DEFAULT_PARTITION__/four.parquet": None}  # fmt: skip
-    adds = tuple(DataFile(path=path, partition=value) for path, value in wanted.items())
+    adds = tuple(m.DataFile(path=path, partition=value) for path, value in wanted.items())
     call = s.transact(table, adds=adds)
     if isinstance(call.answer, m.Rejected):  # no document says that a writer accepts a null
         wanted.popitem()
@@ -322,7 +319,7 @@ def unsupported_protocols_are_not_written(s: ClientScenario) -> None:
         s.land(table, attempt=attempt, actions=(
             proposals.commit_info(attempt, s.timestamp(1)), proposals.line("protocol", protocol),
         ))  # fmt: skip
-        call = s.transact(table, adds=(DataFile(path="mine"),))
+        call = s.transact(table, adds=(m.DataFile(path="mine"),))
         if not why:
             landed(s, table, call, 2, "PROFILE-CLIENT-02", why="version 1 repeats the protocol of version 0")
             continue
@@ -344,11 +341,11 @@ def without_an_owner_put_if_absent_decides(s: ClientScenario) -> None:
     """In a table without an owner a writer commits by creating the next file, and never replaces an existing one."""
     table = s.filesystem_table("plain")
     path = table.reference
-    first = s.act("writer", Transact(table=path, marker=s.attempt(), adds=(DataFile(path="one"),)))
+    first = s.act("writer", m.Transact(table=path, marker=s.attempt(), adds=(m.DataFile(path="one"),)))
     s.expect(first, m.Committed, "MC-FILES-11", "CONFLICT-RETRY-05", expected="no other writer: version 1")
     table.versions = 2
     planted = s.write_file(table)
-    call = s.act("writer", Transact(table=path, marker=s.attempt(), read_version=1, adds=(DataFile(path="two"),)))
+    call = s.act("writer", m.Transact(table=path, marker=s.attempt(), read_version=1, adds=(m.DataFile(path="two"),)))
     done = s.expect(call, m.Committed, "CONFLICT-RETRY-05", expected="a blind append after another commit: version 3")
     s.require(
         done.version == 3 and s.content_of(table, 2) == planted, "CONFLICT-RETRY-03", "MC-FILES-11", evidence=(call,),
@@ -374,7 +371,7 @@ def a_cleaned_up_version_is_not_reused(s: ClientScenario) -> None:
     log.checkpoint(5)
     log.hide(*(commit_file(version) for version in range(5)))
     log.hint(5)
-    late = Transact(table=log.location, marker=s.attempt(), read_version=1, adds=(DataFile(path="late"),))
+    late = m.Transact(table=log.location, marker=s.attempt(), read_version=1, adds=(m.DataFile(path="late"),))
     call = s.act("writer", late, log.table)
     made = (log.folder / commit_file(2)).exists()
     s.require(
@@ -383,7 +380,9 @@ def a_cleaned_up_version_is_not_reused(s: ClientScenario) -> None:
         "read the table again",
         observed=f"{commit_file(2)} was created again, and the answer is {in_words(call.answer)}",
     )  # fmt: skip
-    again = s.act("writer", Transact(table=log.location, marker=s.attempt(), adds=(DataFile(path="next"),)), log.table)
+    again = s.act(
+        "writer", m.Transact(table=log.location, marker=s.attempt(), adds=(m.DataFile(path="next"),)), log.table
+    )
     done = s.expect(again, m.Committed, "PROFILE-CLIENT-02", expected="no conflict on the newest version")
     log.table.versions = (done.version or 0) + 1
 
@@ -397,7 +396,7 @@ def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
     commits."""
     table = s.create()
     path = s.location(table)
-    call = s.act("writer", Transact(table=path, marker=s.attempt(), adds=(DataFile(path="sneaked"),)), table)
+    call = s.act("writer", m.Transact(table=path, marker=s.attempt(), adds=(m.DataFile(path="sneaked"),)), table)
     if isinstance(call.answer, m.Committed):
         s.require(
             s.feature == "managedCommit", "CM-ACCESS-02", "CM-WRITE-01", evidence=(call,),
@@ -471,7 +470,7 @@ def a_client_keeps_to_the_folder_of_its_table(s: ClientScenario) -> None:
     name, attempt = s.name_of(table), s.attempt()
     jobs: list[m.Request] = [
         m.Snapshot(path=name) if s.feature == FILESYSTEM else m.Snapshot(table=name),
-        Transact(table=name, marker=attempt, adds=(DataFile(path="one"),)),
+        m.Transact(table=name, marker=attempt, adds=(m.DataFile(path="one"),)),
         m.Checkpoint(table=name, version=0), m.Checksum(table=name, version=0),
     ]  # fmt: skip
     done = 0
@@ -506,7 +505,7 @@ def in_proposal(s: ClientScenario, proposed: Proposed) -> list[str]:
 
 def write(s: ClientScenario, table: TableHandle, *, removes: tuple[str, ...] = (), base: int | None = None) -> Exchange:
     """One transaction with the files of all tasks."""
-    adds = tuple(DataFile(path=path) for path in FILES)
+    adds = tuple(m.DataFile(path=path) for path in FILES)
     return s.transact(table, adds=adds, removes=removes, read_version=base)
 
 
@@ -576,7 +575,7 @@ def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
     table = s.create()
     (s.place / "elsewhere").mkdir()
     outside = str(s.place / "elsewhere" / "one.parquet")
-    adds = (DataFile(path="inside"), DataFile(path=outside))
+    adds = (m.DataFile(path="inside"), m.DataFile(path=outside))
     call = s.transact(table, adds=adds)
     if isinstance(call.answer, m.Committed):
         found = [s.decoded(body["path"]) for body in s.actions_of(table, 1, "add")]
@@ -586,7 +585,7 @@ def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
             evidence=(call,), expected=f"two files, one of them at {outside}", observed=f"version 1 adds {found}",
         )  # fmt: skip
         table.versions = 2
-    after = s.transact(table, adds=(DataFile(path="inside-too"),))
+    after = s.transact(table, adds=(m.DataFile(path="inside-too"),))
     done = s.expect(after, m.Committed, "PROFILE-CLIENT-02", expected=f"version {table.versions}")
     s.require(
         done.version == table.versions, "DELAYED-02", "PROFILE-CLIENT-02", evidence=(after, call),
@@ -682,7 +681,7 @@ def the_last_of_many_lost_races_is_checked(s: ClientScenario) -> None:
             winners[-1] = removed(s, "a")
         for winner in winners:
             s.owner.on(m.Commit, before=partial(_wins, s, table, winner))
-        call = s.transact(table, removes=("a",), isolation=Isolation.SNAPSHOT)
+        call = s.transact(table, removes=("a",), isolation=m.Isolation.SNAPSHOT)
         right = isinstance(call.answer, m.Conflict | m.Rejected if conflicts else m.Committed)
         why = "the fifth winner removed the file `a`" if conflicts else "five winners only added files"
         s.require(
