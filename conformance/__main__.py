@@ -1,7 +1,5 @@
 """`python -m conformance`, which is `delta-commit-conformance`."""
 
-from __future__ import annotations
-
 from conformance.command import main
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ release of Delta: if it is missing, the newest earlier release of the same minor
 `delta-kernel-api`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

@@ -4,8 +4,6 @@ Only `RunResult.environment` depends on the time and the machine, and comparison
 the same subject give the same bytes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, StrEnum

@@ -1,7 +1,5 @@
 """Untrusted text of a subject: as JSON, visible on a console, and as plain text in Markdown."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, Final, Literal
 

@@ -4,8 +4,6 @@ It uses the standard library's `http.client`, because a verdict depends on exact
 environment, no redirect, no second attempt on another connection. The kit itself decides what a client sends again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import select

@@ -33,8 +33,6 @@ No 429 follows a request that had an effect, because the API's clients may take 
 Inline commits do not exist in the API. This module does not import the reference.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import uuid
@@ -177,7 +175,7 @@ class DeltaApi:
             raise UnansweredError(answer.reason)
         return answer
 
-    def _known(self, client: str, name: str) -> _Known:
+    def _known(self, client: str, name: str) -> "_Known":
         """The table, as this client found it at its first request."""
         known = self._found.get((client, name))
         if known is not None and Path(known.table.location or "").is_dir():
@@ -240,7 +238,7 @@ class DeltaApi:
             self._reported(client, report)
         return HTTPStatus.OK, self._loaded(client, name)
 
-    def _check_etag(self, client: str, known: _Known, etag: str | None, version: int) -> None:
+    def _check_etag(self, client: str, known: "_Known", etag: str | None, version: int) -> None:
         """Check the etag only if the version is free: the owner judges a replay and a lost race, before the etag."""
         if etag is None or etag == known.etag:
             return

@@ -4,8 +4,6 @@
 this process to the kit, or the kit's own owner to a client under test. There is no authentication.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext

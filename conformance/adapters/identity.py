@@ -1,7 +1,5 @@
 """Validates an answer to `hello`: known words without contradictions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Final
 

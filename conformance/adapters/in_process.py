@@ -10,8 +10,6 @@ expects an answer.
 `ProcessDied` means a simulated crash.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect
@@ -108,7 +106,7 @@ class Handler:
     directory_parameter: bool
 
     @classmethod
-    def of(cls, name: str, kind: Any) -> Handler:
+    def of(cls, name: str, kind: Any) -> "Handler":
         """For a class, or a function that makes the subject. Raises `UsageError` for a parameter that has no value
         here."""
         try:

@@ -4,8 +4,6 @@ No request here goes to an owner. Files become visible atomically, by a link or 
 beside the log folder. No file is synced, because there is no power cut here.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +31,7 @@ class LogAccess:
         """The answer of `ask`; the owner's errors become answers too."""
         raise NotImplementedError
 
-    def log_of(self, table: m.TableRef) -> LogFolder:
+    def log_of(self, table: m.TableRef) -> "LogFolder":
         """The log of a table of the owner, or of a filesystem table of the kit."""
         raise NotImplementedError
 

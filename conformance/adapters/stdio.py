@@ -8,8 +8,6 @@ every owner that keeps its state in that folder can promise `durable-restart` wi
 itself implements a crash at a named point.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -137,7 +135,7 @@ class StdioSubject(Closing):
             return 0
         return self._numbers.setdefault(client, len(self._numbers)) % self.processes
 
-    def _process_of(self, client: str) -> Process | m.Answer:
+    def _process_of(self, client: str) -> "Process | m.Answer":
         """The client's process, started if necessary; or the answer that says why it does not run."""
         with self._lock:
             if self._ended:
@@ -152,7 +150,7 @@ class StdioSubject(Closing):
 
     # Starting and ending
 
-    def _started(self) -> tuple[Process, m.Answer]:
+    def _started(self) -> "tuple[Process, m.Answer]":
         """A new process, and its answer to `hello`. A process that does not answer is ended."""
         process = Process(
             self._command,
@@ -166,7 +164,7 @@ class StdioSubject(Closing):
             self._end(process)
         return process, answer
 
-    def _started_again(self) -> Process | m.Unknown:
+    def _started_again(self) -> "Process | m.Unknown":
         """A new process with the identity of the first one; or why there is none."""
         process, answer = self._started()
         if isinstance(answer, m.Unknown):
@@ -204,7 +202,7 @@ class StdioSubject(Closing):
             self._end(process)
         self._processes = {}
 
-    def _end(self, process: Process) -> None:
+    def _end(self, process: "Process") -> None:
         process.close()
         self._alive.discard(process)
 

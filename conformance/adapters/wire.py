@@ -4,8 +4,6 @@ The author of an adapter, in any language, reads an `AdapterError`. So it has th
 the interface expects.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -1,7 +1,5 @@
 """A checker's findings, with numbers of operations; `check` looks these up in the history."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from conformance.checkers.bounds import Bound, Early, Late, violated

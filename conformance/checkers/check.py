@@ -2,8 +2,6 @@
 requests and answers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -29,7 +27,7 @@ class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The number of requests and listings."""
     tables: dict[str, int]
     """The number of versions in the final log, by table."""
-    violations: tuple[HistoryViolation, ...]
+    violations: "tuple[HistoryViolation, ...]"
     unseen: dict[str, str] = {}
     """The reason why the final log could not be read, by table; such a table is never conformant."""
     left_out: int = 0

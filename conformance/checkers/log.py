@@ -25,8 +25,6 @@ conflict; a rejection can have any reason; an attempt that was resolved as not l
 conflict or gap, unless `tombstone-first` promises that it gets none after its tombstone.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The rules that a history can violate: a closed list, which reports and the catalogue refer to."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 
@@ -10,7 +8,7 @@ class Rule(Enum):
 
     meaning: str
 
-    def __new__(cls, value: str, meaning: str) -> Rule:
+    def __new__(cls, value: str, meaning: str) -> "Rule":
         member = object.__new__(cls)
         member._value_ = value
         member.meaning = member.__doc__ = meaning

@@ -18,8 +18,6 @@ listing.
 managed-commits, "Commit Backfills" and "Commit Files"; catalog-managed, "Publishing Commits".
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial

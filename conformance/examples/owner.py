@@ -6,8 +6,6 @@
 on the disk: then the commit is ratified. After a restart the owner needs only this file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The page of findings, and the report of one finding for the maintainers of its subject."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 import tomllib

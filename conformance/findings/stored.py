@@ -1,7 +1,5 @@
 """The files of this package as values."""
 
-from __future__ import annotations
-
 import datetime
 import shutil
 import tomllib

@@ -1,7 +1,5 @@
 """Runs the steps of a program on a subject and on the model: every answer must be possible in some world."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import singledispatchmethod

@@ -6,8 +6,6 @@ Hypothesis has to find the meaning of its choices, needed a hundred times as lon
 could not be run again without it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 

@@ -6,8 +6,6 @@ documents leave open is allowed in some world. Requests are handled one at a tim
 request without an answer may still land later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -54,7 +52,7 @@ class World(NamedTuple):
     def landed(self, attempt: m.AttemptId) -> m.Version | None:
         return self.log.index(attempt) if attempt in self.log else None
 
-    def with_next(self, version: m.Version, attempt: m.AttemptId) -> World | None:
+    def with_next(self, version: m.Version, attempt: m.AttemptId) -> "World | None":
         """After that proposal landed; None if it cannot."""
         free = version == len(self.log) and attempt not in self.log and attempt not in self.never and not self.dropped
         return self._replace(log=(*self.log, attempt)) if free else None

@@ -5,8 +5,6 @@ conflict, reads after a gap, and resolves or repeats a request with an unknown o
 and require only what holds under every schedule. `shrinking` minimizes a history that shows a violation.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 import uuid
@@ -119,8 +117,8 @@ class Writer(Client):
     `resolver` looks some of its commits up; the `migrator` requests a hand-back during the last ones."""
 
     def __init__(
-        self, shared: Shared, name: str, seed: int, *, killed: StdioSubject | None, resolver: Assistant | None,
-        migrator: Assistant | None,
+        self, shared: Shared, name: str, seed: int, *, killed: StdioSubject | None, resolver: "Assistant | None",
+        migrator: "Assistant | None",
     ) -> None:  # fmt: skip
         super().__init__(shared, name, seed)
         self._killed = killed
@@ -177,7 +175,7 @@ class Writer(Client):
             return m.Ratified(version=answer.version) if isinstance(answer, m.Landed) else answer
         return self.ask(request) if choice <= 1 else m.Unknown()
 
-    def _resolved_while(self, request: m.Commit, resolver: Assistant) -> m.Answer:
+    def _resolved_while(self, request: m.Commit, resolver: "Assistant") -> m.Answer:
         """Send the commit and a lookup of its attempt at the same time: either of them may arrive first."""
         with ThreadPoolExecutor(1) as pool:
             outcome = pool.submit(resolver.ask, m.AttemptOutcome(table=request.table, attempt=request.attempt))
@@ -185,7 +183,7 @@ class Writer(Client):
             outcome.result()
         return answer
 
-    def _give_back(self, migrator: Assistant) -> None:
+    def _give_back(self, migrator: "Assistant") -> None:
         """Send a hand-back and a commit of the same version at the same time, of which at most one is ratified; and
         further commits until the hand-back is answered."""
         change = ownership.giving_back(self.s, self.shared.table, self.next)

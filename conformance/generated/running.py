@@ -1,8 +1,6 @@
 """Runs one case of any layer: an example, rounds of concurrent clients, or many generated programs. The result of many
 programs is `passed`, or the smallest failing program with its history."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final

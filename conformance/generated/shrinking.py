@@ -5,8 +5,6 @@ final log is changed to begin after it or to end before it. A candidate counts o
 as the whole history, by the same operations, and breaks no rule that the whole one keeps.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from typing import Final, TypeGuard, get_args
@@ -100,7 +98,7 @@ def _candidates(source: list[Event], found: Breach) -> Iterator[list[Event]]:
     for table in tables:
         if table != found.table:
             yield _without_table(source, table)
-    yield _without_faults(source)
+    yield _counted([event for event in source if not isinstance(event, events.Fault)])
     for client in dict.fromkeys(event.client for event in source if isinstance(event, events.Invoke)):
         mine = {event.id for event in source if isinstance(event, events.Invoke) and event.client == client}
         if mine - kept:
@@ -135,10 +133,6 @@ def _without_table(source: list[Event], table: str) -> list[Event]:
     logs = events.Witness | events.Unseen
     rest = [event for event in source if not (isinstance(event, logs) and event.table == table)]
     return _without(rest, mine)
-
-
-def _without_faults(source: list[Event]) -> list[Event]:
-    return _counted([event for event in source if not isinstance(event, events.Fault)])
 
 
 def _begun_later(source: list[Event], table: str, length: int, kept: set[int]) -> list[Event]:

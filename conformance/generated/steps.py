@@ -4,8 +4,6 @@ list of steps, as JSON, and can be replayed without the generator.
 Tables, clients and earlier requests are numbers, modulo the existing ones; versions are relative to the newest one.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

@@ -4,8 +4,6 @@ Staged and direct commits are compared by bytes, inline commits by actions: a ca
 may publish them with other spaces or another order of fields.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

@@ -8,8 +8,6 @@ Requests and answers have the names of `conformance.interface.messages`. A histo
 contents, and one type `other` for all operations that do not concern the log.
 """
 
-from __future__ import annotations
-
 import json
 from enum import Enum
 from pathlib import Path

@@ -10,8 +10,6 @@
 Without `complete()` the file has no footer and is not a valid history, as after an interrupted run.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

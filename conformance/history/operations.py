@@ -12,8 +12,6 @@ never a verdict on the subject:
 A gap in the final log is valid here: it is a finding about the subject.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, get_args
 

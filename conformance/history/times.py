@@ -1,7 +1,5 @@
 """Times of a history for people: milliseconds since its first event for real time; ticks unchanged."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

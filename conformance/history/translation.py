@@ -4,8 +4,6 @@ A history has digests instead of contents, and one type `other` for operations t
 for a message that a history does not record as a request (`observe` is recorded as a listing).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The names of files in a table's log folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

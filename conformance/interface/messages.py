@@ -8,8 +8,6 @@ The kit never compares message texts, and never sends the expected answer to the
 integers; `latest` is null (or, with some owners, -1) if nothing was ever ratified. Times are ms since the epoch.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -4,8 +4,6 @@ A late answer or a broken connection is the outcome `Unknown`: it may come from 
 can only be a fault of the adapter raises `AdapterError`: no verdict is possible.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Protocol, Self

@@ -8,8 +8,6 @@ The judge runs the checks of the stages in order against the learner's owner, un
 sends the owner no further requests of the check.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
@@ -275,7 +273,7 @@ def _unpromised(stage: Stage, identity: Identity) -> Failure | None:
     )
 
 
-def _judged(stage: Stage, check: Check, subject: _Recorded) -> Failure | None:
+def _judged(stage: Stage, check: Check, subject: "_Recorded") -> Failure | None:
     """The failure of a check; None if it passed."""
     subject.exchanges.clear()
     broken: AdapterError | None = None

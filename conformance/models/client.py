@@ -1,7 +1,5 @@
 """The kit's own client as a subject: reader, writer, maintenance and the change of a table's owner."""
 
-from __future__ import annotations
-
 import json
 import time
 import uuid
@@ -15,17 +13,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, STAGING, commit_file
-from conformance.models import proposals
-from conformance.models.log_files import (
-    HINT,
-    Checkpoint,
-    Listing,
-    Unreadable,
-    actions_in,
-    checkpoint_actions,
-    checkpoint_parquet,
-    vector_file,
-)
+from conformance.models import log_files, proposals
 from conformance.models.owner import COMMIT_MODES, OWNER_PROPERTY
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure
@@ -81,7 +69,7 @@ class ModelMaintainer(ModelReader):
     def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
         listed = self._published(client, table, version)
         state = self._replay(table, listed, version)
-        self._write(table.log / f"{version:020}.checkpoint.parquet", checkpoint_parquet(self._held(state)))
+        self._write(table.log / f"{version:020}.checkpoint.parquet", log_files.checkpoint_parquet(self._held(state)))
         self._hint(table, version)
 
     def _held(self, state: State) -> list[dict[str, Any]]:
@@ -98,7 +86,7 @@ class ModelMaintainer(ModelReader):
         listed = self._published(client, table, end)
         kept: dict[str, dict[str, Any]] = {}
         for version in range(start, end + 1):
-            for action in actions_in(listed.commits[version]):
+            for action in log_files.actions_in(listed.commits[version]):
                 kept[_identity(action)] = action
         lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in kept.values())
         self._write(table.log / f"{start:020}.{end:020}.compacted.json", lines.encode())
@@ -120,7 +108,7 @@ class ModelMaintainer(ModelReader):
             "domainMetadata": list(state.domains.values()), "metadata": state.metadata, "protocol": state.protocol,
         }  # fmt: skip
 
-    def _published(self, client: str, table: Resolved, version: int) -> Listing:
+    def _published(self, client: str, table: Resolved, version: int) -> log_files.Listing:
         """A listing that has the version, which the owner publishes on request if it is missing."""
         listed = self._gather(client, table)
         if version > self._latest(table, listed):
@@ -163,7 +151,7 @@ class ModelMaintainer(ModelReader):
 
     def _hint(self, table: Resolved, version: int) -> None:
         """Update `_last_checkpoint`, never to an older version."""
-        path = table.log / HINT
+        path = table.log / log_files.HINT
         known = json.loads(path.read_text("utf-8"))["version"] if path.exists() else -1
         if version > known:
             self._write(path, json.dumps({"version": version, "size": 1}).encode())
@@ -190,7 +178,7 @@ class ModelMaintainer(ModelReader):
             listed = self._gather(client, table)
             self._vacuum(table, listed, self._latest(table, listed))
 
-    def _vacuum(self, table: Resolved, listed: Listing, version: int) -> None:
+    def _vacuum(self, table: Resolved, listed: log_files.Listing, version: int) -> None:
         """Delete the old files below the table's folder that neither the version nor a recent removal names."""
         state, since = self._replay(table, listed, version), time.time() * 1000 - RETENTION
         named = [*state.files.values(), *(each for each in state.removed.values() if self._is_recent(each, since))]
@@ -209,7 +197,7 @@ class ModelMaintainer(ModelReader):
     def _paths(self, body: dict[str, Any]) -> list[str]:
         """The files that an action names: the data file, and the one with its deletion vector."""
         vector = body.get("deletionVector")
-        file = None if vector is None else vector_file(vector)
+        file = None if vector is None else log_files.vector_file(vector)
         return [body["path"]] if file is None else [body["path"], file]
 
     def _located(self, path: str) -> str:
@@ -233,7 +221,7 @@ class ModelMaintainer(ModelReader):
             self._delete(path for version, path in listed.checksums.items() if version < cut_off)
         self._delete(self._staged(table, cut_off))
 
-    def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
+    def _cut_off(self, table: Resolved, listed: log_files.Listing, older_than: int) -> int | None:
         """The cut-off checkpoint: the newest complete one that can be read, at or before the newest commit that is not
         later than the time."""
         commit = self._cut_off_commit(table, listed, older_than)
@@ -244,13 +232,13 @@ class ModelMaintainer(ModelReader):
         ]
         return max(versions, default=None)
 
-    def _is_whole(self, checkpoint: Checkpoint) -> bool:
+    def _is_whole(self, checkpoint: log_files.Checkpoint) -> bool:
         try:
-            return checkpoint.complete and bool(checkpoint_actions(checkpoint))
-        except Unreadable:
+            return checkpoint.complete and bool(log_files.checkpoint_actions(checkpoint))
+        except log_files.Unreadable:
             return False
 
-    def _cut_off_commit(self, table: Resolved, listed: Listing, older_than: int) -> int:
+    def _cut_off_commit(self, table: Resolved, listed: log_files.Listing, older_than: int) -> int:
         try:
             return self._at(table, listed, older_than)
         except Refused:
@@ -316,7 +304,7 @@ class ModelMigrator(ModelReader):
                 return reply
         raise Refused(f"{self.most_tries} races lost")
 
-    def _ownership_change(self, request: m.TakeOver, state: State, listed: Listing) -> tuple[str, ...]:
+    def _ownership_change(self, request: m.TakeOver, state: State, listed: log_files.Listing) -> tuple[str, ...]:
         timestamp = self._change_time(state, listed)
         stamped = state.properties.get(TIMESTAMPS) == "true"
         properties = {**state.properties, TIMESTAMPS: "true"}
@@ -351,7 +339,7 @@ class ModelMigrator(ModelReader):
         implied = [features for brought, features in IMPLIED.items() if brought <= version < 7]
         return {*state.features, *chain.from_iterable(implied)}
 
-    def _change_time(self, state: State, listed: Listing) -> int:
+    def _change_time(self, state: State, listed: log_files.Listing) -> int:
         """A time after that of the previous commit, or after the modification time of its file if it has no
         timestamp."""
         modified = listed.commits[state.version].stat().st_mtime_ns // 1_000_000

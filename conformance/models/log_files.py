@@ -3,8 +3,6 @@
 Only files directly in the folder count. The staging folder is not read, because its files prove nothing.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json

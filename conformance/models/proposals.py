@@ -1,7 +1,5 @@
 """The actions of the kit's commits: small, valid, and each identified by its attempt's id, the `txnId`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final

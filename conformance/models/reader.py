@@ -6,8 +6,6 @@ checkpoint replaces all commits up to its version, a compaction those in its ran
 expected state of a version.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -2,8 +2,6 @@
 lists and changes these files, and crashes and restarts the owner.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import MutableMapping
 from pathlib import Path

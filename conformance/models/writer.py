@@ -4,8 +4,6 @@ managed-commits and catalog-managed, "Commit Protocol"; in-commit timestamps, "W
 conflict checks is that of the document about commits and conflicts.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import uuid

@@ -5,8 +5,6 @@ A rule is the id of a requirement of the catalogue. Sentences about the ledger c
 step: no sentence is written by hand for a scenario.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 A trace is run again when it is opened, effect by effect, so that the user can try other choices.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import mmap
@@ -193,7 +191,7 @@ class TraceForks:
         rest = [step for each in read_events(io.BytesIO(text[shown:])) for step in teller.steps_of(each)]
         yield from (_seen(step, made, _log(teller, before)) for step in (*rest, *teller.rest()))
 
-    def _effect(self, teller: HistoryTeller, effect: Effect, before: Log, after: Log) -> Step:
+    def _effect(self, teller: HistoryTeller, effect: Effect, before: "Log", after: "Log") -> Step:
         target = _short(teller, effect.target)
         happening = Happening(effect.client, effect.client, effect.kind.value, target)
         then, now = (View((), log, ()) for log in (before, after))

@@ -3,8 +3,6 @@
 The histories are the repository's bad ones, and the solutions are the checker's verdicts on them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import random

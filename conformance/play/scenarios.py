@@ -4,8 +4,6 @@ Clients run the reference's ordinary code. Two parts are wrong on purpose: a sto
 (`OverwritingFiles`), and a reader that lists the log before it asks the owner (`lists_first`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Callable

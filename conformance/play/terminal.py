@@ -1,7 +1,5 @@
 """The player in the terminal: the steps on the left, the state after the selected one on the right."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final

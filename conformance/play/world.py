@@ -4,8 +4,6 @@ A run is a list of choices. The same choices give the same run, so going back, o
 part of the list again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import re
@@ -56,10 +54,10 @@ class Scenario:
     name: str
     title: str
     about: str
-    clients: Mapping[str, Callable[[Actor], object]]
+    clients: "Mapping[str, Callable[[Actor], object]]"
     story: tuple[str, ...]
     """Directives: see `World.follow`."""
-    setup: Callable[[Actor], object]
+    setup: "Callable[[Actor], object]"
     ends: str
     """The result at the end."""
     files: Callable[..., SimulatedFiles] = SimulatedFiles
@@ -71,7 +69,7 @@ class Scenario:
 class Actor:
     """A client: a process with its own clock, and its connection to the owner."""
 
-    def __init__(self, world: World, name: str, number: int) -> None:
+    def __init__(self, world: "World", name: str, number: int) -> None:
         self.name = name
         self.world = world
         self.environment = world.environment(name, number)
@@ -114,7 +112,7 @@ class Actor:
 class _Requests:
     """An owner whose requests and answers are steps."""
 
-    def __init__(self, owner: Any, world: World) -> None:
+    def __init__(self, owner: Any, world: "World") -> None:
         self._owner = owner
         self._world = world
 

@@ -3,8 +3,6 @@
 A story is simulated or recorded: its steps with their sentences, and the state after each.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Hashable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """An HTTP server of threads of the standard library, for the fault proxy and for subjects that are served at a URL."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

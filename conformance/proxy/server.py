@@ -4,8 +4,6 @@ A proxy from a library would pool connections and retry, and so hide the faults.
 connection breaks, and sends a request twice only if a fault requires it.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

@@ -24,8 +24,6 @@ match sentences that are not binding; the catalogue lists these as asides, with 
 without any keyword. Pages of this repository are not split, because each of their rules has an anchor.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import defaultdict

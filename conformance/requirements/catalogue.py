@@ -17,8 +17,6 @@ Each requirement has its source. For a public document, it is the address of the
 a page, it is the rule's text, and the public addresses that the rule, or else its section, names.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import tomllib

@@ -1,8 +1,6 @@
 """The coordinator of a run: plans the cases, hands them out to workers, enforces time limits, and derives the
 result."""
 
-from __future__ import annotations
-
 import datetime
 import platform
 import secrets

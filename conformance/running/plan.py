@@ -4,8 +4,6 @@ A profile fixes counts instead of times, so that the same seed does the same on 
 budget: a run that exceeds it is incomplete.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import re
@@ -156,7 +154,7 @@ class Plan:
         return tuple(case.name for case in self.cases) + tuple(case.case for case in self.skipped)
 
 
-def plan(identity: Identity, profile: RunProfile, seed: int, selection: Selection = EVERYTHING) -> Plan:
+def plan(identity: Identity, profile: "RunProfile", seed: int, selection: Selection = EVERYTHING) -> Plan:
     """All selected cases that apply to the subject. The plan may be empty."""
     cases: list[PlannedCase] = []
     skipped: list[CaseResult] = []
@@ -178,7 +176,7 @@ def plan(identity: Identity, profile: RunProfile, seed: int, selection: Selectio
     return Plan(cases=tuple(cases), skipped=tuple(skipped))
 
 
-def planned(check: Check, variant: Variant, identity: Identity, profile: RunProfile, seed: int) -> PlannedCase:
+def planned(check: Check, variant: Variant, identity: Identity, profile: "RunProfile", seed: int) -> PlannedCase:
     """The case of that check on that variant."""
     name = check.case(variant)
     return PlannedCase(

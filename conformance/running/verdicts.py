@@ -9,8 +9,6 @@ requirement = "MC-BACKFILL-02"
 reason = "ticket 17: fixed in the next release"
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -5,8 +5,6 @@ process prints goes to the standard error. When the input ends, the worker close
 middle of a case.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

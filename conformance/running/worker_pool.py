@@ -1,7 +1,5 @@
 """The worker processes of a run, on the coordinator's side; and a session with one worker, for a test runner."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -63,7 +61,7 @@ class Died:
 class WorkerProcess:
     """One worker. It has a process group of its own, so that Ctrl-C reaches only the coordinator."""
 
-    def __init__(self, number: int, directory: Path, news: SimpleQueue[tuple[WorkerProcess, Report | Died]]) -> None:
+    def __init__(self, number: int, directory: Path, news: "SimpleQueue[tuple[WorkerProcess, Report | Died]]") -> None:
         self.number = number
         self.directory = directory
         """The folder for the files of its subject."""
@@ -105,7 +103,7 @@ class WorkerProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def _read(self, news: SimpleQueue[tuple[WorkerProcess, Report | Died]]) -> None:
+    def _read(self, news: "SimpleQueue[tuple[WorkerProcess, Report | Died]]") -> None:
         assert self._process.stdout is not None
         with self._process.stdout as stream:
             for line in stream:

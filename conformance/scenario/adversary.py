@@ -9,8 +9,6 @@ A rule applies to the next `times` requests of its kind from the client under te
 Requests of the kit's other writers do not pass through here.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Callable, Sequence

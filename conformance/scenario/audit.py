@@ -2,8 +2,6 @@
 violation in any scenario. A commit that landed is also compared with its neighbours in the log; a rejected one is
 checked by itself only."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field

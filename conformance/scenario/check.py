@@ -1,8 +1,6 @@
 """What a check is: a function that tests one behaviour of a subject, for each table feature and commit mode that
 applies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -9,8 +9,6 @@
 The owner is correct: every violation is the client's. Its storage is a real folder, which the client reads itself.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

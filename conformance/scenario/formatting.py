@@ -1,7 +1,5 @@
 """Answers in words, for people, without the contents of commits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from itertools import zip_longest

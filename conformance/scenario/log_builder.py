@@ -12,8 +12,6 @@ The expected snapshot comes from a separate replay, from the newest version to t
 each kind counts. Readers replay in the opposite order. The end of the scenario restores all planted or hidden files.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence
@@ -68,7 +66,7 @@ class LogBuilder:
     @classmethod
     def create(
         cls, s: ClientScenario, name: str = "orders", *, in_history: str | None = None, **options: Any
-    ) -> LogBuilder:
+    ) -> "LogBuilder":
         """A table with version 0. `in_history`: its name in the history, if another table had its name before.
         `options`: those of `table_actions`."""
         attempt, shown = s.attempt(), in_history or name
@@ -86,7 +84,7 @@ class LogBuilder:
         return log
 
     @classmethod
-    def filesystem(cls, s: ClientScenario, name: str = "imports") -> LogBuilder:
+    def filesystem(cls, s: ClientScenario, name: str = "imports") -> "LogBuilder":
         """A table without versions and without an owner."""
         location = str(s.folder / s.physical(name))
         table = TableHandle(name=name, reference=location, versions=0, path=location)

@@ -9,8 +9,6 @@ Each operation retries with a new attempt after a rejection, which is permitted.
 breaks the profile that it declares.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

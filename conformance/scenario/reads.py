@@ -1,7 +1,5 @@
 """The commits that an owner returns to a reader, as values to compare."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from conformance.interface import messages as m

@@ -3,8 +3,6 @@
 Times are counts of events, so that the same answers give the same bytes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

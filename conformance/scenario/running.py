@@ -1,8 +1,6 @@
 """Runs one case: a check on one variant of one subject. `REQUIREMENTS` maps the rules of the checkers to
 requirements."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from conformance.checkers.check import HistoryVerdict, HistoryViolation

@@ -9,8 +9,6 @@ requirements.
 A failed assertion ends the scenario. The checkers then check its history, as at any other end.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

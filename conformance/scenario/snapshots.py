@@ -8,8 +8,6 @@ A reader of a managedCommit table need not ask its owner, unless it promises fre
 a correct older one, and the scenario is inconclusive about later versions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The kit accounts for planted files: a commit that an external writer publishes i
 lost, and a file that no owner could have written must be removed before the scenario ends.
 """
 
-from __future__ import annotations
-
 from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING, commit_file, staged_file
 from conformance.models import proposals

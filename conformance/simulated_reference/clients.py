@@ -5,8 +5,6 @@ time. Files and ledger are real, in memory; lock, clock, identifiers and random 
 from the same bytes in the same folder, so that the same choices give the same trace.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
@@ -242,7 +240,7 @@ class _ThreadLocal:
 class _ThreadTurn(ThreadTurn):
     """The turn of simulated threads, which the leader holds like a lock."""
 
-    def __init__(self, life: _SimulatedLife) -> None:
+    def __init__(self, life: "_SimulatedLife") -> None:
         self._life = life
         self._leader: greenlet.greenlet | None = None
 
@@ -264,7 +262,7 @@ class _ThreadTurn(ThreadTurn):
 class _Waiting(list[Any]):
     """The proposals that wait in a process. Adding and reading them are effects, because their order matters."""
 
-    def __init__(self, life: _SimulatedLife) -> None:
+    def __init__(self, life: "_SimulatedLife") -> None:
         super().__init__()
         self._life = life
 
@@ -281,7 +279,7 @@ class _SimulatedProcess(OwnerProcess):
     """A process that already has its connection. It does not read the host's mounts like `refimpl.open`, which would
     take a third of the time of a run."""
 
-    def __init__(self, directory: Path, life: _SimulatedLife) -> None:
+    def __init__(self, directory: Path, life: "_SimulatedLife") -> None:
         self.life = life
         environment = life.environment()
         if (directory / OWNER_FOLDER).exists():
@@ -353,7 +351,7 @@ class _SimulatedLife(Life):
 
         return held
 
-    def _connected(self, path: Path) -> _Connection:
+    def _connected(self, path: Path) -> "_Connection":
         connection = _Connection(self, ledger.connect(path))
         self._open.append(connection)
         return connection

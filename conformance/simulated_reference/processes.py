@@ -5,8 +5,6 @@ runs. A process that needs a held lock gets the error of an expired timeout at o
 transaction are effects too; SQLite's effects on its files happen between them.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -203,7 +201,7 @@ class SimulatedProcesses(Closing):
         owner = InProcess(SimulatedOwner(self.disk, self._change(environment)))
         return _Asking(owner, threads)
 
-    def _lock(self, path: Path, number: int, hook: Hook, threads: _Threads) -> HostLock:
+    def _lock(self, path: Path, number: int, hook: Hook, threads: "_Threads") -> HostLock:
         @contextlib.contextmanager
         def held() -> Iterator[None]:
             threads.let_others_come()

@@ -1,7 +1,5 @@
 """Subjects by name, as on the command line. There is no default: a missing name is an error that lists the forms."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

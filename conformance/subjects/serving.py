@@ -1,7 +1,5 @@
 """Serve a subject of this process to others: over standard input and output, or at a URL."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -7,8 +7,6 @@ wrong; the checks of a run find out more.
 Every failed step has the request, the answer, what the interface expects, and the section of the page about it.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile
@@ -539,13 +537,13 @@ class _Smoke:
                 self._step(f"{feature}: a snapshot", lambda table=table: self._read(table))  # type: ignore[misc]
                 self._step(f"{feature}: a transaction", lambda table=table: self._write(table))  # type: ignore[misc]
 
-    def _read(self, table: ReadableTable) -> None:
+    def _read(self, table: "ReadableTable") -> None:
         expected = f"`snapshot_read` of version {table.version} with the file {table.files[0]!r}"
         answer = self._asked(m.Snapshot(table=table.name), m.SnapshotRead, expected)
         if (answer.version, answer.files) != (table.version, table.files):
             self._wrong(f"expected {expected}", CLIENT_SECTION)
 
-    def _write(self, table: ReadableTable) -> None:
+    def _write(self, table: "ReadableTable") -> None:
         expected = f"`committed` as version {table.version + 1}"
         added = m.DataFile(path="part-00001-smoke.snappy.parquet")
         request = m.Transact(table=table.name, marker=str(uuid.uuid4()), adds=(added,))

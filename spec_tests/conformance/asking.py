@@ -1,7 +1,5 @@
 """A subject with short methods for the usual requests, for the tests of owners and adapters."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any, TypeVar
 
@@ -47,7 +45,7 @@ class Asking(Closing):
 
     def table(
         self, name: str = "orders", feature: str = "catalogManaged", commit_mode: str = "staged", **more: Any
-    ) -> Table:
+    ) -> "Table":
         made = self.expect(m.Ratified, self.creation(name, feature, commit_mode, **more))
         assert made.version == 0
         assert made.table is not None

@@ -28,7 +28,7 @@ from conformance.running.execution import Options, execute
 from conformance.running.plan import PROFILES, case_seed
 from conformance.running.verdicts import failing
 from spec_tests.conformance import kills
-from spec_tests.conformance.kills import Fate, Kill
+from spec_tests.conformance.kills import Fate
 from spec_tests.conformance.outsiders import all_outsiders
 
 CLEAN = 10_000
@@ -88,10 +88,6 @@ def clean(scenarios: int, *, seed: int = 0, every: int | None = None) -> CleanRu
         subjects=len(subjects), scenarios=made, examples=shown, alarms=tuple(alarms), inconclusive=tuple(inconclusive),
         seconds=time.monotonic() - began,
     )  # fmt: skip
-
-
-def all_kills() -> list[Kill]:
-    return [kills.kill(mutant) for mutant in kills.bad()]
 
 
 def remember() -> int:
@@ -316,7 +312,7 @@ def _clean(scenarios: int, *, every: int | None, as_json: bool) -> int:
 
 def _figures(scenarios: int, *, as_json: bool) -> int:
     named, testable = checked()
-    every_kill = all_kills()
+    every_kill = [kills.kill(mutant) for mutant in kills.bad()]
     killed = sum(each.fate is Fate.KILLED for each in every_kill)
     runs = clean(scenarios)
     if as_json:

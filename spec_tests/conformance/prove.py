@@ -11,8 +11,6 @@ Number i of a seed is always the same history. The command prints progress to st
 exit code is 1 if the two disagree about a history; each such history is named, and `--only N` shows it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing
@@ -272,7 +270,7 @@ class Figures:
         """For each kind of figure: how many histories have an answer, a trait, a verdict, violate a rule."""
         self.disagreements: list[int] = []
 
-    def add(self, other: Figures) -> None:
+    def add(self, other: "Figures") -> None:
         for kind, counter in other.counts.items():
             self.counts[kind] += counter
         self.disagreements += other.disagreements

@@ -36,8 +36,6 @@ registers. It also commits without the name of the table, which its own client o
 adds the name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +94,7 @@ class DeltaKernel(EngineClient):
     def engine_version(self) -> str:
         return f"Delta {self.version or jars.version(jars.MAIN)}"
 
-    def connect(self, client: str) -> _Connector:
+    def connect(self, client: str) -> "_Connector":
         return _Connector(machine(jars.classpath(jars.KERNEL, hadoop=True, delta=self.version)), self.url, client)
 
     def close(self) -> None:

@@ -36,8 +36,6 @@ The kernel has no API to change properties, protocol features or partition colum
 applications of a table either: the program takes their names from the log's files, and asks the kernel for each.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

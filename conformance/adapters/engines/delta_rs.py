@@ -15,8 +15,6 @@ not write a batch again that the table has recorded, because delta-rs leaves tha
 `unsupported`.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import importlib
 import inspect

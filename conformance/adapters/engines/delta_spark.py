@@ -45,8 +45,6 @@ an IOException, and the table may exist;
 writes a checkpoint (`delta.checkpointInterval`) and then deletes expired log files.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -165,7 +163,7 @@ class DeltaSpark(EngineClient):
     def connect(self, client: str) -> Any:
         return self._spark.session({_CATALOG: CATALOG_CLASS, f"{_CATALOG}.uri": self.url, f"{_CATALOG}.token": client})
 
-    def _table(self, client: str, name: str) -> Table:
+    def _table(self, client: str, name: str) -> "Table":
         """The table, from a new answer of the catalog, with this client's handle of its log."""
         self._make_room(name)
         session = self.connection(client)
@@ -247,9 +245,8 @@ class DeltaSpark(EngineClient):
     def cleanup(self, client: str, request: m.Cleanup) -> m.Answer:
         table = self._table(client, request.table)
         kept = table.log.clock().getTimeMillis() - request.older_than
-        table.log.cleanUpExpiredLogs(
-            table.snapshot(None, None), table.entry, self._spark.some_long(kept), self._spark.finest_truncation()
-        )
+        finest = self._spark.module(f"{_DELTA}.TruncationGranularity").MINUTE()
+        table.log.cleanUpExpiredLogs(table.snapshot(None, None), table.entry, self._spark.some_long(kept), finest)
         return m.Done()
 
     @answering
@@ -378,9 +375,6 @@ class Spark:
             moment = self.some(literals.apply(self.type("java.sql.Timestamp")(timestamp)))
         number = self.none if version is None else self.some_long(version)
         return self.type(f"{_DELTA}.DeltaTimeTravelSpec")(moment, number, self.none, False)
-
-    def finest_truncation(self) -> Any:
-        return self.module(f"{_DELTA}.TruncationGranularity").MINUTE()
 
     def read(self, snapshot: Any) -> m.SnapshotRead:
         adds = [json.loads(add.json())["add"] for add in snapshot.allFiles().collect()]

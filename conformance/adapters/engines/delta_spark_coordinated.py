@@ -50,8 +50,6 @@ version of the answer. So the check `a-commit-missing-from-the-listing-fails-the
 (as on a busy machine). Otherwise it shows LOG-27 and MC-READ-07 as violated, as it always does for `delta-spark`.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Mapping
@@ -172,14 +170,14 @@ class DeltaSparkCoordinated(DeltaSpark):
 class _Builder(JavaObject):
     """Delta finds this builder by the owner's name. It returns the same coordinator for all tables."""
 
-    def __init__(self, name: str, coordinator: _Coordinator) -> None:
+    def __init__(self, name: str, coordinator: "_Coordinator") -> None:
         self.name = name
         self._coordinator = coordinator
 
     def getName(self) -> str:  # noqa: N802
         return self.name
 
-    def build(self, spark: Any, conf: Any) -> _Coordinator:
+    def build(self, spark: Any, conf: Any) -> "_Coordinator":
         return self._coordinator
 
     class Java:

@@ -20,8 +20,6 @@ https://github.com/duckdb/unity_catalog):
 - Before a commit it publishes the commits that the owner listed, and reports them in the request.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from importlib.util import find_spec

@@ -22,8 +22,6 @@ asks `self.owner` itself. The engine may choose the `txnId` of its commits, beca
 the staged file.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -195,7 +193,7 @@ class NewTable:
     properties: dict[str, str]
 
     @classmethod
-    def of(cls, request: m.CreateTable) -> NewTable:
+    def of(cls, request: m.CreateTable) -> "NewTable":
         body = proposals.body_of(proposals.content(request.actions), "metaData") or {}
         properties = dict(body.get("configuration") or {})
         properties.pop("delta.enableInCommitTimestamps", None)

@@ -4,8 +4,6 @@ Pip installs them into the user's cache, only on request: `delta-commit-conforma
 They use the environment's copies of their large dependencies (Arrow).
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -5,8 +5,6 @@ documented weaknesses as named faults, and plans them, so that runs with the sam
 is a file, so that items outlive the coordinator, and the time of a call does not grow with the number of tables.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections import Counter

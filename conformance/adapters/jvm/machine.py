@@ -1,7 +1,5 @@
 """A Java virtual machine that belongs to this process, and ends with it. It is used through py4j."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -66,7 +64,7 @@ def java() -> str:
 
 
 @cache
-def machine(classpath: str, options: tuple[str, ...] = OPTIONS) -> Machine:
+def machine(classpath: str, options: tuple[str, ...] = OPTIONS) -> "Machine":
     """The machine with that class path and these options. It serves all subjects of this process, one after the other,
     because its start takes longer than most requests. Raises `NoJavaError`, or `AdapterError` if it does not start."""
     return Machine(classpath, options)

@@ -6,8 +6,6 @@ jvm:dynamodb:stale-reads                        the same, with a weakness of the
 "jvm:com.example.MyBuilder --classpath my.jar"  any other, by the name of its class or of its builder's class
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

@@ -12,8 +12,6 @@ chooses. The kit identifies a commit by its attempt, the `txnId` of its commitIn
 document.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

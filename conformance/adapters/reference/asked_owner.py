@@ -4,8 +4,6 @@ A request without an answer raises `OutcomeUnknown` if it may have changed somet
 again, as the client side of any owner does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path

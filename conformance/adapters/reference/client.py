@@ -4,8 +4,6 @@ It asks the kit's own owner through the shared interface, or with the reference'
 Everything else is `refimpl.client`, on the real files.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +21,6 @@ from conformance.adapters.reference.asked_owner import Ask, AskedOwner
 from conformance.adapters.uc.api import UnansweredError
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM
-from conformance.interface.messages import INTERFACE_VERSION
 from conformance.interface.subject import AdapterError
 from refimpl import actions, errors, log_path
 from refimpl.actions import Add, Cdc, CommitInfo
@@ -87,7 +84,7 @@ class ReferenceClient:
         return m.Identity(
             name="reference-client",
             version=refimpl.__version__,
-            interface_version=INTERFACE_VERSION,
+            interface_version=m.INTERFACE_VERSION,
             side="client",
             profiles=PROFILES,
             features=tuple(COMMIT_MODES),

@@ -9,8 +9,6 @@ stay, synced or not, because a process dies here and the power stays on. So the 
 disk. By default no write waits for a sync, which would take two thirds of the time of a run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable
@@ -201,7 +199,7 @@ class Life:
             with contextlib.suppress(Exception):  # another thread uses this connection, and dies at its next effect
                 connection.kill()
 
-    def _connect(self, path: Path) -> _Connection:
+    def _connect(self, path: Path) -> "_Connection":
         self.alive()
         connection = _Connection(self, ledger.connect(path))
         self._connections.append(connection)

@@ -24,7 +24,6 @@ from conformance.adapters.reference import translation
 from conformance.adapters.reference.host_effects import CRASH_POINTS, Killed, Life
 from conformance.adapters.wire import DIRECTORY_VARIABLE
 from conformance.interface import messages as m
-from conformance.interface.messages import INTERFACE_VERSION
 from conformance.interface.subject import ProcessDied
 from refimpl import errors
 from refimpl.actions import Metadata, Protocol
@@ -135,7 +134,7 @@ class ReferenceOwner(LogAccess):
         return m.Identity(
             name="reference",
             version=refimpl.__version__,
-            interface_version=INTERFACE_VERSION,
+            interface_version=m.INTERFACE_VERSION,
             side="owner",
             profiles=PROFILES,
             features=tuple(DOCUMENTED_FEATURES),

@@ -4,8 +4,6 @@ An error of the reference says what its caller should do. So it tells whether th
 is unknown.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable

@@ -5,8 +5,6 @@ After a 5xx status, a broken connection or a timeout the outcome is unknown: `Un
 value. An answer that the API does not define is an `AdapterError`, because no verdict on it is possible.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field

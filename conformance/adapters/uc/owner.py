@@ -4,11 +4,9 @@ Beside the commit itself, a client of the API sends the changes of the table's m
 not read the log. The first part translates between the actions of a log and the documents of the API.
 """
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -31,7 +29,6 @@ from conformance.adapters.uc.api import (
 from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file, staged_file
-from conformance.interface.messages import Answer, Identity, Request
 from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
 from conformance.models import proposals
 
@@ -84,12 +81,8 @@ def body_of(actions: Actions, kind: str) -> dict[str, Any] | None:
 # A new table
 
 
-def with_requirements(actions: Iterable[str], staged: Staged) -> tuple[str, ...]:
-    """Version 0 with the features and properties that the server requires of its tables."""
-    return tuple(_with_requirements(action, staged) for action in actions)
-
-
-def _with_requirements(action: str, staged: Staged) -> str:
+def with_requirements(action: str, staged: Staged) -> str:
+    """An action of version 0 with the features and properties that the server requires of its tables."""
     try:
         document = json.loads(action)
     except (ValueError, RecursionError):
@@ -321,8 +314,7 @@ class UcOwner(LogAccess):
         if isinstance(staged, Refused):
             return _rejected(staged)
         log = LogFolder(folder_of(staged.location))
-        actions = with_requirements(request.actions, staged)
-        content = content_of(actions)
+        content = content_of(tuple(with_requirements(action, staged) for action in request.actions))
         log.put(commit_file(0), content, if_absent=True)
         creation = creation_of(name, staged, content)
         reply = self._api.create(creation)
@@ -594,7 +586,7 @@ class UcSubject(Closing):
         heard = DeltaApi(address, self._connections, self._connections)
         unheard = DeltaApi(address, self._connections, self._lossy)
         try:
-            self.identity: Identity = identity_of(address, heard)
+            self.identity: m.Identity = identity_of(address, heard)
         except (NoConnectionError, UnansweredError) as error:
             self.close()
             raise AdapterError(f"no server at {address.server}: {error}. Start the server before the kit") from error
@@ -604,10 +596,10 @@ class UcSubject(Closing):
         self._asked = InProcess(UcOwner(address, heard, known, self.identity))
         self._lost = InProcess(UcOwner(address, unheard, known, self.identity))
 
-    def ask(self, client: str, request: Request) -> Answer:
+    def ask(self, client: str, request: m.Request) -> m.Answer:
         return self._asked.ask(client, request)
 
-    def lose(self, client: str, request: Request) -> Answer:
+    def lose(self, client: str, request: m.Request) -> m.Answer:
         """Ask, and lose the server's answers to all changes on the wire. Only the kit gets these answers."""
         return self._lost.ask(client, request)
 

@@ -21,7 +21,7 @@ from conformance.command.listing import files
 from conformance.history import translation
 from conformance.history.events import Promise
 from conformance.interface import messages as m
-from conformance.interface.messages import ANSWERS, REFUSALS, answers_to, belongs, name_of
+from conformance.interface.messages import name_of
 from conformance.models.owner import ModelOwner
 from conformance.mutants import all_mutants
 from conformance.requirements.catalogue import Profile, Side, load
@@ -37,7 +37,7 @@ ANCHORS: Final = {
 }
 CLIENTS: Final = TEXT.split("### A client instead of an owner", 1)[1]
 OF_CLIENTS: Final = (m.Snapshot, m.Transact, m.Checkpoint, m.Compact, m.Checksum, m.Cleanup, m.Maintain)
-TO_OWNERS: Final = [request for request in ANSWERS if request not in OF_CLIENTS]
+TO_OWNERS: Final = [request for request in m.ANSWERS if request not in OF_CLIENTS]
 
 
 def rows(first: str, text: str = TEXT) -> dict[str, list[str]]:
@@ -56,7 +56,7 @@ def test_every_operation_has_its_row_with_its_fields_and_answers(request_type: t
     fields = {f"{field.name}?" if not field.required else field.name for field in msgspec.structs.fields(request_type)}
     assert documented == fields
     assert either <= documented
-    assert re.findall(r"`(\w+)`", answers) == [name_of(answer) for answer in ANSWERS[request_type]]
+    assert re.findall(r"`(\w+)`", answers) == [name_of(answer) for answer in m.ANSWERS[request_type]]
 
 
 def test_every_operation_has_its_section_with_pseudocode_or_prose() -> None:
@@ -67,7 +67,7 @@ def test_every_operation_has_its_section_with_pseudocode_or_prose() -> None:
 
 
 def test_common_answers_are_documented() -> None:
-    for kind in REFUSALS:
+    for kind in m.REFUSALS:
         assert f"`{name_of(kind)}`" in TEXT
     for request in OF_CLIENTS:
         assert f"`{name_of(request)}`" in CLIENTS
@@ -233,10 +233,10 @@ def test_the_schema_rejects_the_messages_that_the_types_reject(reply: Any) -> No
 
 
 def test_every_request_has_its_answers() -> None:
-    assert set(ANSWERS) == set(m.Request.__args__)
-    assert {kind for request in ANSWERS for kind in answers_to(request)} == set(m.Answer.__args__)
-    assert belongs(m.DropTable(table="t"), m.Done())
-    assert not belongs(m.DropTable(table="t"), m.Gap())
+    assert set(m.ANSWERS) == set(m.Request.__args__)
+    assert {kind for request in m.ANSWERS for kind in m.answers_to(request)} == set(m.Answer.__args__)
+    assert m.belongs(m.DropTable(table="t"), m.Done())
+    assert not m.belongs(m.DropTable(table="t"), m.Gap())
 
 
 def test_every_answer_to_a_request_has_an_event() -> None:
@@ -257,12 +257,12 @@ def test_every_answer_to_a_request_has_an_event() -> None:
         m.DropTable(table="t"),
     ]
     for request in requests:
-        for kind in answers_to(type(request)):
+        for kind in m.answers_to(type(request)):
             answer = SAMPLES.get(kind) or kind()
             assert translation.answer(request, answer) is not None, (name_of(request), name_of(kind))
 
 
 def test_the_schema_says_which_answers_belong_to_a_request() -> None:
     documented = m.schema()["x-answers"]
-    assert documented["drop_table"] == ["done", *(name_of(kind) for kind in REFUSALS)]
+    assert documented["drop_table"] == ["done", *(name_of(kind) for kind in m.REFUSALS)]
     assert set(documented) == {name_of(request) for request in m.Request.__args__}

@@ -23,7 +23,7 @@ from conformance.checks import all_checks
 from conformance.generated.running import run_case
 from conformance.history.files import read_events
 from conformance.interface import messages as m
-from conformance.interface.messages import GetCommits, Unknown, name_of
+from conformance.interface.messages import name_of
 from conformance.interface.subject import Subject
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.storage import FolderStorage
@@ -152,8 +152,8 @@ def test_the_client_processes_end_with_the_subject() -> None:
     beside = subject.beside()
     assert subject.beside() is beside
     subject.close()
-    answer = beside.ask("kit", GetCommits(table="orders"))
-    assert isinstance(answer, Unknown)
+    answer = beside.ask("kit", m.GetCommits(table="orders"))
+    assert isinstance(answer, m.Unknown)
     assert "closed" in answer.reason
 
 

@@ -16,16 +16,7 @@ from typer.testing import CliRunner
 
 from conformance import reports
 from conformance.command.application import application
-from conformance.history.events import (
-    Commit,
-    Commits,
-    Conflict,
-    Fault,
-    GetCommits,
-    InvalidHistoryError,
-    Ratified,
-    Unknown,
-)
+from conformance.history import events
 from conformance.history.times import Times, times_of
 from conformance.reports.lanes import Drawing, draw
 from conformance.reports.page import HERE, MOST_EXPLAINED, slug
@@ -132,7 +123,7 @@ def test_many_checks_are_listed_and_few_explained() -> None:
 )
 def test_an_unreadable_history_has_no_drawing_and_no_times(history: str | None) -> None:
     assert times_of(history) == Times()
-    with pytest.raises(InvalidHistoryError):
+    with pytest.raises(events.InvalidHistoryError):
         read_history(history or "")
     case = msgspec.structs.replace(runs.failed(runs.histories("bad")[0]), history=history)
     root = parsed(reports.to_html(runs.run(case)))
@@ -247,17 +238,21 @@ def long_draft(commits: int = 100) -> Draft:
     for version in range(1, commits):
         at, attempt = version * 10, f"attempt-{version:032d}"
         draft.ask(
-            f"writer-{version % 4}", at, at + 5, Commit(version=version, attempt=attempt), Ratified(version=version)
+            f"writer-{version % 4}",
+            at,
+            at + 5,
+            events.Commit(version=version, attempt=attempt),
+            events.Ratified(version=version),
         )
         if version % 2:
-            rival = Commit(version=version, attempt=f"{attempt}-lost")
-            answer = Unknown(reason="timed out") if version % 4 == 1 else Conflict(latest=version)
+            rival = events.Commit(version=version, attempt=f"{attempt}-lost")
+            answer = events.Unknown(reason="timed out") if version % 4 == 1 else events.Conflict(latest=version)
             draft.ask("rival", at + 1, at + 6, rival, answer)
         draft.log.append(Version(attempt))
     draft.looked.append(DraftListing(since=42, at=47, published=[0, 1], absent=[2]))
-    draft.faults.append(Fault(at=503, kind="crash", client="writer-2"))
-    draft.faults.append(Fault(at=33, kind="lost answer"))
-    draft.ask("reader", 504, 508, GetCommits(), Commits(latest=12))
+    draft.faults.append(events.Fault(at=503, kind="crash", client="writer-2"))
+    draft.faults.append(events.Fault(at=33, kind="lost answer"))
+    draft.ask("reader", 504, 508, events.GetCommits(), events.Commits(latest=12))
     return draft
 
 
@@ -283,7 +278,7 @@ def test_the_contradicting_steps_are_marked_and_connected(path) -> None:
 
 def test_a_version_missing_from_the_final_log_is_drawn_as_missing() -> None:
     draft = Draft(before=1, log=[Version("old")])
-    draft.ask("writer", 1, 2, Commit(version=1, attempt="a"), Ratified(version=1))
+    draft.ask("writer", 1, 2, events.Commit(version=1, attempt="a"), events.Ratified(version=1))
     violation = Violation(
         requirements=("CM-COMMIT-08",), message="", operations=(0,), contradicting=1, rule="ratified-but-lost",
         table="orders", version=1,
@@ -297,9 +292,9 @@ def test_a_version_missing_from_the_final_log_is_drawn_as_missing() -> None:
 
 def test_an_unknown_outcome_is_open_ended() -> None:
     draft = Draft(before=1, log=[Version("old")])
-    draft.ask("left", 1, 3, Commit(version=1, attempt="a"), Unknown(reason="timed out"))
-    draft.ask("left", 4, None, Commit(version=1, attempt="b"), None)
-    draft.ask("left", 5, 6, GetCommits(), Commits(latest=0))
+    draft.ask("left", 1, 3, events.Commit(version=1, attempt="a"), events.Unknown(reason="timed out"))
+    draft.ask("left", 4, None, events.Commit(version=1, attempt="b"), None)
+    draft.ask("left", 5, 6, events.GetCommits(), events.Commits(latest=0))
     drawing = draw(recorded(draft), NOTHING)
     lost, silent, answered = drawing.lanes[0].boxes
     assert lost.endless and silent.endless and not answered.endless

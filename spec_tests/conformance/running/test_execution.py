@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance import reports
+from conformance import reports, results
 from conformance.adapters.engines.delta_spark import DeltaSpark
 from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess
@@ -19,17 +19,6 @@ from conformance.command.application import application
 from conformance.interface.messages import Hello, Identity
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner
-from conformance.results import (
-    CaseResult,
-    ExitCode,
-    KnownFailure,
-    Layer,
-    RequirementVerdict,
-    RunResult,
-    UnusableError,
-    Verdict,
-    matches,
-)
 from conformance.running import execution, worker_pool
 from conformance.running.execution import Options, execute
 from conformance.running.plan import LAYERS, PROFILES, Plan, Selection, plan, profile_named, seconds, select
@@ -56,19 +45,19 @@ class Listener:
     def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
         self.workers = workers
 
-    def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
+    def case(self, result: results.CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
         self.cases.append((result.case, fails, known))
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
 
-def run(subject: str, listener: Listener | None = None, **options: object) -> RunResult:
+def run(subject: str, listener: Listener | None = None, **options: object) -> results.RunResult:
     settings = {"selection": SMALL, "timeout": LONG, **options}
     return execute(Options(subject=subject, **settings), listener or Listener())  # type: ignore[arg-type]
 
 
-def verdicts_of(result: RunResult) -> set[Verdict]:
+def verdicts_of(result: results.RunResult) -> set[results.Verdict]:
     return {case.verdict for case in result.cases}
 
 
@@ -78,23 +67,23 @@ def verdicts_of(result: RunResult) -> set[Verdict]:
 def test_a_correct_owner_is_conformant() -> None:
     listener = Listener()
     result = run("model", listener, workers=2)
-    assert (result.exit_code, result.complete, result.stopped) == (ExitCode.CONFORMANT, True, "")
-    assert verdicts_of(result) == {Verdict.PASSED}
+    assert (result.exit_code, result.complete, result.stopped) == (results.ExitCode.CONFORMANT, True, "")
+    assert verdicts_of(result) == {results.Verdict.PASSED}
     assert len(result.cases) == 5
     assert sorted(name for name, _, _ in listener.cases) == sorted(case.case for case in result.cases)
     assert listener.workers == 2
     assert result.subject.named == "model"
-    held = {each.requirement for each in result.requirements if each.verdict is RequirementVerdict.HELD}
+    held = {each.requirement for each in result.requirements if each.verdict is results.RequirementVerdict.HELD}
     assert held == {requirement for case in result.cases for requirement in case.requirements}
 
 
 def test_a_wrong_owner_fails_and_the_requirement_is_named() -> None:
     listener = Listener()
     result = run(f"{OURS}:Wrong", listener)
-    assert (result.exit_code, result.complete) == (ExitCode.VIOLATION, True)
-    assert verdicts_of(result) == {Verdict.FAILED}
+    assert (result.exit_code, result.complete) == (results.ExitCode.VIOLATION, True)
+    assert verdicts_of(result) == {results.Verdict.FAILED}
     assert all(fails and not known for _, fails, known in listener.cases)
-    violated = {each.requirement for each in result.requirements if each.verdict is RequirementVerdict.VIOLATED}
+    violated = {each.requirement for each in result.requirements if each.verdict is results.RequirementVerdict.VIOLATED}
     assert violated == {requirement for case in result.cases for v in case.violations for requirement in v.requirements}
     assert "PROFILE-CORE-05" in violated
     assert all(case.history for case in result.cases)
@@ -114,37 +103,37 @@ def test_results_depend_on_the_seed_and_not_on_the_number_of_workers() -> None:
 
 
 def test_a_run_with_only_known_failures_is_green_and_names_them() -> None:
-    known = (KnownFailure(case=f"concurrent-writers/{ONE.name}[*]", reason="ticket 17"),)
+    known = (results.KnownFailure(case=f"concurrent-writers/{ONE.name}[*]", reason="ticket 17"),)
     listener = Listener()
     result = run(f"{OURS}:Wrong", listener, known=known)
     assert all(fails and known_ for _, fails, known_ in listener.cases)
     assert (result.known, result.stale) == (known, ())
-    assert result.exit_code == ExitCode.INCOMPLETE, "nothing passed"
+    assert result.exit_code == results.ExitCode.INCOMPLETE, "nothing passed"
     fixed = run("model", known=known)
-    assert (fixed.stale, fixed.exit_code) == (known, ExitCode.VIOLATION)
+    assert (fixed.stale, fixed.exit_code) == (known, results.ExitCode.VIOLATION)
 
 
 def test_violated_advice_fails_only_a_strict_run() -> None:
     advice = "CM-CATALOG-05"
     selection = Selection(check=(ONE.name, *(each.name for each in all_checks() if advice in each.requirements)))
-    for strict, code in ((False, ExitCode.CONFORMANT), (True, ExitCode.VIOLATION)):
+    for strict, code in ((False, results.ExitCode.CONFORMANT), (True, results.ExitCode.VIOLATION)):
         result = run("mutant:resolution-lacks-protocol-and-metadata", selection=selection, strict=strict)
         (verdict,) = [each for each in result.requirements if each.requirement == advice]
-        assert verdict.verdict is RequirementVerdict.WARNED
+        assert verdict.verdict is results.RequirementVerdict.WARNED
         assert (result.exit_code, result.strict, result.complete) == (code, strict, True)
 
 
 def test_an_owner_that_rejects_everything_is_never_green() -> None:
     result = run(f"{OURS}:Refusing")
-    assert verdicts_of(result) == {Verdict.INCONCLUSIVE}
-    assert result.exit_code == ExitCode.INCOMPLETE
+    assert verdicts_of(result) == {results.Verdict.INCONCLUSIVE}
+    assert result.exit_code == results.ExitCode.INCOMPLETE
     assert "came to a verdict" in result.stopped
 
 
 def test_the_first_failure_can_end_the_run() -> None:
     result = run(f"{OURS}:Wrong", fail_fast=True)
-    assert [case.verdict for case in result.cases] == [Verdict.FAILED] + [Verdict.NOT_RUN] * 4
-    assert (result.exit_code, result.complete) == (ExitCode.VIOLATION, False)
+    assert [case.verdict for case in result.cases] == [results.Verdict.FAILED] + [results.Verdict.NOT_RUN] * 4
+    assert (result.exit_code, result.complete) == (results.ExitCode.VIOLATION, False)
     assert "--fail-fast" in result.stopped
 
 
@@ -164,7 +153,7 @@ def test_the_first_failure_can_end_the_run() -> None:
     ],
 )
 def test_a_run_without_cases_is_refused_with_the_reason(subject: str, selection: Selection, words: str) -> None:
-    with pytest.raises(UnusableError, match=re.escape(words)):
+    with pytest.raises(results.UnusableError, match=re.escape(words)):
         run(subject, selection=selection)
 
 
@@ -172,23 +161,23 @@ def test_a_run_without_cases_is_refused_with_the_reason(subject: str, selection:
 
 
 def test_output_of_a_subject_does_not_disturb_the_run() -> None:
-    assert run(f"{OURS}:Printing").exit_code == ExitCode.CONFORMANT
+    assert run(f"{OURS}:Printing").exit_code == results.ExitCode.CONFORMANT
 
 
 def test_an_invalid_answer_stops_the_run() -> None:
     result = run(f"{OURS}:Babbling")
-    assert (result.exit_code, result.complete) == (ExitCode.USAGE, False)
+    assert (result.exit_code, result.complete) == (results.ExitCode.USAGE, False)
     assert "'ratified'" in result.stopped
     assert result.cases[0].case in result.stopped
-    assert [case.verdict for case in result.cases] == [Verdict.INCONCLUSIVE] + [Verdict.NOT_RUN] * 4
+    assert [case.verdict for case in result.cases] == [results.Verdict.INCONCLUSIVE] + [results.Verdict.NOT_RUN] * 4
 
 
 def test_a_subject_that_hangs_at_once_gets_no_further_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "SILENCE_SECONDS", 1.0)
     result = run(f"{OURS}:HangingAtOnce", timeout=0.5)
-    assert result.exit_code == ExitCode.USAGE
+    assert result.exit_code == results.ExitCode.USAGE
     assert "no answer in" in result.stopped
-    assert verdicts_of(result) == {Verdict.NOT_RUN}
+    assert verdicts_of(result) == {results.Verdict.NOT_RUN}
 
 
 def test_a_hanging_case_is_stopped_and_so_is_a_run_of_such_cases(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,11 +190,11 @@ def test_a_hanging_case_is_stopped_and_so_is_a_run_of_such_cases(monkeypatch: py
             monkeypatch.setattr(execution, "SILENCE_SECONDS", 0.1)
 
     result = run(f"{OURS}:Hanging", Impatient(), timeout=0.5)
-    assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
-    hung = [case for case in result.cases if case.verdict is Verdict.INCONCLUSIVE]
+    assert (result.exit_code, result.complete) == (results.ExitCode.INCOMPLETE, False)
+    hung = [case for case in result.cases if case.verdict is results.Verdict.INCONCLUSIVE]
     assert len(hung) == execution.MOST_MISHAPS
     assert all("the subject hangs" in case.reason for case in hung)
-    assert {case.verdict for case in result.cases[execution.MOST_MISHAPS :]} == {Verdict.NOT_RUN}
+    assert {case.verdict for case in result.cases[execution.MOST_MISHAPS :]} == {results.Verdict.NOT_RUN}
 
 
 class Late(Listener):
@@ -223,9 +212,9 @@ class Late(Listener):
 
 def test_the_budget_ends_a_run_even_if_the_subject_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(f"{OURS}:Hanging", Late(monkeypatch), budget=3_600.0, timeout=7_200.0)
-    assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
+    assert (result.exit_code, result.complete) == (results.ExitCode.INCOMPLETE, False)
     assert "the budget of 3600 s expired" in result.stopped
-    assert verdicts_of(result) == {Verdict.NOT_RUN}
+    assert verdicts_of(result) == {results.Verdict.NOT_RUN}
     assert result.environment.seconds < 7_200, "the run did not wait for the answer"
 
 
@@ -237,38 +226,38 @@ def test_a_worker_may_be_silent_for_the_time_of_one_answer(monkeypatch: pytest.M
     monkeypatch.setattr(execution, "answer_seconds", lambda *_: 7_200.0)
     result = run(f"{OURS}:Hanging", Late(monkeypatch), budget=3_600.0)
     assert "the budget of 3600 s expired" in result.stopped
-    assert verdicts_of(result) == {Verdict.NOT_RUN}
+    assert verdicts_of(result) == {results.Verdict.NOT_RUN}
 
 
 def test_a_budget_too_small_to_open_the_subject_is_an_error() -> None:
-    with pytest.raises(UnusableError) as refused:
+    with pytest.raises(results.UnusableError) as refused:
         run("model", budget=0.001)
-    assert refused.value.exit_code is ExitCode.INCOMPLETE
+    assert refused.value.exit_code is results.ExitCode.INCOMPLETE
     assert "the budget of 0.001 s expired" in refused.value.problem
-    with pytest.raises(UnusableError) as refused:
+    with pytest.raises(results.UnusableError) as refused:
         run("modell", budget=LONG)
-    assert refused.value.exit_code is ExitCode.USAGE
+    assert refused.value.exit_code is results.ExitCode.USAGE
 
 
 def test_a_dead_worker_is_reported_with_its_last_output() -> None:
     result = run(f"{OURS}:Dying", workers=2)
-    assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
+    assert (result.exit_code, result.complete) == (results.ExitCode.INCOMPLETE, False)
     died = [case for case in result.cases if "SIGKILL" in case.reason]
     assert len(died) == execution.MOST_MISHAPS
-    assert all(case.verdict is Verdict.INCONCLUSIVE and "out of luck" in case.reason for case in died)
+    assert all(case.verdict is results.Verdict.INCONCLUSIVE and "out of luck" in case.reason for case in died)
 
 
 def test_a_crashing_subject_is_not_conformant() -> None:
     served = f"stdio:{sys.executable} -m conformance serve {OURS}:DyingSometimes"
     result = run(served, selection=Selection(check=("unusual-requests-are-answered[managedCommit/staged]", ONE.name)))
-    assert any(case.verdict is Verdict.PASSED for case in result.cases)
-    assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
+    assert any(case.verdict is results.Verdict.PASSED for case in result.cases)
+    assert (result.exit_code, result.complete) == (results.ExitCode.INCOMPLETE, False)
     assert "exit code 7" in result.stopped
 
 
 def test_a_changed_identity_is_found_on_reopening() -> None:
     result = run(f"{OURS}:Fickle")
-    assert result.exit_code == ExitCode.USAGE
+    assert result.exit_code == results.ExitCode.USAGE
     assert "version was" in result.stopped
     assert "changed between" in result.stopped
 
@@ -283,17 +272,17 @@ def test_state_outside_the_folder_is_an_adapter_problem(
     """A second run would find the tables of the first."""
     monkeypatch.setenv("ELSEWHERE", str(tmp_path))
     result = run(f"{OURS}:{kind}", selection=SMALL)
-    assert (result.exit_code, verdicts_of(result)) == (ExitCode.USAGE, {Verdict.NOT_RUN})
+    assert (result.exit_code, verdicts_of(result)) == (results.ExitCode.USAGE, {results.Verdict.NOT_RUN})
     assert "state outside $CONFORMANCE_DIRECTORY" in result.stopped
     assert words in result.stopped
     with pytest.raises(SystemExit) as ended:
         application(["smoke", f"{OURS}:{kind}"])
-    assert ended.value.code == ExitCode.USAGE
+    assert ended.value.code == results.ExitCode.USAGE
 
 
 def test_an_unpaired_surrogate_is_shown_escaped() -> None:
     result = run(f"{OURS}:Surrogates")
-    assert verdicts_of(result) == {Verdict.INCONCLUSIVE}
+    assert verdicts_of(result) == {results.Verdict.INCONCLUSIVE}
     assert "half: \\ud800." in result.cases[0].reason
     assert reports.from_json(reports.to_json(result)) == result
 
@@ -303,7 +292,7 @@ def test_a_defect_of_the_kit_is_reported_and_gives_no_verdict(monkeypatch: pytes
     listener = Listener()
     monkeypatch.setattr(worker_pool, "RunCase", _broken)
     result = run("model", listener)
-    assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
+    assert (result.exit_code, result.complete) == (results.ExitCode.INCOMPLETE, False)
     assert "a defect of the kit" in result.stopped
     assert any("Traceback" in note for note in listener.notes)
 
@@ -319,14 +308,14 @@ def _broken(**fields: object) -> object:
 
 def test_ctrl_c_keeps_the_results_so_far() -> None:
     class Interrupts(Listener):
-        def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
+        def case(self, result: results.CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
             super().case(result, fails=fails, known=known, seconds=seconds)
             if len(self.cases) == 2:
                 raise KeyboardInterrupt
 
     result = run("model", Interrupts())
-    assert [case.verdict for case in result.cases] == [Verdict.PASSED] * 2 + [Verdict.NOT_RUN] * 3
-    assert (result.exit_code, result.complete, result.stopped) == (ExitCode.INCOMPLETE, False, "interrupted")
+    assert [case.verdict for case in result.cases] == [results.Verdict.PASSED] * 2 + [results.Verdict.NOT_RUN] * 3
+    assert (result.exit_code, result.complete, result.stopped) == (results.ExitCode.INCOMPLETE, False, "interrupted")
 
 
 def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +324,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
     before = threading.active_count()
 
     class Interrupts(Listener):
-        def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
+        def case(self, result: results.CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
             raise KeyboardInterrupt
 
     result = run("reference", Interrupts(), selection=Selection(family=(ONE.family,)), workers=2)
@@ -354,7 +343,7 @@ def test_workers_share_a_subject_at_a_url_but_runs_use_different_tables() -> Non
         listener = Listener()
         for _ in range(2):
             result = run(server.url, listener, workers=2)
-            assert result.exit_code == ExitCode.CONFORMANT, result.stopped
+            assert result.exit_code == results.ExitCode.CONFORMANT, result.stopped
         assert listener.workers == 1, "a case that crashes the subject would disturb other workers"
         assert any("one worker" in note for note in listener.notes)
     assert model.ask("kit", Hello()) == model.identity
@@ -401,7 +390,7 @@ def test_results_contain_no_name_of_a_folder(tmp_path: Path) -> None:
     places = SubjectFolders(tmp_path)
     names = [str(places.subject()), tempfile.mkdtemp(prefix="conformance-")]
     assert all(name.startswith(str(tmp_path)) for name in names)
-    failed = case("limits/a[x/y]", Verdict.FAILED, (MUST,), reason=f"{names[0]}/table and {names[1]}/other")
+    failed = case("limits/a[x/y]", results.Verdict.FAILED, (MUST,), reason=f"{names[0]}/table and {names[1]}/other")
     hidden = places.hidden_in(failed)
     assert hidden.reason == "DIRECTORY/table and DIRECTORY/other"
     assert places.hidden_in(hidden) == hidden
@@ -424,16 +413,16 @@ def test_fast_layers_come_first_and_core_families_before_others() -> None:
     cases = plan(OWNER, QUICK, 7).cases
     layers = [LAYERS.index(case.check.layer) for case in cases]
     assert layers == sorted(layers)
-    families = [list(Family).index(case.check.family) for case in cases if case.check.layer is Layer.EXAMPLE]
+    families = [list(Family).index(case.check.family) for case in cases if case.check.layer is results.Layer.EXAMPLE]
     assert families == sorted(families)
-    assert cases[0].check.layer is Layer.EXAMPLE
+    assert cases[0].check.layer is results.Layer.EXAMPLE
 
 
 def test_every_check_runs_once_before_any_runs_twice() -> None:
     planned = plan(OWNER, QUICK, 7)
     turns = planned.in_turn()
     assert sorted(case.name for case in turns) == sorted(case.name for case in planned.cases)
-    examples = [case for case in turns if case.check.layer is Layer.EXAMPLE]
+    examples = [case for case in turns if case.check.layer is results.Layer.EXAMPLE]
     assert examples == turns[: len(examples)], "fast layers come first"
     checks = {case.check.name for case in examples}
     first = examples[: len(checks)]
@@ -477,7 +466,7 @@ def test_checks_of_undeclared_promises_are_skipped_with_the_reason() -> None:
     assert needing
     skipped = {case.check: case for case in plan(identity(), QUICK, 0).skipped}
     for check in needing:
-        assert skipped[check.name].verdict is Verdict.SKIPPED
+        assert skipped[check.name].verdict is results.Verdict.SKIPPED
         assert "does not declare" in skipped[check.name].reason
 
 
@@ -485,8 +474,8 @@ def test_counts_come_from_the_profile() -> None:
     for profile in PROFILES.values():
         for planned in plan(OWNER, profile, 0).cases:
             assert planned.count == profile.counts[planned.check.layer]
-    assert all(profile.counts.keys() == set(Layer) for profile in PROFILES.values())
-    assert all(profile.counts[Layer.EXAMPLE] == 1 for profile in PROFILES.values())
+    assert all(profile.counts.keys() == set(results.Layer) for profile in PROFILES.values())
+    assert all(profile.counts[results.Layer.EXAMPLE] == 1 for profile in PROFILES.values())
 
 
 @pytest.mark.parametrize(
@@ -543,7 +532,7 @@ def test_a_selection_prints_as_its_options() -> None:
     ],
 )
 def test_an_unknown_selection_suggests_names(chosen: dict[str, list[str]], words: str) -> None:
-    with pytest.raises(UnusableError, match=re.escape(words)):
+    with pytest.raises(results.UnusableError, match=re.escape(words)):
         select(**chosen)
 
 
@@ -559,12 +548,12 @@ def test_an_unknown_selection_suggests_names(chosen: dict[str, list[str]], words
     ],
 )
 def test_only_the_star_is_special_in_a_pattern(pattern: str, name: str, expected: bool) -> None:
-    assert matches(pattern, name) is expected
+    assert results.matches(pattern, name) is expected
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "-5s", "5d", "a minute", "1e3", "inf"])
 def test_an_invalid_duration_names_its_option(text: str) -> None:
-    with pytest.raises(UnusableError, match="--budget"):
+    with pytest.raises(results.UnusableError, match="--budget"):
         seconds(text, "--budget")
     durations = {"90": 90, "60s": 60, "1.5m": 90, "2h": 7200, "500ms": 0.5}
     assert {duration: seconds(duration, "--budget") for duration in durations} == durations
@@ -572,5 +561,5 @@ def test_an_invalid_duration_names_its_option(text: str) -> None:
 
 def test_the_error_for_an_unknown_profile_lists_the_profiles() -> None:
     assert profile_named("quick") is QUICK
-    with pytest.raises(UnusableError, match="quick, standard, thorough"):
+    with pytest.raises(results.UnusableError, match="quick, standard, thorough"):
         profile_named("fast")
