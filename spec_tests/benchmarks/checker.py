@@ -11,9 +11,8 @@ import gc
 import resource
 import sys
 import tempfile
-import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -120,32 +119,9 @@ def write(path: Path, count: int) -> int:
     return sum(busy.counts.values()) + 2
 
 
-def timed_reading(path: Path) -> float:
-    """Operations per second from bytes to pairs of request and answer, with all validity checks."""
-    gc.collect()
-    start = time.perf_counter()
-    count = sum(1 for _ in operations(read(path)))
-    return count / (time.perf_counter() - start)
-
-
-def timed_check(columns: HistoryColumns) -> float:
-    """Operations per second from columns to the verdict."""
-    gc.collect()
-    start = time.perf_counter()
+def check(columns: HistoryColumns) -> None:
     violations, _ = judge(columns)
-    seconds = time.perf_counter() - start
     assert violations == []
-    return columns.operations / seconds
-
-
-def timed_whole(path: Path) -> tuple[float, HistoryColumns]:
-    gc.collect()
-    start = time.perf_counter()
-    columns = HistoryColumns(operations(read(path)))
-    violations, _ = judge(columns)
-    seconds = time.perf_counter() - start
-    assert violations == []
-    return columns.operations / seconds, columns
 
 
 def memory(path: Path) -> float:
@@ -166,13 +142,19 @@ def main() -> int:
         path, small = Path(directory, "history.jsonl"), Path(directory, "small.jsonl")
         count = write(path, options.operations)
         measure.progress(f"{count} events, {path.stat().st_size / 1e6:.0f} MB")
-        _, columns = timed_whole(path)
-        works = {
-            "check": lambda: timed_check(columns),
-            "read": lambda: timed_reading(path),
-            "whole": lambda: timed_whole(path)[0],
+        columns = HistoryColumns(operations(read(path)))
+        works: dict[str, Callable[[], object]] = {
+            "check": lambda: check(columns),
+            "read": lambda: sum(1 for _ in operations(read(path))),  # with all validity checks
+            "whole": lambda: check(HistoryColumns(operations(read(path)))),
         }
-        figures = measure.interleaved(options.rounds, works)
+
+        def rate(work: Callable[[], object]) -> Callable[[], float]:
+            return lambda: columns.operations / measure.seconds(work)
+
+        rates = {name: rate(work) for name, work in works.items()}
+        measure.interleaved(1, rates)  # warm-up
+        figures = measure.interleaved(options.rounds, rates)
         report.add("check, reading excluded", [v / 1000 for v in figures["check"]], "1000 op/s", at_least=500)
         report.add("read and pair, without judging", [v / 1000 for v in figures["read"]], "1000 op/s")
         report.add("file to verdict", [v / 1000 for v in figures["whole"]], "1000 op/s")

@@ -112,7 +112,7 @@ def measured(folder: Path, rounds: int, commits: int) -> dict[str, list[tuple[fl
         took: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
         for each in range(commits):
             content = table.one_add(number * commits + each + 2)  # making these is the writer's work, not the owner's
-            for name in names[each % len(names) :] + names[: each % len(names)]:
+            for name in measure.rotated(names, each):
                 attempt = table.new_id()
                 start, processor = time.perf_counter(), time.process_time()
                 works[name](content, attempt)

@@ -13,7 +13,6 @@ Fairness: every process commits transactions of one add action as fast as it can
 Against delta-rs both write the same one-row tables: a Parquet file and a commit each.
 """
 
-import multiprocessing
 import statistics
 import sys
 import tempfile
@@ -25,8 +24,6 @@ from typing import Any
 import refimpl
 from refimpl.table_feature import CommitMode
 from spec_tests.benchmarks import measure, table
-
-SPAWN = multiprocessing.get_context("spawn")
 
 
 def append_actions(directory: str) -> Callable[[], object]:
@@ -81,14 +78,7 @@ def writer(
 
 def run(make: Callable[[str], Callable[[], object]], directory: str, writers: int, seconds: float) -> list[Any]:
     """The measurements of each writer: (seconds of each transaction, failures)."""
-    ready, results = SPAWN.Barrier(writers), SPAWN.Queue()
-    processes = [SPAWN.Process(target=writer, args=(make, directory, seconds, ready, results)) for _ in range(writers)]
-    for process in processes:
-        process.start()
-    measured = [results.get(timeout=seconds + 120) for _ in processes]
-    for process in processes:
-        process.join()
-    return measured
+    return measure.at_once(writer, seconds, [(make, directory)] * writers)
 
 
 def commits_per_second(measured: list[Any], seconds: float) -> float:

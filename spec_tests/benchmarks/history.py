@@ -68,7 +68,7 @@ def microseconds(owners: dict[str, tuple[LocalOwner, str]], calls: int) -> dict[
     took: dict[str, list[float]] = {name: [] for name in owners}
     names = list(owners)
     for each in range(calls):
-        for name in names[each % len(names) :] + names[: each % len(names)]:
+        for name in measure.rotated(names, each):
             owner, table_id = owners[name]
             start = time.perf_counter()
             answer = owner.get_commits(table_id)

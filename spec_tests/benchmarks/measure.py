@@ -6,13 +6,18 @@ the highest round, says how reliable it is.
 """
 
 import argparse
+import gc
 import json
+import multiprocessing
 import platform
 import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+SPAWN: Final = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +111,38 @@ def progress(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
+def seconds(work: Callable[[], object], before: Callable[[], object] = gc.collect) -> float:
+    """The duration of the work."""
+    before()
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def at_once(target: Callable[..., None], seconds: float, clients: Sequence[tuple[object, ...]]) -> list[Any]:
+    """The results of processes that begin together: one for each client, with its arguments, the seconds that it works,
+    a barrier, and a queue for its result."""
+    ready, results = SPAWN.Barrier(len(clients)), SPAWN.Queue()
+    processes = [SPAWN.Process(target=target, args=(*client, seconds, ready, results)) for client in clients]
+    for process in processes:
+        process.start()
+    measured = [results.get(timeout=seconds + 120) for _ in processes]
+    for process in processes:
+        process.join()
+    return measured
+
+
+def rotated(names: list[str], number: int) -> list[str]:
+    """The order of the programs in a round."""
+    return names[number % len(names) :] + names[: number % len(names)]
+
+
 def interleaved(rounds: int, works: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
     """Run every program once per round, in rotating order; return its figures."""
     figures: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
     for number in range(rounds):
-        for name in names[number % len(names) :] + names[: number % len(names)]:
+        for name in rotated(names, number):
             figures[name].append(works[name]())
         progress(f"round {number + 1} of {rounds}: " + ", ".join(f"{n} {v[-1]:.4g}" for n, v in figures.items()))
     return figures

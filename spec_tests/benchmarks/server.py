@@ -26,7 +26,6 @@ import contextlib
 import http.client
 import itertools
 import json
-import multiprocessing
 import os
 import sys
 import tempfile
@@ -51,7 +50,6 @@ from refimpl.server.serving import Serving, bound, configuration
 from spec_tests.benchmarks import measure, table
 from spec_tests.support.serving import SERVE, started
 
-SPAWN = multiprocessing.get_context("spawn")
 DELTA = "/api/2.1/unity-catalog/delta/v1/catalogs/unity/schemas/default/tables"
 CLIENTS = 8
 SHARED = "shared"
@@ -152,16 +150,8 @@ def run(
 ) -> tuple[list[int], float]:
     """The number of commits of each client, and the seconds of processor time of all clients. The clients take the
     addresses in turn."""
-    ready, results = SPAWN.Barrier(len(names)), SPAWN.Queue()
-    processes = [
-        SPAWN.Process(target=client, args=(kind, address, name, seconds, ready, results))
-        for address, name in zip(itertools.cycle(addresses), names)
-    ]
-    for process in processes:
-        process.start()
-    commits = [results.get(timeout=seconds + 120) for _ in processes]
-    for process in processes:
-        process.join()
+    clients = [(kind, address, name) for address, name in zip(itertools.cycle(addresses), names)]
+    commits = measure.at_once(client, seconds, clients)
     return [landed for landed, _ in commits], sum(used for _, used in commits)
 
 

@@ -11,11 +11,10 @@
   files listed, against making Python objects of the file's rows.
 """
 
-import gc
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 
 import deltalake
@@ -45,20 +44,6 @@ def filesystem_table(location: Path, commits: int, files: int = 1) -> None:
         (log / log_path.commit(version)).write_bytes(actions.encode([info, *rest]))
 
 
-def load_seconds(location: Path, commits: int) -> float:
-    start = time.perf_counter()
-    files = Table.by_path(location).snapshot().files
-    assert len(files) == commits - 1
-    return time.perf_counter() - start
-
-
-def peer_load_seconds(location: Path, commits: int) -> float:
-    start = time.perf_counter()
-    files = deltalake.DeltaTable(str(location)).file_uris()
-    assert len(files) == commits - 1
-    return time.perf_counter() - start
-
-
 class Checkpointed:
     """A filesystem table whose files were added in ten commits."""
 
@@ -84,20 +69,13 @@ class Checkpointed:
             return files
 
         return {
-            "write delta-rs": lambda: _seconds(self.peer.create_checkpoint, before=self.forget),
-            "write ours": lambda: _seconds(lambda: checkpointing.write(self.snapshot)),
-            "load": lambda: _seconds(load),
-            "list": lambda: _seconds(lambda: list(load().values())),
-            "Parquet": lambda: _seconds(read),
-            "objects": lambda: _seconds(lambda: read().to_pylist()),
+            "write delta-rs": lambda: measure.seconds(self.peer.create_checkpoint, before=self.forget),
+            "write ours": lambda: measure.seconds(lambda: checkpointing.write(self.snapshot)),
+            "load": lambda: measure.seconds(load),
+            "list": lambda: measure.seconds(lambda: list(load().values())),
+            "Parquet": lambda: measure.seconds(read),
+            "objects": lambda: measure.seconds(lambda: read().to_pylist()),
         }
-
-
-def _seconds(work: Callable[[], object], before: Callable[[], object] = gc.collect) -> float:
-    before()
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 class Owned:
@@ -134,12 +112,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         location = Path(name) / "filesystem"
         filesystem_table(location, options.commits)
+        loads: dict[str, Callable[[], Sized]] = {
+            "ours": lambda: Table.by_path(location).snapshot().files,
+            "delta-rs": lambda: deltalake.DeltaTable(str(location)).file_uris(),
+        }
+        assert [len(load()) for load in loads.values()] == [options.commits - 1] * 2
         figures = measure.interleaved(
             options.rounds,
-            {
-                "ours": lambda: load_seconds(location, options.commits),
-                "delta-rs": lambda: peer_load_seconds(location, options.commits),
-            },
+            {name: lambda load=load: measure.seconds(lambda: len(load())) for name, load in loads.items()},  # type: ignore[misc]
         )
         measure.progress("building two owned tables")
         tables = {n: Owned(Path(name) / str(n), n) for n in (100, options.commits)}
