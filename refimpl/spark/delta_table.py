@@ -30,7 +30,7 @@ from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError
 from refimpl.spark import commit_protocol
 from refimpl.spark.commit_protocol import NewRows, WriteTask
-from refimpl.spark.frames import quoted, spark_schema, table_schema
+from refimpl.spark.frames import functions, quoted, spark_schema, table_schema
 from refimpl.spark.log_replay import OnSpark
 from refimpl.spark.reader import FILE_COLUMN, milliseconds_of, path_of, read_files
 from refimpl.spark.tables import TableAccess
@@ -159,8 +159,6 @@ class _Work:
             _ = self.change.transaction.rules
 
     def delete(self, condition: str | Column | None) -> row_changes.RowsChanged:
-        from pyspark.sql import functions
-
         test = self._test(condition)
         if condition is None or (test is not None and test.partition_only):
             files = self._candidates(condition, test)
@@ -179,8 +177,6 @@ class _Work:
         return self.change.commit({"numDeletedRows": counts["delete"], "numCopiedRows": counts["copy"]})
 
     def update(self, values: Mapping[str, Any], condition: str | Column | None) -> row_changes.RowsChanged:
-        from pyspark.sql import functions
-
         after, given = self._assigned(values, self._columns())
         true = self._true(condition)
         rows = self._touched(condition, self._test(condition), true, after)
@@ -240,8 +236,6 @@ class _Work:
 
     def _true(self, condition: str | Column | None) -> Column:
         """A column that is true if the condition is; false if the condition is null (DELTA.md#null-condition)."""
-        from pyspark.sql import functions
-
         if condition is None:
             return functions.lit(True)
         _check_no_query(condition)
@@ -250,8 +244,6 @@ class _Work:
         )
 
     def _columns(self, alias: str | None = None) -> list[Column]:
-        from pyspark.sql import functions
-
         side = "" if alias is None else f"{quoted(alias)}."
         return [functions.col(side + quoted(name)) for name in self.schema.names]
 
@@ -263,7 +255,7 @@ class _Work:
         The columns in `values` have these values, cast to the table's types; the others are those of `otherwise`, or
         null.
         """
-        from pyspark.sql import Column, functions
+        from pyspark.sql import Column
 
         if not values:
             raise InvalidRequestError("no column is set; expected at least one, as in {'price': 'price * 2'}")
@@ -295,8 +287,6 @@ class _Work:
         return columns, frozenset(names)
 
     def _row(self, change_type: str, kind: str, columns: Sequence[Column], hidden: Sequence[Column] = ()) -> Column:
-        from pyspark.sql import functions
-
         names = (*self.schema.names, *(column.name for column in self.change.hidden), CHANGE_TYPE, CHANGE_COLUMN)
         nulls = [functions.lit(None).cast("long") for _ in self.change.hidden]
         values = (*columns, *hidden, *nulls[len(hidden) :], functions.lit(change_type), functions.lit(kind))
@@ -307,8 +297,6 @@ class _Work:
         return self._row(_COPY, _KEPT, self._columns(alias), self._hidden(alias))
 
     def _hidden(self, alias: str | None) -> list[Column]:
-        from pyspark.sql import functions
-
         side = "" if alias is None else f"{quoted(alias)}."
         return [functions.col(side + quoted(column.name)) for column in self.change.hidden]
 
@@ -329,8 +317,6 @@ class _Work:
 
     def _counted(self, what: str) -> Column:
         """A row that is not written: only its operation is counted."""
-        from pyspark.sql import functions
-
         nulls = [functions.lit(None).cast(field.dataType) for field in spark_schema(self.schema).fields]
         return self._row(what, _COUNTED, nulls)
 
@@ -345,8 +331,6 @@ class _Work:
 
         Returns the number of rows by operation.
         """
-        from pyspark.sql import functions
-
         snapshot = self.change.snapshot
         rules = self.change.transaction.rules if self._new_rows else None
         task = WriteTask(
@@ -471,8 +455,6 @@ class _MergeWork(_Work):
         """Whether several source rows match one target row, which is only deleted."""
 
     def run(self) -> row_changes.RowsChanged:
-        from pyspark.sql import functions
-
         clauses = [clause for kind in Kind for clause in self._clauses.of(kind)]
         self._check(self._on, *(part for clause in clauses for part in _sql_of(clause)))
         given = self._given.localCheckpoint()
@@ -508,8 +490,6 @@ class _MergeWork(_Work):
                         raise
 
     def _target(self, files: Sequence[Add], *, tracked: bool = False) -> DataFrame:
-        from pyspark.sql import functions
-
         rows = self.rows(files, with_file=True, tracked=tracked).withColumn(
             _ROW, functions.monotonically_increasing_id()
         )
@@ -560,8 +540,6 @@ class _MergeWork(_Work):
 
         Several source rows for one target row are rejected, unless it is only deleted (DELTA.md#several-matches).
         """
-        from pyspark.sql import functions
-
         matched, by_source = self._clauses.of(Kind.MATCHED), self._clauses.of(Kind.NOT_MATCHED_BY_SOURCE)
         if not matched and not by_source:
             return []
@@ -578,8 +556,6 @@ class _MergeWork(_Work):
         return self.leaving(row[0] for row in touched)
 
     def _refuse_several(self, joined: DataFrame) -> None:
-        from pyspark.sql import functions
-
         names = self._keys or list(self.schema.names)
         key = functions.struct(*(functions.col(f"{quoted(self._target_alias)}.{quoted(name)}") for name in names))
         counted = joined.where(functions.col(_IN_SOURCE).isNotNull()).groupBy(FILE_COLUMN, _ROW)
@@ -599,8 +575,6 @@ class _MergeWork(_Work):
     def _outputs(self, kind: Kind) -> Column:
         """The new rows for a row of this kind, by the first clause whose condition is true; by default, the row
         unchanged."""
-        from pyspark.sql import functions
-
         old = None if kind is Kind.NOT_MATCHED else self._columns(self._target_alias)
         nothing = functions.array(self._kept(self._target_alias) if old is not None else self._counted("nothing"))
         branches: Column | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from refimpl.client.schema import Array, DataType, Field, Map, Struct, holds, parse, parts, portable
 from refimpl.errors import InvalidRequestError, UnsupportedFeatureError
@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
+
+class _Functions:
+    """PySpark's functions of columns. The first use imports Spark."""
+
+    def __getattr__(self, name: str) -> Any:
+        from pyspark.sql import functions
+
+        return getattr(functions, name)
+
+
+functions: Final[Any] = _Functions()
 _COLLATIONS: Final = "__COLLATIONS"
 _SPARKS_OWN: Final = ("CURRENT_DEFAULT", "EXISTS_DEFAULT")
 """Spark's metadata keys for column defaults. A table with column defaults would need another table feature."""
@@ -131,8 +142,6 @@ def _by_name(given: Struct, schema: Struct) -> tuple[list[tuple[Field, Field | N
 
 
 def _column(wanted: Field, present: Field | None, faults: list[str]) -> Column:
-    from pyspark.sql import functions
-
     _compare(wanted, present, faults)
     kind = spark_schema(Struct(fields=(wanted,))).fields[0].dataType
     if present is None:

@@ -31,7 +31,7 @@ from refimpl.client.schema import ColumnMapping, DataType, Field, Primitive, Str
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError
-from refimpl.spark.frames import optional, quoted, spark_schema
+from refimpl.spark.frames import functions, optional, quoted, spark_schema
 from refimpl.spark.log_replay import OnSpark
 from refimpl.spark.tables import TableAccess
 
@@ -264,7 +264,6 @@ def _read_by_spark(spark: SparkSession, snapshot: Snapshot, files: Sequence[Add]
     With column mapping, Spark reads the physical names. A cast renames members of structs by their position.
     """
     from pyspark.errors import AnalysisException
-    from pyspark.sql import functions
 
     stored, location = snapshot.schema.physical(), snapshot.location
     reader = spark.read.schema(spark_schema(stored)).options(**_READER_OPTIONS)
