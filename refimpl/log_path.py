@@ -160,6 +160,15 @@ def compaction(start: Version, end: Version) -> str:
     return f"{checked(start):020d}.{checked(end):020d}.compacted.json"
 
 
+def check_range(start: Version | None, end: Version | None) -> None:
+    """Raise `InvalidRequestError` for an invalid bound, and for a range that is empty. None: no bound."""
+    for bound in (start, end):
+        if bound is not None:
+            checked(bound)
+    if start is not None and end is not None and start > end:
+        raise InvalidRequestError(f"the range from {start} to {end} is empty; expected start <= end")
+
+
 def checked(version: Version) -> Version:
     """The version itself, or `InvalidRequestError` for one that no table can have."""
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= MAX_VERSION:

@@ -47,11 +47,14 @@ def _nullable(item: pa.Field, leaf: _Leaf = _unchanged) -> pa.Field:
 
 
 def _nullable_type(kind: pa.DataType, leaf: _Leaf = _unchanged) -> pa.DataType:
+    """Without details that only Arrow's own footer has, too: dictionaries, and other kinds of lists."""
+    if pa.types.is_dictionary(kind):
+        return _nullable_type(kind.value_type, leaf)
     if pa.types.is_struct(kind):
         return pa.struct([_nullable(kind.field(i), leaf) for i in range(kind.num_fields)])
     if pa.types.is_map(kind):
         return pa.map_(_nullable_type(kind.key_type, leaf), _nullable(kind.item_field, leaf))
-    if pa.types.is_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(_nullable(kind.value_field, leaf))
     return leaf(kind)
 
@@ -130,28 +133,14 @@ def fitted(values: pa.ChunkedArray, column: Field, kind: pa.DataType) -> pa.Chun
     `stored_field` finds members. A required member may be null if its parent is. Raises `InvalidRequestError` for any
     other null below the top level, and Arrow's errors for a value that cannot be cast.
     """
-    values = _labelled(values.cast(_plain(values.type)), _named(_plain(values.type), column.type))
-    values = values.cast(_nullable_type(kind))
+    plain = _nullable_type(values.type)
+    values = _labelled(values.cast(plain), _named(plain, column.type)).cast(_nullable_type(kind))
     if _holds_required(True, column.type):
         for chunk in values.chunks:
             _check_nulls(chunk, column.name, column.type, nullable=True)
         values = _labelled(values, kind)
     assert isinstance(values, pa.ChunkedArray)
     return values
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type without details that only Arrow's own footer has: dictionaries, and other kinds of lists."""
-    is_ = pa.types
-    if is_.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if is_.is_struct(kind):
-        return pa.struct([item.with_type(_plain(item.type)) for item in kind])
-    if is_.is_map(kind):
-        return pa.map_(_plain(kind.key_type), kind.item_field.with_type(_plain(kind.item_type)))
-    if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
-    return kind
 
 
 def _named(stored: pa.DataType, wanted: DataType) -> pa.DataType:

@@ -36,14 +36,41 @@ from refimpl.errors import CorruptLogError
 from refimpl.log_path import SIDECAR_FOLDER, LogPath, Version
 from refimpl.log_store import LogStore
 
-_SMALL: Final[Mapping[str, type[Action]]] = {
-    "protocol": Protocol,
-    "metaData": Metadata,
-    "txn": Txn,
-    "domainMetadata": DomainMetadata,
-    "sidecar": Sidecar,
-    "checkpointMetadata": CheckpointMetadata,
+_LIST: Final = pa.list_(pa.field("element", pa.string()))
+_COLUMNS: Final[dict[type, tuple[str, dict[str, pa.DataType]]]] = {
+    Protocol: (
+        "protocol",
+        {
+            "minReaderVersion": pa.int32(),
+            "minWriterVersion": pa.int32(),
+            "readerFeatures": _LIST,
+            "writerFeatures": _LIST,
+        },
+    ),
+    Metadata: (
+        "metaData",
+        {
+            "id": pa.string(),
+            "name": pa.string(),
+            "description": pa.string(),
+            "format": pa.struct([("provider", pa.string()), ("options", TEXTS)]),
+            "schemaString": pa.string(),
+            "partitionColumns": _LIST,
+            "configuration": TEXTS,
+            "createdTime": pa.int64(),
+        },
+    ),
+    Txn: ("txn", {"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
+    DomainMetadata: ("domainMetadata", {"domain": pa.string(), "configuration": pa.string(), "removed": pa.bool_()}),
+    Remove: ("remove", MEMBERS[Remove]),
+    Add: ("add", MEMBERS[Add]),
+    CheckpointMetadata: ("checkpointMetadata", {"version": pa.int64(), "tags": TEXTS}),
+    Sidecar: (
+        "sidecar",
+        {"path": pa.string(), "sizeInBytes": pa.int64(), "modificationTime": pa.int64(), "tags": TEXTS},
+    ),
 }
+_SMALL: Final[Mapping[str, type[Action]]] = {name: kind for kind, (name, _) in _COLUMNS.items() if kind not in MEMBERS}
 """Columns with few rows: converted generically."""
 _FILES: Final[Mapping[str, type[Add] | type[Remove]]] = {"add": Add, "remove": Remove}
 _KINDS: Final = frozenset({*_SMALL, *_FILES})
@@ -241,41 +268,6 @@ ROWS_AT_ONCE: Final = 50_000
 """Rows of a row group."""
 ACTIONS_OF_A_SIDECAR: Final = 100_000
 """Maximum number of actions in a sidecar. One sidecar at a time is encoded, so this bounds the memory."""
-
-_LIST: Final = pa.list_(pa.field("element", pa.string()))
-_COLUMNS: Final[dict[type, tuple[str, dict[str, pa.DataType]]]] = {
-    Protocol: (
-        "protocol",
-        {
-            "minReaderVersion": pa.int32(),
-            "minWriterVersion": pa.int32(),
-            "readerFeatures": _LIST,
-            "writerFeatures": _LIST,
-        },
-    ),
-    Metadata: (
-        "metaData",
-        {
-            "id": pa.string(),
-            "name": pa.string(),
-            "description": pa.string(),
-            "format": pa.struct([("provider", pa.string()), ("options", TEXTS)]),
-            "schemaString": pa.string(),
-            "partitionColumns": _LIST,
-            "configuration": TEXTS,
-            "createdTime": pa.int64(),
-        },
-    ),
-    Txn: ("txn", {"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
-    DomainMetadata: ("domainMetadata", {"domain": pa.string(), "configuration": pa.string(), "removed": pa.bool_()}),
-    Remove: ("remove", MEMBERS[Remove]),
-    Add: ("add", MEMBERS[Add]),
-    CheckpointMetadata: ("checkpointMetadata", {"version": pa.int64(), "tags": TEXTS}),
-    Sidecar: (
-        "sidecar",
-        {"path": pa.string(), "sizeInBytes": pa.int64(), "modificationTime": pa.int64(), "tags": TEXTS},
-    ),
-}
 
 
 def _schema(*kinds: type[Action]) -> pa.Schema:

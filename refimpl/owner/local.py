@@ -468,11 +468,7 @@ class LocalOwner:
     def get_commits(
         self, table_id: str, start: Version | None = None, end: Version | None = None
     ) -> commits.CommitsAnswer:
-        for bound in (start, end):
-            if bound is not None:
-                log_path.checked(bound)
-        if start is not None and end is not None and start > end:
-            raise InvalidRequestError(f"the range from {start} to {end} is empty; expected start <= end")
+        log_path.check_range(start, end)
         return self._context.answer(table_id, start, end)
 
     # Backfill and ownership

@@ -544,11 +544,7 @@ class RemoteOwner:
         return _Request(version=named.version, file_name=named.name, content=content, body=b"")
 
     def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
-        for bound in (start, end):
-            if bound is not None:
-                log_path.checked(bound)
-        if start is not None and end is not None and start > end:
-            raise InvalidRequestError(f"the range from {start} to {end} is empty; expected start <= end")
+        log_path.check_range(start, end)
         current = self._known(table_id)
         return CommitsAnswer(commits=_ratified(current, start, end), latest_ratified_version=current.latest)
 
@@ -776,15 +772,8 @@ class RemoteOwner:
 
     def _own_commit(self, request: _Request) -> RatifiedCommit:
         """The ratified commit of this proposal."""
-        return RatifiedCommit(
-            version=request.version,
-            attempt=documents.attempt_in(request.file_name),
-            commit_mode=CommitMode.STAGED,
-            in_commit_timestamp=documents.in_commit_timestamp(request.content) or 0,
-            size=len(request.content),
-            ratified_at=self._environment.now(),
-            file_name=request.file_name,
-        )
+        timestamp = documents.in_commit_timestamp(request.content) or 0
+        return _staged(request.version, request.file_name, timestamp, len(request.content), self._environment.now())
 
     def _unknown(self, table_id: str, request: _Request, attempt: AttemptId, cause: Exception) -> OutcomeUnknown:
         seen = self._seen.get(table_id)
@@ -812,17 +801,21 @@ def _is_at(listed: ListedTable, location: Path) -> bool:
 
 def _ratified(current: _CurrentTable, start: Version | None, end: Version | None) -> tuple[RatifiedCommit, ...]:
     return tuple(
-        RatifiedCommit(
-            version=commit.version,
-            attempt=documents.attempt_in(commit.file_name),
-            commit_mode=CommitMode.STAGED,
-            in_commit_timestamp=commit.timestamp,
-            size=commit.file_size,
-            ratified_at=commit.file_modification_timestamp,
-            file_name=commit.file_name,
-        )
-        for commit in current.commits
-        if (start is None or commit.version >= start) and (end is None or commit.version <= end)
+        _staged(each.version, each.file_name, each.timestamp, each.file_size, each.file_modification_timestamp)
+        for each in current.commits
+        if (start is None or each.version >= start) and (end is None or each.version <= end)
+    )
+
+
+def _staged(version: Version, file_name: str, timestamp: int, size: int, ratified_at: int) -> RatifiedCommit:
+    return RatifiedCommit(
+        version=version,
+        attempt=documents.attempt_in(file_name),
+        commit_mode=CommitMode.STAGED,
+        in_commit_timestamp=timestamp,
+        size=size,
+        ratified_at=ratified_at,
+        file_name=file_name,
     )
 
 
