@@ -267,18 +267,6 @@ def test_help_lists_every_command_and_every_exit_code(cli: CommandLine) -> None:
         assert re.search(rf"[:·] {code.value} ", help_text), code
 
 
-def test_call_without_a_command_shows_help_as_a_usage_error(cli: CommandLine) -> None:
-    answer = cli()
-    assert answer.code == ExitCode.USAGE
-    assert "Usage: commit-owner" in answer.out
-
-
-def test_mistyped_command_gets_a_suggestion(cli: CommandLine) -> None:
-    answer = cli("comits")
-    assert answer.code == ExitCode.USAGE
-    assert "did you mean 'commits'" in answer.err
-
-
 def test_version_option_shows_the_package_version(cli: CommandLine) -> None:
     answer = cli("--version")
     assert (answer.code, answer.out) == (ExitCode.OK, f"commit-owner {__version__}\n")

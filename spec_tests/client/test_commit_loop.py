@@ -388,30 +388,27 @@ def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) 
 
 
 @pytest.mark.parametrize(
-    "refusal", [errors.TableNotFoundError("dropped"), errors.InvalidRequestError("the token expired")], ids=type
+    ("refusal", "raised", "lookups"),
+    [
+        (errors.TableNotFoundError("dropped"), errors.OutcomeUnknown, MAX_LOOKS),
+        (errors.InvalidRequestError("the token expired"), errors.OutcomeUnknown, MAX_LOOKS),
+        (errors.CorruptionError("version 7 is published, the latest is 1"), errors.CorruptionError, 1),
+    ],
+    ids=type,
 )
 def test_an_outcome_stays_unknown_if_the_lookup_is_rejected(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, refusal: Exception
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, refusal: Exception, raised: type[Exception], lookups: int
 ) -> None:
     """A rejected lookup proves nothing about the commit. The owner may restore the table, whose log then names the data
-    file.
+    file. An owner that finds damage is not asked again.
     """
     table = setting.table()
     setting.owner.faults.lose_answers = 1
-    monkeypatch.setattr(setting.owner, "attempt_outcome", Mock(side_effect=refusal))
-    with pytest.raises(errors.OutcomeUnknown):
+    lookup = Mock(side_effect=refusal)
+    monkeypatch.setattr(setting.owner, "attempt_outcome", lookup)
+    with pytest.raises(raised, match=str(refusal)):
         table.append(pa.table({"id": [1], "month": ["01"]}))
-    assert setting.again(table).snapshot().to_arrow().num_rows == 1
-
-
-def test_an_owner_that_finds_damage_is_not_asked_again(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = setting.table()
-    setting.owner.faults.lose_answers = 1
-    damage = Mock(side_effect=errors.CorruptionError("version 7 is published, the ledger's latest is 1"))
-    monkeypatch.setattr(setting.owner, "attempt_outcome", damage)
-    with pytest.raises(errors.CorruptionError, match="version 7 is published"):
-        table.append(pa.table({"id": [1], "month": ["01"]}))
-    assert damage.call_count == 1
+    assert lookup.call_count == lookups
     assert setting.again(table).snapshot().to_arrow().num_rows == 1, "the data files stay"
 
 
@@ -566,33 +563,27 @@ def test_a_malformed_winner_stops_the_writer(setting: Setting) -> None:
 # Failing storage, and slow writers
 
 
-@pytest.mark.parametrize("operation", ["create", "write", "fsync", "fsync_directory"])
-def test_a_staged_file_that_is_not_durable_is_not_proposed(
-    setting: Setting, storage: FailingFiles, operation: str
+@pytest.mark.parametrize(
+    ("feature", "operation"),
+    [
+        *((CATALOG_MANAGED, operation) for operation in ("create", "write", "fsync", "fsync_directory")),
+        *((None, operation) for operation in ("create", "write", "fsync", "link")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else name_of(value),
+)
+def test_a_commit_whose_file_is_not_durable_did_not_land(
+    setting: Setting, storage: FailingFiles, feature: TableFeature | None, operation: str
 ) -> None:
-    """The disk is full: the table does not change. The same commit lands when there is space again."""
-    table = setting.table()
+    """The disk is full: the table does not change, and nothing is proposed. The same commit lands when there is space
+    again."""
+    table = setting.table(feature)
     transaction = appending(table, "mine")
     staging = table.log.folder / CATALOG_MANAGED.staging_folder
-    storage.fail_when = lambda name, path: name == operation and staging in (path, path.parent)
+    storage.fail_when = lambda name, path: name == operation and (feature is None or staging in (path, path.parent))
     setting.owner.proposals.clear()
     with pytest.raises(errors.OwnerUnavailableError):
         transaction.commit()
     assert setting.owner.proposals == []
-    storage.fail_when = lambda name, path: False
-    assert setting.again(table).snapshot().version == 0
-    assert appending(table, "mine").commit().version == 1
-
-
-@pytest.mark.parametrize("operation", ["create", "write", "fsync", "link"])
-def test_a_filesystem_commit_whose_link_failed_did_not_land(
-    setting: Setting, storage: FailingFiles, operation: str
-) -> None:
-    table = setting.table(None)
-    transaction = appending(table, "mine")
-    storage.fail_when = lambda name, path: name == operation
-    with pytest.raises(errors.OwnerUnavailableError):
-        transaction.commit()
     storage.fail_when = lambda name, path: False
     assert setting.again(table).snapshot().version == 0
     assert appending(table, "mine").commit().version == 1

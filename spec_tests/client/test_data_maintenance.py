@@ -61,6 +61,19 @@ def on_disk(table: Table) -> set[str]:
     return {str(path.relative_to(table.location)) for path in table.location.rglob("*.parquet")}
 
 
+def replaced_long_ago(location: Path, **properties: str) -> Table:
+    """A filesystem table with a checkpoint of version 2, which replaced the file of version 1 60 days ago."""
+    table = create_filesystem_table(location, Environment(), SCHEMA, properties=properties)
+    table.append(rows(1))
+    table.overwrite(rows(2))
+    make_old(table, 60)
+    checkpointing.write(table.snapshot())
+    return table
+
+
+NO_RETENTION = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+
+
 def make_old(table: Table, days: int = 30) -> None:
     """Set the times of all data files and removals back by `days`."""
     for path in table.location.rglob("*.parquet"):
@@ -203,24 +216,14 @@ def test_vacuum_keeps_recently_removed_files(table: Table) -> None:
 
 
 def test_vacuum_keeps_removed_files_for_longer_than_a_checkpoint_does(tmp_path: Path) -> None:
-    retention = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
-    table = create_filesystem_table(tmp_path / "plain", Environment(), SCHEMA, properties=retention)
-    table.append(rows(1))
-    table.overwrite(rows(2))
-    make_old(table, 60)
-    checkpointing.write(table.snapshot())
+    table = replaced_long_ago(tmp_path / "t", **NO_RETENTION)
     assert vacuumed(Table.by_path(table.location), older_than=30 * DAY) == set()
     assert len(vacuumed(Table.by_path(table.location))) == 1
 
 
 def test_vacuum_keeps_removed_files_after_the_retention_was_made_longer(tmp_path: Path) -> None:
     """A checkpoint has dropped their tombstones already; the commits have them."""
-    retention = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
-    table = create_filesystem_table(tmp_path / "plain", Environment(), SCHEMA, properties=retention)
-    table.append(rows(1))
-    table.overwrite(rows(2))
-    make_old(table, 60)
-    checkpointing.write(table.snapshot())
+    table = replaced_long_ago(tmp_path / "t", **NO_RETENTION)
     table.alter(properties={"delta.deletedFileRetentionDuration": "interval 7 days"})
     make_old(table, 60)
     assert vacuumed(Table.by_path(table.location)) == set()
@@ -267,11 +270,7 @@ def test_vacuum_reads_each_commit_once(setting: Setting, monkeypatch: pytest.Mon
 
 def test_vacuum_works_on_a_log_without_commits(tmp_path: Path) -> None:
     """Another client's cleanup has left only a checkpoint, which has the tombstones."""
-    table = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA)
-    table.append(rows(1))
-    table.overwrite(rows(2))
-    make_old(table, 60)
-    checkpointing.write(table.snapshot())
+    table = replaced_long_ago(tmp_path / "t")
     for path in table.log.folder.glob("*.json"):
         path.unlink()
     assert vacuumed(Table.by_path(table.location)) == set()

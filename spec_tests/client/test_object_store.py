@@ -185,21 +185,28 @@ def test_failed_put_of_a_commit_is_resolved(
         assert ids_in(warehouse.table("orders")) == [*expected, 2]
 
 
-def test_put_that_lands_after_its_timeout_loses_no_row(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In commit mode direct, the put is the commit point."""
-    plain = obstore.put
-    late: list[Callable[[], object]] = []
+def late_puts(
+    monkeypatch: pytest.MonkeyPatch, name: str, answer: Exception, *, most: int
+) -> list[Callable[[], object]]:
+    """The first `most` puts of a log file get this answer, and happen when the test calls them."""
+    plain, late = obstore.put, list[Callable[[], object]]()
 
     def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
-        if key.endswith(log_path.commit(1)) and not late:
+        if key.endswith(name) and len(late) < most:
             late.append(lambda: plain(store, key, content, **options))
-            raise exceptions.GenericError("timeout")
+            raise answer
         return plain(store, key, content, **options)
 
+    monkeypatch.setattr(obstore, "put", put)
+    return late
+
+
+def test_put_that_lands_after_its_timeout_loses_no_row(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In commit mode direct, the put is the commit point."""
     with refimpl.open(directory) as warehouse:
         location = directory / "s3.store" / "orders"
         table = warehouse.create_table("orders", SCHEMA, location=location, commit_mode=CommitMode.DIRECT)
-        monkeypatch.setattr(obstore, "put", put)
+        late = late_puts(monkeypatch, log_path.commit(1), exceptions.GenericError("timeout"), most=1)
         with suppress(OutcomeUnknown):
             table.append(rows(1))
         with suppress(exceptions.AlreadyExistsError):
@@ -218,19 +225,10 @@ def test_data_files_stay_after_a_put_without_an_answer(
 ) -> None:
     """The table has no owner. The client keeps the data files, because the log may name them later. S3 answers 409 to
     the repetition of a put that is still on its way."""
-    plain = obstore.put
-    late: list[Callable[[], object]] = []
-
-    def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
-        if key.endswith(log_path.commit(2)):
-            late.append(lambda: plain(store, key, content, **options))
-            raise answer
-        return plain(store, key, content, **options)
-
     with refimpl.open(directory) as warehouse:
         location = directory / "s3.store" / "orders"
         table = hand_back(warehouse.create_table("orders", SCHEMA, location=location, feature=MANAGED_COMMIT))
-        monkeypatch.setattr(obstore, "put", put)
+        late = late_puts(monkeypatch, log_path.commit(2), answer, most=99)
         with pytest.raises(OutcomeUnknown):
             table.append(rows(1))
         late[0]()

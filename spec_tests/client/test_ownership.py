@@ -223,12 +223,17 @@ def test_the_tries_of_an_ownership_change_are_limited(setting: Setting) -> None:
     assert owned.snapshot().version == 3
 
 
-def test_a_take_over_with_an_unavailable_owner_changes_nothing(setting: Setting) -> None:
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_take_over_with_an_unavailable_owner_changes_nothing(setting: Setting, answered: bool) -> None:
     table = setting.table(None)
-    setting.owner.faults.before_proposal = [unavailable]
-    with pytest.raises(errors.OwnerUnavailableError):
+    if answered:
+        setting.owner.faults.before_proposal = [unavailable]
+    else:
+        setting.owner.faults.lose_requests = MAX_LOOKS
+    with pytest.raises(errors.OwnerUnavailableError if answered else errors.OutcomeUnknown):
         taken(setting, table)
     assert table.snapshot().version == 0
+    assert taken(setting, table).snapshot().version == 1
 
 
 def test_a_take_over_that_landed_is_not_reported_as_failed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,15 +243,6 @@ def test_a_take_over_that_landed_is_not_reported_as_failed(setting: Setting, mon
         patched.setattr(setting.owner, "resolve", Mock(side_effect=errors.OwnerUnavailableError("the lock is held")))
         taken(setting, table)
     assert setting.owner.resolve("owned").commits.latest_ratified_version == 1
-
-
-def test_a_take_over_without_any_answer_is_unknown(setting: Setting) -> None:
-    table = setting.table(None)
-    setting.owner.faults.lose_requests = MAX_LOOKS
-    with pytest.raises(errors.OutcomeUnknown):
-        taken(setting, table)
-    assert table.snapshot().version == 0
-    assert taken(setting, table).snapshot().version == 1
 
 
 def test_a_table_with_an_owner_is_not_taken_over(setting: Setting) -> None:

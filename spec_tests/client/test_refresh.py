@@ -180,13 +180,17 @@ class TestTheHint:
 
     EVERYTHING = frozenset({f"f{version}" for version in range(1, 8)})
 
-    def test_the_hint_saves_the_listing_if_the_owner_caps_readers(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("version", "listings", "checkpoint"), [(None, 0, 5), (4, 1, 3)])
+    def test_the_hint_saves_the_listing_if_the_owner_caps_readers(
+        self, tmp_path: Path, version: int | None, listings: int, checkpoint: int
+    ) -> None:
+        """A hint beyond the target is ignored."""
         log, files = self.owned(tmp_path), WatchedFiles()
-        snapshot = log.table(log.owner(), files).snapshot()
-        assert {path for path, _ in snapshot.files} == self.EVERYTHING
-        assert files.listings == 0
+        snapshot = log.table(log.owner(), files).snapshot(version=version)
+        paths = {path for path, _ in snapshot.files}
+        assert paths == (self.EVERYTHING if version is None else {f"f{number}" for number in range(1, version + 1)})
+        assert (files.listings, snapshot.loaded.segment.checkpoint_version) == (listings, checkpoint)
         assert log_path.commit(5) not in files.reads
-        assert snapshot.loaded.segment.checkpoint_version == 5
 
     @pytest.mark.parametrize(
         "hint",
@@ -204,13 +208,6 @@ class TestTheHint:
         snapshot = log.table(log.owner(), files).snapshot()
         assert {path for path, _ in snapshot.files} == self.EVERYTHING
         assert files.listings == 1
-
-    def test_a_hint_beyond_the_target_is_ignored(self, tmp_path: Path) -> None:
-        log, files = self.owned(tmp_path), WatchedFiles()
-        snapshot = log.table(log.owner(), files).snapshot(version=4)
-        assert {path for path, _ in snapshot.files} == {"f1", "f2", "f3", "f4"}
-        assert files.listings == 1
-        assert snapshot.loaded.segment.checkpoint_version == 3
 
     def test_versions_beyond_the_target_are_not_looked_for(self, tmp_path: Path) -> None:
         """Time travel reads no part of the history after its version."""

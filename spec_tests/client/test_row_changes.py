@@ -212,6 +212,19 @@ class TestLongDecimals:
         assert found.to_pylist() == [bool(matches)]
 
 
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int]]:
+    """The columns of each read of a file from now on, and the number of its hidden columns."""
+    read: list[tuple[list[str], int]] = []
+    read_file = data_files.read_file
+
+    def recorded(layout: FileLayout, file: Add, needed: Struct, **options: Any) -> pa.Table:
+        read.append((list(needed.names), len(options.get("hidden", ()))))
+        return read_file(layout, file, needed, **options)
+
+    monkeypatch.setattr(data_files, "read_file", recorded)
+    return read
+
+
 class TestFiles:
     def test_only_files_with_a_matching_row_are_read_and_rewritten(self, table: Table) -> None:
         """Month 2 has no files any more. Partition values and statistics exclude them before the client reads them."""
@@ -223,18 +236,11 @@ class TestFiles:
             table.delete("id = 5")
 
     def test_no_column_of_a_rewritten_file_is_read_twice(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-        read: list[list[str]] = []
-        read_file = data_files.read_file
-
-        def recorded(layout: FileLayout, file: Add, needed: Struct, **options: Any) -> pa.Table:
-            read.append(list(needed.names))
-            return read_file(layout, file, needed, **options)
-
-        monkeypatch.setattr(data_files, "read_file", recorded)
+        read = reads(monkeypatch)
         table.update({"name": "'x'"}, "id = 4")
         table.merge(rows((5, 2, "y")), "target.id = source.id").when_matched_update_all().execute()
         table.delete("id = 1")
-        assert read == [["id"], ["month", "name"]] * 3
+        assert read == [(["id"], 0), (["month", "name"], 0)] * 3
         assert contents(table)[-3:] == [(4, 2, "x"), (5, 2, "y"), (6, None, "f")]
 
     @pytest.mark.parametrize("tracked", [False, True])
@@ -245,14 +251,7 @@ class TestFiles:
         properties = {"delta.enableRowTracking": "true"} if tracked else {}
         table = warehouse.create_table("all", SCHEMA, partition_columns=["month"], properties=properties)
         table.append(ROWS)
-        read: list[tuple[list[str], int]] = []
-        read_file = data_files.read_file
-
-        def recorded(layout: FileLayout, file: Add, needed: Struct, **options: Any) -> pa.Table:
-            read.append((list(needed.names), len(options.get("hidden", ()))))
-            return read_file(layout, file, needed, **options)
-
-        monkeypatch.setattr(data_files, "read_file", recorded)
+        read = reads(monkeypatch)
         table.update({"name": "'x'"}, "id = 4 AND name = 'd' AND month = 2")
         assert read == [(["id", "month", "name"], 0), *([([], 2)] if tracked else [])]
         assert contents(table)[-3:] == [(4, 2, "x"), (5, 2, "e"), (6, None, "f")]

@@ -59,10 +59,11 @@ def test_a_table_with_contradicting_metadata_is_not_written(feature: TableFeatur
             check_writable(Protocol(min_reader_version=1, min_writer_version=2), properties)
 
 
-@pytest.mark.parametrize("feature", ["variantType", "variantShredding-preview", "fromTheFuture"])
+@pytest.mark.parametrize("feature", ["variantType", "variantShredding-preview", "fromTheFuture", "reader version 4"])
 def test_an_unknown_reader_feature_is_refused_by_name(feature: str) -> None:
+    newer = Protocol(min_reader_version=4, min_writer_version=7)
     with pytest.raises(UnsupportedFeatureError) as caught:
-        check_readable(listing(feature, "timestampNtz"), PLAIN)
+        check_readable(newer if feature.startswith("reader") else listing(feature, "timestampNtz"), PLAIN)
     assert caught.value.features == (feature,)
 
 
@@ -83,12 +84,6 @@ def test_an_unreadable_table_cannot_be_written() -> None:
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_known_reader_versions_are_read(version: int) -> None:
     check_readable(Protocol(min_reader_version=version, min_writer_version=7), PLAIN)
-
-
-def test_the_error_for_a_newer_reader_version_has_both_numbers() -> None:
-    with pytest.raises(UnsupportedFeatureError) as caught:
-        check_readable(Protocol(min_reader_version=4, min_writer_version=7), PLAIN)
-    assert caught.value.features == ("reader version 4",)
 
 
 @pytest.mark.parametrize("version", range(1, 8))

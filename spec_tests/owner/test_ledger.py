@@ -38,6 +38,7 @@ from spec_tests.support.builders import (
     owned,
     protocol_of,
     replace_ledger,
+    sql,
 )
 from spec_tests.support.faults import (
     OPENING,
@@ -105,9 +106,7 @@ def use(directory: Path) -> None:
 def test_foreign_database_is_rejected(tmp_path: Path) -> None:
     path = folded(tmp_path / "w")
     path.unlink()
-    database = apsw.Connection(str(path))
-    database.execute("CREATE TABLE t(x)").fetchall()
-    database.close()
+    sql(path, "CREATE TABLE t(x)")
     with pytest.raises(CorruptLedgerError):
         opened(tmp_path / "w")
 
@@ -157,12 +156,7 @@ def test_a_backup_is_not_mixed_with_the_replaced_ledgers_log(tmp_path: Path) -> 
 def older(path: Path, *, versions: int = 1) -> Path:
     """A ledger of an earlier release, with a rollback journal."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    database = apsw.Connection(str(path))
-    database.execute(f"PRAGMA application_id={APPLICATION_ID}").fetchall()
-    for migration in MIGRATIONS[:versions]:
-        database.execute(migration).fetchall()
-    database.execute(f"PRAGMA user_version={versions}").fetchall()
-    database.close()
+    sql(path, f"PRAGMA application_id={APPLICATION_ID}", *MIGRATIONS[:versions], f"PRAGMA user_version={versions}")
     return path
 
 
@@ -192,9 +186,7 @@ def test_migration_keeps_everything_in_an_older_ledger(tmp_path: Path) -> None:
 def test_newer_ledger_is_rejected_and_not_changed(tmp_path: Path) -> None:
     path = folded(tmp_path / "w")
     for version, fits in ((SCHEMA_VERSION + 1, False), (SCHEMA_VERSION, True)):
-        database = apsw.Connection(str(path))
-        database.execute(f"PRAGMA user_version={version}").fetchall()
-        database.close()
+        sql(path, f"PRAGMA user_version={version}")
         if fits:
             use(tmp_path / "w")
         else:
@@ -397,16 +389,6 @@ assert table.latest == 7
 """
 
 
-@pytest.mark.processes
-def test_a_fork_with_an_open_owner_works_on_both_sides(tmp_path: Path) -> None:
-    """A child inherits SQLite's record of its locks, but not the locks: the child must take its own."""
-    ran = subprocess.run([sys.executable, "-c", FORK, str(tmp_path / "w")], capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0, ran.stderr
-    with opened(tmp_path / "w") as warehouse:
-        assert list(owned(warehouse, "orders").history()) == list(range(8))
-        assert warehouse.owner.ledger.integrity_errors() == []
-
-
 FORK_WITH_THREADS = """
 import os, sys, threading
 import refimpl
@@ -451,13 +433,16 @@ assert table.latest == 4
 
 
 @pytest.mark.processes
-def test_a_fork_inside_a_transaction_is_rejected(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("program", "versions"), [(FORK, 8), (FORK_WITH_THREADS, 5)], ids=["idle", "threads"])
+def test_a_fork_with_an_open_owner_works_on_both_sides(tmp_path: Path, program: str, versions: int) -> None:
+    """A child inherits SQLite's record of its locks, but not the locks: the child must take its own.
+    Inside a transaction, it is rejected."""
     ran = subprocess.run(
-        [sys.executable, "-c", FORK_WITH_THREADS, str(tmp_path / "w")], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program, str(tmp_path / "w")], capture_output=True, text=True, timeout=120
     )
     assert ran.returncode == 0, ran.stderr
     with opened(tmp_path / "w") as warehouse:
-        assert list(owned(warehouse, "orders").history()) == list(range(5))
+        assert list(owned(warehouse, "orders").history()) == list(range(versions))
         assert warehouse.owner.ledger.integrity_errors() == []
 
 
@@ -580,11 +565,7 @@ def test_interruption_before_the_end_of_a_transaction_is_no_damage(
 
 
 def version_of(path: Path) -> tuple[int, str]:
-    database = apsw.Connection(str(path))
-    try:
-        return database.pragma("user_version"), database.pragma("journal_mode")
-    finally:
-        database.close()
+    return sql(path, "PRAGMA user_version")[0][0], sql(path, "PRAGMA journal_mode")[0][0]
 
 
 def test_older_ledger_is_migrated_under_the_lock(tmp_path: Path) -> None:
@@ -635,10 +616,8 @@ def test_backup_is_complete_and_durable_before_it_has_its_name(tmp_path: Path) -
             warehouse.owner.ledger.back_up(copy)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.sqlite", "warehouse"]
     assert version_of(copy) == (SCHEMA_VERSION, "delete")
-    database = apsw.Connection(str(copy))
-    assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    assert database.execute("SELECT max(version) FROM commits").fetchall() == [(3,)]
-    database.close()
+    assert sql(copy, "PRAGMA integrity_check") == [("ok",)]
+    assert sql(copy, "SELECT max(version) FROM commits") == [(3,)]
 
 
 def test_backup_removes_old_unfinished_ones(tmp_path: Path) -> None:
@@ -711,9 +690,7 @@ def test_a_fork_closes_the_connection(tmp_path: Path) -> None:
 
 def test_replacing_ledger_is_checked_as_at_a_start(tmp_path: Path) -> None:
     newer = older(tmp_path / "other", versions=len(MIGRATIONS))
-    database = apsw.Connection(str(newer))
-    database.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}").fetchall()
-    database.close()
+    sql(newer, f"PRAGMA user_version={SCHEMA_VERSION + 1}")
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
         replace_ledger(warehouse.owner.ledger.path, newer)
@@ -728,9 +705,7 @@ def test_backup_copies_the_ledger_that_is_in_place_now(tmp_path: Path) -> None:
         ledger = warehouse.owner.ledger
         replace_ledger(ledger.path, older(tmp_path / "other", versions=len(MIGRATIONS)))
         ledger.back_up(tmp_path / "backup")
-        copy = apsw.Connection(str(tmp_path / "backup"))
-        assert copy.execute("SELECT count(*) FROM commits").fetchall() == [(0,)]
-        copy.close()
+        assert sql(tmp_path / "backup", "SELECT count(*) FROM commits") == [(0,)]
 
 
 def test_all_threads_continue_with_a_restored_backup(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_store import LogStore
 from refimpl.owner.repair import repair
 from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode, TableFeature
+from spec_tests.owner.test_recovery import interrupted
 from spec_tests.support.builders import (
     FEATURES_AND_COMMIT_MODES,
     ON_REQUEST,
@@ -204,18 +205,6 @@ def test_next_call_settles_a_killed_take_over(directory: Path, watch: Watch, by:
     assert watched.owner.resolve("imports").state is TableState.ACTIVE
 
 
-def kill_during_a_commit(directory: Path) -> AttemptId:
-    """A direct commit of version 1 whose process died when its file was visible."""
-    with opened(directory) as warehouse:
-        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
-    attempt = new_attempt()
-    died = crashed(
-        directory, dies_after("link 1.json"), lambda dying: owned(dying, "orders").commit(1, attempt=attempt)
-    )
-    assert died is None
-    return attempt
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -231,7 +220,7 @@ def kill_during_a_commit(directory: Path) -> AttemptId:
     ids=["resolve", "commit", "backfill", "hand-back", "drop", "repair"],
 )
 def test_next_call_settles_a_killed_commit(directory: Path, watch: Watch, call: Callable[..., object]) -> None:
-    attempt = kill_during_a_commit(directory)
+    attempt = interrupted(directory)
     watched = watch.opened(directory)
     table = owned(watched, "orders")
     call(watched, table)
@@ -338,7 +327,7 @@ def landed(directory: Path) -> None:
 def test_repair_reports_only_its_own_actions(
     directory: Path, others: Callable[[Path], Others], done: list[str]
 ) -> None:
-    kill_during_a_commit(directory)
+    interrupted(directory)
     acting = others(directory)
     with refimpl.open(directory, environment=Faults().environment(host_lock=acting.lock), create=True) as warehouse:
         assert [action.message for action in repair(warehouse.owner)] == done

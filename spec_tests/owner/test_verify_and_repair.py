@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-import apsw
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace as replaced
@@ -77,6 +76,12 @@ class Setting:
         assert isinstance(self.owner.commit(self.table.table_id, version, proposal), Ratified)
         return proposal.attempt
 
+    def publish(self, *versions: int) -> None:
+        """Commit these versions, and publish all."""
+        for version in versions:
+            self.commit(version)
+        self.owner.backfill_to_version(self.table.table_id)
+
     def back_up(self) -> None:
         self.owner.ledger.back_up(self.directory / "backup.sqlite")
 
@@ -107,8 +112,7 @@ def setting(tmp_path: Path) -> Setting:
 
 
 def test_verify_finds_no_error_in_a_healthy_table(setting: Setting) -> None:
-    setting.commit(1)
-    setting.owner.backfill_to_version(setting.table.table_id)
+    setting.publish(1)
     setting.commit(2)
     assert setting.errors() == set()
     assert ("note", "backlog") in setting.codes()
@@ -128,8 +132,7 @@ def test_verify_finds_no_error_in_a_healthy_table(setting: Setting) -> None:
     ],
 )
 def test_verify_names_the_damage(setting: Setting, damage: Callable[[Setting], object], codes: set[str]) -> None:
-    setting.commit(1)
-    setting.owner.backfill_to_version(setting.table.table_id)
+    setting.publish(1)
     setting.commit(2)
     damage(setting)
     assert setting.errors() == codes
@@ -202,8 +205,7 @@ def test_repair_adopts_nothing_above_an_unpublishable_version(setting: Setting) 
     setting.commit(1)
 
     def go_on() -> None:
-        setting.commit(2)
-        setting.owner.backfill_to_version(setting.table.table_id)
+        setting.publish(2)
 
     restore_the_ledger_of(setting, go_on)
     setting.file(1).write_bytes(made.one_add(2))
@@ -251,8 +253,7 @@ def test_foreign_file_halts_the_table_until_it_is_removed(setting: Setting) -> N
 
 def test_only_old_staged_files_of_decided_versions_are_removed(setting: Setting) -> None:
     loser = setting.proposal(1)
-    setting.commit(1)
-    setting.owner.backfill_to_version(setting.table.table_id)
+    setting.publish(1)
     waiting = setting.commit(2)
     undecided = setting.proposal(3)
     staged = setting.log.folder / FOLDER
@@ -284,8 +285,7 @@ def test_losers_of_a_table_that_was_handed_back_are_removed(setting: Setting) ->
 
 
 def test_files_staged_after_a_concurrent_drop_are_kept(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    setting.commit(1)
-    setting.owner.backfill_to_version(setting.table.table_id)
+    setting.publish(1)
     finish = repair_module._finish_backfill
 
     def finish_and_lose_the_table(context: Context, table_id: str) -> str | None:
@@ -324,8 +324,7 @@ def test_abandoned_staging_table_is_no_error(setting: Setting) -> None:
 
 def test_a_ledger_older_than_a_cleanup_ratifies_nothing(setting: Setting) -> None:
     """The next versions are no longer in the log, but later versions are."""
-    setting.commit(1)
-    setting.owner.backfill_to_version(setting.table.table_id)
+    setting.publish(1)
     later: list[str] = []
 
     def go_on_and_clean_up() -> None:
@@ -523,9 +522,7 @@ def test_verify_names_damage_in_the_ledger(setting: Setting, statement: str, cod
     for version in (1, 2):
         setting.commit(version)
     assert setting.errors() == set()
-    database = apsw.Connection(str(setting.owner.ledger.path))
-    database.execute(statement).fetchall()
-    database.close()
+    builders.sql(setting.owner.ledger.path, statement)
     assert code in setting.errors()
 
 
@@ -533,11 +530,9 @@ def test_altered_inline_bytes_are_not_served(tmp_path: Path) -> None:
     setting = Setting(tmp_path / "lake", CommitMode.INLINE)
     attempt = setting.commit(1)
     setting.commit(2)
-    database = apsw.Connection(str(setting.owner.ledger.path))
     altered = "CAST(replace(content, 'part-', 'mart-') AS BLOB)"
-    changed = database.execute(f"UPDATE commits SET content = {altered} WHERE version = 1 RETURNING version")
-    assert changed.fetchall() == [(1,)]
-    database.close()
+    update = f"UPDATE commits SET content = {altered} WHERE version = 1 RETURNING version"
+    assert builders.sql(setting.owner.ledger.path, update) == [(1,)]
     for ask in (
         lambda: setting.owner.get_commits(setting.table.table_id),
         lambda: setting.owner.resolve("t"),
@@ -602,8 +597,7 @@ def test_a_table_that_cannot_be_read_does_not_hide_the_others(setting: Setting) 
     files.error = errno.EIO
     files.fail_when = lambda operation, path: operation in ("read", "list_directory") and path.is_relative_to(folder)
     folder = other.log.folder
-    setting.commit(1)
-    setting.owner.backfill_to_version(setting.table.table_id)
+    setting.publish(1)
     setting.file(1).unlink()
     with refimpl.open(setting.directory, environment=Environment(files=files)) as broken:
         found = {(finding.table, finding.code) for finding in broken.verify() if finding.severity is Severity.ERROR}
@@ -679,9 +673,7 @@ def test_table_that_is_forgotten_meanwhile_is_no_finding(setting: Setting) -> No
 
 
 def test_versions_that_are_cleaned_up_meanwhile_are_not_missing(setting: Setting) -> None:
-    for version in (1, 2):
-        setting.commit(version)
-    setting.owner.backfill_to_version(setting.table.table_id)
+    setting.publish(1, 2)
     (setting.log.folder / log_path.classic_checkpoint(2)).write_bytes(b"")
     assert verified(setting, "read", setting.file(0), setting.file(0).unlink) == {("note", "orphaned-staged-files")}
     assert verified(setting, "read", setting.file(2), setting.file(1).unlink) == {("note", "orphaned-staged-files")}
@@ -691,9 +683,7 @@ def test_versions_that_are_cleaned_up_meanwhile_are_not_missing(setting: Setting
 
 def test_long_cleanup_meanwhile_is_no_damage(setting: Setting) -> None:
     """Both checks of the table lost a file between their listing and their read."""
-    for version in (1, 2):
-        setting.commit(version)
-    setting.owner.backfill_to_version(setting.table.table_id)
+    setting.publish(1, 2)
     (setting.log.folder / log_path.classic_checkpoint(2)).write_bytes(b"")
 
     listed = False
@@ -715,9 +705,7 @@ def test_long_cleanup_meanwhile_is_no_damage(setting: Setting) -> None:
 
 def test_versions_that_are_published_meanwhile_are_no_gap(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """The names that are created while a folder is read may be in the listing or not."""
-    for version in (1, 2):
-        setting.commit(version)
-    setting.owner.backfill_to_version(setting.table.table_id)
+    setting.publish(1, 2)
     listing, times = LogStore.listing, count()
 
     def without_the_first(log: LogStore, *, newest: bool = False) -> list[log_path.LogPath]:

@@ -186,16 +186,21 @@ class Recorder:
         return self._stream.exists() and time.time() - newest > SECONDS_OF_LAG
 
 
+def changed(table: Any, operation: Operation) -> Any:
+    """The result of a DELETE or UPDATE."""
+    if operation.kind == "delete":
+        return table.delete(operation.condition)
+    return table.update({"value": "value + 1"}, operation.condition)
+
+
 def plain(table: Table) -> Callable[[Operation], Any]:
     """Operations of the plain client."""
 
     def run(operation: Operation) -> Any:
         if operation.kind == "append":
             return table.append(operation.rows, app=(operation.name, 0))
-        if operation.kind == "delete":
-            return table.delete(operation.condition)
-        if operation.kind == "update":
-            return table.update({"value": "value + 1"}, operation.condition)
+        if operation.kind != "merge":
+            return changed(table, operation)
         merge = table.merge(operation.rows, on=operation.on)
         return merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
@@ -215,10 +220,8 @@ def spark(address: str) -> Callable[[Operation], Any]:
         if operation.kind == "append":
             options = {"txnAppId": operation.name, "txnVersion": 0}
             return delta.write(frame).mode("append").options(**options).saveAsTable(TABLE)
-        if operation.kind == "delete":
-            return table.delete(operation.condition)
-        if operation.kind == "update":
-            return table.update({"value": "value + 1"}, operation.condition)
+        if operation.kind != "merge":
+            return changed(table, operation)
         return table.merge(frame, operation.on).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
     return run

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import msgspec
 import pyarrow as pa
@@ -142,17 +142,20 @@ def test_answer_to_a_lost_race_has_the_table(
     owner.close()
 
 
+def calls_answered(answer: Reply, *before: Exception) -> DeltaCalls:
+    """Calls to a server that gives every request this answer, after these errors."""
+    address = address_of("http://localhost:1")
+    connection = Connection(address, timeout=1)
+    connection.send = Mock(side_effect=itertools.chain(before, itertools.repeat(answer)))  # type: ignore[method-assign]
+    return DeltaCalls(address, Environment(pause=lambda _: None), connection)
+
+
 @pytest.mark.parametrize("table", ["orders", None, {}], ids=repr)
 def test_error_of_another_server_with_a_member_called_table_is_understood(table: object) -> None:
     """Only this server adds this member: UNITY_CATALOG.md#conflict."""
     error = {"message": "dropped", "type": "NoSuchTableException", "code": 404}
 
-    class Answers(Connection):
-        def send(self, method: str, target: str, body: bytes | None = None) -> Reply:
-            return Reply(status=404, body=msgspec.json.encode({"error": error, "table": table}))
-
-    address = address_of("http://localhost:1")
-    calls = DeltaCalls(address, Environment(), Answers(address, timeout=1))
+    calls = calls_answered(Reply(status=404, body=msgspec.json.encode({"error": error, "table": table})))
     assert calls.once("GET", "/t", LoadedTable) == Refusal(status=404, kind="NoSuchTableException", message="dropped")
 
 
@@ -162,17 +165,8 @@ def test_refusal_after_a_lost_answer_proves_nothing(status: int, kind: str, answ
     """The first request may have created the table, or may still arrive. Taken as "nothing landed", the refusal of the
     second one made the client delete version 0 and the data files."""
 
-    class Answers(Connection):
-        lost = False
-
-        def send(self, method: str, target: str, body: bytes | None = None) -> Reply:
-            if not answered and not self.lost:
-                self.lost = True
-                raise NoAnswerError("the connection broke")
-            return Reply(status=status, body=msgspec.json.encode({"error": {"message": "no", "type": kind, "code": 0}}))
-
-    address = address_of("http://localhost:1")
-    calls = DeltaCalls(address, Environment(pause=lambda _: None), Answers(address, timeout=1))
+    refusal = Reply(status=status, body=msgspec.json.encode({"error": {"message": "no", "type": kind, "code": 0}}))
+    calls = calls_answered(refusal, *([] if answered else [NoAnswerError("the connection broke")]))
     if not answered:
         with pytest.raises(OutcomeUnknown, match=f"the connection broke; its repetition: .* {status} {kind}: no"):
             calls.asked("POST", "/t", LoadedTable, b"", lost=True)
@@ -326,9 +320,15 @@ def test_full_backlog_is_published_and_the_commit_lands(catalog: str, reach: Rea
     assert ids_in(table) == list(range(12))
 
 
-@pytest.mark.parametrize("published", [False, True])
-def test_replay_answered_as_a_conflict_is_recognized_in_the_log(catalog: str, reach: Reach, published: bool) -> None:
-    """The answer is lost. Before the request is repeated, another writer commits the next version, and publishes."""
+@pytest.mark.parametrize(
+    ("fault", "published", "version"),
+    [(Fault.DROP_RESPONSE, False, 1), (Fault.DROP_RESPONSE, True, 1), (Fault.DROP_REQUEST, False, 2)],
+)
+def test_replay_answered_as_a_conflict_is_recognized_in_the_log(
+    catalog: str, reach: Reach, fault: Fault, published: bool, version: int
+) -> None:
+    """Before the request is repeated, another writer commits the next version, and publishes. If only the answer was
+    lost, the request landed before; otherwise the client rebases its work."""
     with FaultProxy(catalog) as proxy:
         other = reach(catalog, **PLACE)
         other.create_table("orders", SCHEMA)
@@ -342,30 +342,9 @@ def test_replay_answered_as_a_conflict_is_recognized_in_the_log(catalog: str, re
         overtaken: list[object] = []
         slow = refimpl.open(proxy.url, token=None, environment=Environment(pause=overtake), **PLACE)
         table = slow.table("orders")
-        proxy.next(Fault.DROP_RESPONSE, match=UPDATE)
+        proxy.next(fault, match=UPDATE)
         committed = table.append(rows(1))
-        assert (committed and committed.version, len(overtaken)) == (1, 1)
-        assert ids_in(table) == [1, 2]
-
-
-def test_lost_race_after_a_lost_request_is_a_conflict(catalog: str, reach: Reach) -> None:
-    """The request never arrived. When it is repeated, another writer has the version: the client rebases its work."""
-    with FaultProxy(catalog) as proxy:
-        other = reach(catalog, **PLACE)
-        other.create_table("orders", SCHEMA)
-        overtaken: list[object] = []
-        slow = refimpl.open(
-            proxy.url,
-            token=None,
-            environment=Environment(
-                pause=lambda seconds: overtaken or overtaken.append(other.table("orders").append(rows(2)))
-            ),
-            **PLACE,
-        )
-        proxy.next(Fault.DROP_REQUEST, match=UPDATE)
-        committed = slow.table("orders").append(rows(1))
-        assert committed is not None
-        assert committed.version == 2
+        assert (committed and committed.version, len(overtaken)) == (version, 1)
         assert ids_in(other.table("orders")) == [1, 2]
 
 
@@ -818,6 +797,20 @@ def test_options_of_servers_and_directories_do_not_mix(tmp_path: Path) -> None:
         refimpl.open("https://host", create=True)
 
 
+def handler(status: int, body: bytes, headers: dict[str, str]) -> type[Handler]:
+    """Gives every GET request this answer."""
+
+    class Answering(Handler):
+        def do_GET(self) -> None:  # noqa: N802
+            self.send_response_only(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+    return Answering
+
+
 @pytest.mark.parametrize(
     ("status", "headers", "body", "says"),
     [
@@ -832,15 +825,7 @@ def test_options_of_servers_and_directories_do_not_mix(tmp_path: Path) -> None:
 def test_answer_of_another_kind_of_server_is_explained(
     reach: Reach, status: int, headers: dict[str, str], body: bytes, says: str
 ) -> None:
-    class Odd(Handler):
-        def do_GET(self) -> None:  # noqa: N802
-            self.send_response_only(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-    with Listener("127.0.0.1", 0, Odd) as server:
+    with Listener("127.0.0.1", 0, handler(status, body, headers)) as server:
         with pytest.raises((InvalidRequestError, OwnerUnavailableError), match=re.escape(says)) as refused:
             reach(server.url, token="dco_secret").table("orders")
         assert server.url in str(refused.value)
@@ -879,10 +864,7 @@ class NoTables(Handler):
 
     def do_GET(self) -> None:  # noqa: N802
         body = b'{"error": {"type": "NoSuchTableException", "code": 404, "message": "no such table"}}'
-        self.send_response_only(404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.reply(404, body, "application/json")
         self.connections[-1] += 1
         self.close_connection = self.connections[-1] == 2
 
@@ -950,16 +932,9 @@ def test_command_line_works_on_a_server(
 
 @pytest.mark.parametrize(("asked", "paused"), [("7", 7.0), ("86400", LONGEST_PAUSE)])
 def test_busy_server_says_how_long_to_wait_within_a_limit(asked: str, paused: float) -> None:
-    class Busy(Handler):
-        def do_GET(self) -> None:  # noqa: N802
-            self.send_response_only(503)
-            self.send_header("Retry-After", asked)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
     pauses: list[float] = []
     with (
-        Listener("127.0.0.1", 0, Busy) as server,
+        Listener("127.0.0.1", 0, handler(503, b"", {"Retry-After": asked})) as server,
         refimpl.open(server.url, token=None, environment=Environment(pause=pauses.append)) as remote,
         pytest.raises(OwnerUnavailableError, match="503"),
     ):

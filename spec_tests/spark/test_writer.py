@@ -39,7 +39,7 @@ def flights(delta: DeltaConnection, rows: DataFrame) -> str:
 
 
 def _content(delta: DeltaConnection, name: str) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(row) for row in delta.read.table(name).collect())
+    return _tuples(delta.read.table(name))
 
 
 def _tuples(frame: DataFrame) -> Counter[tuple[Any, ...]]:

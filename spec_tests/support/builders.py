@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import apsw
 
 import refimpl
 from refimpl import actions, log_path
@@ -271,6 +275,14 @@ def ownership_change(feature: TableFeature, timestamp: int) -> bytes:
 def hand_back_commit(timestamp: int) -> bytes:
     """The commit that makes an owned table a filesystem one."""
     return actions.encode([info(timestamp), protocol_of(None), metadata_of(None)])
+
+
+def sql(path: Path, *statements: str) -> list[tuple[Any, ...]]:
+    """Execute statements on a database; returns the rows of the last one."""
+    with closing(apsw.Connection(str(path))) as database:
+        for statement in statements:
+            rows = database.execute(statement).fetchall()
+    return rows
 
 
 def replace_ledger(path: Path, by: Path) -> None:
