@@ -653,9 +653,7 @@ def test_table_that_is_created_meanwhile_is_not_unknown(setting: Setting) -> Non
 def test_damage_of_the_ledger_meanwhile_is_a_finding(setting: Setting) -> None:
     def create_another_and_damage_it() -> None:
         setting.warehouse.create_table("after", pa.schema([("id", pa.int64())]))
-        database = apsw.Connection(str(setting.owner.ledger.path))
-        database.execute("UPDATE tables SET policy = '{' WHERE name = 'after'").fetchall()
-        database.close()
+        builders.sql(setting.owner.ledger.path, "UPDATE tables SET policy = '{' WHERE name = 'after'")
 
     codes = verified(setting, "list_directory", setting.directory, create_another_and_damage_it)
     assert codes == {("error", "ledger-damaged")}
