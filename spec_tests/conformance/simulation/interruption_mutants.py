@@ -334,7 +334,7 @@ def group_published_before_its_sync(owner: LocalOwner, group: Sequence[Waiting])
     with owner.context.ledger.write() as writer:
         decided = [owner._decide_in(writer, each) for each in group]
         for each in group:
-            owner.context.log(each.place).publish(each.examined.version, each.examined.content)
+            owner.context.log(each.cached).publish(each.examined.version, each.examined.content)
         return decided
 
 

@@ -350,7 +350,7 @@ def group_judged_before_any_is_written(owner: LocalOwner, group: Sequence[Waitin
     with owner.context.ledger.write() as writer:
         judged = []
         for each in group:
-            table = owner.context.required(writer, each.place.table_id)
+            table = owner.context.required(writer, each.cached.table_id)
             judged.append((table, *owner._judge(writer, table, each)))
         return [
             owner._ratified(writer, table, each.examined, facts) if isinstance(verdict, decide.Ratify)
