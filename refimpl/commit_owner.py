@@ -22,8 +22,8 @@ from refimpl.table_feature import CommitMode, TableFeature
 class Maintenance(Enum):
     """Jobs that a client may run only with the owner's permission.
 
-    catalog-managed, "Maintenance Operations", as tightened since: the first three are always allowed,
-    all others only if the owner allows them.
+    catalog-managed, "Maintenance Operations", in its stricter, accepted text: the first three are always
+    allowed, all others only if the owner allows them.
     """
 
     CHECKPOINT = "checkpoint"
@@ -90,7 +90,7 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
     backfilled: Version | None = None
     """Every version up to this one is published, durably."""
     halted: str | None = None
-    """Why commits are refused until an operator looks, if they are."""
+    """Why the owner rejects commits until an operator repairs the table; None: it accepts them."""
 
     @property
     def next(self) -> Version:
@@ -138,7 +138,7 @@ class ResolvedTable(msgspec.Struct, frozen=True, kw_only=True):
     policy: MaintenancePolicy
     commits: CommitsAnswer
     halted: str | None = None
-    """Why commits are refused until an operator looks, if they are."""
+    """Why the owner rejects commits until an operator repairs the table; None: it accepts them."""
     demands: NewTableDemands | None = None
     """Set for a staging table."""
 

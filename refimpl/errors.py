@@ -75,7 +75,7 @@ class PathAccessError(InvalidRequestError):
 
 
 class CommitRejectedError(InvalidRequestError):
-    """The commit owner refused the proposal. Facts: `reason`."""
+    """The commit owner rejected the proposal. Facts: `reason`."""
 
 
 class MaintenanceRefusedError(InvalidRequestError):

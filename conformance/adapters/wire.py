@@ -124,30 +124,30 @@ def meant_as_reply(text: bytes) -> bool:
 
 def _explained(error: msgspec.ValidationError, text: bytes) -> str:
     """The message of a schema error, with suggestions."""
-    said = str(error)
+    problem = str(error)
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
-        return said
+        return problem
     if not isinstance(value, dict):
-        return f"{said}. A reply is one JSON object, such as {EXAMPLE}"
+        return f"{problem}. A reply is one JSON object, such as {EXAMPLE}"
     answer = value.get("answer")
     if answer is None and "outcome" in value:
-        return f'{said}. The outcome belongs in the field "answer", as in {EXAMPLE}'
+        return f'{problem}. The outcome belongs in the field "answer", as in {EXAMPLE}'
     if not isinstance(answer, dict):
-        return f"{said}. A reply is {EXAMPLE}"
+        return f"{problem}. A reply is {EXAMPLE}"
     outcomes = {name_of(kind): kind for kind in Answer.__args__}
     kind = outcomes.get(answer.get("outcome", ""))
     if kind is None:
-        said = _sentence(f"{said}{near(str(answer.get('outcome', '')), outcomes)}")
-        return f"{said} The outcomes are {', '.join(outcomes)}"
-    unknown = _FIELD.search(said)
+        problem = _sentence(f"{problem}{near(str(answer.get('outcome', '')), outcomes)}")
+        return f"{problem} The outcomes are {', '.join(outcomes)}"
+    unknown = _FIELD.search(problem)
     fields = [field.name for field in msgspec.structs.fields(kind)]
     if unknown is not None and unknown["path"] == ".answer":
-        said = _sentence(f"{said}{near(unknown['field'], fields)}")
-        return f"{said} The fields of `{name_of(kind)}` are {', '.join(fields)}"
-    missing = MISSING if "missing required field" in said else ""
-    return f"{said}{missing}. Its schema: delta-commit-conformance schema interface {kind.__name__}"
+        problem = _sentence(f"{problem}{near(unknown['field'], fields)}")
+        return f"{problem} The fields of `{name_of(kind)}` are {', '.join(fields)}"
+    missing = MISSING if "missing required field" in problem else ""
+    return f"{problem}{missing}. Its schema: delta-commit-conformance schema interface {kind.__name__}"
 
 
 def _sentence(text: str) -> str:

@@ -4,7 +4,7 @@ Let p_v be the time at which `<v>.json` becomes visible: t_v <= p_v, and p_0 <= 
 and an ownership change, is ratified by becoming visible: p_v = t_v. Observations over [invoked, answered]:
 
   a visible `<v>.json`                          p_v <= its end
-  a file that a listing did not find            p_v >= its begin, unless cleanup may have removed it
+  a file that a listing did not find            p_v >= its start, unless cleanup may have removed it
   v missing from a list within its range         p_v <= its end: the owner lists what is not published
   a reader by path at v, a checkpoint of v      p_v <= its end
   a table handed back with version v+1          p_v <= its end

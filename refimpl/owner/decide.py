@@ -534,7 +534,7 @@ def decide_hand_back(
     """The outcome of a commit that gives the table back to the filesystem; arguments as in `decide`.
 
     managed-commits, "Converting a managed-commit table to filesystem table": it removes the owner
-    from the metadata and the feature from the protocol; the owner may refuse.
+    from the metadata and the feature from the protocol; the owner may reject it.
     """
     return (
         admission(table, examined, attempt, unknown_published=unknown_published)

@@ -101,7 +101,7 @@ class DeltaCalls:
                 if not isinstance(answer, Refusal) or (doubt is None and not busy):
                     return answer
                 unanswered = OwnerUnavailableError(
-                    f"{self.address.server} {'is busy' if busy else 'refused'}: {answer}"
+                    f"{self.address.server} {'is busy' if busy else 'rejected the request'}: {answer}"
                 )
                 if not busy:
                     break
@@ -160,7 +160,7 @@ class DeltaCalls:
         if refusal.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY):
             raise OwnerUnavailableError(f"{self.address.server} answered {refusal}", retry_after=reply.retry_after)
         if 400 <= refusal.status < 500:
-            raise InvalidRequestError(f"{self.address.server} refused the request: {refusal}", status=refusal.status)
+            raise InvalidRequestError(f"{self.address.server} rejected the request: {refusal}", status=refusal.status)
         if refusal.status >= 500:
             raise NoAnswerError(f"{self.address.server} answered {refusal}", reply.retry_after)
         raise NoAnswerError(self._garbage(reply, "unexpected status"))
@@ -203,7 +203,7 @@ class DeltaCalls:
     def refused(self, what: str, refusal: Refusal) -> DeltaError:
         if refusal.kind == "NoSuchTableException":
             return TableNotFoundError(f"{self.address.server} has no table {what}: {refusal.message}", reference=what)
-        return InvalidRequestError(f"{self.address.server} refused to {what}: {refusal}")
+        return InvalidRequestError(f"{self.address.server} rejected the request to {what}: {refusal}")
 
     def lacks(self, what: str, instead: str) -> InvalidRequestError:
         return InvalidRequestError(f"the Delta API of {self.address.server} has no call for {what}; {instead}")

@@ -788,12 +788,12 @@ def test_invalid_url_is_refused(url: str, says: str) -> None:
     assert "secret" not in str(refused.value)
 
 
-def test_options_of_servers_and_directories_do_not_mix(tmp_path: Path) -> None:
+def test_options_of_servers_and_folders_do_not_mix(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="are for servers"):
         refimpl.open(str(tmp_path), token="x")
     with pytest.raises(InvalidRequestError, match=r"'htp://host': unknown scheme htp; expected http:// or"):
         refimpl.open("htp://host")
-    with pytest.raises(InvalidRequestError, match="are for directories"):
+    with pytest.raises(InvalidRequestError, match="are for folders"):
         refimpl.open("https://host", create=True)
 
 

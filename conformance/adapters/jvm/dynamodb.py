@@ -24,9 +24,9 @@ Item = dict[str, Any]
 
 
 THROTTLED: Final = 16
-"""`Fault.THROTTLING` rejects one of so many requests to an item."""
+"""`Fault.THROTTLING` rejects each request to an item whose number is a multiple of this."""
 FAILING: Final = 3
-"""`Fault.FAILING_STORAGE` fails during one of so many versions."""
+"""`Fault.FAILING_STORAGE` fails during the commit of each version that is a multiple of this."""
 CRASH_POINTS: Final = ("before-update", "after-update")
 """Just before an update is applied, and just after it."""
 
@@ -78,60 +78,60 @@ class Database(JavaObject):
 
     def putItem(self, request: Any) -> Any:  # noqa: N802
         """Supports only the condition that the coordinator uses: no item has the key."""
-        asked = self._asked(request)
-        item = _without_none(asked["item"])
+        fields = self._fields(request)
+        item = _without_none(fields["item"])
         key = item[_KEY]["s"]
         with self._lock:
             self._count_request(key)
-            if asked.get("conditionExpression") and self._item(key) is not None:
+            if fields.get("conditionExpression") and self._item(key) is not None:
                 self._raise("ConditionalCheckFailedException", "the conditional request failed")
             self._keep(key, item)
         return self._machine.type(f"{_MODEL}.PutItemResult")()
 
     def getItem(self, request: Any) -> Any:  # noqa: N802
-        asked = self._asked(request)
-        key = asked["key"][_KEY]["s"]
+        fields = self._fields(request)
+        key = fields["key"][_KEY]["s"]
         with self._lock:
             self._count_request(key)
             item = self._item(key)
-            if not asked.get("consistentRead"):
+            if not fields.get("consistentRead"):
                 item = self._hidden.pop(key, item)
-        names = asked.get("attributesToGet")
+        names = fields.get("attributesToGet")
         if item is not None and names:
             item = {name: value for name, value in item.items() if name in names}
         kind = self._machine.reflected(f"{_MODEL}.GetItemResult")
         return self._machine.type(_JACKSON).fromJsonString(json.dumps({"item": item}), kind)
 
     def updateItem(self, request: Any) -> Any:  # noqa: N802
-        asked = self._asked(request)
-        key = asked["key"][_KEY]["s"]
+        fields = self._fields(request)
+        key = fields["key"][_KEY]["s"]
         with self._lock:
             self._count_request(key)
             self._reach("before-update")
-            self._update(key, asked)
+            self._update(key, fields)
             self._reach("after-update")
             self._updates[key] += 1
             if Fault.LOST_ANSWERS in self._faults and self._updates[key] % 2 == 0:
-                self._update(key, asked)  # sent again by Amazon's client library
+                self._update(key, fields)  # sent again by Amazon's client library
         return self._machine.type(f"{_MODEL}.UpdateItemResult")()
 
     class Java:
         implements: Final = ["com.amazonaws.services.dynamodbv2.AmazonDynamoDB"]
 
-    # How it is done
+    # Requests and items
 
-    def _asked(self, request: Any) -> Item:
+    def _fields(self, request: Any) -> Item:
         item: Item = json.loads(self._machine.type(_JACKSON).toJsonString(request))
         return item
 
-    def _update(self, key: str, asked: Item) -> None:
+    def _update(self, key: str, fields: Item) -> None:
         """All or nothing, if every attribute is as expected."""
         before = self._item(key) or {_KEY: {"s": key}}
-        for name, expected in (asked.get("expected") or {}).items():
+        for name, expected in (fields.get("expected") or {}).items():
             if before.get(name) != _without_none(expected["value"]):
                 self._raise("ConditionalCheckFailedException", f"the conditional request failed: {name}")
         after = copy.deepcopy(before)
-        for name, update in (asked.get("attributeUpdates") or {}).items():
+        for name, update in (fields.get("attributeUpdates") or {}).items():
             value = _without_none(update["value"])
             if update.get("action") == "ADD":
                 value = {"l": [*after.get(name, {}).get("l", []), *value["l"]]}
@@ -180,7 +180,7 @@ class Database(JavaObject):
     def _throw(self, error: Any) -> None:
         from py4j.protocol import Py4JJavaError
 
-        raise Py4JJavaError("the kit's DynamoDB refuses", error)
+        raise Py4JJavaError("the kit's DynamoDB rejects the request", error)
 
 
 def _without_none(value: Any) -> Any:

@@ -75,7 +75,7 @@ def class_of(error: Any) -> str:
     return str(error.java_exception.getClass().getName())
 
 
-def said(error: Any) -> str:
+def message_of(error: Any) -> str:
     """The message of the exception that Java threw."""
     return f"{class_of(error)}: {error.java_exception.getMessage()}"
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 
 from conformance import jars
 from conformance.adapters.jvm.dynamodb import CRASH_POINTS, Database, Fault
-from conformance.adapters.jvm.machine import Machine, class_of, said
+from conformance.adapters.jvm.machine import Machine, class_of, message_of
 from conformance.interface.subject import UsageError
 
 CLIENT: Final = "io.delta.storage.commit.CommitCoordinatorClient"
@@ -39,7 +39,7 @@ class Named:
 
     name: str
     version: str
-    """The version, as far as the coordinator's files tell it."""
+    """The version of Delta, or the names of the coordinator's files."""
     classpath: str
     class_name: str
     profiles: tuple[str, ...] = _PROFILES
@@ -64,7 +64,7 @@ class Named:
             if class_of(error) == "java.lang.ClassNotFoundException":
                 problem = f"there is no class {self.class_name} on the class path {self.classpath}"
             else:
-                problem = f"cannot construct a coordinator from {self.class_name}: {said(error)}"
+                problem = f"cannot construct a coordinator from {self.class_name}: {message_of(error)}"
             raise UnknownError(problem) from error
 
     def _made(self, machine: Machine, batch: int, database: Database | None) -> Any:

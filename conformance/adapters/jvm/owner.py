@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from conformance.adapters.in_process import answering
 from conformance.adapters.jvm.dynamodb import FAILING, Database, Fault
-from conformance.adapters.jvm.machine import Machine, class_of, machine, said
+from conformance.adapters.jvm.machine import Machine, class_of, machine, message_of
 from conformance.adapters.jvm.naming import Named, UnknownError
 from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError
 from conformance.interface import messages as m
@@ -537,16 +537,18 @@ def _not_committed(error: Any) -> m.Answer:
     if class_of(error) != f"{_COMMIT}.CommitFailedException":
         return _unknown(error)
     thrown = error.java_exception
-    return m.Conflict() if thrown.getConflict() else m.Rejected(reason=said(error), retryable=thrown.getRetryable())
+    return (
+        m.Conflict() if thrown.getConflict() else m.Rejected(reason=message_of(error), retryable=thrown.getRetryable())
+    )
 
 
 def _thrown(error: Any) -> m.Answer:
     """How Delta's client interprets an exception of any other call."""
-    return m.Rejected(reason=said(error)) if class_of(error) in _REFUSALS else _unknown(error)
+    return m.Rejected(reason=message_of(error)) if class_of(error) in _REFUSALS else _unknown(error)
 
 
 def _unknown(error: Any) -> m.Unknown:
     """The outcome is unknown. Raises `AdapterError` for an error that the coordinator did not cause."""
     if class_of(error).removeprefix("java.lang.") in _DO_NOT_FIT:
-        raise AdapterError(f"the classes on the class path do not fit together: {said(error)}")
-    return m.Unknown(reason=said(error))
+        raise AdapterError(f"the classes on the class path do not fit together: {message_of(error)}")
+    return m.Unknown(reason=message_of(error))
