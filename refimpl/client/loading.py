@@ -7,6 +7,7 @@ checkpoint or compaction cannot be read, the commits that it replaces are read, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,6 +22,8 @@ from refimpl.commits import CommitsAnswer
 from refimpl.errors import CorruptLogError
 from refimpl.log_path import FileKind, LogPath, Version
 from refimpl.table_feature import in_commit_timestamps_enabled
+
+logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 6
 """Maximum number of listings of one load while the log changes."""
@@ -73,6 +76,7 @@ def _load_from(
             elsewhere = None if reader.replay is None else reader.replay(reader, segment, warnings)
             return elsewhere or _read(reader, segment, ReplayedState(), warnings)
         except Unreadable as failure:
+            logger.warning("%s; older files are read instead", failure.cause)
             distrusted |= dict.fromkeys((path.name for path in failure.files), failure.cause)
 
 

@@ -548,7 +548,7 @@ class TestCheckpointsThatCannotBeRead:
 
     @pytest.mark.parametrize(("name", "content", "says"), UNREADABLE.values(), ids=UNREADABLE.keys())
     def test_the_commits_are_read_instead_with_a_warning(
-        self, full: WrittenLog, name: str, content: bytes, says: str
+        self, full: WrittenLog, name: str, content: bytes, says: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         full.write(name, content)
         snapshot = full.table().snapshot()
@@ -557,6 +557,7 @@ class TestCheckpointsThatCannotBeRead:
         assert name in warning
         assert says in warning
         assert "older files were read instead" in warning
+        assert name in caplog.text
 
     def test_an_undamaged_checkpoint_causes_no_warning(self, full: WrittenLog) -> None:
         full.write(CLASSIC, WHOLE)
