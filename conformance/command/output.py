@@ -91,6 +91,10 @@ TimeoutOption = Annotated[str, option("--timeout TIME", "timeout of one answer, 
 TIMEOUT_TEXT: Final = f"{TIMEOUT:g}s"
 
 
+PROGRAM = "delta-commit-conformance"
+"""The program in the examples; `commit-owner` runs `play` under its own name."""
+
+
 def examples(*words: str) -> str:
     """The text below a command's help."""
-    return "\n\n".join(["Examples:", *(f"delta-commit-conformance {example}" for example in words)])
+    return "\n\n".join(["Examples:", *(f"{PROGRAM} {example}" for example in words)])

@@ -75,7 +75,10 @@ def demo(
         raise typer.Exit(ExitCode.REFUSED)
 
 
-_PLAY: Final = "from conformance.command.application import application; application(prog_name='commit-owner')"
+_PLAY: Final = (
+    "from conformance.command import output; output.PROGRAM = 'commit-owner'; "
+    "from conformance.command.application import application; application(prog_name='commit-owner')"
+)
 
 
 @commands.command(

@@ -94,10 +94,13 @@ def test_the_error_for_a_small_terminal_has_both_sizes(monkeypatch: pytest.Monke
         playing._watch("commit")
 
 
-def test_the_owners_command_has_the_player_too() -> None:
-    words = [sys.executable, "-c", "from refimpl.cli import main; main()", "play", "commit", "--decisions"]
+@pytest.mark.parametrize(
+    ("option", "shown"), [("--decisions", "This is the decision"), ("--help", "commit-owner play lost-race")]
+)
+def test_the_owners_command_has_the_player_too(option: str, shown: str) -> None:
+    words = [sys.executable, "-c", "from refimpl.cli import main; main()", "play", "commit", option]
     ran = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert "This is the decision" in ran.stdout
+    assert shown in ran.stdout
 
 
 @cache
