@@ -157,33 +157,33 @@ _SIGNS: Final = {Tone.GOOD: "✅", Tone.WARNING: "⚠️", Tone.BAD: "❌", Tone
 
 def to_markdown(result: RunResult, folder: Path | None = None) -> str:
     """The summary. `folder`: the folder of the reports, if it has bundles to replay."""
-    return "\n".join(_lines(result, folder)) + "\n"
+    return "\n\n".join(_blocks(result, folder)) + "\n"
 
 
-def _lines(result: RunResult, folder: Path | None) -> Iterator[str]:
-    summary = summarise(result)
+def _blocks(result: RunResult, folder: Path | None) -> Iterator[str]:
+    """The blocks of the summary, between which blank lines stand."""
+    summary, subject, environment = summarise(result), result.subject, result.environment
     yield f"# {_SIGNS[summary.tone]} {escaped(summary.sentence)}"
-    yield ""
-    profiles = ", ".join(map(escaped, result.subject.profiles)) or "none"
-    yield f"- Subject: {code(result.subject.named)} ({escaped(summary.subject)}), side {escaped(result.subject.side)}"
-    yield f"- It declares: {profiles}"
+    profiles = ", ".join(map(escaped, subject.profiles)) or "none"
     selection = f", only {code(result.selection)}" if result.selection else ""
-    yield f"- Run: profile {escaped(result.profile)}, seed {result.seed}{selection}; {escaped(summary.exit_meaning)}"
-    yield f"- Cases: {escaped(summary.counted)}"
-    yield ""
+    yield (
+        f"- Subject: {code(subject.named)} ({escaped(summary.subject)}), side {escaped(subject.side)}\n"
+        f"- It declares: {profiles}\n"
+        f"- Run: profile {escaped(result.profile)}, seed {result.seed}{selection}; {escaped(summary.exit_meaning)}\n"
+        f"- Cases: {escaped(summary.counted)}"
+    )
     all_causes = causes(result)
     yield from _causes(result, folder, [cause for cause in all_causes if not cause.warning], "Violated")
     yield from _causes(result, folder, [cause for cause in all_causes if cause.warning], "Advice that is not followed")
-    yield from _stale(result)
+    if result.stale:
+        yield f"## Known failures that are no longer true ({len(result.stale)})"
+        yield "\n".join(f"- {code(entry.case)}: {escaped(entry.reason)}" for entry in result.stale)
     yield from _open(result)
     yield "The same run again:"
-    yield ""
     yield block(run_command(result))
     kit = f"Kit {result.kit_version}, interface {result.interface_version}"
-    environment = result.environment
     if environment.started:
         kit += f"; {environment.started}, {environment.seconds:.1f} s, {environment.platform}, {environment.python}"
-    yield ""
     yield escaped(kit)
 
 
@@ -191,40 +191,30 @@ def _causes(result: RunResult, folder: Path | None, found: list[Cause], heading:
     if found:
         names = {requirement.requirement for cause in found for requirement in cause.requirements}
         yield f"## {heading}: {counted(len(names), 'requirement')}, {counted(len(found), 'probable cause')}"
-        yield ""
-    for number, each in enumerate(found, 1):
-        yield from _cause(result, number, each, folder)
+    for number, cause in enumerate(found, 1):
+        yield from _cause(result, number, cause, folder)
 
 
 def _cause(result: RunResult, number: int, cause: Cause, folder: Path | None) -> Iterator[str]:
     yield f"### {number}. {escaped(cause.headline)}"
-    yield ""
     shown = [f"{counted(len(cause.evidence), 'check')}, {counted(len(cause.cases), 'case')}"] if cause.cases else []
     yield escaped("; ".join([*shown, *cause.hints])) + "."
-    yield ""
     for requirement in cause.requirements[:1]:
         place = origin(requirement.level, requirement.source, requirement.section)
-        yield f"> {escaped(requirement.paraphrase)}"
-        yield f"> {escaped(requirement.requirement)} ({escaped(place)})"
-        if requirement.rule:
-            yield ">"
-            yield f"> {escaped(requirement.section)}: {escaped(requirement.rule)}"
+        rule = f"\n>\n> {escaped(requirement.section)}: {escaped(requirement.rule)}" if requirement.rule else ""
+        yield f"> {escaped(requirement.paraphrase)}\n> {escaped(requirement.requirement)} ({escaped(place)}){rule}"
         if requirement.links:
-            yield ""
             yield f"Source: {', '.join(f'[{escaped(link.title)}]({link.url})' for link in requirement.links)}"
-        yield ""
     if len(cause.requirements) > 1:
         verdict = "Not followed" if cause.warning else "Violated"
-        yield f"{verdict} too: {escaped(', '.join(each.requirement for each in cause.requirements[1:]))}."
-        yield ""
+        others = ", ".join(requirement.requirement for requirement in cause.requirements[1:])
+        yield f"{verdict} too: {escaped(others)}."
     for found in cause.evidence[:MOST_CASES]:
         yield from _finding(result, found.case, found.violation, folder, variants_in_words(found.cases))
     if len(cause.evidence) > MOST_CASES:
         yield f"And in {counted(len(cause.evidence) - MOST_CASES, 'more check')}."
-        yield ""
     if like := mutants_like(result, cause):
         yield f"Bad subjects with a similar defect: {', '.join(map(code, like))}."
-        yield ""
 
 
 def _finding(
@@ -235,12 +225,9 @@ def _finding(
     message = escaped(_cut(in_letters(violation.message, recorded_of(case))))
     yield f"{code(case.case)} after {counted(case.operations, 'operation')}{note}: {message}"
     if variants not in case.case:
-        yield ""
         yield f"The same on {escaped(variants)}."
-    yield ""
     again = run_command(result, case) if folder is None else replay_command(finding_of(folder, bundle_name(case)))
     yield block(again)
-    yield ""
 
 
 def _cut(text: str) -> str:
@@ -249,22 +236,13 @@ def _cut(text: str) -> str:
     )
 
 
-def _stale(result: RunResult) -> Iterator[str]:
-    if result.stale:
-        yield f"## Known failures that are no longer true ({len(result.stale)})"
-        yield ""
-        for entry in result.stale:
-            yield f"- {code(entry.case)}: {escaped(entry.reason)}"
-        yield ""
-
-
 def _open(result: RunResult) -> Iterator[str]:
     found = [case for case in result.cases if standing(result, case) in (Standing.INCONCLUSIVE, Standing.NOT_RUN)]
     if found:
         yield f"## Without a verdict ({len(found)})"
-        yield ""
-        for case in found[:MOST_OPEN]:
-            yield f"- {code(case.case)}, {standing(result, case)}: {escaped(_cut(case.reason or result.stopped))}"
-        if len(found) > MOST_OPEN:
-            yield f"- and {counted(len(found) - MOST_OPEN, 'more case')}"
-        yield ""
+        lines = [
+            f"- {code(case.case)}, {standing(result, case)}: {escaped(_cut(case.reason or result.stopped))}"
+            for case in found[:MOST_OPEN]
+        ]
+        more = [f"- and {counted(len(found) - MOST_OPEN, 'more case')}"] if len(found) > MOST_OPEN else []
+        yield "\n".join(lines + more)
