@@ -198,7 +198,7 @@ class Writer(Client):
 
     def _killed_while(self, ask: Callable[[], m.Answer]) -> m.Answer:
         assert self._killed is not None
-        self.s.recording.fault("SIGKILL", self.name)
+        self.s.recording.writer.fault("SIGKILL", client=self.name)
         timer = Timer(self.random.uniform(0, KILL_WITHIN), self._killed.kill, [self.name])
         timer.start()
         answer = ask()

@@ -486,7 +486,7 @@ class ClientScenario(Scenario):
         version = getattr(heard.request, "version", None)
         what = name_of(heard.request) + ("" if version is None else f" {version}")
         note = f"{what} -> {name_of(heard.answer)}"
-        self.recording.fault("asks the owner", client=heard.client, note=note)
+        self.recording.writer.fault("asks the owner", client=heard.client, note=note)
 
     def _data_files(self, request: m.Request, lines: Sequence[str] | None) -> set[Path]:
         """The data files that a proposal adds to its table."""

@@ -247,7 +247,7 @@ def crash(s: Scenario, point: str | None = None) -> None:
     """Crash the subject: now, or when it reaches a point."""
     s.mortal = True
     exchange = s.ask("operator", m.Crash(point=point))
-    s.recording.fault("crash", note="" if point is None else f"at {point}")
+    s.recording.writer.fault("crash", note="" if point is None else f"at {point}")
     if not isinstance(exchange.answer, m.Unknown):  # a subject that crashes at once may not answer
         s.expect(exchange, m.Done, "PROFILE-HARNESS-01", expected="the subject crashes as requested")
 
@@ -255,7 +255,7 @@ def crash(s: Scenario, point: str | None = None) -> None:
 def restart(s: Scenario) -> None:
     """Restart the subject."""
     exchange = s.ask("operator", m.Restart())
-    s.recording.fault("restart")
+    s.recording.writer.fault("restart")
     if isinstance(exchange.answer, m.Unknown):
         s.fail("PROFILE-DURABLE-03", "PROFILE-HARNESS-01", evidence=(exchange,), expected="the subject starts again",
                observed=f"it does not answer: {exchange.answer.reason}")  # fmt: skip

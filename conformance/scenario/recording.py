@@ -34,24 +34,14 @@ class Recording:
         """Contents of commits that were proposed or observed, as files or actions: the history has only their
         digests."""
         ticks = count(1)
-        self._writer = HistoryWriter(self._stream, header, clock=clock or (lambda: next(ticks)))
-
-    @property
-    def operations(self) -> int:
-        """The number of requests so far, including listings."""
-        return self._writer.operations
-
-    @property
-    def tables(self) -> frozenset[str]:
-        """All tables of requests, by their names in the history."""
-        return self._writer.tables
+        self.writer = HistoryWriter(self._stream, header, clock=clock or (lambda: next(ticks)))
 
     def invoke(self, client: str, table: str, request: m.Request) -> int:
         """Record a request, just before it is sent. Returns the number of the operation."""
         if actions := getattr(request, "actions", None):
             self.texts.append(tuple(actions))
         about = translation.request(request) or events.Other(name="observe")
-        return self._writer.invoke(client, table, about)
+        return self.writer.invoke(client, table, about)
 
     def ended(self, number: int, request: m.Request, answer: m.Answer) -> bool:
         """Record an answer, just after it arrived. Returns whether it is valid for the request; otherwise `unknown` is
@@ -61,27 +51,19 @@ class Recording:
             named: events.Answer | None = events.Done()
         else:
             named = translation.answer(request, answer)
-        self._writer.ended(
-            number, named or events.Unknown(reason=f"not a valid answer to this request: {answer}"[:200])
-        )
+        self.writer.ended(number, named or events.Unknown(reason=f"not a valid answer to this request: {answer}"[:200]))
         return named is not None
 
     def lost(self, number: int, why: str) -> None:
         """Record that no client receives the answer."""
-        self._writer.ended(number, events.Unknown(reason=why))
-
-    def fault(self, kind: str, client: str = "", note: str = "") -> None:
-        self._writer.fault(kind, client=client, note=note)
-
-    def now(self) -> int:
-        return self._writer.now()
+        self.writer.ended(number, events.Unknown(reason=why))
 
     def look(self, table: str, since: int, files: Iterable[m.LogFile], absent: Iterable[int] = ()) -> int:
         """Record the result of an `observe` that began at `since`. `absent`: versions that were looked up one by
         one."""
         files = list(files)
         self.seen(files=files)
-        return self._writer.look(table, since, translation.published(files), absent)
+        return self.writer.look(table, since, translation.published(files), absent)
 
     def seen(self, files: Iterable[m.LogFile] = (), commits: Iterable[m.CommitEntry] = ()) -> None:
         """Store the contents."""
@@ -104,13 +86,7 @@ class Recording:
 
     def final_log(self, versions: Iterable[events.Witness]) -> None:
         for version in versions:
-            self._writer.witness(version)
-
-    def unseen(self, table: events.Unseen) -> None:
-        self._writer.unseen(table)
-
-    def complete(self) -> None:
-        self._writer.complete()
+            self.writer.witness(version)
 
     @property
     def text(self) -> str:

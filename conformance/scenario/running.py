@@ -108,7 +108,7 @@ def finish(
     even if the scenario was stopped, or its final logs cannot be read. Raises as `run_case` does."""
     broken = ended if isinstance(ended, AdapterError) else None
     reason = ended.reason if isinstance(ended, Inconclusive) else ""
-    operations = scenario.recording.operations
+    operations = scenario.recording.writer.operations
     try:
         unseen = scenario.conclude()
     except AdapterError as error:

@@ -187,7 +187,7 @@ class Scenario:
         """Send a request, and lose the answer, so that the client does not know the outcome. `answer` is the lost one.
         A transport that can lose it on the wire does so, and the subject then sees a closed connection."""
         number = self._invoke(client, request, table)
-        self.recording.fault("lost answer", client)
+        self.recording.writer.fault("lost answer", client=client)
         answer = getattr(self.subject, "lose", self.subject.ask)(client, request)
         self.recording.lost(number, "the answer was lost")
         self.looked = None
@@ -206,7 +206,7 @@ class Scenario:
     def deliver(self, delayed: Delayed) -> Exchange:
         """The delayed request arrives. The answer is lost if the client gave up."""
         if delayed.given_up:
-            self.recording.fault("a request whose client stopped waiting arrives", delayed.client)
+            self.recording.writer.fault("a request whose client stopped waiting arrives", client=delayed.client)
             answer = self.subject.ask(delayed.client, delayed.request)
             return Exchange(number=delayed.number, request=delayed.request, answer=answer)
         answer = self.subject.ask(delayed.client, delayed.request)
@@ -384,7 +384,7 @@ class Scenario:
     def observe(self, table: TableHandle, client: str = "observer") -> list[m.LogFile]:
         """All files of the log, with contents. A version that the listing lacks counts as missing at some moment during
         the listing."""
-        since = self.recording.now()
+        since = self.recording.writer.now()
         request = m.Observe(table=table.reference)
         answer = self.subject.ask(client, request)
         if isinstance(answer, m.Observation):
@@ -501,8 +501,8 @@ class Scenario:
         for log in logs:
             self.recording.final_log(log)
         for each in unseen:
-            self.recording.unseen(each)
-        self.recording.complete()
+            self.recording.writer.unseen(each)
+        self.recording.writer.complete()
         return unseen[0].reason if unseen else ""
 
     def _unseen(self, name: str, reason: str, table: TableHandle | None = None) -> events.Unseen:
@@ -515,7 +515,7 @@ class Scenario:
     def _find_the_rest(self) -> Iterator[events.Unseen]:
         """Look up tables without a handle, because the scenario ended before it got one. Returns those that cannot be
         looked up."""
-        for name in sorted(self.recording.tables - {table.name for table in self.tables} - {NOWHERE}):
+        for name in sorted(self.recording.writer.tables - {table.name for table in self.tables} - {NOWHERE}):
             try:
                 found = self._looked_up(m.LoadTable(name=self.physical(name)), name)
             except Inconclusive as error:

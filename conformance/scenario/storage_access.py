@@ -49,7 +49,7 @@ def publish(s: Scenario, table: TableHandle, proposal: m.Commit, client: str) ->
     """A commit by put-if-absent without notification of the owner. `answer` is that of the storage."""
     content = proposals.content(proposal.actions or ())
     number = s.recording.invoke(client, table.name, proposal)
-    s.recording.fault("a commit by put-if-absent without the owner", client)
+    s.recording.writer.fault("a commit by put-if-absent without the owner", client=client)
     file = commit_file(proposal.version)
     planted = m.Plant(table=table.reference, file=file, content=content, if_absent=True)
     answer = s.subject.ask(client, planted)

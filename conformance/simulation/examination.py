@@ -344,7 +344,7 @@ class _Client:
         self._sent: list[m.Request] = []
         for exchange in exchanges:
             self._before(exchange, "before")
-        self._recording.fault("power-cut")
+        self._recording.writer.fault("power-cut")
 
     def _before(self, exchange: Exchange, client: str) -> None:
         """Record an exchange before the cut, and the exchanges during it."""
@@ -367,7 +367,7 @@ class _Client:
         return answer
 
     def observed(self, table: str) -> tuple[m.LogFile, ...]:
-        since = self._recording.now()
+        since = self._recording.writer.now()
         files = observed(self._ask, table)
         self._recording.look(TABLE, since, files)
         return files
@@ -383,7 +383,7 @@ class _Client:
             ownership=[exchange.attempt for exchange in self._sent if isinstance(exchange, m.TakeOver | m.HandBack)],
         )
         self._recording.final_log(log)
-        self._recording.complete()
+        self._recording.writer.complete()
         for violation in self._recording.judge().violations:
             raise Flaw(f"the history contradicts {violation.rule}: {violation}", DURABLE)
 

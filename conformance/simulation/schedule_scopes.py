@@ -261,7 +261,7 @@ class ScopeRun:
 
     def _look(self, client: str, request: m.Observe) -> m.Answer:
         times: list[int] = []
-        self.scheduler.invoking(lambda: times.append(self._recording.now()))
+        self.scheduler.invoking(lambda: times.append(self._recording.writer.now()))
         answer = self._subjects[client].ask(client, request)
         self.scheduler.returned()
         if isinstance(answer, m.Observation):
@@ -313,7 +313,7 @@ class ScopeRun:
             ownership=self._by_visibility,
         )
         self._recording.final_log(log)
-        self._recording.complete()
+        self._recording.writer.complete()
         return _times_out_of_order(final_contents(files_seen, commits))
 
     def _table(self) -> str:
