@@ -33,10 +33,8 @@ from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.commit_owner import Backfilled, Maintenance, ResolvedTable
-from refimpl.commits import AttemptId, AttemptOutcome, CommitsAnswer, Outcome, Proposal
+from refimpl.commit_owner import Maintenance, ResolvedTable
 from refimpl.environment import Environment
-from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.remote_owner.connection import Address, NoAnswerError, Reply
 from refimpl.remote_owner.owner import RemoteOwner
@@ -437,24 +435,11 @@ class _OverTheApi(AskedOwner):
     def __init__(self, ask: Ask, client: str, name: str, environment: Environment) -> None:
         super().__init__(ask, client, name)
         self._remote = RemoteOwner(_ADDRESS, environment, connection=_Connection(DeltaApi(ask), client))
+        for operation in ("commit", "attempt_outcome", "get_commits", "backfill_to_version", "report_published"):
+            setattr(self, operation, getattr(self._remote, operation))
 
     def resolve(self, reference: str | Path) -> ResolvedTable:
         return super().resolve(reference) if isinstance(reference, Path) else self._remote.resolve(reference)
-
-    def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
-        return self._remote.commit(table_id, version, proposal)
-
-    def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
-        return self._remote.attempt_outcome(table_id, attempt)
-
-    def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
-        return self._remote.get_commits(table_id, start, end)
-
-    def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
-        return self._remote.backfill_to_version(table_id, version)
-
-    def report_published(self, table_id: str, through: Version) -> None:
-        self._remote.report_published(table_id, through)
 
 
 class _Connection:
