@@ -16,7 +16,7 @@ import pytest
 
 from conformance.checks import all_checks
 from conformance.models.owner import ModelOwner
-from conformance.mutants import Mutant, all_mutants
+from conformance.mutants import Mutant, all_mutants, mutant_method
 from conformance.requirements.catalogue import Level, Requirement, load
 from conformance.results import ExitCode, Layer, Verdict
 from conformance.running.verdicts import JUDGED, failing
@@ -90,6 +90,14 @@ def test_a_kill_by_another_requirement_is_not_counted(monkeypatch: pytest.Monkey
     mutant = Mutant(id="misnamed", title=guilty.title, make=guilty.make, side="owner", violates=("MC-ENABLE-05",))
     monkeypatch.setitem(kills.all_mutants(), mutant.id, mutant)
     assert kills.kill(mutant).fate is Fate.WRONGLY
+
+
+def test_a_function_has_the_parameters_of_the_method_that_it_replaces() -> None:
+    def published(self: ModelOwner, version: int) -> int:
+        return version
+
+    with pytest.raises(TypeError, match=r"other parameters than ModelOwner\._published"):
+        mutant_method("_published", "MC-COMMIT-01")(published)
 
 
 @pytest.mark.parametrize("identifier", ["unknown-names-are-found", "profiles-change", "observe-shows-content-once"])
