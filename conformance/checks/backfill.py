@@ -312,7 +312,7 @@ def blocked(s: Scenario, table: TableHandle, version: int, foreign: str | None =
 
 def in_order(s: Scenario, files: dict[str, str], table: TableHandle, version: int, call: Exchange) -> None:
     """The version could not be published, so no later version is published."""
-    later = [each for each in range(version + 1, table.versions) if commit_file(each) in files]
+    later = [number for number in range(version + 1, table.versions) if commit_file(number) in files]
     s.require(not later, *ORDER, evidence=(call,), table=table, version=version + 1,
               expected=f"version {version} could not be published: no later version is published",
               observed=f"versions {later} were published without version {version}")  # fmt: skip

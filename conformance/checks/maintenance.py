@@ -240,7 +240,7 @@ def readable(s: ClientScenario, call: Exchange, requirement: str, read: Callable
 
 def keeps_row_ids(s: ClientScenario, call: Exchange, held: list[dict[str, Any]], requirement: str, what: str) -> None:
     """The file `f1` has its row ids in a checkpoint or a compaction."""
-    found = [row_ids(each["add"]) for each in held if each.get("add", {}).get("path") == "f1"]
+    found = [row_ids(action["add"]) for action in held if action.get("add", {}).get("path") == "f1"]
     s.require(
         found == [FIRST_ROWS], requirement, evidence=(call,), version=2, expected=f"`f1` has {FIRST_ROWS}",
         observed=f"`f1` in the {what} has {'; '.join(found)}" if found else f"the {what} does not add `f1`",
@@ -340,13 +340,13 @@ def a_checkpoint_is_reconciled(s: ClientScenario) -> None:
         log.backfill(3)
     call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=3))
     for held in in_checkpoints(s, log, call):
-        sizes = [each["add"].get("size") for each in held if each.get("add", {}).get("path") == "again"]
+        sizes = [action["add"].get("size") for action in held if action.get("add", {}).get("path") == "again"]
         s.require(
             sizes == [2], "LOG-34", evidence=(call,), version=3,
             expected="version 2 added the file `again` a second time, with 2 bytes: the checkpoint has only this `add`",
             observed=f"the checkpoint adds it with {sizes} bytes",
         )  # fmt: skip
-        removed = [each["remove"]["path"] for each in held if "remove" in each]
+        removed = [action["remove"]["path"] for action in held if "remove" in action]
         s.require(
             "removed" in removed, "LOG-41", evidence=(call,), version=3, observed=f"the checkpoint removes {removed}",
             expected="the removal of the file `removed` has not expired: the checkpoint has it",

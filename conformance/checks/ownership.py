@@ -929,8 +929,8 @@ def a_writer_uses_the_owner_after_a_take_over(s: ClientScenario) -> None:
     call = s.transact(table, adds=(m.DataFile(path="mine"),))
     s.expect(call, m.Committed, "MC-CONVERT-10", "PROFILE-CLIENT-02", expected="the owner ratifies it as version 2")
     s.require(
-        any(each.operation == call.number for each in s.proposed), "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03",
-        "CM-WRITE-04", evidence=(call,),
+        any(proposal.operation == call.number for proposal in s.proposed),
+        "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", evidence=(call,),
         expected="the table has an owner since version 1: the commit is proposed to it",
         observed=f"the writer answered {in_words(call.answer)} without asking the owner",
     )  # fmt: skip
@@ -948,7 +948,7 @@ def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
     )
     if isinstance(call.answer, m.Committed):
         table.versions += 1
-    heard = any(each.operation == call.number for each in s.proposed)
+    heard = any(proposal.operation == call.number for proposal in s.proposed)
     s.require(
         heard or not isinstance(call.answer, m.Committed), "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04",
         evidence=(call,),
@@ -1086,7 +1086,7 @@ def a_cleanup_does_not_undo_a_change_of_ownership(s: ClientScenario) -> None:
 
     def cleaned_up(version: int) -> None:
         log.checkpoint(version)
-        log.hide(*(commit_file(each) for each in range(version - 2, version)))
+        log.hide(*(commit_file(number) for number in range(version - 2, version)))
 
     s.owner.on(m.TakeOver, lose_answer=True, after=taken_over)
     s.owner.on(m.TakeOver, answer=m.Conflict())

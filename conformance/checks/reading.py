@@ -311,7 +311,7 @@ def with_checkpoint(log: LogBuilder, version: int) -> None:
     log.readers = 1
     log.backfill(version)
     log.checkpoint(version)
-    log.hide(*(commit_file(each) for each in range(version)))
+    log.hide(*(commit_file(number) for number in range(version)))
 
 
 @check(Family.READING, "LOG-29", *APPLIED, side="client", features=EVERY_TABLE)

@@ -177,7 +177,7 @@ def _nothing_false(s: Scenario, table: TableHandle, lost: Exchange, version: int
                   expected="version 3 is the latest ratified version",
                   observed=f"the conflict has latest version {answer.latest}")  # fmt: skip
     named = {winner.version for winner in answer.winners or ()}
-    left_out = [each for each in range(version, max(named, default=0)) if each not in named]
+    left_out = [number for number in range(version, max(named, default=0)) if number not in named]
     if left_out:
         published = s.published(table)
         left_out = [each for each in left_out if each not in published]

@@ -51,8 +51,8 @@ def landed(s: ClientScenario, table: TableHandle, call: Exchange, version: int, 
 def files(s: ClientScenario, table: TableHandle) -> list[str]:
     """Every file that a commit of the table adds, in the order of the versions."""
     found = []
-    for each in range(table.versions):
-        found += [body["path"] for body in s.actions_of(table, each, "add")]
+    for number in range(table.versions):
+        found += [body["path"] for body in s.actions_of(table, number, "add")]
     return found
 
 
@@ -133,7 +133,7 @@ def a_delayed_request_lands_once(s: ClientScenario) -> None:
 
 def first_commit(s: ClientScenario) -> m.Request:
     """The first proposal of the client under test."""
-    return next(each.request for each in s.proposed if isinstance(each.request, m.Commit))
+    return next(proposal.request for proposal in s.proposed if isinstance(proposal.request, m.Commit))
 
 
 @check(Family.REPLAYS, "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01", side="client", commit_modes=("staged",))

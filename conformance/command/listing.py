@@ -183,7 +183,7 @@ def _row(entry: Requirement | Freedom) -> dict[str, str]:
         text += f" [{entry.profile}]" if entry.profile is not Profile.CORE else ""
         text += f" Untestable: {entry.untestable}" if entry.untestable else ""
     links = place_of(entry.source, entry.passage).links[:1]
-    source = ": ".join([citation(entry.source, entry.passage), *(each.url for each in links)])
+    source = ": ".join([citation(entry.source, entry.passage), *(link.url for link in links)])
     return {"id": entry.id, "level": level, "side": entry.side.value, "text": f"{text} ({source})"}
 
 

@@ -191,11 +191,11 @@ def puzzle(
     if number is None:
         rows = [
             {
-                "puzzle": str(each),
-                "operations": str(len(puzzles.puzzle(each).lines)),
-                "solved": str(each in done).lower(),
+                "puzzle": str(number),
+                "operations": str(len(puzzles.puzzle(number).lines)),
+                "solved": str(number in done).lower(),
             }
-            for each in range(1, len(puzzles.NAMES) + 1)
+            for number in range(1, len(puzzles.NAMES) + 1)
         ]
         show_json(rows) if json else show_rows(rows, wide="solved")
         return

@@ -288,7 +288,7 @@ def _operation(name: str) -> Any:
     from conformance.simulated_reference.processes import STORAGE
     from conformance.simulation.operations import operations
 
-    return next(each for each in operations(STORAGE) if each.name == name)
+    return next(operation for operation in operations(STORAGE) if operation.name == name)
 
 
 def _operations(subject: str | None, beginnings: Sequence[str] | None) -> list[str]:

@@ -118,7 +118,7 @@ def _show_open(result: RunResult) -> None:
 
 def _coverage(result: RunResult) -> list[str]:
     """The number of requirements with each verdict, for each declared profile."""
-    of = {each.id: each.profile for each in load().requirements}
+    of = {requirement.id: requirement.profile for requirement in load().requirements}
     lines, without = [], []
     for profile in [Profile.CORE.value, *(profile for profile in result.subject.profiles if profile != Profile.CORE)]:
         found = [each.verdict for each in result.requirements if of.get(each.requirement) == profile]

@@ -226,8 +226,10 @@ class ChecksNothingUnderSnapshotIsolation(ModelClient):
 @mutant_method("_check", "CONFLICT-ORDER-10", "CONFLICT-FILES-01")
 def updates_by_deletion_vector_are_no_removals(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
     """Ignores that a winner deleted rows of a file by a deletion vector, because the file still exists."""
-    kept = {each["add"]["path"] for each in winner if each.get("add", {}).get("deletionVector")}
-    original(self)._check(transaction, [each for each in winner if each.get("remove", {}).get("path") not in kept])
+    kept = {action["add"]["path"] for action in winner if action.get("add", {}).get("deletionVector")}
+    original(self)._check(
+        transaction, [action for action in winner if action.get("remove", {}).get("path") not in kept]
+    )
 
 
 @mutant_method("_check_removed", "CONFLICT-ORDER-10", "CONFLICT-ORDER-09")

@@ -101,7 +101,7 @@ class _EditsCompactions(ModelClient):
         super()._compact(client, table, request)
         listed, path = self._list(table), table.log / f"{request.start:020}.{request.end:020}.compacted.json"
         commits = [
-            action for each in range(request.start, request.end + 1) for action in actions_in(listed.commits[each])
+            action for number in range(request.start, request.end + 1) for action in actions_in(listed.commits[number])
         ]
         actions = self._edited(commits, actions_in(path))
         self._write(path, "".join(f"{json.dumps(action)}\n" for action in actions).encode())

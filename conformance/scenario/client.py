@@ -165,7 +165,7 @@ class ClientScenario(Scenario):
         """Whether the client's newest transaction lost a race, and the client declares that it proposes only once."""
         if not isinstance(exchange.answer, m.Conflict) or self.identity.limits.get(PROPOSALS) != 1:
             return False
-        mine = [each.request for each in self.proposed if each.operation == exchange.number]
+        mine = [proposal.request for proposal in self.proposed if proposal.operation == exchange.number]
         commits = [each for each in mine if isinstance(each, m.Commit)]
         return bool(commits) and all(commit.version >= self.free.get(commit.table, 0) for commit in commits)
 
@@ -281,11 +281,11 @@ class ClientScenario(Scenario):
         tables = self.owner.owner.tables
         owned = tables.get(table.reference)
         markers = self._own_files(table) or {
-            each.landed[proposed.request.attempt]: self.markers[proposed.operation]
-            for each in tables.values()
-            if owned is not None and each.location == owned.location
+            table.landed[proposed.request.attempt]: self.markers[proposed.operation]
+            for table in tables.values()
+            if owned is not None and table.location == owned.location
             for proposed in self.proposed
-            if proposed.request.attempt in each.landed and proposed.operation in self.markers
+            if proposed.request.attempt in table.landed and proposed.operation in self.markers
         }
         found = {
             each.version: msgspec.structs.replace(each, attempt=markers.get(each.version, each.attempt))
@@ -423,7 +423,7 @@ class ClientScenario(Scenario):
                 yield from ((proposed, problem) for problem in of_one(proposed, self.feature, self.commit_mode))
         for reference, table in self.owner.owner.tables.items():
             landed = {table.landed[each.request.attempt]: each for each in self._proposed_for(reference, table.landed)}
-            before, lost = Before(), {each.operation for each in self.proposed if each.refused}
+            before, lost = Before(), {proposal.operation for proposal in self.proposed if proposal.refused}
             versions = sorted(self._log(reference).items())
             contents = [(version, line) for version, (_, text) in versions for line in proposals.lines(text or "")]
             for version, (_, content) in versions:
@@ -438,7 +438,7 @@ class ClientScenario(Scenario):
 
     def _written_past_the_owner(self) -> Iterator[tuple[Proposed, Problem]]:
         """Commits of the client under test that bypassed its owner."""
-        heard = {each.request.attempt for each in self.proposed}
+        heard = {proposal.request.attempt for proposal in self.proposed}
         transactions = {marker: number for number, marker in self.markers.items()}
         tables = self.owner.owner.tables
         for reference, table in tables.items():
@@ -460,9 +460,9 @@ class ClientScenario(Scenario):
     def _proposed_for(self, reference: str, landed: dict[str, int]) -> list[Proposed]:
         here = (None, reference)
         return [
-            each
-            for each in self.proposed
-            if each.request.attempt in landed and getattr(each.request, "table", None) in here
+            proposal
+            for proposal in self.proposed
+            if proposal.request.attempt in landed and getattr(proposal.request, "table", None) in here
         ]
 
     def _log(self, reference: str) -> dict[int, tuple[str | None, str | None]]:

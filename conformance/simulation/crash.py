@@ -409,7 +409,7 @@ class _Exploration:
 
 def _unanswered(exchanges: Sequence[Exchange]) -> Flaw | None:
     """The flaw of an `unknown` answer, which is a violation as long as the disk works."""
-    for each in in_order_of_answers(exchanges):
-        if isinstance(each.answer, m.Unknown):
-            return Flaw(f"{name_of(each.request)} was answered by {each.answer}", "PROFILE-CORE-03")
+    for exchange in in_order_of_answers(exchanges):
+        if isinstance(exchange.answer, m.Unknown):
+            return Flaw(f"{name_of(exchange.request)} was answered by {exchange.answer}", "PROFILE-CORE-03")
     return None

@@ -120,14 +120,14 @@ def asking(one: Ask, ask: Ask, exchanges: list[Exchange]) -> Asking:
 def in_words(exchanges: Sequence[Exchange]) -> tuple[str, ...]:
     """A line for each exchange, in the order of the answers."""
     return tuple(
-        f"{name_of(each.request)}: {'no answer' if each.answer is None else name_of(each.answer)}"
-        for each in in_order_of_answers(exchanges)
+        f"{name_of(exchange.request)}: {'no answer' if exchange.answer is None else name_of(exchange.answer)}"
+        for exchange in in_order_of_answers(exchanges)
     )
 
 
 def answers_hash(exchanges: Sequence[Exchange]) -> int:
     """A hash that is equal for equal answers. Valid in one process."""
-    answers = (each.answer for each in in_order_of_answers(exchanges))
+    answers = (exchange.answer for exchange in in_order_of_answers(exchanges))
     return hash(tuple(None if answer is None else str(answer) for answer in answers))
 
 
@@ -198,7 +198,7 @@ class Recorder(DiskRun):
         if not self.records:
             return
         self.effects += effect.moment is Moment.BEFORE
-        unanswered = sum(each.answer is None for each in in_order_of_answers(self.exchanges))
+        unanswered = sum(exchange.answer is None for exchange in in_order_of_answers(self.exchanges))
         now = self.disk.revision, len(self.exchanges), unanswered
         if now != self._last:
             self._last = now

@@ -353,7 +353,7 @@ def _meant(plant: m.Plant) -> m.Commit:
 def _judged(history: str) -> tuple[str, ...]:
     """The violations that the checkers find. They are cached, because many schedules have the same history."""
     verdict = check_events(list(read_events(io.BytesIO(history.encode()))))
-    return tuple(f"{each.requirements[0]}: {each.message}" for each in violations_of(verdict))
+    return tuple(f"{violation.requirements[0]}: {violation.message}" for violation in violations_of(verdict))
 
 
 def _backfill(start: Start, version: int) -> m.BackfillToVersion:

@@ -801,9 +801,11 @@ def _is_at(listed: ListedTable, location: Path) -> bool:
 
 def _ratified(current: _CurrentTable, start: Version | None, end: Version | None) -> tuple[RatifiedCommit, ...]:
     return tuple(
-        _staged(each.version, each.file_name, each.timestamp, each.file_size, each.file_modification_timestamp)
-        for each in current.commits
-        if (start is None or each.version >= start) and (end is None or each.version <= end)
+        _staged(
+            commit.version, commit.file_name, commit.timestamp, commit.file_size, commit.file_modification_timestamp
+        )
+        for commit in current.commits
+        if (start is None or commit.version >= start) and (end is None or commit.version <= end)
     )
 
 

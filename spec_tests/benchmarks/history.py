@@ -67,8 +67,8 @@ def microseconds(owners: dict[str, tuple[LocalOwner, str]], calls: int) -> dict[
     """
     took: dict[str, list[float]] = {name: [] for name in owners}
     names = list(owners)
-    for each in range(calls):
-        for name in measure.rotated(names, each):
+    for number in range(calls):
+        for name in measure.rotated(names, number):
             owner, table_id = owners[name]
             start = time.perf_counter()
             answer = owner.get_commits(table_id)

@@ -201,7 +201,7 @@ def test_verify_reads_the_checkpoints(cli: CommandLine, warehouse: Warehouse, bu
     """An unreadable checkpoint is a warning if older files have its content; otherwise it is an error."""
 
     def found() -> list[Finding]:
-        return [each for each in warehouse.verify() if each.code == "checkpoint-unreadable"]
+        return [finding for finding in warehouse.verify() if finding.code == "checkpoint-unreadable"]
 
     table = warehouse.table(busy)
     table.publish()
@@ -231,10 +231,10 @@ def test_verify_reads_the_compactions(warehouse: Warehouse, busy: str) -> None:
     table.publish()
     path = _log(warehouse, busy) / compact(table, 1, 3)
     whole = path.read_bytes()
-    assert {each.severity for each in warehouse.verify()} <= {Severity.NOTE}
+    assert {finding.severity for finding in warehouse.verify()} <= {Severity.NOTE}
     for content in (b"{", whole + whole):
         path.write_bytes(content)
-        (finding,) = (each for each in warehouse.verify() if each.severity is not Severity.NOTE)
+        (finding,) = (finding for finding in warehouse.verify() if finding.severity is not Severity.NOTE)
         assert (finding.table, finding.severity, finding.code) == (busy, Severity.WARNING, "compaction-unreadable")
         assert f"commit-owner checkpoint {busy} --compact 1:3" in finding.message
 
@@ -258,7 +258,7 @@ def test_verify_compares_compactions_with_their_commits(warehouse: Warehouse, bu
         ],
     }[change]
     path.write_bytes(b"".join([*changed, *(line for line in lines if line not in adds)]))
-    found = [each for each in warehouse.verify() if each.severity is not Severity.NOTE]
+    found = [finding for finding in warehouse.verify() if finding.severity is not Severity.NOTE]
     if change == "of another writer":
         assert found == []
         return
@@ -274,7 +274,7 @@ def test_verify_does_not_adopt_an_announced_table(cli: CommandLine, warehouse: W
     log.put_if_absent(log_path.commit(0), first_version(COORDINATED_COMMITS))
     assert cli("verify").code == ExitCode.OK
     with warehouse.owner.ledger.read() as view:
-        assert [each.state for each in view.tables()] == [TableState.STAGING]
+        assert [table.state for table in view.tables()] == [TableState.STAGING]
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["new", "older"])

@@ -415,7 +415,7 @@ def test_data_change_of_a_winners_files_does_not_matter(
     actions: list[Action], reads: Reads, winner: list[Action]
 ) -> None:
     """A compaction rewrites rows that the transaction read. Its files conflict just as new files do."""
-    moved = [replace(each, data_change=False) if isinstance(each, Add | Remove) else each for each in winner]
+    moved = [replace(action, data_change=False) if isinstance(action, Add | Remove) else action for action in winner]
     assert conflict_of(actions, reads, SERIALIZABLE, moved) is conflict_of(actions, reads, SERIALIZABLE, winner)
 
 

@@ -135,8 +135,8 @@ def test_writers_with_their_own_handles_lose_no_row(directory: Path, mode: Commi
 
     def write(start: int) -> None:
         with refimpl.open(directory) as own:
-            for each in range(start, start + 3):
-                assert own.table("orders").append(rows(each)) is not None
+            for number in range(start, start + 3):
+                assert own.table("orders").append(rows(number)) is not None
 
     with ThreadPoolExecutor() as threads:
         for done in [threads.submit(write, start) for start in (0, 100)]:

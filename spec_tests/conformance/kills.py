@@ -141,11 +141,11 @@ def name_of(mutant: Mutant) -> str:
 
 
 def bad() -> list[Mutant]:
-    return [each for each in all_mutants().values() if each.violates]
+    return [mutant for mutant in all_mutants().values() if mutant.violates]
 
 
 def good() -> list[Mutant]:
-    return [each for each in all_mutants().values() if not each.violates]
+    return [mutant for mutant in all_mutants().values() if not mutant.violates]
 
 
 def is_thorough(mutant: Mutant) -> bool:

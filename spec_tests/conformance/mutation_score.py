@@ -48,7 +48,7 @@ class CleanRuns:
 
 def good_names() -> list[str]:
     """The names of the good subjects."""
-    return ["model", "model-client", *(kills.name_of(each) for each in kills.good())]
+    return ["model", "model-client", *(kills.name_of(subject) for subject in kills.good())]
 
 
 def clean(scenarios: int, *, seed: int = 0, every: int | None = None) -> CleanRuns:
@@ -95,19 +95,25 @@ def remember() -> int:
     Store few of the cases, which the next search tries first, and return their number.
     """
     kills.REMEMBERED.clear()
-    checks = [each for each in all_checks() if each.layer in kills.DETERMINISTIC]
+    checks = [check for check in all_checks() if check.layer in kills.DETERMINISTIC]
     trials = [kills.found_by(check, kills.meant_for(check)) for check in checks]
     for mutant in kills.bad():
         found = kills.kill(mutant).case
         trials += [(mutant, case) for case in kills.cases(kills.identity(kills.name_of(mutant))) if str(case) == found]
-    for requirement in [each.id for each in load().requirements if each.level is Level.MUST and not each.untestable]:
-        guilty = [each for each in kills.bad() if requirement in each.violates]
+    for requirement in [
+        requirement.id
+        for requirement in load().requirements
+        if requirement.level is Level.MUST and not requirement.untestable
+    ]:
+        guilty = [mutant for mutant in kills.bad() if requirement in mutant.violates]
         trials += [kills.shown_by(requirement, guilty), *(
             kills.shown_by(requirement, [each]) for each in guilty if kills.is_thorough(each)
         )]  # fmt: skip
     pairs = {(mutant.id, str(case)) for mutant, case in fewest([trial for trial in trials if trial])}
     pairs |= {
-        (each.name, str(kills.failed_case(each.name))) for each in all_outsiders() if each.bad and not each.unseen
+        (outsider.name, str(kills.failed_case(outsider.name)))
+        for outsider in all_outsiders()
+        if outsider.bad and not outsider.unseen
     }
     remembered = {mutant: sorted(case for each, case in pairs if each == mutant) for mutant, _ in sorted(pairs)}
     kills.FILE.write_text(json.dumps(remembered, indent=1) + "\n", encoding="utf-8")
@@ -138,7 +144,11 @@ def _shown(mutant: Mutant, case: kills.Case) -> set[tuple[str, ...]]:
 
 def checked() -> tuple[int, int]:
     """The number of testable requirements that a check names, and the number of all testable requirements."""
-    testable = [each.id for each in load().requirements if each.level is not Level.MAY and not each.untestable]
+    testable = [
+        requirement.id
+        for requirement in load().requirements
+        if requirement.level is not Level.MAY and not requirement.untestable
+    ]
     named = {requirement for check in all_checks() for requirement in check.requirements}
     return sum(each in named for each in testable), len(testable)
 

@@ -42,7 +42,7 @@ def perturb(draft: Draft, random: Random, changes: int) -> None:
 
 
 def _pick(draft: Draft, random: Random, *answers: type[Any]) -> DraftOperation | None:
-    fitting = [each for each in draft.asked if not answers or isinstance(each.answer, answers)]
+    fitting = [operation for operation in draft.asked if not answers or isinstance(operation.answer, answers)]
     return random.choice(fitting) if fitting else None
 
 
@@ -115,7 +115,9 @@ def _swap_answers(draft: Draft, random: Random) -> None:
     one = _pick(draft, random)
     if one is None:
         return
-    same = [each for each in draft.asked if type(each.request) is type(one.request) and each is not one]
+    same = [
+        operation for operation in draft.asked if type(operation.request) is type(one.request) and operation is not one
+    ]
     if same:
         other = random.choice(same)
         if (one.answered is None) == (other.answered is None):
@@ -172,12 +174,12 @@ def _lose_the_last_version(draft: Draft, random: Random) -> None:
 
 def _add_a_version(draft: Draft, random: Random) -> None:
     """Add an attempt that was rejected, lost or never sent, or that is already in the log."""
-    attempts = [getattr(each.request, "attempt", "unknown") for each in draft.asked] or ["unknown"]
+    attempts = [getattr(operation.request, "attempt", "unknown") for operation in draft.asked] or ["unknown"]
     draft.log.insert(random.randint(draft.before, max(draft.before, len(draft.log))), Version(random.choice(attempts)))
 
 
 def _replace_a_version(draft: Draft, random: Random) -> None:
-    attempts = [getattr(each.request, "attempt", "unknown") for each in draft.asked] or ["unknown"]
+    attempts = [getattr(operation.request, "attempt", "unknown") for operation in draft.asked] or ["unknown"]
     if draft.log:
         draft.log[random.randrange(len(draft.log))] = Version(random.choice(attempts))
 

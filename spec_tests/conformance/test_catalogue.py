@@ -131,7 +131,7 @@ def test_the_untestable_requirements_are_listed_here() -> None:
 
 def test_every_cited_requirement_can_be_read() -> None:
     """A requirement has a public address, or the text of its rule; a promise and a ruling have both."""
-    for requirement in (each for each in load().requirements if each.level is not Level.MAY):
+    for requirement in (requirement for requirement in load().requirements if requirement.level is not Level.MAY):
         cited = place_of(requirement.source, requirement.passage)
         assert all(link.url.startswith("https://") for link in cited.links), requirement.id
         assert bool(cited.text) == bool(requirement.rule), requirement.id

@@ -450,9 +450,9 @@ LONGEST = 18
 
 
 def test_the_index_lists_every_fixture_once() -> None:
-    assert [each.file for each in CASES] == list(dict.fromkeys(each.file for each in CASES))
-    assert {each.path for each in CASES} == set(FOLDER.rglob("*.jsonl"))
-    assert all(bool(each.violates) == each.file.startswith("bad/") for each in CASES)
+    assert [case.file for case in CASES] == list(dict.fromkeys(case.file for case in CASES))
+    assert {case.path for case in CASES} == set(FOLDER.rglob("*.jsonl"))
+    assert all(bool(case.violates) == case.file.startswith("bad/") for case in CASES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.file)

@@ -43,7 +43,7 @@ def test_a_mutant_is_found_by_a_requirement_that_it_violates(mutant: Mutant) -> 
 
 
 @pytest.mark.parametrize(
-    "mutant", [each for each in kills.bad() if kills.is_thorough(each)], ids=lambda mutant: mutant.id
+    "mutant", [mutant for mutant in kills.bad() if kills.is_thorough(mutant)], ids=lambda mutant: mutant.id
 )
 def test_every_violated_requirement_of_a_thorough_mutant_is_named(mutant: Mutant) -> None:
     assert [requirement for requirement in mutant.violates if not kills.shown_by(requirement, [mutant])] == []
@@ -86,7 +86,7 @@ def test_a_mutant_without_a_fault_survives(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("few_checks")
 def test_a_kill_by_another_requirement_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    guilty = next(each for each in kills.bad() if each.id == "last-writer-wins")
+    guilty = next(mutant for mutant in kills.bad() if mutant.id == "last-writer-wins")
     mutant = Mutant(id="misnamed", title=guilty.title, make=guilty.make, side="owner", violates=("MC-ENABLE-05",))
     monkeypatch.setitem(kills.all_mutants(), mutant.id, mutant)
     assert kills.kill(mutant).fate is Fate.WRONGLY
@@ -110,7 +110,7 @@ def test_mutants_that_once_escaped_are_not_conformant(identifier: str) -> None:
 def test_a_commit_omitted_from_a_list_is_not_called_lost() -> None:
     name = "mutant:list-is-cut-after-two-commits"
     [first, *_] = [case for case in kills.cases(kills.identity(name)) if case.check.name.startswith("ranges-of-unpub")]
-    named = {requirement for each in kills.run(first, name).violations for requirement in each.requirements}
+    named = {requirement for violation in kills.run(first, name).violations for requirement in violation.requirements}
     assert named & {"MC-GET-01", "CM-GET-03"}
     assert named.isdisjoint({"MC-COMMIT-02", "CM-COMMIT-08"})
 
@@ -120,7 +120,7 @@ def test_a_conflict_about_a_replay_breaks_only_the_promise() -> None:
     name = "mutant:replay-of-a-visible-file-is-a-conflict"
     check = "a-visible-direct-commit-is-known-as-landed"
     [first, *_] = [case for case in kills.cases(kills.identity(name)) if check in case.check.name]
-    named = {requirement for each in kills.run(first, name).violations for requirement in each.requirements}
+    named = {requirement for violation in kills.run(first, name).violations for requirement in violation.requirements}
     assert named == {"PROFILE-RETRY-01"}
 
 
@@ -138,7 +138,7 @@ def test_a_conflict_about_a_replay_breaks_only_the_promise() -> None:
 )
 def test_a_freedom_leaves_the_check_testable(good: str, check: str) -> None:
     name, staged = f"good:{good}", Variant(feature="managedCommit", commit_mode="staged")
-    [case] = [each for each in kills.cases(kills.identity(name)) if (each.check.name, each.variant) == (check, staged)]
+    [case] = [case for case in kills.cases(kills.identity(name)) if (case.check.name, case.variant) == (check, staged)]
     result = kills.run(case, name)
     assert result.verdict is Verdict.PASSED, result
 
@@ -155,14 +155,14 @@ def by_name(outsider: Outsider) -> str:
     return outsider.subject.__name__
 
 
-@pytest.mark.parametrize("outsider", [each for each in all_outsiders() if each.bad], ids=by_name)
+@pytest.mark.parametrize("outsider", [outsider for outsider in all_outsiders() if outsider.bad], ids=by_name)
 def test_an_outsiders_mistake_is_found(outsider: Outsider) -> None:
     if outsider.unseen:
         pytest.skip(outsider.unseen)
     assert kills.failed_case(outsider.name)
 
 
-LEGAL: Final = [each for each in all_outsiders() if not each.bad]
+LEGAL: Final = [outsider for outsider in all_outsiders() if not outsider.bad]
 ONCE_ACCUSED_BY: Final = {
     "ReturnsOnlyPublishedTables": "an-owner-hands-back-a-table",
     "WritesAbsolutePaths": "every-file-is-committed-with-its-path-and-partition",
@@ -187,11 +187,17 @@ def test_an_outsiders_freedom_is_not_accused(outsider: Outsider) -> None:
 FIELD_BUGS_PAGE = Path(str(resources.files("conformance.requirements") / "FIELD_BUGS.md")).read_text("utf-8")
 FIELD_BUGS = tuple(sorted(anchor.upper() for anchor in re.findall(r'<a id="(fb\d\d)"></a>', FIELD_BUGS_PAGE)))
 
-BINDING = [each for each in load().requirements if each.level is not Level.MAY and not each.untestable]
+BINDING = [
+    requirement
+    for requirement in load().requirements
+    if requirement.level is not Level.MAY and not requirement.untestable
+]
 MUSTS = [each for each in BINDING if each.level is Level.MUST]
 FREEDOMS = load().freedoms
-PERMISSIONS = [each for each in load().requirements if each.level is Level.MAY and not each.untestable]
-FOUND_BY_MUTANTS = [each for each in all_checks() if each.layer in kills.DETERMINISTIC]
+PERMISSIONS = [
+    requirement for requirement in load().requirements if requirement.level is Level.MAY and not requirement.untestable
+]
+FOUND_BY_MUTANTS = [check for check in all_checks() if check.layer in kills.DETERMINISTIC]
 
 
 def by_id(value: object) -> str:
@@ -205,7 +211,7 @@ def test_each_requirement_has_a_check() -> None:
 
 @pytest.mark.parametrize("requirement", MUSTS, ids=by_id)
 def test_each_requirement_has_a_mutant_that_a_check_finds(requirement: Requirement) -> None:
-    guilty = [each for each in kills.bad() if requirement.id in each.violates]
+    guilty = [mutant for mutant in kills.bad() if requirement.id in mutant.violates]
     assert guilty, f"no mutant violates {requirement.id}: {requirement.paraphrase}"
     assert kills.shown_by(requirement.id, guilty), (
         f"no check names {requirement.id} for {', '.join(each.id for each in guilty)}"
@@ -221,14 +227,14 @@ def test_each_check_finds_a_bad_subject(check: Check) -> None:
 
 
 def test_each_freedom_has_a_good_subject() -> None:
-    used = {freedom for each in kills.good() for freedom in each.freedoms}
+    used = {freedom for subject in kills.good() for freedom in subject.freedoms}
     assert {each.id: each.paraphrase for each in [*FREEDOMS, *PERMISSIONS] if each.id not in used} == {}
 
 
 @pytest.mark.parametrize("bug", FIELD_BUGS)
 def test_the_page_names_the_mutants_of_each_field_bug(bug: str) -> None:
     """Each bug has at least one. If this fails after a change of the mutants, correct the two lines of the page."""
-    mutants = sorted((each for each in kills.bad() if bug in each.bugs), key=by_id)
+    mutants = sorted((mutant for mutant in kills.bad() if bug in mutant.bugs), key=by_id)
     assert mutants
     part = FIELD_BUGS_PAGE.partition(f'<a id="{bug.lower()}"></a>')[2].partition("\n\n<a id")[0].partition("\n## ")[0]
     requirements, _, names = part.partition("- Requirements: ")[2].partition("- Mutants: ")
@@ -237,14 +243,14 @@ def test_the_page_names_the_mutants_of_each_field_bug(bug: str) -> None:
 
 
 def test_every_cited_field_bug_exists() -> None:
-    assert {bug for each in kills.bad() for bug in each.bugs} <= set(FIELD_BUGS)
+    assert {bug for mutant in kills.bad() for bug in mutant.bugs} <= set(FIELD_BUGS)
 
 
 def test_permissions_are_never_required() -> None:
     """A MAY cannot be violated. Good subjects use it."""
-    permissions = {each.id for each in load().requirements if each.level is Level.MAY}
-    assert {each.id: sorted(set(each.violates) & permissions) for each in kills.bad()
-            if set(each.violates) & permissions} == {}  # fmt: skip
+    permissions = {requirement.id for requirement in load().requirements if requirement.level is Level.MAY}
+    assert {mutant.id: sorted(set(mutant.violates) & permissions) for mutant in kills.bad()
+            if set(mutant.violates) & permissions} == {}  # fmt: skip
 
 
 def test_the_kit_has_mutants_and_generated_checks() -> None:

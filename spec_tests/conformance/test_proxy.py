@@ -426,7 +426,7 @@ def test_a_second_answer_shows_an_owner_that_forgets_attempts(owner: str) -> Non
         HttpSubject(f"{proxy.url}/", timeout=LONG) as behind,
     ):
         violations = run_case(check, VARIANT, behind).violations
-    named = {requirement for each in violations for requirement in each.requirements}
+    named = {requirement for violation in violations for requirement in violation.requirements}
     assert ("PROFILE-RETRY-01" in named) == bool(named) == (owner != "model")
 
 

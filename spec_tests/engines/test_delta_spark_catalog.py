@@ -116,8 +116,8 @@ def test_concurrent_inserts_all_land_once(catalog: Catalog) -> None:
     def by_our_client() -> None:
         table = catalog.warehouse.table("races")
         start.wait()
-        for each in range(4):
-            table.append(pa.table({"id": [100 + each], "name": ["ours"]}))
+        for number in range(4):
+            table.append(pa.table({"id": [100 + number], "name": ["ours"]}))
 
     with ThreadPoolExecutor(5) as pool:
         for future in [*(pool.submit(by_spark, number) for number in range(4)), pool.submit(by_our_client)]:

@@ -154,7 +154,7 @@ DEVIATING: Final = [(engine, *known) for engine, checks in WRONG.items() for kno
 
 def in_one_process(tried: Sequence[tuple[str, ...]]) -> list[Any]:
     """The tests of an engine, which share a run, in one process."""
-    return [pytest.param(*each, marks=pytest.mark.xdist_group(f"run-{each[0]}")) for each in tried]
+    return [pytest.param(*name, marks=pytest.mark.xdist_group(f"run-{name[0]}")) for name in tried]
 
 
 @pytest.fixture(scope="module")

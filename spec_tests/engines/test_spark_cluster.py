@@ -92,4 +92,4 @@ def test_a_disturbed_overwrite_or_merge_is_complete(cluster: tuple[refimpl.Wareh
     assert reports["merge-fares"]["rows"] == 100
     fares = warehouse.table("fares").snapshot().to_arrow().sort_by("id")
     assert fares["id"].to_pylist() == list(range(1100))
-    assert fares["fare"].to_pylist() == [each * 2 if each < 900 else 0 for each in range(1100)]
+    assert fares["fare"].to_pylist() == [number * 2 if number < 900 else 0 for number in range(1100)]

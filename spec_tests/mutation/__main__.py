@@ -127,9 +127,9 @@ def _chosen(
         mutants = [mutant for mutant in mutants if mutant.operator not in (*RULES, *CARELESS)]
     else:  # in the owner's files, only the edits that the owner's run leaves out
         mutants = [
-            each
-            for each in mutants
-            if each.operator in CARELESS or (each.operator not in RULES and each.file not in of_owner)
+            mutant
+            for mutant in mutants
+            if mutant.operator in CARELESS or (mutant.operator not in RULES and mutant.file not in of_owner)
         ]
     if options.slice is None:
         return mutants

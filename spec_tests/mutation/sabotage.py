@@ -171,9 +171,9 @@ class Run:
                 chosen.append((each, tree, ids))
         checking.run(self._jobs(chosen), held, self._copy.parent, at_once=self._at_once)
         wrong = self._failing(held, {verdict.killer for verdict in self._result.verdicts if verdict.killer is not None})
-        for each in [verdict for verdict in self._result.verdicts if verdict.killer in wrong]:
-            self._result.verdicts.remove(each)
-            self._result.errors.append(f"{each.id}: {each.killer} fails without the edit")
+        for verdict in [verdict for verdict in self._result.verdicts if verdict.killer in wrong]:
+            self._result.verdicts.remove(verdict)
+            self._result.errors.append(f"{verdict.id}: {verdict.killer} fails without the edit")
         return msgspec.json.encode(self._result)
 
     def _failing(self, held: Collected, checks: set[str]) -> set[str]:

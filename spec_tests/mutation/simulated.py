@@ -38,6 +38,6 @@ def test_a_power_cut_loses_nothing(operation: Operation) -> None:
 
 
 def test_power_cut_after_a_crash_or_a_failed_sync_loses_nothing() -> None:
-    (operation,) = [each for each in operations(STORAGE) if each.name == "commit/catalogManaged/inline"]
+    (operation,) = [operation for operation in operations(STORAGE) if operation.name == "commit/catalogManaged/inline"]
     with SimulatedProcesses() as host:
         assert explore(host, operation, TROUBLED, seed=1).violations == []

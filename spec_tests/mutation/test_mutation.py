@@ -25,7 +25,9 @@ def module(body: str, header: str = "def put(self, name, content):") -> str:
 
 def made(text: str, operator: str) -> list[str]:
     """The results of the operator on the body of a function."""
-    results = [ast.unparse(mutated(text, each.number)) for each in mutants("m.py", text) if each.operator == operator]
+    results = [
+        ast.unparse(mutated(text, mutant.number)) for mutant in mutants("m.py", text) if mutant.operator == operator
+    ]
     return [dedent(result.partition("\n")[2]) for result in results]
 
 
@@ -134,7 +136,7 @@ def test_mutant_key_does_not_depend_on_other_code() -> None:
     body = "files.fsync(a)\nfiles.fsync(b)\nfiles.fsync(a)"
     text = "class Log:\n" + indent(module(body), "    ")
     moved = "import os\n\n\ndef other():\n    os.fsync(1)\n\n\n" + text
-    keys = [each.key for each in mutants("m.py", text) if each.operator == "delete-effect"]
+    keys = [mutant.key for mutant in mutants("m.py", text) if mutant.operator == "delete-effect"]
     assert keys == [
         ("m.py", "Log.put", "delete-effect", "files.fsync(a)", 1),
         ("m.py", "Log.put", "delete-effect", "files.fsync(b)", 1),
@@ -145,10 +147,10 @@ def test_mutant_key_does_not_depend_on_other_code() -> None:
 
 def test_mutation_does_not_change_the_module() -> None:
     text = module(LOCKED)
-    before = [each.key for each in mutants("m.py", text)]
-    for each in mutants("m.py", text):
-        assert ast.unparse(mutated(text, each.number)) != ast.unparse(ast.parse(text))
-    assert [each.key for each in mutants("m.py", text)] == before
+    before = [mutant.key for mutant in mutants("m.py", text)]
+    for mutant in mutants("m.py", text):
+        assert ast.unparse(mutated(text, mutant.number)) != ast.unparse(ast.parse(text))
+    assert [mutant.key for mutant in mutants("m.py", text)] == before
     with pytest.raises(ValueError, match="no edit 99"):
         mutated(text, 99)
 
@@ -158,7 +160,7 @@ def test_instrumented_code_reports_every_changed_statement() -> None:
     seen: list[int] = []
     names = {"hit": seen.append}
     exec(compile(instrumented(text, "hit", 100), "m.py", "exec"), names)  # noqa: S102  # made right here
-    points = {each.source: 100 + each.point for each in mutants("m.py", text)}
+    points = {mutant.source: 100 + mutant.point for mutant in mutants("m.py", text)}
     files = type("Files", (), {"fsync": lambda self, number: None})()
     names["files"] = files
     names["put"](None, True, b"")  # type: ignore[operator]
@@ -245,7 +247,7 @@ def test_failing_source_is_not_judged(copy: Path) -> None:
 def test_report_keeps_all_verdicts_beside_an_unjudged_mutant(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    survivor = next(each for each in mutants("refimpl/log_store.py", SOURCE) if each.source == "files.close()")
+    survivor = next(mutant for mutant in mutants("refimpl/log_store.py", SOURCE) if mutant.source == "files.close()")
     verdict = Verdict(mutant=survivor, killer=None, detail="", checks=1, seconds=0.1)
     result = Result(verdicts=[verdict], broken=[], unjudged=["refimpl/log_store.py:3: cannot be made"])
     (tmp_path / "equivalent.toml").touch()
@@ -332,7 +334,7 @@ def test_incomplete_explanation_is_rejected(text: str, said: str) -> None:
 def test_every_explanation_has_an_existing_mutant() -> None:
     root = Path(__file__).parents[2]
     files = [str(path.relative_to(root)) for path in sorted((root / "refimpl").rglob("*.py"))]
-    known = [each for file in files for each in mutants(file, (root / file).read_text(encoding="utf-8"))]
+    known = [mutant for file in files for mutant in mutants(file, (root / file).read_text(encoding="utf-8"))]
     assert stale(load(FILE.read_text(encoding="utf-8")), known, {}) == []
 
 

@@ -147,7 +147,9 @@ def test_a_timestamp_far_ahead_of_the_clock_is_a_warning(setting: Setting) -> No
         environment = replace(setting.warehouse.environment, now=lambda now=now: now)
         with refimpl.open(setting.directory, environment=environment) as warehouse:
             codes = [
-                (each.severity.value, each.code) for each in verify(warehouse.owner) if "version 1" in each.message
+                (finding.severity.value, finding.code)
+                for finding in verify(warehouse.owner)
+                if "version 1" in finding.message
             ]
             reported.append(codes)
     assert reported == [[], [], [("warning", "timestamp-ahead")]]
@@ -484,7 +486,7 @@ def test_a_staged_table_without_its_version_0_needs_a_newer_backup(setting: Sett
     """A cleanup removed the version between the backup and the restore. verify advised a repair, which did nothing."""
     log = setting.owner.stage_table("late", CATALOG_MANAGED).location / "_delta_log"
     (log / log_path.commit(7)).write_bytes(made.one_add(7))
-    (finding,) = (each for each in verify(setting.owner) if each.code == "not-registered")
+    (finding,) = (finding for finding in verify(setting.owner) if finding.code == "not-registered")
     assert not finding.repairable
     assert "restore a newer backup" in finding.message
     assert [(action.code, action.done) for action in repair(setting.owner, adopt_published=True)] == [
@@ -581,7 +583,7 @@ def test_abandoned_staging_table_is_named_and_can_be_removed(setting: Setting, l
     done = [action.code for action in repair(owner, orphan_age_ms=STAGING_AGE_MS)]
     assert done == ([] if left == "version 0" else ["forget-abandoned"])
     assert staged.location.exists() is (left != "nothing")
-    assert {each.code for each in verify(owner)} == {
+    assert {finding.code for finding in verify(owner)} == {
         "nothing": set(), "a file": {"dropped-files"}, "version 0": {"never-registered"},
     }[left]  # fmt: skip
     state = owner.resolve(staged.table_id).state if left == "version 0" else None

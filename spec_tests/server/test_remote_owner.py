@@ -283,8 +283,8 @@ def test_client_publishes_where_the_server_does_not(catalog: str, reach: Reach) 
     """The client makes more commits than the ten that Unity Catalog keeps. Readers by path see the published
     versions."""
     table = reach(catalog, **PLACE).create_table("orders", SCHEMA, partition_columns=["day"])
-    for each in range(CLIENT_PUBLISHES_AFTER + 4):
-        table.append(rows(each))
+    for number in range(CLIENT_PUBLISHES_AFTER + 4):
+        table.append(rows(number))
     assert ids_in(table) == list(range(CLIENT_PUBLISHES_AFTER + 4))
     owner = table.owner
     assert owner is not None
@@ -315,8 +315,8 @@ def test_full_backlog_is_published_and_the_commit_lands(catalog: str, reach: Rea
     """Another client left ten commits unpublished: 429."""
     table = reach(catalog, **PLACE).create_table("orders", SCHEMA)
     with patch("refimpl.remote_owner.owner.CLIENT_PUBLISHES_AFTER", 100):
-        for each in range(12):
-            table.append(rows(each))
+        for number in range(12):
+            table.append(rows(number))
     assert ids_in(table) == list(range(12))
 
 
@@ -360,14 +360,14 @@ def test_writers_over_a_bad_network_commit_each_row_once(catalog: str, reach: Re
     unknown: list[int] = []
 
     def write(table: Table, start: int) -> None:
-        for each in range(start, start + 8):
+        for number in range(start, start + 8):
             with suppress(OwnerUnavailableError):
                 try:
-                    table.append(rows(each))
+                    table.append(rows(number))
                 except OutcomeUnknown:
-                    unknown.append(each)
+                    unknown.append(number)
                 else:
-                    acknowledged.append(each)
+                    acknowledged.append(number)
 
     with FaultProxy(catalog, plan=Plan(seed=1, shares=shares), patience=0.05) as proxy:
         tables = [table_through(reach(proxy.url, **PLACE)) for _ in range(3)]
@@ -740,8 +740,8 @@ def test_a_version_that_was_published_and_cleaned_up_is_reported(listen: Listen,
     published one."""
     remote = reach(listen())
     table = remote.create_table("orders", SCHEMA)
-    for each in range(3):
-        table.append(rows(each))
+    for number in range(3):
+        table.append(rows(number))
     with refimpl.open(directory) as local:
         local.owner.set_policy(table.table_id or "", MaintenancePolicy(allowed=frozenset(Maintenance)))
         same = local.table("orders")

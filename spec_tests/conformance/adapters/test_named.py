@@ -317,7 +317,7 @@ def test_a_served_model_survives_being_killed() -> None:
     ("name", "verdict"), [("model", Verdict.PASSED), ("mutant:replay-is-a-conflict", Verdict.FAILED)]
 )
 def test_a_case_has_the_same_verdict_over_every_transport(name: str, verdict: Verdict, tmp_path: Path) -> None:
-    check = next(each for each in all_checks() if each.name == "an-immediate-replay-is-ratified")
+    check = next(check for check in all_checks() if check.name == "an-immediate-replay-is-ratified")
     with serve_http(Served(handler_of(name), tmp_path).ask) as server:
         for form in (name, f"stdio:{shlex.join(SERVE)} {name}", server.url):
             with open_subject(form, timeout=LONG) as subject:

@@ -77,9 +77,8 @@ def test_every_profile_commit_mode_and_promise_is_explained() -> None:
     explained = {word for cell in rows("profile") for word in re.findall(r"`([\w-]+)`", cell)}
     assert explained == {profile.value for profile in set(Profile) - {Profile.CHANGE_DATA, Profile.ROW_TRACKING}}
     of_clients = {word for cell in rows("profile", CLIENTS) for word in re.findall(r"`([\w-]+)`", cell)}
-    assert of_clients == {each.profile.value for each in load().requirements if each.side is not Side.OWNER} | {
-        "inline", "direct-publish"
-    }  # fmt: skip
+    required = {requirement.profile.value for requirement in load().requirements if requirement.side is not Side.OWNER}
+    assert of_clients == required | {"inline", "direct-publish"}
     assert {word.strip("`") for word in rows("commit mode")} == set(COMMIT_MODES)
     for promise in Promise:
         assert f"`{promise.value}`" in TEXT

@@ -50,9 +50,11 @@ def failed(report: SmokeReport) -> Step:
     return next(step for step in report.steps if step.outcome in (Outcome.ADAPTER, Outcome.OWNER))
 
 
-@pytest.mark.parametrize("name", ["model", "reference", *(f"good:{i}" for i, e in all_mutants().items()
-                                                          if not e.violates and e.side == "owner"),
-                                  *(each.name for each in all_outsiders() if each.kind == "legal owner")])  # fmt: skip
+LEGAL_OWNERS = [outsider.name for outsider in all_outsiders() if outsider.kind == "legal owner"]
+GOOD_OWNERS = [f"good:{i}" for i, entry in all_mutants().items() if not entry.violates and entry.side == "owner"]
+
+
+@pytest.mark.parametrize("name", ["model", "reference", *GOOD_OWNERS, *LEGAL_OWNERS])
 def test_a_good_owner_passes_all_steps(name: str, tmp_path: Path) -> None:
     with open_subject(name, directory=tmp_path) as subject:
         report = smoke(subject)

@@ -27,7 +27,7 @@ from conformance.scenario.running import run_case
 from conformance.scenario.scenario import Scenario
 from spec_tests.conformance import kills
 
-EXAMPLES = [each for each in all_checks() if each.layer is Layer.EXAMPLE]
+EXAMPLES = [check for check in all_checks() if check.layer is Layer.EXAMPLE]
 
 
 class Modest(ModelOwner):
@@ -88,7 +88,7 @@ def test_the_models_pass(check: Check, unnamed: list[str]) -> None:
     if check.side == "owner":
         outcomes += results(check, Modest, features_only=True)
         assert unnamed == []
-    assert [each for each in unnamed if "[filesystem/" in each] == []
+    assert [name for name in unnamed if "[filesystem/" in name] == []
     assert {outcome.case: outcome.reason or outcome.violations[0].message for outcome in outcomes
             if outcome.verdict is not Verdict.PASSED} == {}  # fmt: skip
 
@@ -127,7 +127,7 @@ def test_the_finding_says_how_an_attempt_was_reused(
 
 def test_a_case_is_reproducible() -> None:
     """The same seed and the same subject give the same history, byte for byte."""
-    mutant = next(each for each in kills.bad() if each.id == "last-writer-wins")
+    mutant = next(mutant for mutant in kills.bad() if mutant.id == "last-writer-wins")
     check = next(each for each in EXAMPLES if each.name == "two-writers-of-one-version-have-one-winner")
     first, second = next(results(check, mutant.make)), next(results(check, mutant.make))
     assert first.history is not None

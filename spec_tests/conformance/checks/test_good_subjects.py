@@ -78,7 +78,11 @@ def transcript(make: type[ModelOwner], variant: Variant) -> str:
 
 @pytest.mark.parametrize(
     "owner",
-    [each for each in kills.good() if each.side == "owner" and each.freedoms and each.make not in INSIDE],
+    [
+        subject
+        for subject in kills.good()
+        if subject.side == "owner" and subject.freedoms and subject.make not in INSIDE
+    ],
     ids=lambda owner: owner.id,
 )
 def test_each_good_owner_differs_from_the_model(owner: Mutant) -> None:

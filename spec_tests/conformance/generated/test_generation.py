@@ -216,7 +216,7 @@ def test_a_program_with_a_misspelt_step_is_refused() -> None:
 # A history is shrunk to the contradicting operations, and contains only recorded lines
 
 
-BAD = [each for each in CASES if each.violates]
+BAD = [case for case in CASES if case.violates]
 
 
 def judged(text: str) -> HistoryVerdict:
@@ -241,7 +241,7 @@ def noisy() -> str:
         draft.asked.append(commit(f"a{version}", version, at, at + 1))
         for reader in range(8):
             latest = 2 if (version, reader) == (9, 3) else version
-            commits = tuple(events.Entry(version=each, attempt=f"a{each}") for each in range(latest + 1))
+            commits = tuple(events.Entry(version=number, attempt=f"a{number}") for number in range(latest + 1))
             seen, answer = at + 2 * (reader + 1), events.Commits(latest=latest, commits=commits)
             draft.ask(f"r{reader}", seen, seen + 1, events.GetCommits(), answer)
         draft.faults.append(events.Fault(at=at + 18, kind="noise"))

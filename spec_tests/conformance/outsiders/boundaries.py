@@ -285,10 +285,10 @@ class DeletionVectorIsNoRemoval(ModelClient):
     """
 
     def _check(self, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
-        kept = {each["add"]["path"] for each in winner if each.get("add", {}).get("deletionVector")}
+        kept = {action["add"]["path"] for action in winner if action.get("add", {}).get("deletionVector")}
         super()._check(transaction, [
-            each for each in winner
-            if each.get("remove", {}).get("path") not in kept and each.get("add", {}).get("path") not in kept
+            action for action in winner
+            if action.get("remove", {}).get("path") not in kept and action.get("add", {}).get("path") not in kept
         ])  # fmt: skip
 
 

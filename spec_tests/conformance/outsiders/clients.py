@@ -154,7 +154,9 @@ class OwnershipAsOfTheReadVersion(ModelClient):
 
     def _check(self, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
         schema = transaction.base.metadata.get("schemaString")
-        super()._check(transaction, [each for each in winner if each.get("metaData", {}).get("schemaString") != schema])
+        super()._check(
+            transaction, [action for action in winner if action.get("metaData", {}).get("schemaString") != schema]
+        )
 
 
 # Maintenance

@@ -114,9 +114,9 @@ def lost_answer() -> Story:
 def data_of(text: str) -> Any:
     """The data in a page, which is valid and loads nothing."""
     root = html5lib.HTMLParser(tree=html5lib.getTreeBuilder("etree"), strict=True).parse(text)
-    assert not [each for each in root.iter() if {"src", "href", "data"} & set(each.attrib)]
+    assert not [element for element in root.iter() if {"src", "href", "data"} & set(element.attrib)]
     assert "url(" not in text
-    (data,) = (each for each in root.iter() if each.attrib.get("id") == "data")
+    (data,) = (element for element in root.iter() if element.attrib.get("id") == "data")
     return json.loads(data.text or "")
 
 

@@ -67,7 +67,11 @@ def passed(path: Path) -> CaseResult:
     """A passed case with this history."""
     header = check_events(list(read(path))).header
     wanted = PREFIX[header.feature]
-    mine = [each.id for each in load().requirements if each.id.startswith(wanted) and each.side is Side.OWNER]
+    mine = [
+        requirement.id
+        for requirement in load().requirements
+        if requirement.id.startswith(wanted) and requirement.side is Side.OWNER
+    ]
     number = histories("good").index(path)
     return _case(path, header, requirements=tuple(mine[number * 3 : number * 3 + 3]))
 

@@ -268,7 +268,7 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_the_first_cause_of_a_mutant_is_its_defect(mutant: str, family: Family, headline: str) -> None:
     name = f"mutant:{mutant}"
-    matching = [each for each in kills.cases(kills.identity(name)) if each.check.family is family]
+    matching = [case for case in kills.cases(kills.identity(name)) if case.check.family is family]
     examples = [kills.run(each, name) for each in matching if each.check.layer is Layer.EXAMPLE]
     first = causes(runs.run(*examples))[0]
     assert first.headline == headline

@@ -53,7 +53,7 @@ def text_of(element: ElementTree.Element) -> str:
 
 
 def of_class(root: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
-    return (each for each in root.iter() if name in each.attrib.get("class", "").split())
+    return (element for element in root.iter() if name in element.attrib.get("class", "").split())
 
 
 every_page = pytest.mark.parametrize("name", [*SAMPLES, "matrix"])
@@ -62,12 +62,12 @@ every_page = pytest.mark.parametrize("name", [*SAMPLES, "matrix"])
 @every_page
 def test_the_page_is_valid_html(name: str) -> None:
     root = page(name)
-    ids = [each.attrib["id"] for each in root.iter() if "id" in each.attrib]
+    ids = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
     assert len(ids) == len(set(ids))
-    for each in root.iter():
+    for element in root.iter():
         for attribute in ("aria-labelledby", "aria-describedby", "data-copy"):
-            assert set(each.attrib.get(attribute, "").split()) <= set(ids)
-        target = each.attrib.get("href", "")
+            assert set(element.attrib.get(attribute, "").split()) <= set(ids)
+        target = element.attrib.get("href", "")
         assert not target.startswith("#") or target[1:] in ids
 
 
@@ -75,10 +75,10 @@ def test_the_page_is_valid_html(name: str) -> None:
 def test_the_page_loads_nothing(name: str) -> None:
     root = page(name)
     loading = {"link", "img", "iframe", "object", "embed", "audio", "video", "source", "base", "image", "use"}
-    assert not [each.tag for each in root.iter() if each.tag.rpartition("}")[2] in loading]
-    for each in root.iter():
-        assert not {"src", "srcset", "style", "action", "onclick", "onload"} & set(each.attrib)
-        link = each.attrib.get("href", "")
+    assert not [element.tag for element in root.iter() if element.tag.rpartition("}")[2] in loading]
+    for element in root.iter():
+        assert not {"src", "srcset", "style", "action", "onclick", "onload"} & set(element.attrib)
+        link = element.attrib.get("href", "")
         assert link in SOURCES or not re.match(r"[a-z]+:|//", link)
     assert not re.search(r"@import|url\(|https?:", (HERE / "page.css").read_text("utf-8"))
     assert not re.search(r"fetch|XMLHttp|import\(|https?:", (HERE / "page.js").read_text("utf-8"))
@@ -86,7 +86,7 @@ def test_the_page_loads_nothing(name: str) -> None:
 
 def test_text_of_a_hostile_subject_is_shown_escaped() -> None:
     root = page("hostile")
-    assert [text_of(each)[:8] for each in root.iter(f"{HTML}script")] == ['"use str']
+    assert [text_of(element)[:8] for element in root.iter(f"{HTML}script")] == ['"use str']
     heading = text_of(next(root.iter(f"{HTML}h1")))
     assert "<script>alert(1)</script>" in heading and "{{7*7}}" in heading
     assert r"\u202e" in heading and r"\x00" in heading and r"\ud800" in heading

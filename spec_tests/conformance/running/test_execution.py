@@ -115,7 +115,7 @@ def test_a_run_with_only_known_failures_is_green_and_names_them() -> None:
 
 def test_violated_advice_fails_only_a_strict_run() -> None:
     advice = "CM-CATALOG-05"
-    selection = Selection(check=(ONE.name, *(each.name for each in all_checks() if advice in each.requirements)))
+    selection = Selection(check=(ONE.name, *(check.name for check in all_checks() if advice in check.requirements)))
     for strict, code in ((False, results.ExitCode.CONFORMANT), (True, results.ExitCode.VIOLATION)):
         result = run("mutant:resolution-lacks-protocol-and-metadata", selection=selection, strict=strict)
         (verdict,) = [each for each in result.requirements if each.requirement == advice]
@@ -501,7 +501,7 @@ def test_selections_of_one_kind_add_up_and_of_two_kinds_narrow() -> None:
         return {case.name for case in plan(OWNER, QUICK, 0, select(**chosen)).cases}
 
     writers = names(family=["concurrent-writers"])
-    first = sorted(each.name for each in all_checks() if each.family is not ONE.family)[0]
+    first = sorted(check.name for check in all_checks() if check.family is not ONE.family)[0]
     assert names(check=[ONE.name]) < writers
     assert names(check=[ONE.name, first]) == names(check=[ONE.name]) | names(check=[first])
     assert names(family=["concurrent-writers"], check=[first]) == set()

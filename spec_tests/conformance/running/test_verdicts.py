@@ -33,7 +33,7 @@ def verdict_of(requirement: str, *cases: CaseResult, who: Identity = RETRY) -> R
 
 def test_every_requirement_has_a_verdict_in_order() -> None:
     results = verdicts.requirement_results([case()], RETRY)
-    assert [result.requirement for result in results] == [each.id for each in load().requirements]
+    assert [result.requirement for result in results] == [requirement.id for requirement in load().requirements]
     assert all(result.paraphrase and result.source for result in results)
 
 

@@ -193,7 +193,7 @@ T = TypeVar("T")
 
 
 def operation_named(name: str) -> Operation:
-    return next(each for each in operations(STORAGE) if each.name == name)
+    return next(operation for operation in operations(STORAGE) if operation.name == name)
 
 
 # How variants are made

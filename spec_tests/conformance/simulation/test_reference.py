@@ -151,7 +151,7 @@ def test_a_landed_take_over_is_not_reported_as_failed() -> None:
 
 
 def test_every_operation_of_the_owner_is_a_scope() -> None:
-    assert {each.kind for each in operations(STORAGE)} == OPERATIONS
+    assert {operation.kind for operation in operations(STORAGE)} == OPERATIONS
 
 
 # The reference loses nothing to a power cut at any effect
