@@ -350,7 +350,7 @@ class LogStore:
         return self.bytes_or_none(name) == content
 
     def bytes_or_none(self, name: str) -> bytes | None:
-        """The bytes of a file; None if it is missing or a folder."""
+        """The bytes of a file; None for a folder; `FileNotFoundError` if it is missing."""
         try:
             return self.read(name)
         except IsADirectoryError:

@@ -475,9 +475,10 @@ class RemoteOwner:
         """
         log = self._log(table)
         try:
-            if log.holds(log_path.commit(request.version), request.content):
+            is_published = log.published(request.version)
+            if is_published and log.holds(log_path.commit(request.version), request.content):
                 return True
-            is_past = not log.published(request.version) and log.newest_version() >= request.version
+            is_past = not is_published and log.newest_version() >= request.version
             if not is_past and log.staged_size(_STAGING, request.file_name) is not None:
                 return False
             problem = f"its log has no version {request.version} any more" if is_past else "its files are gone"

@@ -34,7 +34,7 @@ from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
 from refimpl.commit_owner import Backfilled, Maintenance, MaintenancePolicy
 from refimpl.commits import Conflict, Landed, NotLanded, StagedProposal
-from refimpl.environment import Environment, clock_ms
+from refimpl.environment import Environment, clock_ms, random_uuid
 from refimpl.errors import (
     InvalidRequestError,
     MaintenanceRefusedError,
@@ -463,7 +463,10 @@ def test_dropped_table_is_not_found_under_its_id(remote: RemoteWarehouse) -> Non
     first = remote.create_table("orders", SCHEMA)
     assert remote.table(first.table_id or "").name == "orders"
     assert remote.table(first.location).name == "orders"
+    staged = first.log.stage(CATALOG_MANAGED.staging_folder, 1, random_uuid(), append(clock_ms()))
     remote.owner.drop_table(first.table_id or "")
+    with pytest.raises(TableNotFoundError):  # it did not land
+        remote.owner.commit(first.table_id or "", 1, StagedProposal(attempt=staged.split(".")[1], file_name=staged))
     second = remote.create_table("orders", SCHEMA)
     with pytest.raises(TableNotFoundError):
         first.append(rows(1))
