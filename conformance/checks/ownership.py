@@ -12,18 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
-from conformance.checks import check
+from conformance.checks import check, replays
 from conformance.checks.backfill import blocked, glance
 from conformance.checks.lifecycle import resolves_to, shares_nothing
-from conformance.checks.replays import (
-    arrives_late,
-    attempt_of,
-    known_as_version_1,
-    known_without_the_table,
-    landed,
-    not_landed,
-    outcome,
-)
 from conformance.checks.version_0 import is_proposed, names_the_owner
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file
@@ -142,7 +133,7 @@ def a_cleaned_up_table_is_taken_over(s: Scenario) -> None:
         owned(s, table, call, ratified)
         s.land(table)
         if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
-            landed(s, table, call)
+            replays.landed(s, table, call)
     finally:
         for version in (0, 1):
             plant(s, table, commit_file(version), files[commit_file(version)])
@@ -389,7 +380,7 @@ def a_former_owner_ratifies_nothing(s: Scenario) -> None:
     refused(s, table, s.commit(table, 3, client="other"), call)
     refused(s, table, s.commit(table, 3, client="other"), call)
     refused(s, table, s.ask("other migrator", giving_back(s, table)), call)
-    known_without_the_table(s, table, sent, call)
+    replays.known_without_the_table(s, table, sent, call)
 
 
 @check(Family.OWNERSHIP, "MC-RELEASE-04", "MC-RELEASE-03", needs=TRANSFER, features=MANAGED)
@@ -520,9 +511,9 @@ def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:
     because its writer would commit its changes again."""
     table = s.create()
     sent = s.land(table)
-    before = known_as_version_1(s, table, sent)
+    before = replays.known_as_version_1(s, table, sent)
     given_up = giving_back(s, table)
-    resolved = not_landed(s, table, given_up.attempt)
+    resolved = replays.not_landed(s, table, given_up.attempt)
     late = s.ask("migrator", given_up)
     s.require(not isinstance(late.answer, m.Ratified), "PROFILE-OUTCOME-02", evidence=(late, resolved), table=table,
               version=given_up.version,
@@ -530,10 +521,10 @@ def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:
               observed="a hand-back that was reported as not landed was ratified")  # fmt: skip
     call = hand_back(s, table)
     for each, why in ((sent, before), (call, call)):
-        after = outcome(s, table, attempt_of(each))
+        after = replays.outcome(s, table, replays.attempt_of(each))
         s.expect(
             after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(why,),
-            expected=f"attempt {attempt_of(each)} has landed: a hand-back does not change that",
+            expected=f"attempt {replays.attempt_of(each)} has landed: a hand-back does not change that",
         )  # fmt: skip
 
 
@@ -550,7 +541,7 @@ def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
     late = s.delay("slow", s.proposal(table, 7), table)
     s.give_up(late)
     resolves = Profile.ATTEMPT_OUTCOME.value in s.identity.profiles
-    resolved = not_landed(s, table, attempt_of(late)) if resolves else None
+    resolved = replays.not_landed(s, table, replays.attempt_of(late)) if resolves else None
     hand_back(s, table)
     write_file(s, table)
     write_file(s, table)
@@ -563,9 +554,9 @@ def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
         expected="the table was handed back, and version 6 is its next: it is taken over again",
     )  # fmt: skip
     owned(s, table, change, ratified)
-    known_without_the_table(s, table, sent, change)
+    replays.known_without_the_table(s, table, sent, change)
     if resolved is not None:
-        arrives_late(s, table, late, resolved)
+        replays.arrives_late(s, table, late, resolved)
     names_the_owner(s, table, 6, s.published(table).get(6, ""), change)
     if Profile.DISCOVERY.value in s.identity.profiles:
         resolves_to(s, table, change, "metaData", "createdTime", s.timestamp(6))

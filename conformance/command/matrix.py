@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from conformance.command import running
 from conformance.command.output import TIMEOUT_TEXT, JsonOption, TimeoutOption, argument, option, say, show, show_json
-from conformance.command.running import (
-    ProfileOption,
-    SeedOption,
-    WorkersOption,
-    interruptible,
-    number_of,
-    progress,
-    require_libraries,
-)
 from conformance.interface.subject import UsageError
 from conformance.results import ExitCode, UnusableError, counted
 from conformance.running.plan import profile_named, seconds
@@ -44,7 +36,7 @@ def matrix(
     output: Annotated[Path, option("--output -o FOLDER", "folder for the page and the subjects' reports")] = Path(
         "matrix"
     ),
-    profile: ProfileOption = "quick",
+    profile: running.ProfileOption = "quick",
     budget: Annotated[
         str | None,
         option(
@@ -53,8 +45,8 @@ def matrix(
             "quick: 300s, which Delta Spark exceeds on a busy machine)",
         ),
     ] = None,
-    seed: SeedOption = 0,
-    workers: WorkersOption = "auto",
+    seed: running.SeedOption = 0,
+    workers: running.WorkersOption = "auto",
     fetch: Annotated[
         bool, option("--fetch", "first download or build the engines that are missing (Maven, cargo)")
     ] = False,
@@ -82,12 +74,12 @@ def matrix(
     folders = [slug(_place(name)) for name in names]
     if same := [name for name, folder in zip(names, folders, strict=True) if folders.count(folder) > 1]:
         raise UnusableError(f"{' and '.join(same)} would have the same folder in {output}; make a matrix of each")
-    chosen, many, limit = profile_named(profile), number_of(workers), seconds(timeout, "--timeout")
+    chosen, many, limit = profile_named(profile), running.number_of(workers), seconds(timeout, "--timeout")
     longest = None if budget is None else seconds(budget, "--budget")
-    require_libraries("", report=True)
+    running.require_libraries("", report=True)
     columns: list[Column] = []
     with ReportFolder(output) as claimed:
-        with interruptible() as interrupted, suppress(KeyboardInterrupt):
+        with running.interruptible() as interrupted, suppress(KeyboardInterrupt):
             for number, (name, folder) in enumerate(zip(names, folders, strict=True), 1):
                 say(f"{number} of {counted(len(names), 'subject')}: {name}")
                 begun = time.monotonic()
@@ -129,8 +121,8 @@ def _column(name: str, options: "Options", folder: Path, *, fetch: bool) -> "Col
         try:
             if fetch:
                 _fetch(name)
-            require_libraries(name)
-            with progress() as watcher:
+            running.require_libraries(name)
+            with running.progress() as watcher:
                 result = execute(options, watcher)
         except (UnusableError, UsageError) as error:
             return Column(subject=name, reason=one_line(error.problem.partition("\n")[0]))

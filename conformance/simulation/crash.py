@@ -24,26 +24,10 @@ import greenlet
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
 from conformance.models import proposals
+from conformance.simulation import operations
 from conformance.simulation.disk import Disk
 from conformance.simulation.effects import Effect, Kind, Moment, unobserved
 from conformance.simulation.examination import Examination, Flaw, FoundError, Violation, log_of
-from conformance.simulation.operations import (
-    TABLE,
-    Ask,
-    DiskRun,
-    Exchange,
-    Host,
-    Operation,
-    Recorder,
-    UnexpectedAnswerError,
-    answers_hash,
-    append,
-    attempt,
-    in_order_of_answers,
-    in_words,
-    recorded,
-    with_others,
-)
 
 
 class Mode(StrEnum):
@@ -102,40 +86,40 @@ RIVAL: Final = 950
 MOST_VERSIONS: Final = 8
 
 
-def _resolves(_operation: Operation, ask: Ask, stalled: m.Request | None) -> None:
+def _resolves(_operation: operations.Operation, ask: operations.Ask, stalled: m.Request | None) -> None:
     _resolve(ask, stalled)
     if stalled is not None:
         ask(stalled)
 
 
-def _resends(_operation: Operation, ask: Ask, stalled: m.Request | None) -> None:
+def _resends(_operation: operations.Operation, ask: operations.Ask, stalled: m.Request | None) -> None:
     if stalled is not None:
         ask(stalled)
     _resolve(ask, stalled)
 
 
-def _resolve(ask: Ask, stalled: m.Request | None) -> None:
-    table = ask(m.LoadTable(name=TABLE))
+def _resolve(ask: operations.Ask, stalled: m.Request | None) -> None:
+    table = ask(m.LoadTable(name=operations.TABLE))
     own = getattr(stalled, "attempt", None)
     if isinstance(table, m.Table) and own is not None:
         ask(m.AttemptOutcome(table=table.table, attempt=own))
 
 
-def _commits(operation: Operation, ask: Ask, stalled: m.Request | None) -> None:
+def _commits(operation: operations.Operation, ask: operations.Ask, stalled: m.Request | None) -> None:
     """An actor that proposes the version of the stalled request, or the next one, and publishes all commits."""
-    table = ask(m.LoadTable(name=TABLE))
+    table = ask(m.LoadTable(name=operations.TABLE))
     if not isinstance(table, m.Table):
         if isinstance(stalled, m.CreateTable | m.TakeOver):
-            ask(operation.creation(attempt(RIVAL)))
+            ask(operation.creation(operations.attempt(RIVAL)))
         return
     late = isinstance(stalled, m.AttemptOutcome)
     latest = -1 if table.latest is None else table.latest
     version = stalled.version if isinstance(stalled, m.Commit | m.HandBack) else latest + 1
-    ask(append(table.table, version, stalled.attempt if late else attempt(RIVAL + version)))  # type: ignore[union-attr]
+    ask(operations.append(table.table, version, stalled.attempt if late else operations.attempt(RIVAL + version)))  # type: ignore[union-attr]
     ask(m.BackfillToVersion(table=table.table, version=version))
 
 
-ACTORS: Final[tuple[tuple[str, Callable[[Operation, Ask, m.Request | None], None]], ...]] = (
+ACTORS: Final[tuple[tuple[str, Callable[[operations.Operation, operations.Ask, m.Request | None], None]], ...]] = (
     ("another client resolves", _resolves),
     ("another client resends", _resends),
     ("a rival commits", _commits),
@@ -150,7 +134,7 @@ process is serving, if there is one."""
 Moments = Callable[[int, Moment], None]
 """Called with the number of an effect, from 1, before and after it."""
 
-State = tuple[Disk, tuple[Exchange, ...]]
+State = tuple[Disk, tuple[operations.Exchange, ...]]
 """A disk, and all exchanges before that moment."""
 
 
@@ -158,12 +142,17 @@ def _ignored(_number: int, _moment: Moment) -> None:
     """An actor that does nothing."""
 
 
-class OneRun(DiskRun):
+class OneRun(operations.DiskRun):
     """One run, from the start of a process to the end of its script. It calls `moments` before and after each
     effect."""
 
     def __init__(
-        self, host: Host, disk: Disk, start: int, before: Sequence[Exchange], moments: Moments = _ignored
+        self,
+        host: operations.Host,
+        disk: Disk,
+        start: int,
+        before: Sequence[operations.Exchange],
+        moments: Moments = _ignored,
     ) -> None:
         super().__init__(disk, before)
         self.effects: list[tuple[Effect, bool]] = []
@@ -178,7 +167,7 @@ class OneRun(DiskRun):
     def state(self) -> State:
         return self.disk.copy(), tuple(self.exchanges)
 
-    def go(self, script: Callable[[Ask], object], *, once_more: bool = False) -> list[State]:
+    def go(self, script: Callable[[operations.Ask], object], *, once_more: bool = False) -> list[State]:
         """Run, and return the final states. A failed request ends the run early. With `once_more` the request is sent
         again; then the state before the second send is a final state too."""
         try:
@@ -188,16 +177,16 @@ class OneRun(DiskRun):
         ends: list[State] = []
         try:
             script(ask)
-        except UnexpectedAnswerError:
+        except operations.UnexpectedAnswerError:
             if once_more:
                 ends.append(self.state)
                 ask(self.exchanges[-1].request)
         return [*ends, self.state]
 
-    def meanwhile(self, others: Sequence[Exchange]) -> None:
+    def meanwhile(self, others: Sequence[operations.Exchange]) -> None:
         """Record the requests to another process while this one stalled."""
         if self.stalled is not None:
-            self.exchanges[-1] = with_others(self.exchanges[-1], others)
+            self.exchanges[-1] = operations.with_others(self.exchanges[-1], others)
         else:
             self.exchanges += others
 
@@ -230,7 +219,7 @@ class OneRun(DiskRun):
 # Exploration
 
 
-def explore(host: Host, operation: Operation, modes: Sequence[Mode] = tuple(Mode)) -> Result:
+def explore(host: operations.Host, operation: operations.Operation, modes: Sequence[Mode] = tuple(Mode)) -> Result:
     """Interrupt an operation at each of its effects. Before that, run it without interruption. Ends with the first
     violation."""
     exploration = _Exploration(host, operation)
@@ -244,13 +233,13 @@ def explore(host: Host, operation: Operation, modes: Sequence[Mode] = tuple(Mode
 
 
 class _Exploration:
-    def __init__(self, host: Host, operation: Operation) -> None:
+    def __init__(self, host: operations.Host, operation: operations.Operation) -> None:
         self._host = host
         self._operation = operation
         self._script = partial(operation.script, operation)
-        self._before: tuple[Exchange, ...] = ()
+        self._before: tuple[operations.Exchange, ...] = ()
         self._settled = self._set_up()
-        self._examine = Examination(host, operation, recorded(host, operation))
+        self._examine = Examination(host, operation, operations.recorded(host, operation))
         self._seen: set[tuple[int, int]] = set()
         self.result = Result(scope=operation.name)
         self._effects, _ = self._run()
@@ -264,7 +253,7 @@ class _Exploration:
 
     def _set_up(self) -> Disk:
         """The disk just before the operation. If the first start is part of the operation, the disk is empty."""
-        run = Recorder(Disk())
+        run = operations.Recorder(Disk())
         if self._operation.setup is not None:
             self._operation.setup(self._operation, run.start(self._host, 1))
             run.disk.sync_everything()
@@ -275,7 +264,7 @@ class _Exploration:
 
     def _expect_rivals(self) -> None:
         """Expect the commits that concurrent actors may land, with the content that the subject gives them."""
-        creation = self._operation.creation(attempt(RIVAL))
+        creation = self._operation.creation(operations.attempt(RIVAL))
         ask = self._host.start(self._settled.copy(), start=self._examine.next_start(), hook=unobserved)
         answer, first = ask(creation), self._operation.versions_before
         landed = isinstance(answer, m.Ratified) and answer.table is not None
@@ -284,8 +273,8 @@ class _Exploration:
         self._examine.expect(creation.attempt, first, content or "")
         numbered = [(version, RIVAL + version) for version in range(1, MOST_VERSIONS)]
         for version, number in [*numbered, (2, 900)]:
-            actions = append("", version, attempt(number)).actions or ()
-            self._examine.expect(attempt(number), version, proposals.content(actions))
+            actions = operations.append("", version, operations.attempt(number)).actions or ()
+            self._examine.expect(operations.attempt(number), version, proposals.content(actions))
 
     def uninterrupted(self) -> None:
         """Run the operation without interruption; then end the process."""
@@ -338,7 +327,7 @@ class _Exploration:
 
         return self._run(fail)[1]
 
-    def _delayed(self, number: int, actor: Callable[[Ask, m.Request | None], None]) -> State:
+    def _delayed(self, number: int, actor: Callable[[operations.Ask, m.Request | None], None]) -> State:
         hub = greenlet.getcurrent()
 
         def stall(at: int, when: Moment) -> None:
@@ -355,8 +344,10 @@ class _Exploration:
         self._host.stop()
         return end
 
-    def _asked_by(self, actor: Callable[[Ask, m.Request | None], None], stalled: m.Request | None) -> list[Exchange]:
-        exchanges: list[Exchange] = []
+    def _asked_by(
+        self, actor: Callable[[operations.Ask, m.Request | None], None], stalled: m.Request | None
+    ) -> list[operations.Exchange]:
+        exchanges: list[operations.Exchange] = []
         try:
             ask = self._host.beside(start=self._examine.next_start())
         except Exception:  # noqa: BLE001  # while a first start stalls, no other process can start
@@ -364,7 +355,7 @@ class _Exploration:
 
         def asked(request: m.Request) -> m.Answer:
             answer = ask(request)
-            exchanges.append(Exchange(request, answer))
+            exchanges.append(operations.Exchange(request, answer))
             return answer
 
         actor(asked, stalled)
@@ -383,7 +374,7 @@ class _Exploration:
 
     def _judge(self, state: State, mode: Mode, number: int, actor: str = "") -> None:
         disk, exchanges = state
-        answers = answers_hash(exchanges)
+        answers = operations.answers_hash(exchanges)
         seen = disk.fingerprint(), answers
         if seen in self._seen:
             return
@@ -402,14 +393,14 @@ class _Exploration:
                     at=number,
                     effect=f"{effect.kind.value} {effect.target}",
                     actor=actor,
-                    exchanges=in_words(exchanges),
+                    exchanges=operations.in_words(exchanges),
                 )
             )
 
 
-def _unanswered(exchanges: Sequence[Exchange]) -> Flaw | None:
+def _unanswered(exchanges: Sequence[operations.Exchange]) -> Flaw | None:
     """The flaw of an `unknown` answer, which is a violation as long as the disk works."""
-    for exchange in in_order_of_answers(exchanges):
+    for exchange in operations.in_order_of_answers(exchanges):
         if isinstance(exchange.answer, m.Unknown):
             return Flaw(f"{name_of(exchange.request)} was answered by {exchange.answer}", "PROFILE-CORE-03")
     return None

@@ -17,16 +17,8 @@ from conformance.simulated_reference.processes import SimulatedProcesses
 from conformance.simulation import crash, traces
 from conformance.simulation.explore import follow
 from conformance.simulation.schedule_scopes import Outcome, ScopeRun, prepare
+from spec_tests.conformance.simulation import hunting
 from spec_tests.conformance.simulation.__main__ import MUTANTS, main
-from spec_tests.conformance.simulation.hunting import (
-    CrashMutant,
-    Mutant,
-    PowerMutant,
-    ScheduleMutant,
-    first_bad_schedule,
-    operation_named,
-    scope_of,
-)
 from spec_tests.conformance.simulation.interruption_mutants import CRASH_MUTANTS, POWER_MUTANTS
 from spec_tests.conformance.simulation.schedule_mutants import SCHEDULE_MUTANTS
 
@@ -62,10 +54,10 @@ BUGS = {
 
 
 @pytest.mark.parametrize("mutant", [each for each in SCHEDULE_MUTANTS if each.id not in SLOW], ids=lambda each: each.id)
-def test_a_small_schedule_exposes_a_mutant_and_not_the_reference(mutant: ScheduleMutant) -> None:
-    scope = scope_of(mutant)
+def test_a_small_schedule_exposes_a_mutant_and_not_the_reference(mutant: hunting.ScheduleMutant) -> None:
+    scope = hunting.scope_of(mutant)
     with mutant.host() as host:
-        _, steps, _ = first_bad_schedule(host, scope, mutant.requirement)
+        _, steps, _ = hunting.first_bad_schedule(host, scope, mutant.requirement)
         assert steps is not None
         trace = traces.shrunk(mutant.id, scope, host, steps, mutant.requirement)
         assert trace.violations
@@ -77,9 +69,9 @@ def test_a_small_schedule_exposes_a_mutant_and_not_the_reference(mutant: Schedul
 
 
 @pytest.mark.parametrize("mutant", SCHEDULE_MUTANTS, ids=lambda each: each.id)
-def test_a_schedule_mutant_conforms_without_switches(mutant: ScheduleMutant) -> None:
+def test_a_schedule_mutant_conforms_without_switches(mutant: hunting.ScheduleMutant) -> None:
     """Otherwise an ordinary test could find it."""
-    scope = scope_of(mutant)
+    scope = hunting.scope_of(mutant)
     with mutant.host() as host:
         start = prepare(scope, host)
         for first in scope.requests(start):
@@ -93,17 +85,17 @@ def test_a_schedule_mutant_conforms_without_switches(mutant: ScheduleMutant) -> 
     [each for each in (*CRASH_MUTANTS, *POWER_MUTANTS) if each.id not in SLOW | {bug.subject for bug in BUGS.values()}],
     ids=lambda each: each.id,
 )
-def test_an_interruption_exposes_a_mutant(mutant: CrashMutant | PowerMutant) -> None:
+def test_an_interruption_exposes_a_mutant(mutant: hunting.CrashMutant | hunting.PowerMutant) -> None:
     hunt = mutant.hunt()
     assert hunt.found == mutant.requirement
     assert hunt.counterexample[0].startswith(("effect ", "power cut "))
 
 
 @pytest.mark.parametrize("mutant", CRASH_MUTANTS, ids=lambda each: each.id)
-def test_a_crash_mutant_conforms_without_interruption(mutant: CrashMutant) -> None:
+def test_a_crash_mutant_conforms_without_interruption(mutant: hunting.CrashMutant) -> None:
     """Otherwise the interruption would not be the cause. The mutant starts again once, after the operation."""
     with SimulatedProcesses(change=mutant.change, patch=mutant.patch) as host:
-        result = crash.explore(host, operation_named(mutant.scope), ())
+        result = crash.explore(host, hunting.operation_named(mutant.scope), ())
     assert result.states == 1
     assert result.violations == []
 
@@ -129,7 +121,7 @@ def test_the_command_prints_how_each_mutant_was_found(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS)
 def test_without_its_fix_a_bug_is_found_again(bug: Bug) -> None:
-    mutant: Mutant = next(each for each in MUTANTS if each.id == bug.subject)
+    mutant: hunting.Mutant = next(each for each in MUTANTS if each.id == bug.subject)
     hunt = mutant.hunt()
     assert (mutant.family, mutant.scope) == (bug.family, bug.scope)
     assert (hunt.found, hunt.size, hunt.counterexample) == (bug.requirement, bug.size, bug.counterexample)
