@@ -115,6 +115,12 @@ def memory(make: Callable[[], Any]) -> Any:
     return cached_property(lambda _: make())
 
 
+def memory_of(self: Any, kind: Callable[[], S]) -> S:
+    """What a function that replaces a method keeps for this subject, initially empty: `memory_of(self, set[str])`."""
+    kept: S = self.__dict__.setdefault("_memory", kind())
+    return kept
+
+
 class _Around:
     def __init__(self, operations: tuple[str, ...], change: Callable[[Any, Any, Callable[[], Any]], Any]) -> None:
         self._operations = operations
@@ -134,12 +140,6 @@ class _Around:
 def around(*operations: str) -> Callable[[Callable[[Any, Any, Callable[[], Any]], Any]], Any]:
     """For a method that answers all these operations: it gets the request, and a function that asks the model."""
     return partial(_Around, operations)
-
-
-def memory_of(self: Any, kind: Callable[[], S]) -> S:
-    """The same for a function: what it keeps for this subject, initially empty."""
-    kept: S = self.__dict__.setdefault("_memory", kind())
-    return kept
 
 
 def handler(identifier: str, *arguments: Any) -> Any:
