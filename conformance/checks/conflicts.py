@@ -35,7 +35,6 @@ class Race:
         self.s.require(
             isinstance(self.exchange.answer, (m.Conflict, m.Rejected)), *requirements, *COMMON,
             evidence=(self.exchange, self.winner), expected=expected,
-            observed=f"the transaction was answered {in_words(self.exchange.answer)}",
         )  # fmt: skip
         latest = latest_of(self.s, self.table)
         self.s.require(
@@ -50,7 +49,6 @@ class Race:
         self.s.require(
             isinstance(done, m.Committed) and done.version == 3, *(requirements or ("CONFLICT-RETRY-05",)),
             evidence=(self.exchange, self.winner), expected=f"{why}: the transaction is committed as version 3",
-            observed=f"the transaction was answered {in_words(done)}",
         )  # fmt: skip
         self.table.versions = 4
 
@@ -367,7 +365,6 @@ def every_winner_is_checked(s: ClientScenario) -> None:
     s.require(
         isinstance(call.answer, (m.Conflict, m.Rejected)), "CONFLICT-ORDER-01", evidence=(call, first),
         expected="version 2, the oldest of four winners, removed the file that the transaction removes: a conflict",
-        observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
 
 
@@ -380,8 +377,7 @@ def many_winners_fail_no_append(s: ClientScenario) -> None:
     call = s.transact(table, read_version=1, adds=NEW)
     expected = f"twenty winners only added files: the transaction is committed as version {table.versions}"
     done = s.expect(call, m.Committed, "CONFLICT-RETRY-01", expected=expected)
-    s.require(done.version == table.versions, "CONFLICT-RETRY-05", evidence=(call,), expected=expected,
-              observed=f"the transaction was answered {in_words(done)}")  # fmt: skip
+    s.require(done.version == table.versions, "CONFLICT-RETRY-05", evidence=(call,), expected=expected)  # fmt: skip
     table.versions += 1
 
 
@@ -446,7 +442,6 @@ def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
     s.require(
         isinstance(found.exchange.answer, (m.Conflict, m.Rejected)), "CONFLICT-ISOLATION-04",
         evidence=(found.exchange, found.winner), expected=f"under SnapshotIsolation too: {why}",
-        observed=f"the transaction was answered {in_words(found.exchange.answer)}",
     )  # fmt: skip
 
 
@@ -541,17 +536,12 @@ def fails(s: ClientScenario, call: Exchange, *requirements: str, why: str) -> No
     s.require(
         isinstance(call.answer, m.Conflict | m.Rejected), *requirements, "CONFLICT-CHECK-02", evidence=(call,),
         expected=f"{why}: the transaction ends with an error, and commits nothing",
-        observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
 
 
 def lands(s: ClientScenario, table: TableHandle, call: Exchange, version: int, *requirements: str, why: str) -> None:
     """The transaction is committed as this version."""
-    done = s.expect(call, m.Committed, *requirements, "PROFILE-CLIENT-02", expected=f"{why}: version {version}")
-    s.require(
-        done.version == version, *requirements, "PROFILE-CLIENT-02", evidence=(call,),
-        expected=f"{why}: version {version}", observed=f"the transaction was answered {in_words(done)}",
-    )  # fmt: skip
+    s.commits_as(call, version, *requirements, "PROFILE-CLIENT-02", expected=f"{why}: version {version}")
     table.versions = version + 1
 
 

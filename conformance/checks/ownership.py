@@ -971,11 +971,7 @@ def a_writer_follows_two_ownership_changes(s: ClientScenario) -> None:
         return call if isinstance(call.answer, m.Committed) else append(f"{path}, again", new)
 
     def lands(call: Exchange, version: int, expected: str) -> None:
-        done = s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected=expected)
-        s.require(
-            done.version == version, "PROFILE-CLIENT-02", evidence=(call,), expected=expected,
-            observed=f"the transaction was answered {in_words(done)}",
-        )  # fmt: skip
+        s.commits_as(call, version, "PROFILE-CLIENT-02", expected=expected)
         log.table.versions = version + 1
 
     lands(append("before"), 1, "there is no conflict: version 1")
@@ -998,7 +994,6 @@ def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
     s.require(
         not isinstance(call.answer, m.Ratified), "MC-CONVERT-04", evidence=(call,),
         expected="the owner rejected the take-over: no ownership change",
-        observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
     after = s.act(
         "writer", m.Transact(table=table.reference, marker=s.attempt(), adds=(m.DataFile(path="mine"),)), table
@@ -1006,10 +1001,7 @@ def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
     done = s.expect(
         after, m.Committed, "MC-CONVERT-04", expected="the table has no owner: the writer creates the file of version 1"
     )
-    s.require(
-        done.version == 1, "MC-CONVERT-04", evidence=(after, call), expected="version 1",
-        observed=f"the transaction was answered {in_words(done)}",
-    )  # fmt: skip
+    s.require(done.version == 1, "MC-CONVERT-04", evidence=(after, call), expected="version 1")
     table.versions = 2
 
 

@@ -36,11 +36,7 @@ def append(s: ClientScenario, table: TableHandle, file: str = "mine", **options:
 def landed(s: ClientScenario, table: TableHandle, call: Exchange, version: int, *requirements: str, why: str) -> None:
     """The transaction was committed exactly once, as this version."""
     expected = f"{why}: the transaction is version {version}, once"
-    done = s.expect(call, m.Committed, *requirements, expected=expected)
-    s.require(
-        done.version == version, *requirements, evidence=(call,), expected=expected,
-        observed=f"the transaction was answered {in_words(done)}",
-    )  # fmt: skip
+    s.commits_as(call, version, *requirements, expected=expected)
     table.versions = max(table.versions, version + 1)
     s.require(
         files(s, table).count("mine") == 1, *requirements, evidence=(call,), expected=expected,
@@ -208,7 +204,7 @@ def a_writer_that_never_wins_gives_up(s: ClientScenario) -> None:
     call = append(s, table)
     s.require(
         not isinstance(call.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(call,),
-        expected="nothing was ratified: an error", observed=f"the transaction was answered {in_words(call.answer)}",
+        expected="nothing was ratified: an error",
     )  # fmt: skip
 
 
@@ -326,7 +322,6 @@ def unsupported_protocols_are_not_written(s: ClientScenario) -> None:
         s.require(
             not isinstance(call.answer, m.Committed), "LOG-47", evidence=(call,), version=2,
             expected=f"version 1 requires {why}, which is unknown: the transaction is rejected",
-            observed=f"the transaction was answered {in_words(call.answer)}",
         )  # fmt: skip
 
 
@@ -401,7 +396,6 @@ def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
         s.require(
             s.feature == "managedCommit", "CM-ACCESS-02", "CM-WRITE-01", evidence=(call,),
             expected="a catalog-managed table is written only through its catalog: the client rejects the path",
-            observed=f"the transaction was answered {in_words(call.answer)}",
         )  # fmt: skip
         table.versions += 1
     landed(s, table, append(s, table), table.versions, "PROFILE-CLIENT-02", why="the name finds the owner")
@@ -452,7 +446,6 @@ def a_creator_recognizes_another_version_0(s: ClientScenario) -> None:
     s.require(
         not isinstance(call.answer, m.Ratified), "PROFILE-UNKNOWN-02", evidence=(call,),
         expected="version 0 of that name is another creator's: an error",
-        observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
     again = s.act("creator", s.creation("free"))
     s.created("free", again, s.expect(again, m.Ratified, "PROFILE-CLIENT-02", expected="the name is free"))
@@ -531,10 +524,7 @@ def a_write_is_committed_as_a_whole(s: ClientScenario) -> None:
             observed=f"{proposed.named()} has only {', '.join(named)}",
         )  # fmt: skip
     done = s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="a blind append that lost one race: version 2")
-    s.require(
-        done.version == 2, "PROFILE-CLIENT-02", evidence=(call,), expected="version 2",
-        observed=f"the transaction was answered {in_words(done)}",
-    )  # fmt: skip
+    s.require(done.version == 2, "PROFILE-CLIENT-02", evidence=(call,), expected="version 2")
     table.versions = 3
 
 
@@ -559,7 +549,7 @@ def _left_nothing(s: ClientScenario, table: TableHandle, call: Exchange, *becaus
     expected = f"{why}: the write ends with an error, and no commit names a file of it"
     s.require(
         isinstance(call.answer, m.Conflict | m.Rejected), "CONFLICT-CHECK-02", evidence=(call, *because),
-        expected=expected, observed=f"the transaction was answered {in_words(call.answer)}",
+        expected=expected,
     )  # fmt: skip
     found = of_the_write(s, table)
     s.require(
@@ -590,7 +580,6 @@ def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
     s.require(
         done.version == table.versions, "DELAYED-02", "PROFILE-CLIENT-02", evidence=(after, call),
         expected=f"the rejected write left no commit: version {table.versions}",
-        observed=f"the transaction was answered {in_words(done)}",
     )  # fmt: skip
     table.versions += 1
 
@@ -687,7 +676,6 @@ def the_last_of_many_lost_races_is_checked(s: ClientScenario) -> None:
         s.require(
             right, "CONFLICT-RETRY-04" if conflicts else "CONFLICT-RETRY-01", evidence=(call,), table=table,
             expected=f"{why}: {'a conflict' if conflicts else 'the transaction is committed after them'}",
-            observed=f"the transaction was answered {in_words(call.answer)}",
         )  # fmt: skip
         s.owner.rules.clear()
         if isinstance(call.answer, m.Committed):
@@ -718,7 +706,7 @@ def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:
     refused = append(s, other, "refused")
     s.require(
         not isinstance(refused.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(refused,), table=other,
-        expected="the owner refused the commit", observed=f"the transaction was answered {in_words(refused.answer)}",
+        expected="the owner refused the commit",
     )  # fmt: skip
 
 
@@ -760,7 +748,6 @@ def a_refusal_after_a_conflict_proves_nothing(s: ClientScenario) -> None:
     s.require(
         not isinstance(lost.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(lost,), table=other,
         expected="version 1 is the commit of another writer: no success",
-        observed=f"the transaction was answered {in_words(lost.answer)}",
     )  # fmt: skip
 
 
@@ -786,7 +773,6 @@ def no_answer_is_no_success(s: ClientScenario) -> None:
         not isinstance(call.answer, m.Committed), "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", evidence=(call,),
         table=table,
         expected="no request was answered, and nothing was ratified: an error",
-        observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
     s.owner.rules.clear()
     again = append(s, table, "heard")

@@ -433,8 +433,9 @@ class Scenario:
         self, condition: bool, *requirements: str, evidence: Sequence[Exchange] = (), expected: str, observed: str = "",
         table: TableHandle | None = None, version: int | None = None,
     ) -> None:  # fmt: skip
-        """Require that a condition holds."""
+        """Require that a condition holds. `observed`: by default, the answer to the first request in the evidence."""
         if not condition:
+            observed = observed or f"the transaction was answered {in_words(evidence[0].answer)}"
             self.fail(
                 *requirements, evidence=evidence, expected=expected, observed=observed, table=table, version=version
             )
