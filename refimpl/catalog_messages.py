@@ -4,8 +4,6 @@ UNITY_CATALOG.md#calls. Names are hyphenated on the wire; unknown fields are ign
 checks the shapes while it decodes. Numbers are checked for Delta's range, so later code never gets larger ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 

@@ -1,7 +1,5 @@
 """What a catalog server requires of a commit owner in addition to `CommitOwner`, and the messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum

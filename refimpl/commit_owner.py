@@ -4,8 +4,6 @@ This is all that a client knows of an owner. The Delta client defines it, as man
 "Commit Owner API", and catalog-managed, "Terminology: Delta Client", say it should.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from enum import Enum

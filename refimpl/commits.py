@@ -3,8 +3,6 @@
 Outcomes are values: losing a race is ordinary. Only an unknown outcome is an exception.
 """
 
-from __future__ import annotations
-
 import re
 from enum import Enum
 from typing import Final

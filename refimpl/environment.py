@@ -3,8 +3,6 @@
 Replace a field and the ordinary code runs on a simulated host, clock or store.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -16,8 +16,6 @@ Each error carries its facts as attributes and survives pickling, because Spark
 tasks and worker processes raise them across process borders.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -5,8 +5,6 @@ file of a log. So tests can replace it with a storage model, a fault or a power 
 Only the two `fsync` calls make anything durable.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

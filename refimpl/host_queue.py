@@ -8,8 +8,6 @@ A ticket is a number; its holder locks the byte with that number in the queue's 
 before it is free. The kernel frees the bytes of a process that dies.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -4,8 +4,6 @@ DELTA.md#file-names; managed-commits, "Commit Files"; catalog-managed,
 "Delta Log Entries". Names only: the log segment and the owner decide which files count.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import Enum

@@ -5,8 +5,6 @@ act upon appears only after the bytes behind it are durable, and it is reported 
 itself is durable.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

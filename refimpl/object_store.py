@@ -10,8 +10,6 @@ is visible whole and durable once its put is answered, so there is nothing to sy
 linked or renamed to its name on a file system is put under its name here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import errno
@@ -89,7 +87,7 @@ def with_stores(environment: Environment, owner_folder: Path) -> Environment:
     return dataclasses.replace(environment, files=ObjectFiles(files, urls)) if urls else environment
 
 
-def objects_at(environment: Environment, location: Path) -> ObjectFiles | None:
+def objects_at(environment: Environment, location: Path) -> "ObjectFiles | None":
     """None for a table whose files are this host's."""
     files = environment.files
     return files if isinstance(files, ObjectFiles) and files.holds(location) else None

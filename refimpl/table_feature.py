@@ -4,8 +4,6 @@ managed-commits and catalog-managed name the same states differently and differ 
 Every difference is a field here; no other module asks which of them a feature is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final

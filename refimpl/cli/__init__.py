@@ -3,8 +3,6 @@
 Importing it is cheap: each command imports what it needs when it runs.
 """
 
-from __future__ import annotations
-
 
 def main() -> None:
     """The console script."""

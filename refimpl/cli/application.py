@@ -1,7 +1,5 @@
 """The typer application: its commands, and the handler that turns every exception into a message."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -4,8 +4,6 @@ The standard output has only the result. If it is a pipe or a file, tables have 
 `grep`, `cut` and `less -S` work on them.
 """
 
-from __future__ import annotations
-
 import datetime
 import errno
 import sys

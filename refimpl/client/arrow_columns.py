@@ -1,7 +1,5 @@
 """Arrow columns between data files and a table: casts, partitioning, checks of nulls, dictionary encoding."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final

@@ -6,8 +6,6 @@ DELTA.md#change-data-feed. A commit with `cdc` actions is read from its change d
 that it added and removed. Ratified commits that are not published yet are included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ all but one of them null. The columns of a checkpoint define its content, not it
 have a classic name. It is read column by column: a table may have millions of files.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Writes a checkpoint, with the owner's permission, and lets `_last_checkpoint` name the newest one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol

@@ -4,8 +4,6 @@ Delta's protocol, "Version Checksum File". DELTA.md#checksum-disagrees: a corrup
 and disagrees is reported. Spark writes them, so they are a second opinion on our replay.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import msgspec

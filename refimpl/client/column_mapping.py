@@ -5,8 +5,6 @@ columns have their physical names and ids, `assigned` assigns them to new column
 columns (`refimpl.client.schema.Field`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Final

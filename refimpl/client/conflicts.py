@@ -6,8 +6,6 @@ DELTA.md#order-of-checks, and delta-commits-and-conflicts. Step 8, the new in-co
 timestamp, is not a check: the commit loop stamps it. No I/O, clock or randomness here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -79,7 +77,7 @@ class TransactionSummary:
     removed: frozenset[FileKey] = frozenset()
 
     @classmethod
-    def of(cls, actions: Sequence[Action], reads: Reads, isolation: IsolationLevel) -> TransactionSummary:
+    def of(cls, actions: Sequence[Action], reads: Reads, isolation: IsolationLevel) -> "TransactionSummary":
         """`isolation` is the requested level; it is downgraded here if that does not change the result."""
         return cls(
             reads=reads,
@@ -129,7 +127,7 @@ class ReadBasis:
     protocol: Protocol
     metadata: Metadata
 
-    def after(self, winner: Winner) -> ReadBasis:
+    def after(self, winner: Winner) -> "ReadBasis":
         changed = self
         for protocol in winner.of(Protocol):
             changed = replace(changed, protocol=protocol)

@@ -9,8 +9,6 @@ table": version 0 is written in place, so that a filesystem creator cannot win a
     table = creation.finish(adds)        # create-as-select: data files that were written at creation.location
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -171,7 +169,7 @@ class Creation:
         policy: MaintenancePolicy | None = None,
         properties: Mapping[str, str] | None = None,
         owner_conf: Mapping[str, str] | None = None,
-    ) -> Creation:
+    ) -> "Creation":
         """Phase 1. `schema`: Delta's JSON, a `Struct`, or a `pyarrow.Schema`.
 
         Raises `InvalidRequestError` (schema, property, commit mode), `LocationError`, `NameTakenError`. After

@@ -4,8 +4,6 @@ deletes files that no retained version needs.
 None of them changes a row. Each call asks the owner first: catalog-managed, "Maintenance Operations".
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence

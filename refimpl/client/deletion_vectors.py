@@ -4,8 +4,6 @@ Delta's protocol, "Deletion Vectors" and "Deletion Vector Format". This client r
 none: a file that loses further rows is rewritten.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -9,8 +9,6 @@ Spark's ANSI mode, an overflow is an error; a result of decimals has at most 38 
 Anything else is rejected.
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import operator

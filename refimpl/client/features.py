@@ -62,8 +62,6 @@ The features that this client adds to a protocol, and when; never one that it do
 - the features that an older table's versions implied, when it is upgraded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

@@ -4,8 +4,6 @@ A checkpoint may hold millions of files, and most callers need only their number
 checked when they are read, and become actions only when a caller needs them.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -61,7 +59,7 @@ class FileRows(Generic[FileAction]):
     batch: pa.RecordBatch
 
     @classmethod
-    def checked(cls, kind: type[FileAction], rows: pa.StructArray) -> FileRows[FileAction]:
+    def checked(cls, kind: type[FileAction], rows: pa.StructArray) -> "FileRows[FileAction]":
         """The checked columns of `rows`, none of which is null; other members are left out.
 
         Raises `ValueError` for a required member that is missing or null, and for a time that is not a number; Arrow's
@@ -194,7 +192,7 @@ class FileColumns(Generic[FileAction]):
             picked = [rows.filter(_is_among(names, wanted))]
         return {action.key: action for part in picked for action in self._made(part)}
 
-    def are_distinct(self, others: FileColumns[Any]) -> bool:
+    def are_distinct(self, others: "FileColumns[Any]") -> bool:
         """Whether no two rows of both have the same key. Only for columns that were not dropped."""
         assert self._columns is not None
         assert others._columns is not None

@@ -1,7 +1,5 @@
 """The history of a table: its commits and their times, as far back as the log reaches."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

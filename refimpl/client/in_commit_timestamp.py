@@ -14,8 +14,6 @@ do I replace the metadata?     `properties.carried_over`, rule 7
 =============================  ================================================
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ gap or missing file is checked again with a new answer and a new listing; the sa
 checkpoint or compaction cannot be read, the commits that it replaces are read, if they exist, and a warning is given.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Final

@@ -18,8 +18,6 @@ owner's copy or the published one is read.
 The table feature's fields are the only place where the two table features differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final

@@ -6,8 +6,6 @@ managed-commits, "Maintenance operations on managed-commit tables". So every cal
 table has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum

@@ -9,8 +9,6 @@ source (all of them if a clause is for target rows without a source row). Durabi
 `refimpl.client.row_changes`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

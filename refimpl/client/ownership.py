@@ -6,8 +6,6 @@ before it and the result after it. After a concurrent commit the change is built
 only on protocol and metadata, so no other conflict is checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final

@@ -5,8 +5,6 @@ hand-back alone. If an edit removed or changed them, the owner would have to rej
 have unknown times (DELTA.md#ict-replace).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping

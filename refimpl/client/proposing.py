@@ -11,8 +11,6 @@ request that is still on its way;
 - requests for winners, or for room in the backlog, are repeated a bounded number of times.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager

@@ -13,8 +13,6 @@ them; a process that dies before leaves only files that no log names. If the com
 deleted; after an unknown outcome they stay.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

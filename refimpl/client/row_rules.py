@@ -11,8 +11,6 @@ A table with a rule that `refimpl.client.expression` cannot evaluate cannot be w
 names the rule before anything is written. Times without a zone are UTC.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import json
@@ -101,7 +99,7 @@ class Identity:
         if self.mark is None or (value - self.mark) * self.step > 0:
             self.mark, self.moved = self._after(value) - self.step, True
 
-    def of_split(self, split: int) -> Identity:
+    def of_split(self, split: int) -> "Identity":
         """The column for one task: it gets every `SPLITS`th value, beginning with the task's number."""
         start = self._after(self.mark) + split * self.step
         return Identity(start=start, step=self.step * SPLITS, mark=None, explicit=self.explicit)

@@ -6,8 +6,6 @@ the version that a commit gets and on the files that other commits added before,
 and again for the next one: `refimpl.client.transaction`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 

@@ -4,8 +4,6 @@ DELTA.md#actions: path and deletion vector identify a file. The state has one pr
 one `txn` for each application, and one `domainMetadata` for each domain.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import typing
@@ -51,7 +49,7 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
 
     def updated(
         self, changes: Mapping[Key, Value | None], found: Mapping[Key, Value] | None = None
-    ) -> LayeredMap[Key, Value]:
+    ) -> "LayeredMap[Key, Value]":
         """The map with these values; None removes a key, if it exists. `found`: the current entries of the changed
         keys, if the caller has looked them up."""
         if not changes:
@@ -177,7 +175,7 @@ class ReplayedState:
     """Of all active files."""
     files_with_deletion_vectors: int = 0
 
-    def after(self, changes: Changes) -> ReplayedState:
+    def after(self, changes: Changes) -> "ReplayedState":
         """This state with the changes applied, in time proportional to their number, not to the number of files."""
         adds: dict[FileKey, Add | None] = {}
         removes: dict[FileKey, Remove | None] = {}

@@ -10,8 +10,6 @@ versions and their files do not change. Commits that the owner has ratified and 
 This module finds files; it reads no rows, and knows nothing of Spark.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -46,11 +44,11 @@ class Offset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The in-commit timestamp of the last version that was read, also in part; None if there is none."""
 
     @classmethod
-    def first(cls, table_id: str, version: Version, *, initial: bool) -> Offset:
+    def first(cls, table_id: str, version: Version, *, initial: bool) -> "Offset":
         """Where a stream begins."""
         return cls(table_id=table_id, first_version=version, first_initial=initial, version=version, initial=initial)
 
-    def at(self, version: Version, index: int = 0) -> Offset:
+    def at(self, version: Version, index: int = 0) -> "Offset":
         """The offset of the same stream in the commit of a version."""
         return msgspec.structs.replace(self, version=version, index=index, initial=False)
 

@@ -6,8 +6,6 @@ this record readers know that they must convert the values of older files, and t
 each other only if it exists.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final

@@ -5,8 +5,6 @@ a writer that has committed all its parts gets a list of further parts. The proc
 reports events on its standard output, one JSON object in each line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

@@ -1,7 +1,5 @@
 """The state that the acts of the demonstration share: processes, warehouse, input, checks and timelines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 

@@ -1,7 +1,5 @@
 """The demonstration from its first act to its last, and its result."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

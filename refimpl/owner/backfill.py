@@ -4,8 +4,6 @@ managed-commits, "Commit Backfills": sequential. catalog-managed, "Publishing Co
 the content of a ratified commit is immutable, so an existing file must have the same content.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

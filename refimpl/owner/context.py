@@ -1,7 +1,5 @@
 """What the parts of the owner share: the ledger, the lock, the effects, and the logs of its tables."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -102,7 +100,7 @@ class Context:
             raise TableNotFoundError(f"unknown table id {table_id!r}", table_id=table_id)
         return table
 
-    def changing(self, table_id: str) -> _Change:
+    def changing(self, table_id: str) -> "_Change":
         """One write transaction on a table, under the lock that the caller holds.
 
         An open promise is completed or forgotten first, in a transaction of its own: a promise that is

@@ -19,8 +19,6 @@ because a loser's report and etag are naturally stale (UNITY_CATALOG.md#order-of
 `decide_update`, for a request without a commit, is 3, 5 and 6.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

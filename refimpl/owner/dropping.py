@@ -9,8 +9,6 @@ table's: a published commit must have the bytes that were ratified. Purge delete
 purge can check it again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

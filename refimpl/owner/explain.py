@@ -1,7 +1,5 @@
 """The history of one version: each step, with its reason and the rule behind it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

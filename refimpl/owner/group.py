@@ -20,8 +20,6 @@ they would wait for the whole timeout one after the other.
 A group never spans processes: a proposal would have to be made durable for the process that decides it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ The database file is opened by SQLite alone: POSIX drops a process's locks on a 
 closed, and without these locks another SQLite client would remove the write-ahead log of a running owner.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import logging
@@ -173,7 +171,7 @@ class Ledger:
         except apsw.Error as error:
             raise _translated(error, self.path) from error
 
-    def write(self) -> _WriteTransaction:
+    def write(self) -> "_WriteTransaction":
         """One write transaction; the caller holds the owner's lock. It commits durably, unless the block raises.
 
         Raises `OutcomeUnknown` if the disk failed during the commit: a later read of the ledger shows the outcome.

@@ -19,8 +19,6 @@ leaves behind.
 A table may be in the warehouse or below a root, neither inside nor around another table.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

@@ -7,8 +7,6 @@ process: see `group`.
 make the commit fail.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence

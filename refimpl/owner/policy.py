@@ -1,7 +1,5 @@
 """Limits, names and secrets: the owner's own rules, in addition to those of the documents."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

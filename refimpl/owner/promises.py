@@ -11,8 +11,6 @@ steps leaves a promise. Every later change of the table begins with `settle`, wh
 In a table with direct commits, a link that this owner did not promise is a commit as well: `adopt`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from refimpl import log_path

@@ -1,7 +1,5 @@
 """The values that the ledger stores. `statements` loads and saves them, `decide` judges them."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 import msgspec

@@ -10,8 +10,6 @@ back, only staged files, if the log at its location is still this table's;
 - forget tables that were staged before that age and have no version, and remove their empty folders.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final

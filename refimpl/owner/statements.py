@@ -5,8 +5,6 @@ a newer one is rejected. Each statement is a named constant that says what it de
 values of `records`. No method makes decisions.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, wraps

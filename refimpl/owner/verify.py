@@ -7,8 +7,6 @@ promise is open. Published versions from before this owner's time are allowed, a
 may have removed the oldest ones. Checkpoints and compactions are the client's: `Warehouse.verify` reads them, too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Collection, Iterator
@@ -198,7 +196,7 @@ def unreadable(table: TableSummary, error: Exception) -> Finding:
     return Finding(table=table.name or table.table_id, severity=Severity.ERROR, code="unreadable", message=message)
 
 
-def _check(context: Context, table_id: str) -> _Check:
+def _check(context: Context, table_id: str) -> "_Check":
     """The checks of a table. What looks like an interrupted commit may be in progress: then it reads again under the
     lock, which the processes hold that make such commits. If it cannot get the lock, the first read state counts."""
     check = _Check(context, table_id)

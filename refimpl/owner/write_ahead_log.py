@@ -5,8 +5,6 @@ The format is part of SQLite's file format: a header, then frames, each a header
 continues that of the frame before it; the last frame of a transaction is marked. SQLite says which frames are valid.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from typing import Final, Protocol

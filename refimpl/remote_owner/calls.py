@@ -1,7 +1,5 @@
 """The calls of the Delta API. The result of a call is a value, a `Refusal` (the server did nothing), or an error."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass

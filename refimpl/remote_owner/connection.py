@@ -4,8 +4,6 @@ A failure before the request is sent proves that the server did nothing. After t
 Redirects are not followed: a token is sent only to the server that the user named.
 """
 
-from __future__ import annotations
-
 import contextlib
 import email.utils
 import http.client

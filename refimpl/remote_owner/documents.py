@@ -1,7 +1,5 @@
 """The content of a commit as messages of the API, so that a server need not read the log."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final

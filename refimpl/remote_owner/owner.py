@@ -11,8 +11,6 @@ This host reaches the table's files by the same paths as the server. No commit i
 - a commit is published durably before it is reported to the server, which may then forget it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence

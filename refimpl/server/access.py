@@ -4,8 +4,6 @@ The server reads the file `_owner/tokens.json` for every request, so adding or r
 in every server of the warehouse. A token has 256 random bits, so its plain hash cannot be reversed by a search.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import ipaddress
@@ -38,7 +36,7 @@ class Scope(Enum):
     READ = "read"
     WRITE = "write"
 
-    def allows(self, wanted: Scope) -> bool:
+    def allows(self, wanted: "Scope") -> bool:
         return self is Scope.WRITE or wanted is Scope.READ
 
 

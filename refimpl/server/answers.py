@@ -4,8 +4,6 @@ UNITY_CATALOG.md#load. All fields that follow from the log's protocol and metada
 from the read state of the answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final

@@ -4,8 +4,6 @@ A request passes these checks, in this order: access, method, the body's size an
 concurrent requests. Then one of a few threads runs the call. A request that fails a check has changed nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -12,8 +12,6 @@ and shape, then the table and its uuid (404, 409):
     7. room in the backlog                 429
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import uuid

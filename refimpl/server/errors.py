@@ -5,8 +5,6 @@ help, 400 that it never will, 429 and 503 that nothing landed and the same reque
 outcome is unknown and the identical request may be sent again.
 """
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from typing import Final
 

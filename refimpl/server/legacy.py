@@ -3,8 +3,6 @@
 interop: DuckDB lists schemas and tables with them, Spark's connector requests a schema and drops a table.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from typing import Any, Final

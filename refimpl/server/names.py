@@ -5,8 +5,6 @@ those called `s.<table>`. Tables with three-part names, or with two-part names t
 API: they are for local use.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Final

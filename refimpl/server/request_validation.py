@@ -5,8 +5,6 @@ must equal those in its commit. Only properties that are not in the log are stor
 this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

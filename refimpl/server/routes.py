@@ -4,8 +4,6 @@ The application, `/config` and the OpenAPI document are made from this table. St
 our own, because Starlette's routes have no fields for scope, body and documented statuses.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

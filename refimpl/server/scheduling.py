@@ -5,8 +5,6 @@ starts again on a thread for writes. Each request has one deadline for all its w
 monotonic clock, fixed when its headers arrived.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading
@@ -65,7 +63,7 @@ def _seconds_left() -> float:
     return _STARTING_SECONDS if _allowed.deadline is None else max(0.0, _allowed.deadline - time.monotonic())
 
 
-def shared_environment(publisher: Publisher) -> Environment:
+def shared_environment(publisher: "Publisher") -> Environment:
     """The host's effects for the threads of a server."""
     return Environment(host_lock=request_lock, afterwards=publisher.submit, together=SideBySide())
 

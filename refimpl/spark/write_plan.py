@@ -10,8 +10,6 @@ them durable. One transaction names them. If it certainly did not land, the file
 they stay.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,7 +95,7 @@ class WriteOptions:
     @classmethod
     def parse(
         cls, given: dict[str, str], *, overwrite: bool, default_mode: str, partition_by: tuple[str, ...] | None = None
-    ) -> WriteOptions:
+    ) -> "WriteOptions":
         """A writer's options, by their names in `OPTIONS`. Ignores case, and other options.
 
         `default_mode`: the session's `partitionOverwriteMode`. As in Delta, it applies only to an overwrite without
@@ -154,7 +152,7 @@ class WritePlan:
     clustered: frozenset[file_statistics.Leaf] = frozenset()
 
     @classmethod
-    def of(cls, snapshot: Snapshot, given: Struct, options: WriteOptions, *, in_utc: bool) -> WritePlan:
+    def of(cls, snapshot: Snapshot, given: Struct, options: WriteOptions, *, in_utc: bool) -> "WritePlan":
         """The plan for rows with the columns `given`. Raises `InvalidRequestError` before a file is written."""
         before = snapshot.metadata
         schema, columns = snapshot.schema, snapshot.partition_columns

@@ -2,8 +2,6 @@
 schema's names.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -58,14 +56,14 @@ class Written:
         self.log = WrittenLog(location)
         self._version = 0
 
-    def begin(self, metadata: Metadata, protocol: Protocol = PROTOCOLS[0]) -> Written:
+    def begin(self, metadata: Metadata, protocol: Protocol = PROTOCOLS[0]) -> "Written":
         self.log.publish(self._version, protocol, metadata)
         self._version += 1
         return self
 
     def file(
         self, columns: dict[pa.Field, list[Any]], stats: dict[str, Any] | None = None, **partition: str
-    ) -> Written:
+    ) -> "Written":
         name = f"f{self._version}.parquet"
         schema = pa.schema(list(columns))
         pq.write_table(pa.table(list(columns.values()), schema=schema), self.log.location / name, store_schema=False)

@@ -4,8 +4,6 @@ One process collects all checks, once. Each mutant runs in a process forked from
 changed functions. So a mutant takes only the time of its checks, and no imports.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import contextlib
@@ -55,7 +53,7 @@ class Job:
     modules: Mapping[str, ast.Module]
     checks: Sequence[str]
     """The ids of the checks, in the order of their run."""
-    done: Callable[[Ended], None]
+    done: "Callable[[Ended], None]"
     usual: Mapping[str, float] = field(default_factory=dict)
     """The known times of checks on the unchanged source, in seconds."""
     whole: bool = False

@@ -15,8 +15,6 @@ operation may be there twice, and no rejected operation may be there.
 Exit status: 0 no operation was lost, repeated or reordered; 1 a violation; 2 usage.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json
@@ -83,7 +81,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     value: int
 
     @classmethod
-    def made(cls, number: int, randomness: random.Random) -> Operation:
+    def made(cls, number: int, randomness: random.Random) -> "Operation":
         kind = randomness.choice(OPERATIONS)
         fresh = MERGED_IDS + 10 * number
         ids = range(fresh, fresh + 10) if kind == "append" else randomness.sample(range(MERGED_IDS), 8)

@@ -17,8 +17,6 @@ are compared with the owner and the log. The seed fixes the orders, not the sche
 Exit status: 0 no commit was lost, repeated or reordered; 1 a violation; 2 usage.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -1,7 +1,5 @@
 """The record of a storm's workers on one table, and the exact check of the table against it."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +68,7 @@ class TableLife:
     policy: MaintenancePolicy
     existing: bool
     """Whether the table starts as a filesystem table."""
-    attempts: dict[str, Attempt] = field(default_factory=dict)
+    attempts: "dict[str, Attempt]" = field(default_factory=dict)
     asked: dict[str, str] = field(default_factory=dict)
     """Attempt -> the id of the table to which it was sent, if that is not the present id."""
     clients: set[str] = field(default_factory=set)

@@ -1,7 +1,5 @@
 """A few rounds of `spec_tests.processes.storm`; its check finds each kind of damage; and races between processes."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import subprocess

@@ -1,7 +1,5 @@
 """A client of the Delta API without any logic: the test decides every step."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from dataclasses import dataclass
@@ -114,13 +112,13 @@ class WireTable:
     def register(self, **changes: Any) -> Any:
         return self.http.request("POST", f"{self.base}/tables", json=self.creation(**changes))
 
-    def prepared(self, **properties: str) -> WireTable:
+    def prepared(self, **properties: str) -> "WireTable":
         """Stage the table and write its version 0, but do not register it."""
         self.stage()
         self.write_first_version(**properties)
         return self
 
-    def create(self) -> WireTable:
+    def create(self) -> "WireTable":
         self.prepared()
         answer = self.register()
         assert answer.status_code == 200, answer.text

@@ -1,7 +1,5 @@
 """The commit coordinator with a simulated JVM: registration, tables, commits and answers."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +70,7 @@ class Engine:
         self.coordinator = CoordinatorClient("refimpl", self.served)
         self.descriptor = descriptor(location, table.table_id)
 
-    def create(self) -> Engine:
+    def create(self) -> "Engine":
         self.log.put_if_absent(log_path.commit(0), first_version(COORDINATED_COMMITS))
         self.served.log_of(self.descriptor)
         self.owner = UnreliableOwner(self.served.owner)

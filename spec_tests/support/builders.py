@@ -1,7 +1,5 @@
 """Short functions that make commits, tables and warehouses for tests of the owner."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from contextlib import closing
@@ -137,7 +135,7 @@ class OwnedTable:
     def log(self) -> LogStore:
         return LogStore(self.location, self.environment)
 
-    def through(self, warehouse: refimpl.Warehouse) -> OwnedTable:
+    def through(self, warehouse: refimpl.Warehouse) -> "OwnedTable":
         """The same table, through another start of its owner."""
         return OwnedTable(
             owner=warehouse.owner,
