@@ -662,7 +662,7 @@ def test_client_keeps_the_turn_after_a_conflict_only(table: WireTable) -> None:
 
 def test_each_of_many_clients_lands_after_one_lost_race(table: WireTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 60.0)
-    monkeypatch.setattr("refimpl.server.application.LONGEST_WAIT_SECONDS", 60.0)
+    monkeypatch.setattr("refimpl.server.scheduling.LONGEST_WAIT_SECONDS", 60.0)
     clients, each = 5, 4
     losses: list[int] = []
 
