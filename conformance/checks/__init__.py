@@ -6,21 +6,23 @@
         table = s.create()
         ...
 
-The function's name gives the check's id; reports show its docstring. A check runs once for every table feature and
-commit mode that the subject offers, unless it names some (`EVERY_TABLE`: plain tables too). The feature, the commit
-mode and the subject's profiles select which of its requirements apply.
+The function's name gives the check's id; reports show its docstring. A check with a `ClientScenario` is for clients,
+any other for owners. It runs once for every table feature and commit mode that the subject offers, unless it names some
+(`EVERY_TABLE`: plain tables too). The feature, the commit mode and the subject's profiles select which of its
+requirements apply.
 """
 
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any
+from typing import Any, get_type_hints
 
 from conformance.adapters.identity import COMMIT_MODES, FEATURES
 from conformance.requirements.catalogue import Profile, load
 from conformance.results import Layer
 from conformance.scenario.check import Check, Family
+from conformance.scenario.client import ClientScenario
 
 _checks: dict[str, Check] = {}
 
@@ -28,7 +30,6 @@ _checks: dict[str, Check] = {}
 def check(
     family: Family,
     *requirements: str,
-    side: str = "owner",
     layer: Layer = Layer.EXAMPLE,
     needs: Iterable[Profile] = (),
     features: tuple[str, ...] = FEATURES,
@@ -50,11 +51,12 @@ def check(
                 raise ValueError(
                     f"check {name!r} names the requirement {requirement!r}, which does not exist"
                 ) from None
+        scenario = next(iter(get_type_hints(function).values()))
         _checks[name] = Check(
             name=name,
             title=title,
             family=family,
-            side=side,
+            side="client" if issubclass(scenario, ClientScenario) else "owner",
             layer=layer,
             requirements=requirements,
             needs=frozenset(needs),

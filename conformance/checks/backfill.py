@@ -500,9 +500,7 @@ def a_failed_publication_fails_no_commit(s: Scenario) -> None:
     s.published(table)
 
 
-@check(
-    Family.BACKFILL, "FIELD-05", side="client", features=("catalogManaged",), commit_modes=("staged",),
-)  # fmt: skip
+@check(Family.BACKFILL, "FIELD-05", features=("catalogManaged",), commit_modes=("staged",))
 def a_client_publishes_nothing_after_a_foreign_file(s: ClientScenario) -> None:
     """A client that publishes finds a file with other content under the name of version 1. It does not report success,
     and publishes no later version."""
@@ -523,7 +521,7 @@ def a_client_publishes_nothing_after_a_foreign_file(s: ClientScenario) -> None:
 
 
 @check(
-    Family.BACKFILL, "CM-PUBLISH-07", "CM-PUBLISH-08", "CM-WRITE-04", side="client", features=("catalogManaged",),
+    Family.BACKFILL, "CM-PUBLISH-07", "CM-PUBLISH-08", "CM-WRITE-04", features=("catalogManaged",),
     commit_modes=UNPUBLISHED,
 )  # fmt: skip
 def a_client_publishes_only_ratified_commits(s: ClientScenario) -> None:
@@ -545,9 +543,7 @@ def a_client_publishes_only_ratified_commits(s: ClientScenario) -> None:
         raise Inconclusive(f"operation {call.number}: the client published nothing")
 
 
-@check(
-    Family.BACKFILL, "CM-PUBLISH-07", side="client", features=("catalogManaged",), commit_modes=UNPUBLISHED,
-)  # fmt: skip
+@check(Family.BACKFILL, "CM-PUBLISH-07", features=("catalogManaged",), commit_modes=UNPUBLISHED)
 def a_cleanup_overtakes_a_publication(s: ClientScenario) -> None:
     """A client that publishes has read the unpublished commits, from their list or with the table. Before it copies
     them, another client publishes them, writes a checkpoint, and deletes the commits before it with their staged files.

@@ -112,7 +112,7 @@ def removed(s: ClientScenario, path: str) -> str:
 NEW = (m.DataFile(path="mine"),)
 
 
-@check(Family.CONFLICTS, "CONFLICT-FILES-02", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-FILES-02", *COMMON, features=EVERY_TABLE)
 def a_blind_append_does_not_conflict_with_an_append(s: ClientScenario) -> None:
     """A transaction that read nothing and only adds files is committed after another writer's append."""
     race(s, prepare(s), [added(s, "theirs")], adds=NEW).commits(
@@ -120,7 +120,7 @@ def a_blind_append_does_not_conflict_with_an_append(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-FILES-02", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-FILES-02", *COMMON, features=EVERY_TABLE)
 def a_blind_append_does_not_conflict_with_a_removal(s: ClientScenario) -> None:
     """A transaction that read nothing and only adds files is committed after another writer removed files."""
     race(s, prepare(s), [removed(s, "a")], adds=NEW).commits(
@@ -129,9 +129,8 @@ def a_blind_append_does_not_conflict_with_a_removal(s: ClientScenario) -> None:
 
 
 @check(
-    Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-ISOLATION-01", *COMMON, side="client",
-    features=EVERY_TABLE,
-)  # fmt: skip
+    Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-ISOLATION-01", *COMMON, features=EVERY_TABLE
+)
 def a_full_read_conflicts_with_an_append(s: ClientScenario) -> None:
     """A serializable transaction that read the whole table conflicts with files that another writer added, even
     blindly."""
@@ -141,7 +140,7 @@ def a_full_read_conflicts_with_an_append(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, features=EVERY_TABLE)
 def a_partition_read_conflicts_with_an_append_to_it(s: ClientScenario) -> None:
     """A transaction that read one partition conflicts with a file added to that partition."""
     table = prepare(s, partitioned=True)
@@ -151,7 +150,7 @@ def a_partition_read_conflicts_with_an_append_to_it(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-FILES-04", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-FILES-04", *COMMON, features=EVERY_TABLE)
 def a_partition_read_does_not_conflict_with_another(s: ClientScenario) -> None:
     """A transaction that read one partition is committed after a file was added to another one."""
     table = prepare(s, partitioned=True)
@@ -161,7 +160,7 @@ def a_partition_read_does_not_conflict_with_another(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-FILES-03", "CONFLICT-ORDER-08", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-FILES-03", "CONFLICT-ORDER-08", *COMMON, features=EVERY_TABLE)
 def any_read_of_an_unpartitioned_table_is_full(s: ClientScenario) -> None:
     """In an unpartitioned table any read conflicts with any added file."""
     race(s, prepare(s), [added(s, "theirs")], reads="x", removes=("a",), adds=NEW).conflicts(
@@ -169,7 +168,7 @@ def any_read_of_an_unpartitioned_table_is_full(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, features=EVERY_TABLE)
 def a_full_read_conflicts_with_a_removal(s: ClientScenario) -> None:
     """A transaction that read the whole table conflicts with the removal of any file."""
     race(s, prepare(s), [removed(s, "b")], reads="*", removes=("a",), adds=NEW).conflicts(
@@ -177,7 +176,7 @@ def a_full_read_conflicts_with_a_removal(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, features=EVERY_TABLE)
 def a_read_file_conflicts_with_its_removal(s: ClientScenario) -> None:
     """A transaction that read a partition conflicts with the removal of a file in it, and of no file elsewhere."""
     table = prepare(s, partitioned=True)
@@ -191,15 +190,7 @@ def a_read_file_conflicts_with_its_removal(s: ClientScenario) -> None:
     )
 
 
-@check(
-    Family.CONFLICTS,
-    "CONFLICT-FILES-01",
-    "CONFLICT-ORDER-09",
-    "CONFLICT-ORDER-10",
-    *COMMON,
-    side="client",
-    features=EVERY_TABLE,
-)
+@check(Family.CONFLICTS, "CONFLICT-FILES-01", "CONFLICT-ORDER-09", "CONFLICT-ORDER-10", *COMMON, features=EVERY_TABLE)
 def of_two_rewrites_one_lands(s: ClientScenario) -> None:
     """Two transactions read the same files and replace them: the second one fails, and the table has the result of the
     first."""
@@ -210,7 +201,7 @@ def of_two_rewrites_one_lands(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, features=EVERY_TABLE)
 def no_file_is_removed_twice(s: ClientScenario) -> None:
     """Two transactions that remove the same file conflict, independent of what they read."""
     table = prepare(s, partitioned=True)
@@ -219,7 +210,7 @@ def no_file_is_removed_twice(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, features=EVERY_TABLE)
 def of_two_overwrites_one_lands(s: ClientScenario) -> None:
     """Two transactions replace all files of the table without reading them. The second one fails: otherwise the table
     has the rows twice."""
@@ -229,7 +220,7 @@ def of_two_overwrites_one_lands(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-FILES-05", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-FILES-05", *COMMON, features=EVERY_TABLE)
 def paths_are_compared_decoded_once(s: ClientScenario) -> None:
     """Paths in actions are URL-encoded once. Two transactions that remove the same file conflict if its path needs
     encoding; two files whose paths only look alike are different."""
@@ -245,7 +236,7 @@ def paths_are_compared_decoded_once(s: ClientScenario) -> None:
             outcome.commits("CONFLICT-FILES-05", why=f"`{alike}` is the file `two%20words`, and not `two words`")
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-04", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-04", *COMMON, features=EVERY_TABLE)
 def two_metadata_changes_conflict(s: ClientScenario) -> None:
     """Two transactions that change the metadata conflict; so does any transaction with a changed schema or
     partitioning."""
@@ -256,7 +247,7 @@ def two_metadata_changes_conflict(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-05", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-05", *COMMON, features=EVERY_TABLE)
 def an_append_conflicts_with_a_new_partitioning(s: ClientScenario) -> None:
     """A transaction that added files without partitions conflicts with a change that partitions the table, at every
     isolation level."""
@@ -269,7 +260,7 @@ def an_append_conflicts_with_a_new_partitioning(s: ClientScenario) -> None:
         )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-05", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-05", *COMMON, features=EVERY_TABLE)
 def an_append_conflicts_with_a_new_type(s: ClientScenario) -> None:
     """A transaction that added files conflicts with a change of a column's type: no reader could read both the files
     of the old type and those of the new one."""
@@ -287,7 +278,7 @@ def owner_properties(s: ClientScenario, more: dict[str, str] | None = None) -> d
     return {**owner, **plain, **(more or {})}
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-03", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-03", *COMMON, features=EVERY_TABLE)
 def two_protocol_changes_conflict(s: ClientScenario) -> None:
     """A transaction that adds a table feature conflicts with a winner that added one."""
     table = prepare(s)
@@ -297,7 +288,7 @@ def two_protocol_changes_conflict(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-02", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-02", *COMMON, features=EVERY_TABLE)
 def an_unsupported_protocol_of_the_winner_stops_a_writer(s: ClientScenario) -> None:
     """A writer that does not support a feature that the winner added does not commit."""
     table = prepare(s)
@@ -307,7 +298,7 @@ def an_unsupported_protocol_of_the_winner_stops_a_writer(s: ClientScenario) -> N
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-06", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-06", *COMMON, features=EVERY_TABLE)
 def two_changes_of_one_domain_conflict(s: ClientScenario) -> None:
     """Two transactions that change the same metadata domain conflict; two that change different ones do not."""
     with_domains = proposals.with_features(s.feature, "domainMetadata")
@@ -325,7 +316,7 @@ def two_changes_of_one_domain_conflict(s: ClientScenario) -> None:
         found.commits("CONFLICT-ORDER-06", why="they change different domains")
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-07", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-07", *COMMON, features=EVERY_TABLE)
 def two_batches_of_one_application_conflict(s: ClientScenario) -> None:
     """A transaction that relies on an application's last batch conflicts with a winner that recorded another one."""
     table = prepare(s)
@@ -335,7 +326,7 @@ def two_batches_of_one_application_conflict(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-REPEAT-01", side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-REPEAT-01", features=EVERY_TABLE)
 def a_recorded_batch_is_not_written_again(s: ClientScenario) -> None:
     """Writing a batch that the table has recorded changes nothing; the next batch is written."""
     table = prepare(s)
@@ -354,7 +345,7 @@ def a_recorded_batch_is_not_written_again(s: ClientScenario) -> None:
     table.versions = 4
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-01", side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-01", features=EVERY_TABLE)
 def every_winner_is_checked(s: ClientScenario) -> None:
     """Only the oldest of several winners conflicts, so a client that checks just the newest one misses it."""
     table = prepare(s)
@@ -368,7 +359,7 @@ def every_winner_is_checked(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.CONFLICTS, "CONFLICT-RETRY-01", "CONFLICT-RETRY-05", side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-RETRY-01", "CONFLICT-RETRY-05", features=EVERY_TABLE)
 def many_winners_fail_no_append(s: ClientScenario) -> None:
     """A transaction that only adds files is committed although twenty versions followed the one that it read."""
     table = prepare(s)
@@ -381,7 +372,7 @@ def many_winners_fail_no_append(s: ClientScenario) -> None:
     table.versions += 1
 
 
-@check(Family.CONFLICTS, "CONFLICT-RETRY-04", "CONFLICT-CHECK-01", "CONFLICT-CHECK-02", side="client")
+@check(Family.CONFLICTS, "CONFLICT-RETRY-04", "CONFLICT-CHECK-01", "CONFLICT-CHECK-02")
 def a_lost_race_is_checked_before_the_retry(s: ClientScenario) -> None:
     """A transaction passes its check, then loses its version to another one that removes the same file: it fails.
     A transaction that loses to an append is proposed again."""
@@ -410,7 +401,7 @@ REWRITE: dict[str, Any] = {"reads": "*", "removes": ("a", "b"), "adds": NEW}
 """A transaction that read the whole table and replaces all files."""
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, features=EVERY_TABLE)
 def write_serializable_checks_winners_that_read(s: ClientScenario) -> None:
     """Under WriteSerializable only blind appends may be ignored: files that a winner added after reading conflict."""
     race(s, prepare(s), [added(s, "theirs")], isolation=m.Isolation.WRITE_SERIALIZABLE, **REWRITE).conflicts(
@@ -418,7 +409,7 @@ def write_serializable_checks_winners_that_read(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, features=EVERY_TABLE)
 def a_metadata_change_conflicts_with_a_blind_append(s: ClientScenario) -> None:
     """A transaction that read the whole table and changes its metadata conflicts with a blind append, under
     WriteSerializable too."""
@@ -428,7 +419,7 @@ def a_metadata_change_conflicts_with_a_blind_append(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-ISOLATION-04", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-ISOLATION-04", *COMMON, features=EVERY_TABLE)
 def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
     """A transaction that changes the partitioning and replaces all files conflicts with a file added under the old
     partitioning. Under SnapshotIsolation this is advice."""
@@ -445,7 +436,7 @@ def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-FILES-01", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-FILES-01", *COMMON, features=EVERY_TABLE)
 def an_update_by_deletion_vector_conflicts_with_a_rewrite(s: ClientScenario) -> None:
     """The winner deletes rows of a file: it removes the file, and adds it with a deletion vector. A transaction that
     rewrites the same file would restore the rows. A transaction that rewrites another file is committed, or fails
@@ -459,7 +450,7 @@ def an_update_by_deletion_vector_conflicts_with_a_rewrite(s: ClientScenario) -> 
     _either(race(s, table, update, removes=("b",), adds=NEW, isolation=m.Isolation.SNAPSHOT))
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, features=EVERY_TABLE)
 def a_rearrangement_conflicts_with_a_removal(s: ClientScenario) -> None:
     """A transaction that only rearranges data conflicts if the winner removed a file that it rewrites, because it would
     restore the rows."""
@@ -468,7 +459,7 @@ def a_rearrangement_conflicts_with_a_removal(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client", features=EVERY_TABLE)
+@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, features=EVERY_TABLE)
 def no_isolation_ignores_removed_files(s: ClientScenario) -> None:
     """At every isolation level a transaction that read the whole table conflicts with a removal."""
     for isolation in m.Isolation:
@@ -479,9 +470,7 @@ def no_isolation_ignores_removed_files(s: ClientScenario) -> None:
         )
 
 
-@check(
-    Family.CONFLICTS, "CONFLICT-RETRY-05", "CONFLICT-CHECK-02", "PROFILE-CLIENT-02", side="client", features=EVERY_TABLE
-)
+@check(Family.CONFLICTS, "CONFLICT-RETRY-05", "CONFLICT-CHECK-02", "PROFILE-CLIENT-02", features=EVERY_TABLE)
 def appends_that_may_be_ignored(s: ClientScenario) -> None:
     """A writer may ignore a winner, or fail, if the winner is a blind append (WriteSerializable), any append
     (SnapshotIsolation), or an append and its own transaction only rearranges data. It reports which of the two."""
@@ -502,7 +491,7 @@ def _either(found: Race) -> None:
         found.conflicts(why="it may also check a winner that it may ignore")
 
 
-@check(Family.WRITING, "PROFILE-CLIENT-02", side="client", features=EVERY_TABLE)
+@check(Family.WRITING, "PROFILE-CLIENT-02", features=EVERY_TABLE)
 def an_empty_transaction_is_one_commit_or_none(s: ClientScenario) -> None:
     """A transaction without changes is an empty commit or no commit; the client reports which, and continues."""
     table = s.create()
@@ -547,7 +536,7 @@ def lands(s: ClientScenario, table: TableHandle, call: Exchange, version: int, *
 
 @check(
     Family.CONFLICTS, "CONFLICT-ORDER-01", "CONFLICT-RETRY-04", "CONFLICT-ORDER-10", "CONFLICT-CHECK-02", "FIELD-04",
-    "CONFLICT-RETRY-05", side="client", commit_modes=("staged", "inline"),
+    "CONFLICT-RETRY-05", commit_modes=("staged", "inline"),
 )  # fmt: skip
 def published_and_unpublished_winners_are_checked(s: ClientScenario) -> None:
     """Four other transactions are faster; two of them are published, two are not. The writer checks all four, and fails
@@ -570,7 +559,7 @@ def published_and_unpublished_winners_are_checked(s: ClientScenario) -> None:
             fails(s, call, "CONFLICT-ORDER-01", "CONFLICT-ORDER-10", why=f"{where} removed the file `a`")
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-01", "CONFLICT-ORDER-10", "CONFLICT-CHECK-02", side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-01", "CONFLICT-ORDER-10", "CONFLICT-CHECK-02")
 def winners_that_were_cleaned_up_are_not_skipped(s: ClientScenario) -> None:
     """During a transaction that removes file `a`, version 2 removes `a`, versions 3 to 5 add files, version 5 gets a
     checkpoint, and all earlier commits are deleted. The transaction fails. A blind append instead of it fails, or is
@@ -601,7 +590,7 @@ def _go_on_and_clean_up(log: LogBuilder) -> None:
     log.hide(*(commit_file(version) for version in range(5)))
 
 
-@check(Family.CONFLICTS, "CONFLICT-CHECK-02", "PROFILE-CLIENT-02", "CONFLICT-RETRY-05", "DELAYED-11", side="client")
+@check(Family.CONFLICTS, "CONFLICT-CHECK-02", "PROFILE-CLIENT-02", "CONFLICT-RETRY-05", "DELAYED-11")
 def a_transaction_after_a_lost_race_starts_anew(s: ClientScenario) -> None:
     """A client's append loses a race, and is committed after the winner; a later transaction of the client loses a race
     and ends with a conflict. After each of these, its next transactions start from the newest version and commit only

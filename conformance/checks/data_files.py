@@ -24,7 +24,7 @@ def append(s: ClientScenario, table: TableHandle, path: str) -> Exchange:
     return s.transact(table, adds=(m.DataFile(path=path, rows=1),))
 
 
-@check(Family.REPLAYS, "LOG-37", "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01", side="client")
+@check(Family.REPLAYS, "LOG-37", "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01")
 def data_files_stay_while_the_outcome_is_unknown(s: ClientScenario) -> None:
     """A commit lands, and neither its answer nor any later one arrives: its writer cannot know the outcome, and leaves
     the data files in place. The files of a commit whose outcome is known stay too."""
@@ -42,7 +42,7 @@ def data_files_stay_while_the_outcome_is_unknown(s: ClientScenario) -> None:
         raise Inconclusive("the client writes no data files, or not under the paths in its commits")
 
 
-@check(Family.WRITING, "DELAYED-04", "PROFILE-CHANGES-01", side="client", needs=(Profile.CHANGE_DATA,))
+@check(Family.WRITING, "DELAYED-04", "PROFILE-CHANGES-01", needs=(Profile.CHANGE_DATA,))
 def change_data_is_in_the_commit_of_its_change(s: ClientScenario) -> None:
     """An update replaces a file, and has change data. It is one commit with the new file, the removal and the change
     data. An update that loses a race ends with a conflict, or is committed as one too."""
@@ -77,10 +77,7 @@ def _whole(s: ClientScenario, log: LogBuilder, call: Exchange, version: int) -> 
         )  # fmt: skip
 
 
-@check(
-    Family.WRITING, "ROW-01", "ROW-02", "ROW-03", "ROW-04", "PROFILE-ROWS-01", side="client",
-    needs=(Profile.ROW_TRACKING,),
-)  # fmt: skip
+@check(Family.WRITING, "ROW-01", "ROW-02", "ROW-03", "ROW-04", "PROFILE-ROWS-01", needs=(Profile.ROW_TRACKING,))
 def row_ids_are_above_those_of_earlier_commits(s: ClientScenario) -> None:
     """On a table with row tracking the files of a commit have new row ids, the version of their commit, and the commit
     records the highest id: without a race, and after a lost race with a winner that assigned ids too."""
@@ -95,7 +92,7 @@ def row_ids_are_above_those_of_earlier_commits(s: ClientScenario) -> None:
     _appended(s, log, 4, mark + 5, "ROW-04", why="the winner added a file and assigned row ids")
 
 
-@check(Family.WRITING, "ROW-05", side="client", needs=(Profile.ROW_TRACKING,))
+@check(Family.WRITING, "ROW-05", needs=(Profile.ROW_TRACKING,))
 def a_removed_file_keeps_its_row_ids(s: ClientScenario) -> None:
     """On a table with row tracking the removal of a file has the file's row ids."""
     log = LogBuilder.create(s, writer_features=("domainMetadata", ROW_TRACKING))

@@ -31,7 +31,7 @@ def history(s: ClientScenario, *, published: int = 4, **options: Any) -> LogBuil
     return log
 
 
-@check(Family.READING, "LOG-18", "LOG-14", "CM-READ-02", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-18", "LOG-14", "CM-READ-02", features=EVERY_TABLE)
 def a_checkpoint_replaces_earlier_commits(s: ClientScenario) -> None:
     """After a cleanup of old commits, a checkpoint and the later commits make the snapshot."""
     log = history(s, published=3)
@@ -47,7 +47,7 @@ def a_checkpoint_replaces_earlier_commits(s: ClientScenario) -> None:
     must_read(log, 2, "LOG-18", version=2, expected="version 2 has the content of its checkpoint")
 
 
-@check(Family.READING, "LOG-18", side="client")
+@check(Family.READING, "LOG-18")
 def a_checkpoint_replaces_listed_commits(s: ClientScenario) -> None:
     """An owner may list an old, published commit. If a later checkpoint contains it, it is not applied again. A reader
     may demand a list that ends at the latest version."""
@@ -64,7 +64,7 @@ def a_checkpoint_replaces_listed_commits(s: ClientScenario) -> None:
     must_read(log, 4, "LOG-18", may_refuse=True, expected="the checkpoint of version 3, and commit 4")
 
 
-@check(Family.READING, "MC-CHECKPOINT-02", "LOG-18", side="client", features=EVERY_TABLE)
+@check(Family.READING, "MC-CHECKPOINT-02", "LOG-18", features=EVERY_TABLE)
 def the_newest_usable_checkpoint_is_used(s: ClientScenario) -> None:
     """Of two checkpoints the newer one is used: an interrupted cleanup left the older one without the commits after
     it."""
@@ -79,7 +79,7 @@ def the_newest_usable_checkpoint_is_used(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.READING, "LOG-19", "LOG-18", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-19", "LOG-18", features=EVERY_TABLE)
 def a_checkpoint_with_a_missing_part_is_not_used(s: ClientScenario) -> None:
     """A multi-part checkpoint counts only with all of its parts. With one missing, the commits are read."""
     log = history(s)
@@ -99,7 +99,7 @@ def a_checkpoint_with_a_missing_part_is_not_used(s: ClientScenario) -> None:
         log.checkpoint(3, parts=3)
 
 
-@check(Family.READING, "LOG-20", "LOG-19", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-20", "LOG-19", features=EVERY_TABLE)
 def one_of_several_checkpoints_of_a_version_is_used(s: ClientScenario) -> None:
     """One version has a checkpoint in two parts and one in three: their parts are not mixed."""
     log = history(s)
@@ -116,7 +116,7 @@ def one_of_several_checkpoints_of_a_version_is_used(s: ClientScenario) -> None:
     must_read(log, 4, "LOG-20", expected="the checkpoint in one file, or the one in two parts")
 
 
-@check(Family.READING, "LOG-21", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-21", features=EVERY_TABLE)
 def the_checkpoint_hint_may_be_wrong(s: ClientScenario) -> None:
     """`_last_checkpoint` may name a deleted checkpoint, an older one, or be missing."""
     log = history(s)
@@ -132,7 +132,7 @@ def the_checkpoint_hint_may_be_wrong(s: ClientScenario) -> None:
     must_read(log, 4, "LOG-21", expected="the hint is truncated and cannot be read; the checkpoint of version 2 exists")
 
 
-@check(Family.READING, "LOG-15", "LOG-22", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-15", "LOG-22", features=EVERY_TABLE)
 def later_files_do_not_change_an_older_version(s: ClientScenario) -> None:
     """Newer commits, checkpoints, compactions, checksums and hints neither change a version nor prevent a read of
     it."""
@@ -150,7 +150,7 @@ def later_files_do_not_change_an_older_version(s: ClientScenario) -> None:
     must_read(log, 2, "LOG-15", version=2, expected="version 2: commit 4 cannot be read, and is not needed")
 
 
-@check(Family.READING, "LOG-22", "LOG-18", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-22", "LOG-18", features=EVERY_TABLE)
 def a_compaction_replaces_only_its_commits(s: ClientScenario) -> None:
     """A compaction may be used between a checkpoint and the requested version. One that ends before the checkpoint is
     not applied."""
@@ -169,7 +169,7 @@ def a_compaction_replaces_only_its_commits(s: ClientScenario) -> None:
               "4 begins before the checkpoint")  # fmt: skip
 
 
-@check(Family.READING, "LOG-24", "LOG-25", "LOG-15", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-24", "LOG-25", "LOG-15", features=EVERY_TABLE)
 def a_checksum_changes_no_snapshot(s: ClientScenario) -> None:
     """A checksum describes its own version. An older, newer, unreadable or missing one does not change a snapshot, such
     as its metadata domains."""
@@ -187,7 +187,7 @@ def a_checksum_changes_no_snapshot(s: ClientScenario) -> None:
         )
 
 
-@check(Family.READING, "LOG-26", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-26", features=EVERY_TABLE)
 def a_checksum_mismatch_is_reported(s: ClientScenario) -> None:
     """If the log and the checksum of the requested version differ, the reader reports it by a warning or an error."""
     log = history(s)
@@ -201,7 +201,7 @@ def a_checksum_mismatch_is_reported(s: ClientScenario) -> None:
     must_read(log, 4, "LOG-25", expected="the checksum of version 4 is right")
 
 
-@check(Family.READING, "LOG-27", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-27", features=EVERY_TABLE)
 def a_missing_commit_fails_the_read(s: ClientScenario) -> None:
     """Without the commit of one version, no later version can be read; an earlier one may."""
     log = history(s)
@@ -218,7 +218,7 @@ def a_missing_commit_fails_the_read(s: ClientScenario) -> None:
     must_read(log, 4, "LOG-18", expected="all commits exist again")
 
 
-@check(Family.READING, "LOG-28", "LOG-38", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-28", "LOG-38", features=EVERY_TABLE)
 def a_malformed_commit_fails_the_read(s: ClientScenario) -> None:
     """A truncated commit, or one that is not JSON, is an error, not a commit without actions and not a missing one. For
     an empty file this is advice, because no document requires it."""
@@ -236,7 +236,7 @@ def a_malformed_commit_fails_the_read(s: ClientScenario) -> None:
     may_read(log, 3, "LOG-28")
 
 
-@check(Family.READING, "FIELD-03", side="client", features=EVERY_TABLE)
+@check(Family.READING, "FIELD-03", features=EVERY_TABLE)
 def a_corrupt_checkpoint_is_skipped(s: ClientScenario) -> None:
     """An unreadable checkpoint is skipped where an older one, or the commits, are complete."""
     log = history(s)
@@ -253,7 +253,7 @@ def a_corrupt_checkpoint_is_skipped(s: ClientScenario) -> None:
     )
 
 
-@check(Family.READING, "LOG-18", "LOG-19", "FIELD-03", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-18", "LOG-19", "FIELD-03", features=EVERY_TABLE)
 def a_v2_checkpoint_includes_its_sidecars(s: ClientScenario) -> None:
     """A V2 checkpoint, as JSON and as Parquet, names the sidecars with its actions: without one of them it is
     incomplete. A reader without the feature rejects such a table."""

@@ -29,9 +29,7 @@ def table_with(s: ClientScenario, versions: int) -> LogBuilder:
     return log
 
 
-@check(
-    Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", "LOG-04", side="client", commit_modes=("staged", "inline")
-)
+@check(Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", "LOG-04", commit_modes=("staged", "inline"))
 def a_backfill_between_request_and_listing(s: ClientScenario) -> None:
     """A reader that asks the owner sees every ratified commit, even if all are published before it lists the log."""
     log = table_with(s, 3)
@@ -44,13 +42,13 @@ def a_backfill_between_request_and_listing(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", side="client", commit_modes=("staged", "inline"))
+@check(Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", commit_modes=("staged", "inline"))
 def a_backfill_before_each_request(s: ClientScenario) -> None:
     """Commits are published just before each request of a reader, in turn: it sees every ratified commit."""
     _at_every_moment(s, lambda log, moment: s.owner.on(object, before=lambda: log.backfill(log.latest), skip=moment))
 
 
-@check(Family.STALE_READS, *FRESH, "MC-GET-03", side="client", commit_modes=("staged", "inline"))
+@check(Family.STALE_READS, *FRESH, "MC-GET-03", commit_modes=("staged", "inline"))
 def a_backfill_after_each_answer(s: ClientScenario) -> None:
     """Commits are published just after each answer to a reader, in turn: it sees every ratified commit."""
     _at_every_moment(s, lambda log, moment: s.owner.on(object, after=lambda: log.backfill(log.latest), skip=moment))
@@ -72,7 +70,7 @@ def _at_every_moment(s: ClientScenario, interfere: Callable[[LogBuilder, int], o
             break
 
 
-@check(Family.STALE_READS, *FRESH, "LOG-04", side="client", commit_modes=("staged", "inline"))
+@check(Family.STALE_READS, *FRESH, "LOG-04", commit_modes=("staged", "inline"))
 def a_partial_backfill_during_a_read(s: ClientScenario) -> None:
     """Half of the commits are published between request and listing: the snapshot has all of them."""
     log = table_with(s, 4)
@@ -82,7 +80,7 @@ def a_partial_backfill_during_a_read(s: ClientScenario) -> None:
     must_read(log, 4, *FRESH, expected="version 3 is in the owner's answer and in the listing: a snapshot of version 4")
 
 
-@check(Family.STALE_READS, "LOG-13", *FRESH, side="client", commit_modes=("staged",))
+@check(Family.STALE_READS, "LOG-13", *FRESH, commit_modes=("staged",))
 def a_removed_staged_file_was_published(s: ClientScenario) -> None:
     """The owner names a staged file; before the reader opens it, it is published and removed. The reader reads the
     published commit."""
@@ -101,7 +99,7 @@ def a_removed_staged_file_was_published(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.STALE_READS, *FRESH, "CM-READ-09", "MC-LOG-03", side="client")
+@check(Family.STALE_READS, *FRESH, "CM-READ-09", "MC-LOG-03")
 def a_reader_asks_the_owner_for_every_snapshot(s: ClientScenario) -> None:
     """A reader that saw all commits published asks the owner again: later commits may be unpublished."""
     log = table_with(s, 1)
@@ -119,9 +117,7 @@ def a_reader_asks_the_owner_for_every_snapshot(s: ClientScenario) -> None:
     must_read(log, 4, *FRESH, expected="version 3 was published and version 4 ratified since the last read")
 
 
-@check(
-    Family.STALE_READS, *FRESH, side="client", commit_modes=("staged", "inline"), needs=(Profile.OWNERSHIP_TRANSFER,)
-)  # fmt: skip
+@check(Family.STALE_READS, *FRESH, commit_modes=("staged", "inline"), needs=(Profile.OWNERSHIP_TRANSFER,))
 def a_reader_follows_an_ownership_change(s: ClientScenario) -> None:
     """A table is handed back and taken over again under its name, with a new reference. A reader resolves the name
     again and sees the new commits."""
@@ -137,7 +133,7 @@ def a_reader_follows_an_ownership_change(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.STALE_READS, *FRESH, "CM-READ-09", side="client")
+@check(Family.STALE_READS, *FRESH, "CM-READ-09")
 def an_unavailable_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None:
     """If the owner does not answer, a read fails or, where the table feature permits that, declares that it may
     be stale. It does not return an old listing as current."""
@@ -160,7 +156,7 @@ def an_unavailable_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None
     must_read(log, 2, *FRESH, expected="the owner answers again: a snapshot of version 2")
 
 
-@check(Family.STALE_READS, "LOG-27", *FRESH, side="client")
+@check(Family.STALE_READS, "LOG-27", *FRESH)
 def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
     """Some storages list new files late. A reader that knows of version 3 from the owner, and does not find it, fails
     instead of reading version 2 as the newest."""
@@ -182,7 +178,7 @@ def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.STALE_READS, *FRESH, side="client")
+@check(Family.STALE_READS, *FRESH)
 def commits_during_a_read_leave_one_snapshot(s: ClientScenario) -> None:
     """Other clients commit between the requests of a read: it returns one version, at least the latest when it began
     and at most what the owner returned."""
@@ -209,7 +205,7 @@ LONG_AGO = 1_500_000_000_000
 
 
 @check(
-    Family.BACKFILL, "MC-RELEASE-09", side="client", needs=(Profile.OWNERSHIP_TRANSFER,), features=("managedCommit",),
+    Family.BACKFILL, "MC-RELEASE-09", needs=(Profile.OWNERSHIP_TRANSFER,), features=("managedCommit",),
     commit_modes=("staged",),
 )  # fmt: skip
 def a_client_does_not_publish_twice(s: ClientScenario) -> None:

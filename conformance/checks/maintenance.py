@@ -66,7 +66,7 @@ def checkpoints(log: LogBuilder, version: int) -> list[str]:
 # Checkpoints
 
 
-@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-02", "LOG-34", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-02", "LOG-34", features=EVERY_TABLE)
 def a_checkpoint_equals_its_version(s: ClientScenario) -> None:
     """A checkpoint of a published version, even if not the newest, has its prescribed name, and alone yields that
     version's snapshot."""
@@ -87,10 +87,7 @@ LATE = 4_000_000_000_000
 """ms since the epoch: no clock has reached it, so that no retention period is over."""
 
 
-@check(
-    Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", side="client",
-    commit_modes=TWO_STEPS,
-)  # fmt: skip
+@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", commit_modes=TWO_STEPS)
 def a_checkpoint_of_the_clients_choice_is_published(s: ClientScenario) -> None:
     """Asked for a checkpoint of any version, a client writes one of a published version. It may publish a version
     first, before it writes any file of the checkpoint. All files of the log are old, and the catalog does not allow
@@ -133,7 +130,7 @@ def version_of_checkpoint(name: str) -> int | None:
     return int(version) if rest.startswith("checkpoint.") and version.isdigit() else None
 
 
-@check(Family.MAINTENANCE, *CHECKPOINT, side="client", commit_modes=TWO_STEPS)
+@check(Family.MAINTENANCE, *CHECKPOINT, commit_modes=TWO_STEPS)
 def a_checkpoint_waits_for_backfilling(s: ClientScenario) -> None:
     """A checkpoint of an unpublished version is rejected, or the version is published before any file of the checkpoint
     is written."""
@@ -153,7 +150,7 @@ def a_checkpoint_waits_for_backfilling(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "FIELD-01", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, "FIELD-01", features=EVERY_TABLE)
 def the_checkpoint_hint_never_goes_back(s: ClientScenario) -> None:
     """`_last_checkpoint` names an existing checkpoint; a checkpoint of an older version does not change it."""
     log = log_of(s)
@@ -169,7 +166,7 @@ def the_checkpoint_hint_never_goes_back(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "FIELD-02", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, "FIELD-02", features=EVERY_TABLE)
 def checkpoints_of_one_version_do_not_interfere(s: ClientScenario) -> None:
     """Another client is writing a multi-part checkpoint of the same version: its parts are unchanged."""
     log = log_of(s)
@@ -183,7 +180,7 @@ def checkpoints_of_one_version_do_not_interfere(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "LOG-34", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, "LOG-34", features=EVERY_TABLE)
 def a_checkpoint_is_complete(s: ClientScenario) -> None:
     """A checkpoint also contains the table's properties, the last transaction of each application, the metadata
     domains, and each file under its encoded path with its partition value, and with its row ids."""
@@ -256,7 +253,7 @@ def read_by_kit(s: ClientScenario, log: LogBuilder, version: int, what: str) -> 
 # Compactions and checksums
 
 
-@check(Family.MAINTENANCE, *COMPACTION, "LOG-02", "LOG-35", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, *COMPACTION, "LOG-02", "LOG-35", features=EVERY_TABLE)
 def a_compaction_equals_its_commits(s: ClientScenario) -> None:
     """A compaction of published versions has its prescribed name and the same effect as its commits. Its files have
     their row ids."""
@@ -275,7 +272,7 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
         keeps_row_ids(s, call, readable(s, call, "LOG-35", partial(actions_in, path)), "LOG-35", "compaction")
 
 
-@check(Family.MAINTENANCE, *COMPACTION, "LOG-35", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, *COMPACTION, "LOG-35", features=EVERY_TABLE)
 def a_compaction_keeps_removals(s: ClientScenario) -> None:
     """A compacted commit removes a file that was added before the compaction's first version: the compaction contains
     the removal, even if another compacted commit added the file again. The same holds for a metadata domain."""
@@ -306,7 +303,7 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
         )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, *COMPACTION, "LOG-35", "LOG-30", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, *COMPACTION, "LOG-35", "LOG-30", features=EVERY_TABLE)
 def a_compaction_keeps_deletion_vectors(s: ClientScenario) -> None:
     """A file is identified by its path and its deletion vector, in a compaction too: an update adds the file with one
     vector and removes it with another, and the compaction contains both actions."""
@@ -316,7 +313,7 @@ def a_compaction_keeps_deletion_vectors(s: ClientScenario) -> None:
     equals(s, log, call, 3, "LOG-30", "LOG-35", what="compaction")
 
 
-@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "LOG-30", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "LOG-30", features=EVERY_TABLE)
 def a_checkpoint_keeps_deletion_vectors(s: ClientScenario) -> None:
     """A checkpoint has each file with its deletion vector, so that a later commit can remove the file with this
     vector."""
@@ -328,7 +325,7 @@ def a_checkpoint_keeps_deletion_vectors(s: ClientScenario) -> None:
     equals(s, log, call, 4, "LOG-34", "LOG-30", what="checkpoint")
 
 
-@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "LOG-41", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "LOG-41", features=EVERY_TABLE)
 def a_checkpoint_is_reconciled(s: ClientScenario) -> None:
     """A file was added again with other statistics: a checkpoint has only the later `add`. It has the removal of a file
     until that expires, because VACUUM needs it; an expired removal may be omitted."""
@@ -378,7 +375,7 @@ def equals(
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, *COMPACTION, side="client", commit_modes=TWO_STEPS)
+@check(Family.MAINTENANCE, *COMPACTION, commit_modes=TWO_STEPS)
 def a_compaction_waits_for_backfilling(s: ClientScenario) -> None:
     """A compaction up to an unpublished version is rejected, or the version is published first."""
     log = log_of(s)
@@ -391,7 +388,7 @@ def a_compaction_waits_for_backfilling(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "LOG-02", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, "LOG-02", features=EVERY_TABLE)
 def a_checksum_has_its_prescribed_name(s: ClientScenario) -> None:
     """The checksum of a version is named `<version>.crc`."""
     log = log_of(s)
@@ -402,7 +399,7 @@ def a_checksum_has_its_prescribed_name(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "LOG-44", "LOG-45", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, "LOG-44", "LOG-45", features=EVERY_TABLE)
 def a_checksum_describes_its_version(s: ClientScenario) -> None:
     """A checksum has the counts, the protocol and the metadata of its version. If it has the in-commit timestamp, the
     applications or the metadata domains, they are right too. A checksum of another writer stays as it is."""
@@ -466,7 +463,7 @@ def json_object(path: Path) -> dict[str, Any]:
 
 
 @check(
-    Family.MAINTENANCE, "CM-MAINT-04", "CM-MAINT-05", "CM-POLICY-01", "CM-POLICY-03", side="client",
+    Family.MAINTENANCE, "CM-MAINT-04", "CM-MAINT-05", "CM-POLICY-01", "CM-POLICY-03",
     needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
 )  # fmt: skip
 def maintenance_needs_the_owners_permission(s: ClientScenario) -> None:
@@ -493,7 +490,7 @@ def maintenance_needs_the_owners_permission(s: ClientScenario) -> None:
 
 
 @check(
-    Family.MAINTENANCE, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", side="client",
+    Family.MAINTENANCE, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04",
     needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
 )  # fmt: skip
 def a_forbidden_cleanup_deletes_nothing(s: ClientScenario) -> None:
@@ -511,7 +508,7 @@ def a_forbidden_cleanup_deletes_nothing(s: ClientScenario) -> None:
 
 
 @check(
-    Family.MAINTENANCE, "LOG-37", side="client", needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
+    Family.MAINTENANCE, "LOG-37", needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
     commit_modes=TWO_STEPS,
 )  # fmt: skip
 def vacuum_spares_the_files_of_unpublished_versions(s: ClientScenario) -> None:
@@ -548,7 +545,7 @@ def vacuumed(
         raise Inconclusive(f"operation {call.number}: the client deleted no file, not even one of no version")
 
 
-@check(Family.MAINTENANCE, "LOG-37", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, "LOG-37", features=EVERY_TABLE)
 def vacuum_spares_files_with_absolute_paths(s: ClientScenario) -> None:
     """The log names a file of the table's folder by its URL, and one that is elsewhere on this host: VACUUM spares the
     first, as it does a file with a relative path."""
@@ -558,7 +555,7 @@ def vacuum_spares_files_with_absolute_paths(s: ClientScenario) -> None:
     vacuumed(s, log, ["a", "by url.parquet"], "LOG-37", why="the actions of version 1 name the files")
 
 
-@check(Family.MAINTENANCE, "LOG-37", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, "LOG-37", features=EVERY_TABLE)
 def vacuum_spares_deletion_vectors(s: ClientScenario) -> None:
     """Deletion vectors are in files of the table's folder, with relative or absolute paths. VACUUM spares them, also if
     the data is in a store that the client does not support; it may delete a vector that no action names."""
@@ -579,7 +576,7 @@ def masked(path: str, vector: dict[str, Any]) -> str:
     return file(path, deletionVector=vector, stats='{"numRecords":3}')
 
 
-@check(Family.MAINTENANCE, "LOG-40", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, "LOG-40", features=EVERY_TABLE)
 def vacuum_spares_recent_files(s: ClientScenario) -> None:
     """Two files were removed, one of them long ago. VACUUM does not delete the other, which readers of the previous
     version may open, nor a recent file that no version has, because a transaction may commit it next."""
@@ -651,9 +648,8 @@ def checkpoint(version: int) -> str:
 
 
 @check(
-    Family.MAINTENANCE, "MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-05", "CM-CLEANUP-05", *KEEPS,
-    side="client", features=EVERY_TABLE,
-)  # fmt: skip
+    Family.MAINTENANCE, "MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-05", "CM-CLEANUP-05", *KEEPS, features=EVERY_TABLE
+)
 def cleanup_keeps_the_cut_off_and_later_files(s: ClientScenario) -> None:
     """Cleanup up to version 5 cuts off at the checkpoint of version 4: that checkpoint, later checkpoints and commits
     from version 4 on stay; older checkpoints are deleted."""
@@ -680,7 +676,7 @@ def cleanup_keeps_the_cut_off_and_later_files(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, *KEEPS, side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, *KEEPS, features=EVERY_TABLE)
 def sidecars_of_kept_checkpoints_stay(s: ClientScenario) -> None:
     """The checkpoints of versions 2, 4 and 6 have sidecars. Cleanup may delete only those that no kept checkpoint
     names."""
@@ -695,7 +691,7 @@ def sidecars_of_kept_checkpoints_stay(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, "MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36", features=EVERY_TABLE)
 def without_a_cut_off_checkpoint_nothing_is_deleted(s: ClientScenario) -> None:
     """If the only checkpoint is newer than the cleanup version, cleanup deletes nothing; with an older one it may."""
     log = prepare(s)
@@ -705,7 +701,7 @@ def without_a_cut_off_checkpoint_nothing_is_deleted(s: ClientScenario) -> None:
         cleaned.keeps(name, "MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36", why="no checkpoint is at or before version 5")
 
 
-@check(Family.MAINTENANCE, "MC-CLEANUP-01", "CM-CLEANUP-01", "LOG-39", *KEEPS, side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, "MC-CLEANUP-01", "CM-CLEANUP-01", "LOG-39", *KEEPS, features=EVERY_TABLE)
 def an_incomplete_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
     """A checkpoint with a missing part does not count: the older, complete one is the cut-off checkpoint."""
     log = prepare(s)
@@ -726,7 +722,7 @@ def an_incomplete_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
         )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "LOG-36", side="client", features=EVERY_TABLE)
+@check(Family.MAINTENANCE, "LOG-36", features=EVERY_TABLE)
 def a_corrupt_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
     """A checkpoint that cannot be read does not count: what it held is only in the older files. Once it is whole,
     cleanup may cut off there."""
@@ -745,7 +741,7 @@ def a_corrupt_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
         )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "MC-CLEANUP-09", *KEEPS, side="client")
+@check(Family.MAINTENANCE, "MC-CLEANUP-09", *KEEPS)
 def the_newest_published_commit_stays(s: ClientScenario) -> None:
     """The newest backfilled commit stays even if a checkpoint covers it."""
     log = prepare(s, published=4, latest=5) if s.commit_mode != "direct" else prepare(s, latest=4)
@@ -757,7 +753,7 @@ def the_newest_published_commit_stays(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "MC-CLEANUP-06", "CM-CLEANUP-06", side="client")
+@check(Family.MAINTENANCE, "MC-CLEANUP-06", "CM-CLEANUP-06")
 def compactions_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
     """Compactions that start at or before the cut-off checkpoint's version are deleted; later ones may stay."""
     log = prepare(s)
@@ -771,7 +767,7 @@ def compactions_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
     cleaned.keeps(kept, *KEEPS, why="it starts after the cut-off checkpoint")
 
 
-@check(Family.MAINTENANCE, "CM-CLEANUP-05", "CM-CLEANUP-04", side="client", features=("catalogManaged",))
+@check(Family.MAINTENANCE, "CM-CLEANUP-05", "CM-CLEANUP-04", features=("catalogManaged",))
 def checksums_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
     """In a catalog-managed table the checksums before the cut-off checkpoint are deleted, and no others."""
     log = prepare(s)
@@ -791,10 +787,7 @@ def orphan(s: ClientScenario, log: LogBuilder, version: int) -> str:
     return name
 
 
-@check(
-    Family.MAINTENANCE, "MC-CLEANUP-07", "CM-CLEANUP-07", "MC-CLEANUP-08", "CM-CLEANUP-08", side="client",
-    commit_modes=("staged",),
-)  # fmt: skip
+@check(Family.MAINTENANCE, "MC-CLEANUP-07", "CM-CLEANUP-07", "MC-CLEANUP-08", "CM-CLEANUP-08", commit_modes=("staged",))
 def staged_files_above_the_cut_off_stay(s: ClientScenario) -> None:
     """Staged files up to the cut-off checkpoint's version are deleted; later ones may be in flight."""
     log = prepare(s)
@@ -813,7 +806,7 @@ def staged_files_above_the_cut_off_stay(s: ClientScenario) -> None:
     )
 
 
-@check(Family.MAINTENANCE, "RULING-CLEANUP-01", side="client", features=("catalogManaged",), commit_modes=("staged",))
+@check(Family.MAINTENANCE, "RULING-CLEANUP-01", features=("catalogManaged",), commit_modes=("staged",))
 def staged_files_that_the_owner_lists_stay(s: ClientScenario) -> None:
     """A catalog may list published commits: their staged files stay as long as it lists them."""
     log = prepare(s)

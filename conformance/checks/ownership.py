@@ -880,7 +880,7 @@ def not_lost(s: ClientScenario, call: Exchange) -> m.Ratified:
     return s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner takes the table over")
 
 
-@check(Family.OWNERSHIP, "ICT-10", "ICT-11", "ICT-12", "MC-ENABLE-02", "CM-ENABLE-02", side="client", needs=GIVEN)
+@check(Family.OWNERSHIP, "ICT-10", "ICT-11", "ICT-12", "MC-ENABLE-02", "CM-ENABLE-02", needs=GIVEN)
 def a_take_over_enables_timestamps(s: ClientScenario) -> None:
     """A take-over enables in-commit timestamps: it records the enabling version and time, and its time is later than
     the modification time of the previous commit's file."""
@@ -896,7 +896,7 @@ def a_take_over_enables_timestamps(s: ClientScenario) -> None:
     enablement(s, table, 2, call)
 
 
-@check(Family.OWNERSHIP, "ICT-15", "ICT-10", "ICT-11", side="client", needs=GIVEN)
+@check(Family.OWNERSHIP, "ICT-15", "ICT-10", "ICT-11", needs=GIVEN)
 def a_retried_take_over_has_a_new_enablement(s: ClientScenario) -> None:
     """A filesystem writer gets the version of the take-over: the retry records its own version and time as the
     enablement."""
@@ -912,7 +912,7 @@ def a_retried_take_over_has_a_new_enablement(s: ClientScenario) -> None:
     enablement(s, table, 3, call, "ICT-15")
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", side="client", needs=GIVEN)
+@check(Family.OWNERSHIP, "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", needs=GIVEN)
 def a_writer_uses_the_owner_after_a_take_over(s: ClientScenario) -> None:
     """After a take-over a transaction is committed through the owner."""
     table = s.filesystem_table("imports")
@@ -928,7 +928,7 @@ def a_writer_uses_the_owner_after_a_take_over(s: ClientScenario) -> None:
     table.versions += 1
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", side="client", needs=GIVEN)
+@check(Family.OWNERSHIP, "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", needs=GIVEN)
 def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
     """A writer read a table without an owner; then the table was taken over. The writer creates no file."""
     table = s.filesystem_table("imports")
@@ -948,9 +948,7 @@ def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(
-    Family.OWNERSHIP, "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12", "PROFILE-CLIENT-02", side="client"
-)  # fmt: skip
+@check(Family.OWNERSHIP, "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12", "PROFILE-CLIENT-02")
 def a_writer_follows_two_ownership_changes(s: ClientScenario) -> None:
     """A table is handed back and taken over again under its name, with a new reference: first between two of a client's
     transactions, then during one. A writer with an old handle may fail each time; a new writer commits through the
@@ -985,7 +983,7 @@ def a_writer_follows_two_ownership_changes(s: ClientScenario) -> None:
     lands(append_at_last("after", "third"), log.table.versions, "version 6 gave the table a new owner")
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-04", side="client", needs=GIVEN, features=MANAGED)
+@check(Family.OWNERSHIP, "MC-CONVERT-04", needs=GIVEN, features=MANAGED)
 def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
     """After the owner rejected a take-over, clients commit through the filesystem as before."""
     table = s.filesystem_table("imports")
@@ -1005,7 +1003,7 @@ def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
     table.versions = 2
 
 
-@check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", side="client", needs=GIVEN)
+@check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", needs=GIVEN)
 def a_refusal_after_a_lost_take_over_proves_nothing(s: ClientScenario) -> None:
     """A table is taken over, the answer is lost, and the owner refuses whatever the client asks after that: the outcome
     is unknown. A take-over that is refused at once may be reported as failed."""
@@ -1019,7 +1017,7 @@ def a_refusal_after_a_lost_take_over_proves_nothing(s: ClientScenario) -> None:
     table.ownership.append(s.markers[call.number])
 
 
-@check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", side="client", needs=GIVEN)
+@check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", needs=GIVEN)
 def a_client_recognizes_its_own_change_of_ownership(s: ClientScenario) -> None:
     """The answer to a take-over is lost, and later that to a hand-back. The owner does not recognize the same request
     when it arrives again, and answers with a conflict: the client does not report a failure."""
@@ -1045,7 +1043,7 @@ def _succeeded(s: ClientScenario, table: TableHandle, call: Exchange, version: i
         table.ownership.append(s.markers[call.number])
 
 
-@check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", side="client", needs=GIVEN)
+@check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", needs=GIVEN)
 def a_cleanup_does_not_undo_a_change_of_ownership(s: ClientScenario) -> None:
     """The answer to a take-over is lost, and that to a hand-back. Before the client asks again, another writer commits,
     and a cleanup deletes the file of the change; the owner answers the same request with a conflict. The client does
@@ -1088,7 +1086,7 @@ def actions_in(s: ClientScenario, table: TableHandle, version: int) -> list[dict
     return [json.loads(line) for line in proposals.lines(s.content_of(table, version))]
 
 
-@check(Family.OWNERSHIP, "MC-RELEASE-01", side="client", needs=GIVEN)
+@check(Family.OWNERSHIP, "MC-RELEASE-01", needs=GIVEN)
 def a_hand_back_is_one_commit(s: ClientScenario) -> None:
     """The commit that ends the ownership removes the table feature and the owner's properties together."""
     table = s.create()
@@ -1106,7 +1104,7 @@ LISTS: Final = {
 }  # fmt: skip
 
 
-@check(Family.OWNERSHIP, "LOG-42", "LOG-43", side="client", needs=GIVEN)
+@check(Family.OWNERSHIP, "LOG-42", "LOG-43", needs=GIVEN)
 def an_ownership_change_keeps_the_rest_of_the_table(s: ClientScenario) -> None:
     """A take-over, and a hand-back after it, keep the features that the table had, whether a version of the protocol
     stood for them or lists had them, and the rest of its metadata. A feature that a version stood for, and that was
@@ -1155,7 +1153,7 @@ def keeps(s: ClientScenario, table: TableHandle, call: Exchange, protocol: Mappi
     )  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-13", side="client")
+@check(Family.TIMESTAMPS, "ICT-13")
 def timestamps_from_version_0_need_no_enablement(s: ClientScenario) -> None:
     """A table with in-commit timestamps from version 0 on has no enablement properties."""
     creation = s.creation("created")

@@ -20,7 +20,7 @@ APPLIED = ("MC-LOG-06", "CM-LOG-03")
 
 
 @check(Family.READING, "CM-READ-02", "LOG-18", "MC-LOG-03", "CM-READ-09", "MC-READ-05", "MC-READ-08", "LOG-12",
-       "CM-GET-02", "CM-READ-07", *FRESH, side="client")  # fmt: skip
+       "CM-GET-02", "CM-READ-07", *FRESH)  # fmt: skip
 def published_and_unpublished_commits_make_one_snapshot(s: ClientScenario) -> None:
     """Commits that the owner does not list come from the listing, the others from the owner."""
     log = table_with(s, 2)
@@ -33,7 +33,7 @@ def published_and_unpublished_commits_make_one_snapshot(s: ClientScenario) -> No
               expected="versions 0 to 2 from the listing and 3 from the owner, without a gap")  # fmt: skip
 
 
-@check(Family.READING, *APPLIED, "LOG-09", "PROFILE-CLIENT-01", side="client", features=EVERY_TABLE)
+@check(Family.READING, *APPLIED, "LOG-09", "PROFILE-CLIENT-01", features=EVERY_TABLE)
 def every_version_applies_all_earlier_commits(s: ClientScenario) -> None:
     """Each version has the files of all commits up to it: added, removed, and added again."""
     log = LogBuilder.create(s)
@@ -48,16 +48,7 @@ def every_version_applies_all_earlier_commits(s: ClientScenario) -> None:
                   f"since")  # fmt: skip
 
 
-@check(
-    Family.READING,
-    "LOG-09",
-    "PROFILE-CLIENT-01",
-    "LOG-11",
-    "CM-READ-09",
-    "MC-LOG-03",
-    side="client",
-    features=EVERY_TABLE,
-)
+@check(Family.READING, "LOG-09", "PROFILE-CLIENT-01", "LOG-11", "CM-READ-09", "MC-LOG-03", features=EVERY_TABLE)
 def the_requested_version_is_read(s: ClientScenario) -> None:
     """A read returns the requested version, published or not; a version above the latest is an error."""
     log = table_with(s, 2)
@@ -71,7 +62,7 @@ def the_requested_version_is_read(s: ClientScenario) -> None:
     must_refuse(log, "LOG-11", version=5, expected="version 5 does not exist: an error, not another version")
 
 
-@check(Family.READING, "CM-READ-04", "LOG-09", "LOG-15", side="client", features=("catalogManaged",))
+@check(Family.READING, "CM-READ-04", "LOG-09", "LOG-15", features=("catalogManaged",))
 def the_catalogs_latest_version_limits_the_snapshot(s: ClientScenario) -> None:
     """Commits published after the catalog answered are above the version that it returned, and are ignored, even by a
     reader that lists the log during its request and again after the answer."""
@@ -100,7 +91,7 @@ def the_catalogs_latest_version_limits_the_snapshot(s: ClientScenario) -> None:
     must_read(log, log.latest, "CM-READ-05", expected="asked again, the catalog returns the newest version")
 
 
-@check(Family.READING, "CM-READ-04", "LOG-11", side="client", features=("catalogManaged",))
+@check(Family.READING, "CM-READ-04", "LOG-11", features=("catalogManaged",))
 def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
     """A requested version that was published after the catalog answered is an error for that read, although its file
     exists."""
@@ -124,7 +115,7 @@ def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
     must_read(log, log.latest, "CM-READ-05", version=log.latest, expected="asked again, the catalog returns version 3")
 
 
-@check(Family.READING, "MC-FILES-09", "LOG-09", side="client", features=("managedCommit",), commit_modes=("direct",))
+@check(Family.READING, "MC-FILES-09", "LOG-09", features=("managedCommit",), commit_modes=("direct",))
 def a_direct_commit_counts_before_its_owner_knows(s: ClientScenario) -> None:
     """A commit that became visible in a managedCommit table by put-if-absent is read, even if its owner returns an
     older latest version."""
@@ -138,7 +129,7 @@ def a_direct_commit_counts_before_its_owner_knows(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.READING, "LOG-10", "LOG-09", side="client", features=("managedCommit",))
+@check(Family.READING, "LOG-10", "LOG-09", features=("managedCommit",))
 def an_owner_without_a_latest_version_hides_nothing(s: ClientScenario) -> None:
     """An owner without staged commits may return -1 or no latest version; a reader still reads the published
     versions."""
@@ -157,7 +148,7 @@ def an_owner_without_a_latest_version_hides_nothing(s: ClientScenario) -> None:
         )  # fmt: skip
 
 
-@check(Family.READING, "LOG-08", "LOG-18", *FRESH, side="client")
+@check(Family.READING, "LOG-08", "LOG-18", *FRESH)
 def the_listing_completes_the_owners_list(s: ClientScenario) -> None:
     """An owner may list published commits, and fewer than its latest version, because later ones were published
     directly: the reader takes those from the listing."""
@@ -179,10 +170,7 @@ def the_listing_completes_the_owners_list(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(
-    Family.READING, "CM-READ-03", "CM-READ-05", side="client", features=("catalogManaged",),
-    commit_modes=("staged", "inline"),
-)  # fmt: skip
+@check(Family.READING, "CM-READ-03", "CM-READ-05", features=("catalogManaged",), commit_modes=("staged", "inline"))
 def the_catalogs_copy_of_a_commit_is_read(s: ClientScenario) -> None:
     """If the catalog returns a published commit, the reader uses the catalog's copy. Here the published file is
     truncated, as some storages show a file during its write."""
@@ -197,7 +185,7 @@ def the_catalogs_copy_of_a_commit_is_read(s: ClientScenario) -> None:
     log.restore()
 
 
-@check(Family.READING, "MC-FILES-05", "CM-FILES-04", "LOG-16", "LOG-17", "CM-LOG-08", side="client")
+@check(Family.READING, "MC-FILES-05", "CM-FILES-04", "LOG-16", "LOG-17", "CM-LOG-08")
 def unratified_staged_files_are_ignored(s: ClientScenario) -> None:
     """The staging folder has proposals that lost, proposals in flight, and truncated files. None of them changes a
     snapshot."""
@@ -225,7 +213,7 @@ def _lost(s: ClientScenario, version: int) -> bytes:
 
 
 @check(Family.READING, "MC-READ-03", "MC-READ-04", "MC-READ-01", "MC-READ-02", "MC-FILES-09", "MC-FILES-10",
-       side="client", features=("managedCommit",))  # fmt: skip
+       features=("managedCommit",))  # fmt: skip
 def a_path_reads_the_published_prefix(s: ClientScenario) -> None:
     """A managedCommit table may be read by its path alone: the snapshot is that of the last published version, without
     staged files."""
@@ -258,7 +246,7 @@ def _read_by_path(log: LogBuilder, version: int) -> None:
     is_snapshot(log, call, read, "MC-READ-03", "MC-READ-04")
 
 
-@check(Family.READING, "CM-ACCESS-01", "CM-READ-08", side="client", features=("catalogManaged",))
+@check(Family.READING, "CM-ACCESS-01", "CM-READ-08", features=("catalogManaged",))
 def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
     """A reader that has only the path of a catalog-managed table rejects it: its catalog may have further commits."""
     log = table_with(s, 1)
@@ -275,7 +263,7 @@ def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
         is_snapshot(log, call, call.answer, "CM-ACCESS-01")
 
 
-@check(Family.READING, "CM-READ-08", "PROFILE-CLIENT-01", side="client")
+@check(Family.READING, "CM-READ-08", "PROFILE-CLIENT-01")
 def a_name_resolves_to_its_current_table(s: ClientScenario) -> None:
     """A reader resolves the name for every read: a dropped name is not found, and a reused name is the new table, both
     at the version that the old table had and later."""
@@ -290,7 +278,7 @@ def a_name_resolves_to_its_current_table(s: ClientScenario) -> None:
                   expected="the name finds the new table, at any location")  # fmt: skip
 
 
-@check(Family.READING, "CM-CATALOG-06", *APPLIED, side="client", features=("catalogManaged",))
+@check(Family.READING, "CM-CATALOG-06", *APPLIED, features=("catalogManaged",))
 def catalog_metadata_is_for_the_latest_version(s: ClientScenario) -> None:
     """A catalog may return the latest protocol and metadata, and a reader may use them, but not for an older
     version."""
@@ -314,7 +302,7 @@ def with_checkpoint(log: LogBuilder, version: int) -> None:
     log.hide(*(commit_file(number) for number in range(version)))
 
 
-@check(Family.READING, "LOG-29", *APPLIED, side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-29", *APPLIED, features=EVERY_TABLE)
 def unknown_actions_and_fields_are_ignored(s: ClientScenario) -> None:
     """Unknown kinds of actions, unknown fields, and actions that change no file are ignored."""
     log = LogBuilder.create(s)
@@ -334,7 +322,7 @@ def unknown_actions_and_fields_are_ignored(s: ClientScenario) -> None:
 UNKNOWN_FEATURE = "anUnknownFeature"
 
 
-@check(Family.READING, "LOG-46", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-46", features=EVERY_TABLE)
 def unsupported_protocols_are_not_read(s: ClientScenario) -> None:
     """A later version of the table requires an unknown reader feature, or a reader version that does not exist: it is
     not read. An unknown feature that only writers list does not concern a reader."""
@@ -355,7 +343,7 @@ def unsupported_protocols_are_not_read(s: ClientScenario) -> None:
         must_refuse(log, "LOG-46", expected=f"version 2 requires {why}, which is unknown: an error")
 
 
-@check(Family.READING, "LOG-30", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-30", features=EVERY_TABLE)
 def a_file_is_identified_by_path_and_vector(s: ClientScenario) -> None:
     """An update adds a file with a deletion vector and removes it without one. Both have the same path, and are
     different logical files."""
@@ -374,7 +362,7 @@ def a_file_is_identified_by_path_and_vector(s: ClientScenario) -> None:
     must_read(log, 5, "LOG-30", may_refuse=True, expected="the file in the checkpoint is removed")
 
 
-@check(Family.READING, "LOG-30", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-30", features=EVERY_TABLE)
 def a_deletion_vector_is_identified_by_its_offset(s: ClientScenario) -> None:
     """One file holds two deletion vectors. The commit that replaces one by the other adds the data file with the
     second, and removes it with the first."""
@@ -388,7 +376,7 @@ def a_deletion_vector_is_identified_by_its_offset(s: ClientScenario) -> None:
               "stays")  # fmt: skip
 
 
-@check(Family.READING, "LOG-30", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-30", features=EVERY_TABLE)
 def a_removed_deletion_vector_removes_no_file(s: ClientScenario) -> None:
     """A file is rewritten without its deletion vector: the commit adds its path without a vector and removes it with
     one. No file in the table has a vector, so that readers need not support them."""
@@ -405,7 +393,7 @@ def a_removed_deletion_vector_removes_no_file(s: ClientScenario) -> None:
               expected="b never had the deletion vector with which version 4 removes it: the table has b")  # fmt: skip
 
 
-@check(Family.READING, "LOG-31", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-31", features=EVERY_TABLE)
 def the_latest_metadata_txn_and_domain_count(s: ClientScenario) -> None:
     """The last metadata, the last transaction of each application and the last state of each domain count; a domain may
     be removed."""
@@ -431,7 +419,7 @@ def _metadata(log: LogBuilder, properties: dict[str, str]) -> str:
     return json.dumps({"metaData": {**body, "configuration": {**kept, **properties}}})
 
 
-@check(Family.READING, "LOG-32", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-32", features=EVERY_TABLE)
 def a_path_is_a_uri(s: ClientScenario) -> None:
     """The path of a file is URL-encoded in the log, and decoded once by the reader; it may be absolute."""
     log = LogBuilder.create(s)
@@ -450,7 +438,7 @@ def a_path_is_a_uri(s: ClientScenario) -> None:
     must_read(log, 3, "LOG-32", expected="both are removed by the paths under which they were added")
 
 
-@check(Family.READING, "LOG-33", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-33", features=EVERY_TABLE)
 def a_partition_value_is_a_string_or_null(s: ClientScenario) -> None:
     """Partition values are strings in the log; null may be written as null or as the empty string."""
     log = LogBuilder.create(s, partitioned=True)

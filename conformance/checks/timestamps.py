@@ -42,7 +42,7 @@ def table_with(s: ClientScenario, properties: dict[str, str]) -> TableHandle:
     return s.create(attempt=attempt, actions=actions)
 
 
-@check(Family.TIMESTAMPS, "ICT-08", *SHAPE, side="client")
+@check(Family.TIMESTAMPS, "ICT-08", *SHAPE)
 def a_commit_is_later_than_its_predecessor(s: ClientScenario) -> None:
     """The in-commit timestamp is greater than the previous one, even if that is ahead of the writer's clock, and of the
     modification time of its file."""
@@ -60,7 +60,7 @@ def a_commit_is_later_than_its_predecessor(s: ClientScenario) -> None:
     write(s, log.table)
 
 
-@check(Family.TIMESTAMPS, "ICT-14", "ICT-08", side="client")
+@check(Family.TIMESTAMPS, "ICT-14", "ICT-08")
 def a_retried_commit_is_later_than_the_winner(s: ClientScenario) -> None:
     """The retry of a writer that lost its version has a later in-commit timestamp than the winner, even if that is
     far in the future."""
@@ -73,7 +73,7 @@ def a_retried_commit_is_later_than_the_winner(s: ClientScenario) -> None:
     write(s, table)
 
 
-@check(Family.TIMESTAMPS, "CM-TXNID-02", "CM-TXNID-01", side="client", features=("catalogManaged",))
+@check(Family.TIMESTAMPS, "CM-TXNID-02", "CM-TXNID-01", features=("catalogManaged",))
 def every_transaction_has_a_unique_txn_id(s: ClientScenario) -> None:
     """Two commits of one writer have different txnIds."""
     table = s.create()
@@ -83,7 +83,7 @@ def every_transaction_has_a_unique_txn_id(s: ClientScenario) -> None:
 
 @check(
     Family.WRITING, "CONFLICT-RETRY-07", "CM-LOG-06", "MC-WRITE-02", "CM-WRITE-03", "MC-FILES-12",
-    "MC-WRITE-03", "CM-WRITE-04", side="client",
+    "MC-WRITE-03", "CM-WRITE-04",
 )  # fmt: skip
 def every_retry_is_a_new_attempt(s: ClientScenario) -> None:
     """A writer that lost two races proposed three times through the owner, each time as a new attempt."""
@@ -101,7 +101,7 @@ def every_retry_is_a_new_attempt(s: ClientScenario) -> None:
 
 @check(
     Family.WRITING, "MC-ENABLE-01", "MC-ENABLE-02", "CM-ENABLE-01", "CM-ENABLE-02", "ICT-03", "MC-WRITE-01",
-    "CM-WRITE-02", side="client",
+    "CM-WRITE-02",
 )  # fmt: skip
 def adding_a_feature_keeps_the_others(s: ClientScenario) -> None:
     """A transaction that adds a table feature to the protocol keeps the features of ownership and in-commit
@@ -111,9 +111,7 @@ def adding_a_feature_keeps_the_others(s: ClientScenario) -> None:
     write(s, table)
 
 
-@check(
-    Family.WRITING, "ICT-04", "MC-WRITE-01", "CM-WRITE-02", "MC-ENABLE-09", "MC-ENABLE-03", "ICT-21", side="client"
-)  # fmt: skip
+@check(Family.WRITING, "ICT-04", "MC-WRITE-01", "CM-WRITE-02", "MC-ENABLE-09", "MC-ENABLE-03", "ICT-21")
 def required_properties_cannot_be_unset(s: ClientScenario) -> None:
     """Unsetting the enablement of timestamps, or the owner, is rejected or has no effect; other properties can be set
     and unset."""
@@ -125,7 +123,7 @@ def required_properties_cannot_be_unset(s: ClientScenario) -> None:
     write(s, table, no_file=True, set_properties={"another.property": "1"})
 
 
-@check(Family.WRITING, "ICT-21", "MC-ENABLE-09", "MC-ENABLE-03", "MC-ENABLE-07", side="client")
+@check(Family.WRITING, "ICT-21", "MC-ENABLE-09", "MC-ENABLE-03", "MC-ENABLE-07")
 def replace_table_keeps_the_owner(s: ClientScenario) -> None:
     """REPLACE TABLE keeps the owner, its configuration byte for byte, and the enablement of timestamps."""
     kept = {ENABLEMENT_VERSION: "0", ENABLEMENT_TIMESTAMP: str(proposals.BASE_TIME)}
@@ -269,7 +267,7 @@ def has_time(log: LogBuilder, read: m.SnapshotRead, time: int, *requirements: st
     )  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-16", side="client")
+@check(Family.TIMESTAMPS, "ICT-16")
 def the_time_of_a_version_is_in_its_commit(s: ClientScenario) -> None:
     """With in-commit timestamps the time of a version is the one in its commit, published or not; the file's
     modification time may change."""
@@ -281,7 +279,7 @@ def the_time_of_a_version_is_in_its_commit(s: ClientScenario) -> None:
         has_time(log, read, time, "ICT-16", expected=f"version {version} was committed at {time}, as in its commitInfo")
 
 
-@check(Family.TIMESTAMPS, "ICT-20", "ICT-16", side="client")
+@check(Family.TIMESTAMPS, "ICT-20", "ICT-16")
 def a_time_selects_the_latest_version_up_to_it(s: ClientScenario) -> None:
     """Time travel reads the latest version that is not later than the time, unpublished ones included."""
     log = touched_later(s)
@@ -298,7 +296,7 @@ def a_time_selects_the_latest_version_up_to_it(s: ClientScenario) -> None:
               expected=f"version 4 is of {s.timestamp(4)}: at that time it was the newest")  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-20", *APPLIED, side="client")
+@check(Family.TIMESTAMPS, "ICT-20", *APPLIED)
 def a_time_outside_the_history(s: ClientScenario) -> None:
     """A time before the first or after the last commit may be an error or select a version; any snapshot returned is
     correct."""
@@ -310,7 +308,7 @@ def a_time_outside_the_history(s: ClientScenario) -> None:
             is_snapshot(log, call, call.answer, "ICT-20")
 
 
-@check(Family.TIMESTAMPS, "ICT-17", "ICT-16", side="client")
+@check(Family.TIMESTAMPS, "ICT-17", "ICT-16")
 def before_the_enablement_files_have_the_time(s: ClientScenario) -> None:
     """In a table that enabled in-commit timestamps later, versions from the enablement on have the time in their
     commit, earlier ones that of their file."""
@@ -327,7 +325,7 @@ def before_the_enablement_files_have_the_time(s: ClientScenario) -> None:
                  f"modified at {time}")  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-18", "ICT-19", "ICT-20", side="client")
+@check(Family.TIMESTAMPS, "ICT-18", "ICT-19", "ICT-20")
 def a_time_is_searched_on_its_side_of_the_enablement(s: ClientScenario) -> None:
     """A time at or after the enablement selects among the versions from the enablement on, an earlier time among those
     before it."""
@@ -347,7 +345,7 @@ def a_time_is_searched_on_its_side_of_the_enablement(s: ClientScenario) -> None:
         )  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-18", "ICT-19", side="client")
+@check(Family.TIMESTAMPS, "ICT-18", "ICT-19")
 def copied_files_do_not_change_time_travel(s: ClientScenario) -> None:
     """A copy of a table has other modification times. A time at or after the enablement selects the same version as
     before; an earlier time never selects a version after the enablement."""
@@ -366,7 +364,7 @@ def copied_files_do_not_change_time_travel(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-22", side="client", features=EVERY_TABLE, commit_modes=("direct",))
+@check(Family.TIMESTAMPS, "ICT-22", features=EVERY_TABLE, commit_modes=("direct",))
 def disabled_timestamps_are_not_used(s: ClientScenario) -> None:
     """If the latest version disables in-commit timestamps, every version has the time of its file, even if its commit
     has one."""
@@ -397,9 +395,7 @@ def disabled_timestamps_are_not_used(s: ClientScenario) -> None:
         )  # fmt: skip
 
 
-@check(
-    Family.READING, "CM-ACCESS-01", side="client", features=("catalogManaged",), needs=(Profile.OWNERSHIP_TRANSFER,)
-)  # fmt: skip
+@check(Family.READING, "CM-ACCESS-01", features=("catalogManaged",), needs=(Profile.OWNERSHIP_TRANSFER,))
 def versions_before_the_catalog_need_the_catalog(s: ClientScenario) -> None:
     """A catalog took a table over with version 3: a reader that has only the path rejects versions 0 to 2, too."""
     log = enabled_later(s)
@@ -414,7 +410,7 @@ def versions_before_the_catalog_need_the_catalog(s: ClientScenario) -> None:
             )  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-16", *APPLIED, side="client", features=EVERY_TABLE, commit_modes=("direct",))
+@check(Family.TIMESTAMPS, "ICT-16", *APPLIED, features=EVERY_TABLE, commit_modes=("direct",))
 def an_incomplete_enablement(s: ClientScenario) -> None:
     """If one enablement property is missing, or the feature's name is in the plural, as in one sentence of the
     document, a reader may reject the table; any snapshot that it returns is correct."""

@@ -55,7 +55,7 @@ def files(s: ClientScenario, table: TableHandle) -> list[str]:
 # Unknown outcomes
 
 
-@check(Family.REPLAYS, *UNKNOWN, side="client")
+@check(Family.REPLAYS, *UNKNOWN)
 def a_client_resolves_a_lost_answer_first(s: ClientScenario) -> None:
     """A writer whose commit landed, but whose answer was lost, reports success, and the table has its files once."""
     table = s.create()
@@ -64,7 +64,7 @@ def a_client_resolves_a_lost_answer_first(s: ClientScenario) -> None:
     landed(s, table, call, 1, *UNKNOWN, why="its first proposal was ratified before the answer was lost")
 
 
-@check(Family.REPLAYS, *UNKNOWN, side="client")
+@check(Family.REPLAYS, *UNKNOWN)
 def a_client_retries_a_lost_request(s: ClientScenario) -> None:
     """A writer whose request never arrived finds that out and commits."""
     table = s.create()
@@ -73,7 +73,7 @@ def a_client_retries_a_lost_request(s: ClientScenario) -> None:
     landed(s, table, call, 1, "PROFILE-CLIENT-02", why="its first proposal never arrived")
 
 
-@check(Family.REPLAYS, *UNKNOWN, side="client")
+@check(Family.REPLAYS, *UNKNOWN)
 def a_client_recognizes_its_backfilled_commit(s: ClientScenario) -> None:
     """The answer is lost, then the commit is backfilled and other commits follow: the writer does not take its own
     commit for a lost race."""
@@ -90,7 +90,7 @@ def a_client_recognizes_its_backfilled_commit(s: ClientScenario) -> None:
     landed(s, table, call, 1, *UNKNOWN, why="it was version 1 before other writers continued")
 
 
-@check(Family.REPLAYS, *TWICE, side="client")
+@check(Family.REPLAYS, *TWICE)
 def a_server_error_is_an_unknown_outcome(s: ClientScenario) -> None:
     """The commit landed, was backfilled, and was answered 503; its replay is answered with a conflict, because the
     owner does not recognize it. The writer does not take its own commit for a lost race."""
@@ -111,7 +111,7 @@ def a_server_error_is_an_unknown_outcome(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.REPLAYS, *UNKNOWN, side="client")
+@check(Family.REPLAYS, *UNKNOWN)
 def a_delayed_request_lands_once(s: ClientScenario) -> None:
     """A request arrives after its writer got no answer and proposed again. It lands once."""
     table = s.create()
@@ -132,7 +132,7 @@ def first_commit(s: ClientScenario) -> m.Request:
     return next(proposal.request for proposal in s.proposed if isinstance(proposal.request, m.Commit))
 
 
-@check(Family.REPLAYS, "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01", side="client", commit_modes=("staged",))
+@check(Family.REPLAYS, "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01", commit_modes=("staged",))
 def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
     """A writer that cannot resolve its commit reports the unknown outcome, and does not delete its staged file. The
     commit was ratified."""
@@ -153,7 +153,7 @@ def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
 # Lost races, refusals, limits
 
 
-@check(Family.WRITING, "CONFLICT-RETRY-01", "CONFLICT-RETRY-05", side="client")
+@check(Family.WRITING, "CONFLICT-RETRY-01", "CONFLICT-RETRY-05")
 def many_lost_races_fail_no_append(s: ClientScenario) -> None:
     """A blind append that loses twenty races in a row is committed after them."""
     table = s.create()
@@ -163,7 +163,7 @@ def many_lost_races_fail_no_append(s: ClientScenario) -> None:
     landed(s, table, append(s, table), 21, "CONFLICT-RETRY-01", why="twenty winners, and none conflicts")
 
 
-@check(Family.WRITING, "FIELD-04", "CONFLICT-RETRY-05", side="client")
+@check(Family.WRITING, "FIELD-04", "CONFLICT-RETRY-05")
 def a_conflict_without_details_is_enough(s: ClientScenario) -> None:
     """The owner returns a conflict without latest version or winners: the writer requests the commits. The winner is
     unpublished."""
@@ -176,7 +176,7 @@ def a_conflict_without_details_is_enough(s: ClientScenario) -> None:
     landed(s, table, append(s, table), 2, "FIELD-04", "CONFLICT-RETRY-05", why="a blind append lost one race")
 
 
-@check(Family.WRITING, "FIELD-04", "CONFLICT-RETRY-05", side="client", commit_modes=("staged", "inline"))
+@check(Family.WRITING, "FIELD-04", "CONFLICT-RETRY-05", commit_modes=("staged", "inline"))
 def some_winners_are_unpublished(s: ClientScenario) -> None:
     """Two other writers were faster. The commit of the first is published, that of the second is not, and no conflict
     names them."""
@@ -196,7 +196,7 @@ def some_winners_are_unpublished(s: ClientScenario) -> None:
     landed(s, table, append(s, table), 3, "FIELD-04", "CONFLICT-RETRY-05", why="a blind append lost to two others")
 
 
-@check(Family.WRITING, "CONFLICT-RETRY-06", "FIELD-04", side="client")
+@check(Family.WRITING, "CONFLICT-RETRY-06", "FIELD-04")
 def a_writer_that_never_wins_gives_up(s: ClientScenario) -> None:
     """The owner answers every proposal with a conflict, and lists no winner: the writer ends with an error."""
     table = s.create()
@@ -208,7 +208,7 @@ def a_writer_that_never_wins_gives_up(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.WRITING, "CONFLICT-RETRY-02", side="client")
+@check(Family.WRITING, "CONFLICT-RETRY-02")
 def a_rejection_is_not_retried(s: ClientScenario) -> None:
     """Only a lost version is retried: a rejection that is not retryable ends the transaction."""
     table = s.create()
@@ -222,10 +222,7 @@ def a_rejection_is_not_retried(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(
-    Family.LIMITS, "PROFILE-BACKLOG-03",
-    side="client", commit_modes=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,),
-)  # fmt: skip
+@check(Family.LIMITS, "PROFILE-BACKLOG-03", commit_modes=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,))
 def a_client_backfills_a_full_backlog(s: ClientScenario) -> None:
     """The owner accepts no more unbackfilled commits: the writer requests a backfill, and commits."""
     table = s.create(backlog_limit=2)
@@ -237,16 +234,7 @@ def a_client_backfills_a_full_backlog(s: ClientScenario) -> None:
 # Files
 
 
-@check(
-    Family.WRITING,
-    "DELAYED-02",
-    "DELAYED-04",
-    "DELAYED-05",
-    "DELAYED-08",
-    "DELAYED-10",
-    side="client",
-    features=EVERY_TABLE,
-)
+@check(Family.WRITING, "DELAYED-02", "DELAYED-04", "DELAYED-05", "DELAYED-08", "DELAYED-10", features=EVERY_TABLE)
 def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> None:
     """All files of a transaction are in its one commit, each once, with a correct path and partition value, which may
     be null."""
@@ -285,7 +273,7 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     )  # fmt: skip
 
 
-@check(Family.WRITING, "LOG-30", side="client", features=EVERY_TABLE)
+@check(Family.WRITING, "LOG-30", features=EVERY_TABLE)
 def a_removed_file_is_named_with_its_deletion_vector(s: ClientScenario) -> None:
     """The table has a file with a deletion vector and one without. A transaction that removes both leaves none."""
     log = LogBuilder.create(s, reader_features=("deletionVectors",))
@@ -300,7 +288,7 @@ def a_removed_file_is_named_with_its_deletion_vector(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.WRITING, "LOG-47", side="client", features=EVERY_TABLE)
+@check(Family.WRITING, "LOG-47", features=EVERY_TABLE)
 def unsupported_protocols_are_not_written(s: ClientScenario) -> None:
     """Version 1 requires an unknown writer feature, or a writer version that does not exist: a transaction is rejected.
     If it repeats the protocol of version 0, the transaction lands."""
@@ -329,7 +317,7 @@ def unsupported_protocols_are_not_written(s: ClientScenario) -> None:
 
 
 @check(
-    Family.WRITING, "MC-FILES-11", "CONFLICT-RETRY-03", "CONFLICT-RETRY-05", side="client",
+    Family.WRITING, "MC-FILES-11", "CONFLICT-RETRY-03", "CONFLICT-RETRY-05",
     features=("managedCommit", FILESYSTEM), commit_modes=("direct",),
 )  # fmt: skip
 def without_an_owner_put_if_absent_decides(s: ClientScenario) -> None:
@@ -350,9 +338,8 @@ def without_an_owner_put_if_absent_decides(s: ClientScenario) -> None:
 
 
 @check(
-    Family.WRITING, "MC-FILES-11", "CONFLICT-RETRY-03",
-    side="client", features=("managedCommit", FILESYSTEM), commit_modes=("direct",),
-)  # fmt: skip
+    Family.WRITING, "MC-FILES-11", "CONFLICT-RETRY-03", features=("managedCommit", FILESYSTEM), commit_modes=("direct",)
+)
 def a_cleaned_up_version_is_not_reused(s: ClientScenario) -> None:
     """The commits before the checkpoint of version 5 were deleted in a table without an owner. A writer that read
     version 1 from its checkpoint does not commit version 2 again, because no reader would see it."""
@@ -382,10 +369,7 @@ def a_cleaned_up_version_is_not_reused(s: ClientScenario) -> None:
     log.table.versions = (done.version or 0) + 1
 
 
-@check(
-    Family.WRITING, "CM-ACCESS-02", "CM-WRITE-01", "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12",
-    side="client",
-)  # fmt: skip
+@check(Family.WRITING, "CM-ACCESS-02", "CM-WRITE-01", "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12")
 def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
     """A writer that has only the path of an owned table commits through its owner or not at all; with the name it
     commits."""
@@ -404,7 +388,7 @@ def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
 # Version 0
 
 
-@check(Family.VERSION_0, "PROFILE-UNKNOWN-02", side="client")
+@check(Family.VERSION_0, "PROFILE-UNKNOWN-02")
 def a_creator_recognizes_its_own_version_0(s: ClientScenario) -> None:
     """A client whose creation succeeded, but whose answer was lost, finds out that it created the table."""
     s.owner.on(m.CreateTable, lose_answer=True)
@@ -416,7 +400,7 @@ def a_creator_recognizes_its_own_version_0(s: ClientScenario) -> None:
     s.created("created", call, made)
 
 
-@check(Family.VERSION_0, "PROFILE-UNKNOWN-02", side="client")
+@check(Family.VERSION_0, "PROFILE-UNKNOWN-02")
 def a_creator_recognizes_its_table_in_a_conflict(s: ClientScenario) -> None:
     """A creation succeeds, and its answer is lost. The owner does not recognize the same request when it arrives again:
     it answers that the name is taken, by this very table. A client that takes it for another creator's table deletes
@@ -437,7 +421,7 @@ def a_creator_recognizes_its_table_in_a_conflict(s: ClientScenario) -> None:
         s.created("created", call, call.answer)
 
 
-@check(Family.VERSION_0, "PROFILE-UNKNOWN-02", side="client")
+@check(Family.VERSION_0, "PROFILE-UNKNOWN-02")
 def a_creator_recognizes_another_version_0(s: ClientScenario) -> None:
     """A client's create request is lost, and another creator takes the name: the client reports that it lost. Without
     another creator it creates the table."""
@@ -454,7 +438,7 @@ def a_creator_recognizes_another_version_0(s: ClientScenario) -> None:
 # Other folders
 
 
-@check(Family.WRITING, "PROFILE-CLIENT-03", side="client", features=EVERY_TABLE)
+@check(Family.WRITING, "PROFILE-CLIENT-03", features=EVERY_TABLE)
 def a_client_keeps_to_the_folder_of_its_table(s: ClientScenario) -> None:
     """A client reads, writes and maintains one of two tables. Nothing appears in the other table's folder, nor beside
     the tables. (Every other scenario looks for that, too.)"""
@@ -502,7 +486,7 @@ def write(s: ClientScenario, table: TableHandle, *, removes: tuple[str, ...] = (
     return s.transact(table, adds=adds, removes=removes, read_version=base)
 
 
-@check(Family.WRITING, "DELAYED-01", "DELAYED-03", "DELAYED-02", "DELAYED-10", side="client")
+@check(Family.WRITING, "DELAYED-01", "DELAYED-03", "DELAYED-02", "DELAYED-10")
 def a_write_is_committed_as_a_whole(s: ClientScenario) -> None:
     """A write of three tasks loses a race and is proposed again: until it is ratified, the log names none of its
     files, and every proposal has all of them."""
@@ -528,7 +512,7 @@ def a_write_is_committed_as_a_whole(s: ClientScenario) -> None:
     table.versions = 3
 
 
-@check(Family.WRITING, "DELAYED-11", "CONFLICT-CHECK-02", side="client")
+@check(Family.WRITING, "DELAYED-11", "CONFLICT-CHECK-02")
 def an_aborted_write_leaves_no_commit(s: ClientScenario) -> None:
     """A write that conflicts, and one that the owner rejects, end with an error: no commit names their files. The same
     write succeeds without the obstacle."""
@@ -558,7 +542,7 @@ def _left_nothing(s: ClientScenario, table: TableHandle, call: Exchange, *becaus
     )  # fmt: skip
 
 
-@check(Family.WRITING, "DELAYED-05", "DELAYED-02", side="client", features=EVERY_TABLE)
+@check(Family.WRITING, "DELAYED-05", "DELAYED-02", features=EVERY_TABLE)
 def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
     """A write with a file outside the table's folder is rejected as a whole, or its path is correct; a write without
     such a file succeeds."""
@@ -588,7 +572,7 @@ OFTEN = 1_000
 """More requests than any client may send."""
 
 
-@check(Family.REPLAYS, *UNKNOWN, side="client")
+@check(Family.REPLAYS, *UNKNOWN)
 def a_client_repeats_a_lost_lookup(s: ClientScenario) -> None:
     """The answer to a commit is lost, and so are the first two lookups. The writer reports its one commit."""
     table = s.create()
@@ -597,7 +581,7 @@ def a_client_repeats_a_lost_lookup(s: ClientScenario) -> None:
     landed(s, table, append(s, table), 1, *UNKNOWN, why="it was ratified before the answer was lost")
 
 
-@check(Family.WRITING, "CONFLICT-RETRY-05", "FIELD-04", side="client")
+@check(Family.WRITING, "CONFLICT-RETRY-05", "FIELD-04")
 def a_conflict_may_be_out_of_date(s: ClientScenario) -> None:
     """A conflict names an old latest version and old winners: the writer continues from the commits that it finds,
     and is committed after the last winner."""
@@ -611,7 +595,7 @@ def a_conflict_may_be_out_of_date(s: ClientScenario) -> None:
     landed(s, table, append(s, table), 4, "CONFLICT-RETRY-05", why="three winners, and none conflicts")
 
 
-@check(Family.WRITING, "PROFILE-CLIENT-02", "CONFLICT-RETRY-05", side="client", features=("managedCommit",))
+@check(Family.WRITING, "PROFILE-CLIENT-02", "CONFLICT-RETRY-05", features=("managedCommit",))
 def a_missing_latest_version_is_no_empty_table(s: ClientScenario) -> None:
     """An owner without staged commits may return no latest version, or -1, for a table with versions: the writer
     proposes the version after those that it sees."""
@@ -632,10 +616,7 @@ def _with_latest(latest: int | None, call: m.Answer) -> m.Answer:
     return call
 
 
-@check(
-    Family.LIMITS, "PROFILE-BACKLOG-03",
-    side="client", commit_modes=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,),
-)  # fmt: skip
+@check(Family.LIMITS, "PROFILE-BACKLOG-03", commit_modes=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,))
 def a_client_backfills_a_refilled_backlog(s: ClientScenario) -> None:
     """The writer requests a backfill of a full backlog, and other writers fill it again first: the writer requests
     another backfill, and commits."""
@@ -658,7 +639,7 @@ OFTEN = 1_000
 """More requests than any client may send."""
 
 
-@check(Family.CONFLICTS, "CONFLICT-RETRY-04", "CONFLICT-RETRY-01", side="client")
+@check(Family.CONFLICTS, "CONFLICT-RETRY-04", "CONFLICT-RETRY-01")
 def the_last_of_many_lost_races_is_checked(s: ClientScenario) -> None:
     """A transaction that removes file `a` loses five versions in a row. The first four winners add files, the last one
     removes `a`: it fails. Another transaction, which loses only to appends, is committed or, against advice, gives
@@ -689,9 +670,7 @@ def _wins(s: ClientScenario, table: TableHandle, action: str) -> None:
     s.land(table, client="winner", attempt=attempt, actions=(info, action))
 
 
-@check(
-    Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02", side="client"
-)  # fmt: skip
+@check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02")
 def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:
     """A commit lands, its answer is lost, and the owner refuses all later requests of the writer, in another table as
     those for a table that was dropped. The outcome is unknown, and the data files stay. If the owner refuses the first
@@ -710,9 +689,7 @@ def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(
-    Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02", side="client"
-)  # fmt: skip
+@check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02")
 def a_refusal_after_a_conflict_proves_nothing(s: ClientScenario) -> None:
     """The answer to a commit that landed is lost. The owner does not recognize the same commit when it arrives again:
     it answers with a conflict, or that the backlog is full, and refuses all other requests. The outcome is unknown, and
@@ -751,7 +728,7 @@ def a_refusal_after_a_conflict_proves_nothing(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.VERSION_0, "PROFILE-UNKNOWN-01", side="client")
+@check(Family.VERSION_0, "PROFILE-UNKNOWN-01")
 def a_refusal_after_a_lost_creation_proves_nothing(s: ClientScenario) -> None:
     """A table is created, the answer is lost, and the owner refuses whatever the creator asks after that: the outcome
     is unknown. A creation that is refused at once may be reported as failed."""
@@ -761,7 +738,7 @@ def a_refusal_after_a_lost_creation_proves_nothing(s: ClientScenario) -> None:
     s.not_answered_as_failed(s.act("creator", s.creation("created")))
 
 
-@check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", side="client")
+@check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02")
 def no_answer_is_no_success(s: ClientScenario) -> None:
     """No request of the writer arrives after it read the table: neither its commit nor any lookup. It does not report
     success. A writer whose requests arrive commits."""
