@@ -124,6 +124,12 @@ def version_0(
     )
 
 
+def ownership_change(attempt: str, timestamp: int, feature: str | None, table: str) -> tuple[str, ...]:
+    """The actions that give a table the feature of its owner or, without one, end the ownership."""
+    operation = "UNSET TBLPROPERTIES" if feature is None else "SET TBLPROPERTIES"
+    return commit_info(attempt, timestamp, operation), protocol(feature), metadata(table, timestamp)
+
+
 def append(attempt: str, timestamp: int, files: Iterable[str] | None = None) -> tuple[str, ...]:
     """A commit that adds the files; by default, one new file."""
     named = [f"part-00000-{attempt}.snappy.parquet"] if files is None else list(files)

@@ -103,11 +103,7 @@ def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **o
     """The proposal of an ownership change, as a new attempt."""
     number = table.versions if version is None else version
     attempt = s.attempt()
-    actions = (
-        proposals.commit_info(attempt, s.timestamp(number), "SET TBLPROPERTIES"),
-        proposals.protocol(s.feature),
-        proposals.metadata(table.id or s.attempt(), s.timestamp(number)),
-    )
+    actions = proposals.ownership_change(attempt, s.timestamp(number), s.feature, table.id or s.attempt())
     fields: dict[str, Any] = {
         "path": table.path, "name": s.physical(table.name), "feature": s.feature, "commit_mode": s.commit_mode,
         "version": number, "attempt": attempt, "actions": actions,
@@ -147,11 +143,7 @@ def giving_back(s: Scenario, table: TableHandle, version: int | None = None) -> 
     """The proposal to end the ownership, as a new attempt: it removes the feature and the owner."""
     number = table.versions if version is None else version
     attempt = s.attempt()
-    actions = (
-        proposals.commit_info(attempt, s.timestamp(number), "UNSET TBLPROPERTIES"),
-        proposals.protocol(None),
-        proposals.metadata(table.id or s.attempt(), s.timestamp(number)),
-    )
+    actions = proposals.ownership_change(attempt, s.timestamp(number), None, table.id or s.attempt())
     return m.HandBack(table=table.reference, version=number, attempt=attempt, actions=actions)
 
 

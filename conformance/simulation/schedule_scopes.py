@@ -370,10 +370,8 @@ def _resolving_a_delayed_request(start: Start) -> Requests:
 
 def _ownership_change(version: int, number: int, feature: str | None) -> dict[str, Any]:
     """The fields of a request that changes the owner: the version, the attempt and the actions."""
-    own, time = attempt(number), timestamp(version)
-    operation = "UNSET TBLPROPERTIES" if feature is None else "SET TBLPROPERTIES"
-    metadata = proposals.metadata(attempt(number + 50), time)
-    actions = (proposals.commit_info(own, time, operation), proposals.protocol(feature), metadata)
+    own = attempt(number)
+    actions = proposals.ownership_change(own, timestamp(version), feature, attempt(number + 50))
     return {"version": version, "attempt": own, "actions": actions}
 
 
