@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.acero as acero
 import pyarrow.compute as pc
 from sqlglot import exp
 
@@ -29,6 +28,8 @@ from refimpl.errors import InvalidRequestError, UnsupportedFeatureError
 
 def evaluated(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Table:
     """The expressions' values for each row, in the order of the rows."""
+    from pyarrow import acero  # imports pandas, and each Python process of a Spark job imports this module
+
     plan = acero.Declaration.from_sequence(
         [
             acero.Declaration("table_source", acero.TableSourceNodeOptions(rows)),

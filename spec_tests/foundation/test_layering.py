@@ -380,6 +380,7 @@ HEAVY = ("pyarrow", "pyspark", "pandas", "numpy", "apsw", "sqlite3", "sqlglot", 
         ("import refimpl.client.table", tuple(name for name in HEAVY)),
         ("import refimpl; refimpl.open", ("pyarrow", "pyspark", "pandas", "numpy", "sqlglot", "rich", "typer")),
         ("import refimpl.cli", ("pyarrow", "pyspark", "pandas", "numpy", "sqlglot")),
+        ("import refimpl.spark.data_source", ("pandas", "rich", "typer", "duckdb")),
     ],
 )
 def test_import_loads_no_unused_heavy_library(statement: str, heavy: tuple[str, ...]) -> None:
