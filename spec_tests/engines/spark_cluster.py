@@ -39,6 +39,7 @@ PATIENCE: Final = 120.0
 EXECUTOR, WORKER, SLOW = "executor", "worker", "slow"
 SETTINGS: Final = {
     "spark.executor.memory": "768m",
+    "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),  # as the driver's
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": "0.5",
