@@ -44,8 +44,12 @@ _OPTIONS: Final = ("versionAsOf", "timestampAsOf")
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>0?\d|1[0-8])(?::?(?P<minutes>[0-5]\d))?", re.ASCII)
 """An offset from UTC in Spark's syntax, without seconds."""
 _BY_LOWER_CASE: Final = {name.lower(): name for name in _OPTIONS}
-_READER_OPTIONS: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED", "mergeSchema": "false"}
-"""Ancient dates are read unchanged (not rebased from the Julian calendar), as in every Delta client."""
+_READER_OPTIONS: Final = {
+    "datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED", "mergeSchema": "false",
+    "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false",
+}  # fmt: skip
+"""They override the session's settings. Ancient dates are read unchanged (not rebased from the Julian calendar), as in
+every Delta client. A file that cannot be read is an error: an UPDATE would otherwise lose its rows."""
 _PATTERN_CHARACTERS: Final = re.compile(r"([{}\[\]*?\\])")
 _HIDDEN: Final = ("_", ".")
 _PREFIX: Final = re.compile("[A-Za-z0-9]+")

@@ -332,6 +332,25 @@ def test_a_missing_data_file_is_a_corruption(delta: DeltaConnection, rows: DataF
     assert delta.read.where("month = 2").table("t").count() == 4
 
 
+def test_no_setting_of_the_session_leaves_out_a_data_file(delta: DeltaConnection, rows: DataFrame) -> None:
+    """An UPDATE would otherwise commit the loss of its rows."""
+    delta.write(rows).partitionBy("month").saveAsTable("t")
+    table, keys = delta.tables.by_name("t"), [f"spark.sql.files.ignore{what}Files" for what in ("Corrupt", "Missing")]
+    damaged = table.location / next(iter(table.snapshot().files.values())).path
+    for key in keys:
+        delta.spark.conf.set(key, "true")
+    try:
+        for damage in (lambda: damaged.write_bytes(b"PAR1"), damaged.unlink):
+            damage()
+            for attempt in (lambda: delta.read.table("t").collect(), lambda: delta.table("t").update({"id": "id + 1"})):
+                with pytest.raises(Exception, match=damaged.name):
+                    attempt()
+    finally:
+        for key in keys:
+            delta.spark.conf.unset(key)
+    assert table.snapshot().version == 0
+
+
 def test_file_path_in_spark_equals_the_path_in_the_log(delta: DeltaConnection, spark: SparkSession) -> None:
     delta.write(spark.sql("select 1 id, 'a:b c%' p")).partitionBy("p").saveAsTable("t")
     table = delta.tables.by_name("t")
