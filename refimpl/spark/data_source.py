@@ -282,7 +282,8 @@ class DeltaOwnerSource(datasource.DataSource):
             default_mode=default_mode,
             partition_by=partition_by,
         )
-        snapshot = self._existing(given, given.spelled(partition_by or ())).snapshot()
+        table = self._existing(given, given.spelled(partition_by or ()))
+        snapshot = table.transaction().snapshot  # raises for a table that cannot be written, before a task writes
         plan = WritePlan.of(snapshot, given, options, in_utc=is_utc(self.connection.time_zone))
         check_columns_of(given, plan.schema, filled=plan.rules.filled)
         return _Work(plan=plan, connection=self.connection, reference=self._reference())

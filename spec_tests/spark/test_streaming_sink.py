@@ -14,7 +14,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import FloatType, LongType, MapType, StructType
 
 import refimpl
-from refimpl import errors
+from refimpl import errors, log_path
+from refimpl.client.create import create_filesystem_table
 from refimpl.client.schema import Struct, parse, to_arrow
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
@@ -179,6 +180,16 @@ def test_batch_with_an_unknown_outcome_is_committed_once(
     writer = stream(warehouse)
     writer.commit([message(writer, (3, 1))], 0)
     assert ids(table) == [1, 2, 3]
+
+
+def test_a_table_that_cannot_be_written_is_rejected_before_the_tasks(warehouse: Warehouse, tmp_path: Path) -> None:
+    create_filesystem_table(tmp_path / "t", warehouse.environment, SCHEMA)
+    protocol = '{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["icebergCompatV2"]}}'
+    (tmp_path / "t" / "_delta_log" / log_path.commit(1)).write_text(protocol, encoding="utf-8")
+    target = source(warehouse, path=str(tmp_path / "t"))
+    for begin in (target.writer, target.streamWriter):
+        with pytest.raises(errors.UnsupportedFeatureError, match="icebergCompatV2"):
+            begin(COLUMNS, False)
 
 
 def test_the_files_of_a_job_with_a_failed_task_are_deleted(warehouse: Warehouse, table: Table) -> None:
