@@ -396,16 +396,13 @@ def _check_nulls(values: pa.Array, where: str, kind: DataType, *, nullable: bool
         case Array(element=element, contains_null=contains_null):
             _check_nulls(present.flatten(), f"{where}.element", element, nullable=contains_null)
         case Map(key=key, value=value, value_contains_null=value_contains_null):
-            entries = present.cast(_entries_type(present.type)).flatten()
+            pairs = [pa.field("key", present.type.key_type), pa.field("value", present.type.item_type)]
+            entries = present.cast(pa.list_(pa.struct(pairs))).flatten()
             names, members = entries.flatten()
             _check_nulls(names, f"{where}.key", key, nullable=False)
             _check_nulls(members, f"{where}.value", value, nullable=value_contains_null)
         case _:
             pass
-
-
-def _entries_type(kind: Any) -> pa.DataType:
-    return pa.list_(pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)]))
 
 
 def is_ancient(values: Any) -> bool:

@@ -645,7 +645,7 @@ class RemoteOwner:
         return self._search(table_id, lambda listed: listed.table_id == table_id)
 
     def _met(self, full_name: _FullName, loaded: LoadedTable, *, must_exist: bool = True) -> _CurrentTable:
-        if not _is_managed(loaded.metadata.properties):
+        if loaded.metadata.properties.get(_MANAGED_PROPERTY) != "supported":
             raise UnsupportedFeatureError(
                 f"{full_name} at {self.address.server} is not a {CATALOG_MANAGED.name} table; read it by its path",
                 features=(),
@@ -788,10 +788,6 @@ class RemoteOwner:
 
 class _Undecided(Exception):  # noqa: N818 - never leaves this module
     """An answer that does not decide the outcome of an earlier send of the same request."""
-
-
-def _is_managed(properties: dict[str, str | None]) -> bool:
-    return properties.get(_MANAGED_PROPERTY) == "supported"
 
 
 def _is_at(listed: ListedTable, location: Path) -> bool:

@@ -58,8 +58,9 @@ class WireClient:
         table.log.mkdir(parents=True)
         table.write(table.published(0), lines)
         action = self.machine.type("org.apache.spark.sql.delta.actions.Action")
+        managed = self.machine.type(f"{_UC}.UCDeltaModels$TableType").valueOf("MANAGED")
         self._client.createTable(
-            self._uri(table.location), self._identifier(name), self._managed(), action.fromJson(lines[2]),
+            self._uri(table.location), self._identifier(name), managed, action.fromJson(lines[2]),
             action.fromJson(lines[1]), self.machine.type("java.util.ArrayList")(), BASE_TIME, self._none,
         )  # fmt: skip
         return table
@@ -90,9 +91,6 @@ class WireClient:
         namespace = self.machine.gateway.new_array(self.machine.jvm.java.lang.String, 2)
         namespace[0], namespace[1] = "unity", "default"
         return self.machine.type("io.delta.storage.commit.TableIdentifier")(namespace, name)
-
-    def _managed(self) -> Any:
-        return self.machine.type(f"{_UC}.UCDeltaModels$TableType").valueOf("MANAGED")
 
     def _uri(self, location: str) -> Any:
         return self.machine.type("java.net.URI").create(location)
