@@ -10,16 +10,7 @@ import typer
 from typer import Argument, Option
 
 from refimpl.catalog_messages import SERVER_PUBLISHES_AFTER
-from refimpl.cli import output
-from refimpl.cli.options import (
-    BacklogOption,
-    JsonOption,
-    WarehouseOption,
-    backfill_number,
-    duration_ms,
-    names_of,
-    opened,
-)
+from refimpl.cli import options, output
 from refimpl.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -33,7 +24,7 @@ commands.add_typer(tokens, name="token", rich_help_panel="Server", epilog=_TOKEN
 
 @commands.command("serve", rich_help_panel="Server", epilog="Example:  commit-owner serve -w /data/lake --port 8080")
 def serve(
-    address: WarehouseOption = None,
+    address: options.WarehouseOption = None,
     host: Annotated[
         str,
         Option("--host", metavar="ADDRESS", help="listen address; one that other machines can reach requires a token"),
@@ -51,7 +42,7 @@ def serve(
             help="for tables created over HTTP: publish after every N commits, or: never",
         ),
     ] = str(SERVER_PUBLISHES_AFTER),
-    backlog_limit: BacklogOption = 1000,
+    backlog_limit: options.BacklogOption = 1000,
     log_level: Annotated[
         str, Option("--log-level", metavar="LEVEL", help="log level: debug, info, warning or error")
     ] = "info",
@@ -72,7 +63,7 @@ def serve(
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise InvalidRequestError(f"invalid log level {log_level!r}; expected debug, info, warning or error")
-    with opened(address) as warehouse:  # only `init` creates a warehouse
+    with options.opened(address) as warehouse:  # only `init` creates a warehouse
         directory = warehouse.directory
     run(
         Serving(
@@ -80,8 +71,10 @@ def serve(
             host=host,
             port=port,
             catalog=catalog,
-            schemas=tuple(names_of(schema)),
-            policy=MaintenancePolicy(backfill_every=backfill_number(backfill_every), backlog_limit=backlog_limit),
+            schemas=tuple(options.names_of(schema)),
+            policy=MaintenancePolicy(
+                backfill_every=options.backfill_number(backfill_every), backlog_limit=backlog_limit
+            ),
             log_level=log_level,
         )
     )
@@ -97,14 +90,14 @@ def token_add(
     expires_in: Annotated[
         str | None, Option("--expires-in", metavar="TIME", help="lifetime, for example 30d (default: no limit)")
     ] = None,
-    warehouse: WarehouseOption = None,
-    json: JsonOption = False,
+    warehouse: options.WarehouseOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Create a token and print it once; only its hash is stored.
 
     As soon as a warehouse has a token, its servers reject requests without one.
     """
-    valid_ms = None if expires_in is None else duration_ms(expires_in)
+    valid_ms = None if expires_in is None else options.duration_ms(expires_in)
     with _tokens(warehouse) as tokens:
         from refimpl.server.access import Scope
 
@@ -116,7 +109,7 @@ def token_add(
 
 
 @tokens.command("list", epilog="Example:  commit-owner token list")
-def token_list(warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
+def token_list(warehouse: options.WarehouseOption = None, json: options.JsonOption = False) -> None:
     """List the tokens: names, scopes and expiry; never the tokens themselves."""
     with _tokens(warehouse) as tokens:
         listed = tokens.all()
@@ -144,7 +137,9 @@ def token_list(warehouse: WarehouseOption = None, json: JsonOption = False) -> N
 
 
 @tokens.command("remove", epilog="Example:  commit-owner token remove pipeline")
-def token_remove(name: NameArgument, warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
+def token_remove(
+    name: NameArgument, warehouse: options.WarehouseOption = None, json: options.JsonOption = False
+) -> None:
     """Remove a token. Running servers reject it at once."""
     with _tokens(warehouse) as tokens:
         tokens.remove(name)
@@ -161,5 +156,5 @@ def token_remove(name: NameArgument, warehouse: WarehouseOption = None, json: Js
 def _tokens(address: str | None) -> Iterator[Tokens]:
     from refimpl.server.access import Tokens
 
-    with opened(address) as warehouse:
+    with options.opened(address) as warehouse:
         yield Tokens(warehouse)

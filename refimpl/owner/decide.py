@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from refimpl import actions, log_path
+from refimpl import actions, log_path, table_feature
 from refimpl.actions import CommitInfo, DomainMetadata, Metadata, Protocol
 from refimpl.catalog_owner import Precondition, PreconditionFailed, UpdatePreconditions
 from refimpl.commit_owner import TableState
@@ -45,16 +45,6 @@ from refimpl.errors import CorruptLogError
 from refimpl.log_path import Version
 from refimpl.owner import policy
 from refimpl.owner.records import AttemptRecord, Examined, TableRecord
-from refimpl.table_feature import (
-    ENABLEMENT_TIMESTAMP,
-    ENABLEMENT_VERSION,
-    CommitMode,
-    TableFeature,
-    feature_of,
-    inconsistencies,
-    missing_provenance,
-    unreadable,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,23 +94,23 @@ def unread(version: Version, proposal: StagedProposal, size: int | None) -> Exam
             f"durable, then propose it",
         )
     else:
-        flaw = _too_large(CommitMode.STAGED, size)
+        flaw = _too_large(table_feature.CommitMode.STAGED, size)
     return Examined(version=version, proposal=proposal, content=b"", digest=b"", flaw=flaw)
 
 
-def size_limit(commit_mode: CommitMode) -> int:
+def size_limit(commit_mode: table_feature.CommitMode) -> int:
     """The maximum size of a commit in bytes."""
-    return policy.MAX_INLINE_BYTES if commit_mode is CommitMode.INLINE else policy.MAX_COMMIT_BYTES
+    return policy.MAX_INLINE_BYTES if commit_mode is table_feature.CommitMode.INLINE else policy.MAX_COMMIT_BYTES
 
 
-def _too_large(commit_mode: CommitMode, size: int) -> Rejected:
+def _too_large(commit_mode: table_feature.CommitMode, size: int) -> Rejected:
     return _rejected(
         RejectionReason.TOO_LARGE,
         f"{size} bytes of actions; the limit for {commit_mode.value} commits is {size_limit(commit_mode)}",
     )
 
 
-def examine(feature: TableFeature, version: Version, proposal: Proposal, content: bytes) -> Examined:
+def examine(feature: table_feature.TableFeature, version: Version, proposal: Proposal, content: bytes) -> Examined:
     """Parse the proposed bytes."""
     digest = hashlib.sha256(content).digest()
     commit_mode = COMMIT_MODE_OF[type(proposal)]
@@ -163,7 +153,7 @@ def _first_is_known(content: bytes) -> bool:
     return bool(actions.decode(content.lstrip().partition(b"\n")[0], source="the first line"))
 
 
-def _provenance_flaw(feature: TableFeature, version: Version, info: CommitInfo | None) -> Rejected | None:
+def _provenance_flaw(feature: table_feature.TableFeature, version: Version, info: CommitInfo | None) -> Rejected | None:
     """in-commit timestamps, rule 2; catalog-managed, "Commit Provenance Information". `info` is None if commitInfo is
     not the first action."""
     if info is None:
@@ -176,7 +166,7 @@ def _provenance_flaw(feature: TableFeature, version: Version, info: CommitInfo |
             f"commitInfo.inCommitTimestamp of version {version} must be a count of ms since the epoch, "
             f"not {info.fields.get('inCommitTimestamp')!r}",
         )
-    missing = missing_provenance(feature, info)
+    missing = table_feature.missing_provenance(feature, info)
     return None if missing is None else _rejected(RejectionReason.TXN_ID_MISSING, missing)
 
 
@@ -245,7 +235,7 @@ def replay(table: TableRecord, examined: Examined, attempt: AttemptRecord | None
             f"attempt {examined.proposal.attempt} was resolved as not landed, finally; propose with a new attempt id",
         )
     same_bytes = not examined.digest or examined.digest == attempt.digest
-    same_file = landed.commit_mode is CommitMode.STAGED and isinstance(examined.proposal, StagedProposal)
+    same_file = landed.commit_mode is table_feature.CommitMode.STAGED and isinstance(examined.proposal, StagedProposal)
     if landed.version != examined.version or not (same_bytes or same_file):
         return _rejected(
             RejectionReason.ATTEMPT_REUSED,
@@ -459,7 +449,7 @@ def _identity_flaw(table: TableRecord, before: Metadata, after: Metadata) -> Rej
             f"{owner} of {table.label} cannot change from {before.configuration.get(owner)!r} to "
             f"{after.configuration.get(owner)!r}; use hand-back and take-over for that",
         )
-    since = (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)
+    since = (table_feature.ENABLEMENT_VERSION, table_feature.ENABLEMENT_TIMESTAMP)
     kept = {name: (before.configuration.get(name), after.configuration.get(name)) for name in since}
     kept |= {"metaData.id": (before.id, after.id), "metaData.format": (before.format.provider, after.format.provider)}
     if table_id is not None and table_id in before.configuration:
@@ -475,7 +465,7 @@ def _identity_flaw(table: TableRecord, before: Metadata, after: Metadata) -> Rej
 
 def _metadata_flaw(table: TableRecord, metadata: Metadata) -> Rejected | None:
     """Why the metadata would make the table unreadable, or give it another table's id."""
-    flaw = unreadable(metadata)
+    flaw = table_feature.unreadable(metadata)
     named = table.feature.table_id_property
     given = metadata.configuration.get(named) if named is not None else None
     if flaw is None and given is not None and given != table.table_id:
@@ -483,9 +473,9 @@ def _metadata_flaw(table: TableRecord, metadata: Metadata) -> Rejected | None:
     return None if flaw is None else _rejected(RejectionReason.INCONSISTENT_TABLE, flaw)
 
 
-def table_flaw(feature: TableFeature, protocol: Protocol, metadata: Metadata) -> Rejected | None:
+def table_flaw(feature: table_feature.TableFeature, protocol: Protocol, metadata: Metadata) -> Rejected | None:
     """Contradictions in the protocol and metadata of a table that this owner is to own."""
-    contradictions = inconsistencies(protocol, metadata)
+    contradictions = table_feature.inconsistencies(protocol, metadata)
     if contradictions:
         return _rejected(RejectionReason.INCONSISTENT_TABLE, "; ".join(contradictions))
     if not feature.enabled_in(protocol):
@@ -559,13 +549,13 @@ def _still_owned_flaw(
     metadata = examined.metadata or (current and current[1])
     if table.feature.owner_leaves_first and protocol is None:
         return _still_named_flaw(table, metadata)
-    if protocol is None or metadata is None or feature_of(protocol) is not None:
+    if protocol is None or metadata is None or table_feature.feature_of(protocol) is not None:
         return _rejected(
             RejectionReason.INCONSISTENT_TABLE,
             f"a hand-back of {table.label} must remove {table.feature.name} from the protocol, and add no other owner",
         )
-    contradictions = inconsistencies(protocol, metadata)
-    flaw = "; ".join(contradictions) if contradictions else unreadable(metadata)
+    contradictions = table_feature.inconsistencies(protocol, metadata)
+    flaw = "; ".join(contradictions) if contradictions else table_feature.unreadable(metadata)
     return _rejected(RejectionReason.INCONSISTENT_TABLE, flaw) if flaw else None
 
 

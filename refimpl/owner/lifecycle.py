@@ -26,19 +26,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from refimpl import actions, log_path
+from refimpl import actions, commits, log_path
 from refimpl.actions import CommitInfo
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
-from refimpl.commits import (
-    Conflict,
-    DirectProposal,
-    Outcome,
-    Ratified,
-    Rejected,
-    RejectionReason,
-    VersionGap,
-    is_attempt_id,
-)
 from refimpl.errors import (
     DeltaError,
     InvalidRequestError,
@@ -216,8 +206,8 @@ def name_taken(context: Context, holder: TableRecord) -> NameTakenError:
 
 
 def register_table(
-    context: Context, owner_name: str, table_id: str, proposal: DirectProposal, properties: Mapping[str, str]
-) -> Registered | NameTaken | Outcome:
+    context: Context, owner_name: str, table_id: str, proposal: commits.DirectProposal, properties: Mapping[str, str]
+) -> Registered | NameTaken | commits.Outcome:
     """Phase 3; see `CatalogOwner.register_table`.
 
     A promise: see `promises`. The transaction that gives the table its name and ratifies version 0 comes
@@ -233,7 +223,7 @@ def register_table(
         outcome = _registration(context, owner_name, table_id, examined, properties)
     if isinstance(outcome, TableRecord):
         return NameTaken(winner=context.resolve_id(outcome.table_id))
-    if isinstance(outcome, Ratified):
+    if isinstance(outcome, commits.Ratified):
         try:
             return Registered(table=context.resolve_id(table_id), commit=outcome.commit)
         except OwnerUnavailableError as error:  # it landed, so the error must not say that nothing did
@@ -245,7 +235,7 @@ def register_table(
 
 def _registration(
     context: Context, owner_name: str, table_id: str, examined: Examined, properties: Mapping[str, str]
-) -> TableRecord | Outcome:
+) -> TableRecord | commits.Outcome:
     """The outcome, or the other table that has the name."""
     attempt = examined.proposal.attempt
     with context.changing(table_id) as (writer, table):
@@ -259,10 +249,10 @@ def _registration(
         promise = promise_of(PromiseKind.CREATE, examined, context.now)
         writer.add_promise(table, promise)
     commit = context.keep(table, promise)
-    return Conflict(latest_ratified_version=0) if commit is None else Ratified(commit=commit)
+    return commits.Conflict(latest_ratified_version=0) if commit is None else commits.Ratified(commit=commit)
 
 
-def _refusal(writer: Writer, table: TableRecord) -> TableRecord | Outcome | None:
+def _refusal(writer: Writer, table: TableRecord) -> TableRecord | commits.Outcome | None:
     """Why a new registration cannot go on: the name went to another table, or this one is not staging."""
     assert table.name is not None
     holder = writer.table_named(table.name)
@@ -273,9 +263,10 @@ def _refusal(writer: Writer, table: TableRecord) -> TableRecord | Outcome | None
             writer.set_state(table, TableState.DROPPED)
         return holder
     if table.state is TableState.ACTIVE:
-        return Conflict(latest_ratified_version=table.latest or 0)
-    return Rejected(
-        reason=RejectionReason.NOT_ACTIVE, detail=f"{table.label} is {table.state.value} and cannot be registered"
+        return commits.Conflict(latest_ratified_version=table.latest or 0)
+    return commits.Rejected(
+        reason=commits.RejectionReason.NOT_ACTIVE,
+        detail=f"{table.label} is {table.state.value} and cannot be registered",
     )
 
 
@@ -332,7 +323,7 @@ def _check_log(context: Context, record: TableRecord, latest: Version | None) ->
         )
 
 
-def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
+def adopt(context: Context, owner_name: str, table_id: str) -> commits.Outcome:
     """See `LocalOwner.adopt`.
 
     Order: the version's bytes become a new file, durably, because the fsync of their writer may have failed; then
@@ -343,19 +334,20 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
         log = context.log(table)
         latest = max(log.published_versions(), default=None)
         if latest is None:
-            return VersionGap(latest_ratified_version=None)
+            return commits.VersionGap(latest_ratified_version=None)
         name = log_path.commit(latest)
-        proposal = DirectProposal(attempt=context.environment.new_id(), content=log.read(name))
+        proposal = commits.DirectProposal(attempt=context.environment.new_id(), content=log.read(name))
         examined = decide.examine(table.feature, latest, proposal, proposal.content)
         flaw = decide.first_version_flaw(table, examined, owner_name)
         if flaw is None and latest > 0:
             flaw = previous_timestamp_flaw(log, examined)
         with context.changing(table_id) as (writer, table):
             if table.state is TableState.ACTIVE:
-                return Conflict(latest_ratified_version=table.latest or 0)
+                return commits.Conflict(latest_ratified_version=table.latest or 0)
             if table.state is not TableState.STAGING:
-                return Rejected(
-                    reason=RejectionReason.NOT_ACTIVE, detail=f"{table.label} is {table.state.value} and not announced"
+                return commits.Rejected(
+                    reason=commits.RejectionReason.NOT_ACTIVE,
+                    detail=f"{table.label} is {table.state.value} and not announced",
                 )
             if flaw is not None:
                 return flaw
@@ -363,7 +355,7 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
             writer.set_name(table, _free_name(writer, table))
             commit = writer.ratify(table, examined, CommitMode.DIRECT, context.now, published=True)
             writer.set_state(table, TableState.ACTIVE)
-    return Ratified(commit=commit)
+    return commits.Ratified(commit=commit)
 
 
 def adopt_announced_tables(context: Context, owner_name: str) -> bool:
@@ -372,7 +364,7 @@ def adopt_announced_tables(context: Context, owner_name: str) -> bool:
         announced = view.announced()
     created = [table for table in announced if context.log(table).published_versions()]
     outcomes = [adopt(context, owner_name, table.table_id) for table in created]
-    return any(isinstance(outcome, Ratified) for outcome in outcomes)
+    return any(isinstance(outcome, commits.Ratified) for outcome in outcomes)
 
 
 def _free_name(view: View, table: TableRecord) -> str:
@@ -400,10 +392,10 @@ def take_over(
     name: str,
     feature: TableFeature,
     version: Version,
-    proposal: DirectProposal,
+    proposal: commits.DirectProposal,
     commit_mode: CommitMode | None,
     wanted: MaintenancePolicy | None,
-) -> Outcome:
+) -> commits.Outcome:
     """Own the table at `location` from `version` on; see `CommitOwner.take_over`."""
     _check_filesystem_table(context, location)
     flaw = decide.message_flaw(version, proposal)
@@ -435,11 +427,11 @@ def take_over(
             raise OutcomeUnknown(error.message, table_id=record.table_id) from error
         commit = context.keep(record, promise)
     if commit is None:  # a commit through the filesystem was first, so nothing landed
-        return Conflict(latest_ratified_version=contiguous_end(context.log(record), version))
-    return Ratified(commit=commit)
+        return commits.Conflict(latest_ratified_version=contiguous_end(context.log(record), version))
+    return commits.Ratified(commit=commit)
 
 
-def _early(context: Context, record: TableRecord, examined: Examined, owner_name: str) -> Outcome | None:
+def _early(context: Context, record: TableRecord, examined: Examined, owner_name: str) -> commits.Outcome | None:
     """The outcome of a take-over that is decided before a promise is recorded; None: continue."""
     with context.ledger.read() as view:
         known = view.table_at(record.location)
@@ -460,9 +452,9 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
         return flaw
     log = context.log(record)
     if log.published(examined.version):
-        return Conflict(latest_ratified_version=contiguous_end(log, examined.version))
+        return commits.Conflict(latest_ratified_version=contiguous_end(log, examined.version))
     if examined.version == 0 or not log.published(examined.version - 1):
-        return VersionGap(latest_ratified_version=None)
+        return commits.VersionGap(latest_ratified_version=None)
     return previous_timestamp_flaw(log, examined)
 
 
@@ -473,21 +465,21 @@ def _given_id(feature: TableFeature, examined: Examined) -> str | None:
     return examined.metadata.configuration.get(feature.table_id_property)
 
 
-def _id_flaw(context: Context, record: TableRecord) -> Rejected | None:
+def _id_flaw(context: Context, record: TableRecord) -> commits.Rejected | None:
     """The id must be valid and new: not that of an earlier table at this location either."""
     table_id = record.table_id
     with context.ledger.read() as view:
         known = view.table(table_id)
-    if known is None and is_attempt_id(table_id):
+    if known is None and commits.is_attempt_id(table_id):
         return None
     what = f"is that of {known.label} at {known.location}" if known is not None else "is not a lower-case uuid"
-    return Rejected(
-        reason=RejectionReason.INCONSISTENT_TABLE,
+    return commits.Rejected(
+        reason=commits.RejectionReason.INCONSISTENT_TABLE,
         detail=f"{record.feature.table_id_property} is {table_id!r}, which {what}; set it to a new uuid",
     )
 
 
-def previous_timestamp_flaw(log: LogStore, examined: Examined) -> Rejected | None:
+def previous_timestamp_flaw(log: LogStore, examined: Examined) -> commits.Rejected | None:
     """in-commit timestamps, rules 2 and 3: greater than the previous commit's, or than its file's modification time."""
     name = log_path.commit(examined.version - 1)
     first = next(iter(actions.decode(log.read(name), source=name)), None)
@@ -497,7 +489,7 @@ def previous_timestamp_flaw(log: LogStore, examined: Examined) -> Rejected | Non
     return decide.timestamp_flaw(examined, previous)
 
 
-def _landed_before(view: View, location: Path, examined: Examined) -> Outcome | None:
+def _landed_before(view: View, location: Path, examined: Examined) -> commits.Outcome | None:
     """The answer to a replayed take-over of an earlier table at this location, which was handed back since."""
     for table in view.handed_back_from(location):
         attempt = view.attempt(table, examined.proposal.attempt)
@@ -506,7 +498,7 @@ def _landed_before(view: View, location: Path, examined: Examined) -> Outcome | 
     return None
 
 
-def _known_here(context: Context, known: TableRecord, examined: Examined) -> Outcome | None:
+def _known_here(context: Context, known: TableRecord, examined: Examined) -> commits.Outcome | None:
     """The outcome at a location that is owned: a replay, or a rejection. None: it was only a promise, now forgotten."""
     if known.promised:
         context.settle(known)
@@ -516,8 +508,8 @@ def _known_here(context: Context, known: TableRecord, examined: Examined) -> Out
             return None
         answered = decide.replay(table, examined, view.attempt(table, examined.proposal.attempt))
         answered = answered or _landed_before(view, table.location, examined)
-    return answered or Rejected(
-        reason=RejectionReason.OWNERSHIP_CHANGE, detail=f"{table.label} at {table.location} is owned already"
+    return answered or commits.Rejected(
+        reason=commits.RejectionReason.OWNERSHIP_CHANGE, detail=f"{table.label} at {table.location} is owned already"
     )
 
 
@@ -530,7 +522,7 @@ def _check_filesystem_table(context: Context, location: Path) -> None:
         raise LocationError(f"{location} has no {LOG_FOLDER}: it is not a Delta table", location=str(location))
 
 
-def hand_back(context: Context, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
+def hand_back(context: Context, table_id: str, version: Version, proposal: commits.DirectProposal) -> commits.Outcome:
     """Give the table back to the filesystem with `version`; see `CommitOwner.hand_back`.
 
     Order: backfill all earlier versions (not for a proposal that cannot succeed), accept no other
@@ -550,7 +542,7 @@ def hand_back(context: Context, table_id: str, version: Version, proposal: Direc
         backfill(context, table_id, None)
 
 
-def _hand_back(context: Context, table_id: str, examined: Examined) -> Outcome | None:
+def _hand_back(context: Context, table_id: str, examined: Examined) -> commits.Outcome | None:
     """The outcome, or None if commits must be backfilled first."""
     with context.changing(table_id) as (writer, table):
         verdict = _judge(context, writer, table, examined)
@@ -562,7 +554,7 @@ def _hand_back(context: Context, table_id: str, examined: Examined) -> Outcome |
         writer.add_promise(table, promise)
     commit = context.keep(table, promise)
     if commit is not None:
-        return Ratified(commit=commit)
+        return commits.Ratified(commit=commit)
     with context.changing(table_id) as (writer, table):  # a writer bypassed the owner: that file halts the table
         verdict = _judge(context, writer, table, examined)
     if isinstance(verdict, decide.Ratify):
@@ -570,7 +562,7 @@ def _hand_back(context: Context, table_id: str, examined: Examined) -> Outcome |
     return verdict
 
 
-def _judge(context: Context, writer: Writer, table: TableRecord, examined: Examined) -> decide.Ratify | Outcome:
+def _judge(context: Context, writer: Writer, table: TableRecord, examined: Examined) -> decide.Ratify | commits.Outcome:
     return decide.decide_hand_back(
         table,
         examined,

@@ -14,18 +14,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
 
-from refimpl import commits, log_path
+from refimpl import commit_owner, commits, log_path
 from refimpl.actions import Metadata
 from refimpl.catalog_owner import AttemptLookup, PreconditionFailed, TableDescription, UpdatePreconditions
-from refimpl.commit_owner import (
-    Backfilled,
-    MaintenancePolicy,
-    NameTaken,
-    Registered,
-    ResolvedTable,
-    TableState,
-    TableSummary,
-)
 from refimpl.environment import Environment
 from refimpl.errors import (
     CorruptionError,
@@ -87,7 +78,7 @@ class LocalOwner:
 
     # Tables
 
-    def resolve(self, reference: str | Path) -> ResolvedTable:
+    def resolve(self, reference: str | Path) -> commit_owner.ResolvedTable:
         """Also finds, by its name, a table that an engine announced and has created since."""
         try:
             resolved = self._context.resolve(lambda view: self._find(view, reference))
@@ -95,7 +86,7 @@ class LocalOwner:
             if not self._adopt_announced_tables():
                 raise
             return self._context.resolve(lambda view: self._find(view, reference))
-        if resolved.state is TableState.TAKING_OVER:
+        if resolved.state is commit_owner.TableState.TAKING_OVER:
             self._settle(resolved.table_id)
             return self._context.resolve(lambda view: self._find(view, reference))
         return resolved
@@ -122,7 +113,7 @@ class LocalOwner:
             found = view.table(reference)
         else:
             found = view.table_named(policy.checked_name(reference))
-        if found is None or found.state is TableState.DROPPED:
+        if found is None or found.state is commit_owner.TableState.DROPPED:
             names = view.names(_NAMES_SHOWN + 1)
             known = ", ".join(names[:_NAMES_SHOWN]) + (" and others" if len(names) > _NAMES_SHOWN else "")
             raise TableNotFoundError(
@@ -134,17 +125,17 @@ class LocalOwner:
         try:
             return self._context.describe(lambda view: self._find(view, reference))
         except InvalidRequestError:
-            if self.resolve(reference).state is not TableState.ACTIVE:
+            if self.resolve(reference).state is not commit_owner.TableState.ACTIVE:
                 raise
         return self._context.describe(lambda view: self._find(view, reference))
 
-    def tables(self) -> Sequence[TableSummary]:
+    def tables(self) -> Sequence[commit_owner.TableSummary]:
         self._adopt_announced_tables()
         return self.recorded_tables()
 
-    def recorded_tables(self) -> Sequence[TableSummary]:
+    def recorded_tables(self) -> Sequence[commit_owner.TableSummary]:
         with self.ledger.read() as view:
-            return [table for table in view.tables() if table.state is TableState.ACTIVE]
+            return [table for table in view.tables() if table.state is commit_owner.TableState.ACTIVE]
 
     def look_up(self, name: str, version: Version | None, attempt: commits.AttemptId | None) -> AttemptLookup | None:
         with self.ledger.read() as view:
@@ -169,15 +160,15 @@ class LocalOwner:
         *,
         commit_mode: CommitMode | None = None,
         location: Path | None = None,
-        policy: MaintenancePolicy | None = None,
+        policy: commit_owner.MaintenancePolicy | None = None,
         empty: bool = False,
-    ) -> ResolvedTable:
+    ) -> commit_owner.ResolvedTable:
         with disk_errors(f"create {name!r}"):
             return lifecycle.stage_table(self._context, name, feature, commit_mode, location, policy, empty)
 
     def register_table(
         self, table_id: str, proposal: commits.DirectProposal, *, properties: Mapping[str, str] | None = None
-    ) -> Registered | NameTaken | commits.Outcome:
+    ) -> commit_owner.Registered | commit_owner.NameTaken | commits.Outcome:
         with _reported("register a table", table_id, 0, proposal.attempt):
             return lifecycle.register_table(self._context, self.name, table_id, proposal, properties or {})
 
@@ -185,7 +176,7 @@ class LocalOwner:
         with disk_errors("drop a table"):
             dropping.drop_table(self._context, table_id)
 
-    def undrop_table(self, reference: str) -> ResolvedTable:
+    def undrop_table(self, reference: str) -> commit_owner.ResolvedTable:
         """Restore a dropped table, by name or id: `dropping.undrop_table`."""
         with disk_errors("undrop a table"):
             return dropping.undrop_table(self._context, reference)
@@ -200,13 +191,13 @@ class LocalOwner:
         with disk_errors("purge a table"):
             return dropping.purge_table(self._context, reference, older_than=older_than)
 
-    def set_policy(self, table_id: str, wanted: MaintenancePolicy) -> None:
+    def set_policy(self, table_id: str, wanted: commit_owner.MaintenancePolicy) -> None:
         """Set which jobs clients may run on a table, and how it is backfilled."""
         self.change_policy(table_id, lambda _: wanted)
 
     def change_policy(
-        self, table_id: str, change: Callable[[MaintenancePolicy], MaintenancePolicy]
-    ) -> MaintenancePolicy:
+        self, table_id: str, change: Callable[[commit_owner.MaintenancePolicy], commit_owner.MaintenancePolicy]
+    ) -> commit_owner.MaintenancePolicy:
         """Set the policy to `change` of the current one, in one transaction; returns the new policy."""
         with disk_errors("change a policy"), self._context.lock(), self._context.changing(table_id) as (writer, table):
             changed = policy.checked_policy(change(table.policy))
@@ -402,7 +393,7 @@ class LocalOwner:
             verdict = decide.decide(table, examined, attempt, unknown_published=unknown, current=current, facts=facts)
         if isinstance(verdict, commits.Conflict):
             verdict = self._lost_race(writer, table, examined, verdict)
-        if isinstance(verdict, commits.Rejected) and attempt is None and table.state is TableState.DROPPED:
+        if isinstance(verdict, commits.Rejected) and attempt is None and table.state is commit_owner.TableState.DROPPED:
             # A repeated request that arrives after an undrop must not land either.
             writer.add_tombstone(table.table_id, examined.proposal.attempt, self._context.now)
         return verdict, facts
@@ -446,7 +437,11 @@ class LocalOwner:
                 self._context.changing(table_id) as (writer, table),
             ):
                 seen = writer.attempt(table, attempt)
-                unknown = self._context.unknown_published_version(table) if table.state is TableState.ACTIVE else None
+                unknown = (
+                    self._context.unknown_published_version(table)
+                    if table.state is commit_owner.TableState.ACTIVE
+                    else None
+                )
                 if seen is None and unknown is not None:
                     raise CorruptionError(
                         f"version {unknown} of {table.label} is published, the ledger's latest is {table.latest}: "
@@ -471,7 +466,7 @@ class LocalOwner:
 
     # Backfill and ownership
 
-    def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
+    def backfill_to_version(self, table_id: str, version: Version | None = None) -> commit_owner.Backfilled:
         if version is not None:
             log_path.checked(version)
         with disk_errors("backfill"):
@@ -503,7 +498,7 @@ class LocalOwner:
         proposal: commits.DirectProposal,
         *,
         commit_mode: CommitMode | None = None,
-        policy: MaintenancePolicy | None = None,
+        policy: commit_owner.MaintenancePolicy | None = None,
     ) -> commits.Outcome:
         log_path.checked(version)
         with _reported(f"take over {location}", None, version, proposal.attempt):
@@ -524,8 +519,8 @@ class LocalOwner:
         latest: Version | None,
         *,
         owner_conf: str | None = None,
-        policy: MaintenancePolicy | None = None,
-    ) -> ResolvedTable:
+        policy: commit_owner.MaintenancePolicy | None = None,
+    ) -> commit_owner.ResolvedTable:
         """Announce that an engine will itself make this owner the owner of the table at `location`, with the version
         after `latest` (None: with version 0 of a new table).
 

@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import msgspec
 
-from refimpl import log_path
+from refimpl import commit_owner, log_path
 from refimpl.catalog_messages import (
     CLIENT_PUBLISHES_AFTER,
     FEATURE_PREFIX,
@@ -39,16 +39,6 @@ from refimpl.catalog_messages import (
     Update,
     UpdateTable,
     WireCommit,
-)
-from refimpl.commit_owner import (
-    Backfilled,
-    MaintenancePolicy,
-    NameTaken,
-    NewTableDemands,
-    Registered,
-    ResolvedTable,
-    TableState,
-    TableSummary,
 )
 from refimpl.commits import (
     MAX_WINNERS,
@@ -95,7 +85,7 @@ TABLES_KEPT: Final = 10_000
 
 _MANAGED_PROPERTY: Final = f"{FEATURE_PREFIX}{CATALOG_MANAGED.name}"
 _STAGING: Final = CATALOG_MANAGED.staging_folder
-_POLICY: Final = MaintenancePolicy(
+_POLICY: Final = commit_owner.MaintenancePolicy(
     backfill_every=CLIENT_PUBLISHES_AFTER, backlog_limit=UNPUBLISHED_COMMITS, hand_back=False
 )
 """The API does not return the server's policy. This one allows only what is always allowed, with Unity Catalog's
@@ -180,7 +170,7 @@ class RemoteOwner:
 
     # Tables
 
-    def resolve(self, reference: str | Path) -> ResolvedTable:
+    def resolve(self, reference: str | Path) -> commit_owner.ResolvedTable:
         if isinstance(reference, Path) or "/" in reference:
             return self._resolved(self._search(str(reference), lambda listed: _is_at(listed, Path(reference))))
         if is_attempt_id(reference):
@@ -191,8 +181,8 @@ class RemoteOwner:
             raise self._calls.not_found(current, f"{reference!r} ({full_name})")
         return self._resolved(self._met(full_name, current))
 
-    def tables(self) -> Sequence[TableSummary]:
-        summaries: list[TableSummary] = []
+    def tables(self) -> Sequence[commit_owner.TableSummary]:
+        summaries: list[commit_owner.TableSummary] = []
         for listed in self._listed():
             full_name = self._full_name_of(listed)
             loaded = self._calls.asked("GET", self._url(full_name), LoadedTable)
@@ -208,8 +198,8 @@ class RemoteOwner:
         *,
         commit_mode: CommitMode | None = None,
         location: Path | None = None,
-        policy: MaintenancePolicy | None = None,
-    ) -> ResolvedTable:
+        policy: commit_owner.MaintenancePolicy | None = None,
+    ) -> commit_owner.ResolvedTable:
         if feature.path_access:
             raise self._calls.lacks(f"{feature.name} tables", f"use the feature {CATALOG_MANAGED.name}")
         if commit_mode not in (None, CommitMode.STAGED):
@@ -234,23 +224,25 @@ class RemoteOwner:
             ) from error
         self._staged[staged.table_id] = (full_name, staged)
         demanded = staged.required_protocol
-        return ResolvedTable(
+        return commit_owner.ResolvedTable(
             table_id=staged.table_id,
             name=self._name(full_name),
             location=at,
             feature_name=CATALOG_MANAGED.name,
             commit_mode=CommitMode.STAGED,
-            state=TableState.STAGING,
+            state=commit_owner.TableState.STAGING,
             policy=_POLICY,
             commits=CommitsAnswer(commits=(), latest_ratified_version=None),
-            demands=NewTableDemands(
+            demands=commit_owner.NewTableDemands(
                 reader_features=demanded.reader_features,
                 writer_features=demanded.writer_features,
                 properties={key: value for key, value in staged.required_properties.items() if value is not None},
             ),
         )
 
-    def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
+    def register_table(
+        self, table_id: str, proposal: DirectProposal
+    ) -> commit_owner.Registered | commit_owner.NameTaken | Outcome:
         """After a lost answer, the server recognizes the repeated request by the table's id. From then on, a rejected
         request does not prove that the table does not exist: `OutcomeUnknown`."""
         if table_id not in self._staged:
@@ -267,7 +259,9 @@ class RemoteOwner:
                 raise
             raise OutcomeUnknown(f"{table_id} may or may not be registered: {error}", table_id=table_id) from error
 
-    def _registered(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
+    def _registered(
+        self, table_id: str, proposal: DirectProposal
+    ) -> commit_owner.Registered | commit_owner.NameTaken | Outcome:
         full_name, staged = self._staged[table_id]
         body = msgspec.json.encode(documents.creation(full_name.table, staged, proposal.content))
         answer = self._calls.asked("POST", f"{self._schema_url(full_name)}/tables", LoadedTable, body, lost=True)
@@ -289,7 +283,7 @@ class RemoteOwner:
             )
         current = self._resolved(self._met(full_name, loaded))
         if not is_mine:
-            return NameTaken(winner=current)
+            return commit_owner.NameTaken(winner=current)
         self._staged.pop(table_id, None)
         self._doubtful.discard(table_id)
         commit = RatifiedCommit(
@@ -300,7 +294,7 @@ class RemoteOwner:
             size=len(proposal.content),
             ratified_at=loaded.metadata.created_time or self._environment.now(),
         )
-        return Registered(table=current, commit=commit)
+        return commit_owner.Registered(table=current, commit=commit)
 
     def drop_table(self, table_id: str) -> None:
         """The API drops a table by its name, so the name that the table has now is looked up first. With the id,
@@ -549,7 +543,7 @@ class RemoteOwner:
 
     # Publishing
 
-    def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
+    def backfill_to_version(self, table_id: str, version: Version | None = None) -> commit_owner.Backfilled:
         if version is not None:
             log_path.checked(version)
         current = self._known(table_id)
@@ -558,7 +552,7 @@ class RemoteOwner:
             raise InvalidRequestError(f"version {version} of {current.name} is not ratified; the latest is {latest}")
         published = self._publish(current, latest if version is None else version)
         left = [commit.version for commit in current.commits]
-        return Backfilled(through=latest if not left else left[0] - 1 + published, published=published)
+        return commit_owner.Backfilled(through=latest if not left else left[0] - 1 + published, published=published)
 
     def _publish(self, current: _CurrentTable, through: Version | None, *, tries: int = TRIES) -> int:
         """Publish the stored commits up to `through`, and return their number.
@@ -602,7 +596,7 @@ class RemoteOwner:
         proposal: DirectProposal,
         *,
         commit_mode: CommitMode | None = None,
-        policy: MaintenancePolicy | None = None,
+        policy: commit_owner.MaintenancePolicy | None = None,
     ) -> NoReturn:
         raise self._calls.lacks("a take-over of existing tables", "run take-over on the host of the warehouse")
 
@@ -713,27 +707,27 @@ class RemoteOwner:
     def _log(self, current: _Table) -> LogStore:
         return LogStore(current.location, self._environment)
 
-    def _resolved(self, current: _CurrentTable) -> ResolvedTable:
-        return ResolvedTable(
+    def _resolved(self, current: _CurrentTable) -> commit_owner.ResolvedTable:
+        return commit_owner.ResolvedTable(
             table_id=current.table_id,
             name=self._name(current.name),
             location=current.location,
             feature_name=CATALOG_MANAGED.name,
             commit_mode=CommitMode.STAGED,
-            state=TableState.ACTIVE,
+            state=commit_owner.TableState.ACTIVE,
             policy=_POLICY,
             commits=CommitsAnswer(commits=_ratified(current, None, None), latest_ratified_version=current.latest),
         )
 
-    def _summary(self, current: _CurrentTable) -> TableSummary:
+    def _summary(self, current: _CurrentTable) -> commit_owner.TableSummary:
         commits = current.commits
-        return TableSummary(
+        return commit_owner.TableSummary(
             table_id=current.table_id,
             name=self._name(current.name),
             location=current.location,
             feature=CATALOG_MANAGED,
             commit_mode=CommitMode.STAGED,
-            state=TableState.ACTIVE,
+            state=commit_owner.TableState.ACTIVE,
             policy=_POLICY,
             latest=current.latest,
             backfilled=current.latest if not commits else commits[0].version - 1,

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from refimpl import table_feature
 from refimpl.actions import Metadata
 from refimpl.catalog_messages import (
     FEATURE_PREFIX,
@@ -28,12 +29,6 @@ from refimpl.catalog_messages import (
 from refimpl.catalog_owner import TableDescription
 from refimpl.commits import RatifiedCommit
 from refimpl.log_path import LOG_FOLDER
-from refimpl.table_feature import (
-    CATALOG_MANAGED,
-    IN_COMMIT_TIMESTAMP_FEATURE,
-    IN_COMMIT_TIMESTAMP_PROPERTY,
-    VACUUM_PROTOCOL_CHECK,
-)
 
 _LEGACY_TYPES: Final = {
     "byte": ("BYTE", "tinyint"),
@@ -110,18 +105,18 @@ def staged(table_id: str, location: Path) -> StagedTable:
 
     Only features that this owner needs are required: any other would exclude clients that lack it.
     """
-    reader = (CATALOG_MANAGED.name, VACUUM_PROTOCOL_CHECK)
+    reader = (table_feature.CATALOG_MANAGED.name, table_feature.VACUUM_PROTOCOL_CHECK)
     return StagedTable(
         table_id=table_id,
         location=location.as_uri(),
         storage_credentials=tuple(credentials(location, "READ_WRITE")),
         required_protocol=ProtocolDemand(
-            min_reader_version=CATALOG_MANAGED.min_reader_version,
+            min_reader_version=table_feature.CATALOG_MANAGED.min_reader_version,
             min_writer_version=7,
             reader_features=reader,
-            writer_features=(*reader, IN_COMMIT_TIMESTAMP_FEATURE),
+            writer_features=(*reader, table_feature.IN_COMMIT_TIMESTAMP_FEATURE),
         ),
-        required_properties={IN_COMMIT_TIMESTAMP_PROPERTY: "true", TABLE_ID: table_id},
+        required_properties={table_feature.IN_COMMIT_TIMESTAMP_PROPERTY: "true", TABLE_ID: table_id},
     )
 
 

@@ -12,25 +12,14 @@ from refimpl.environment import Environment
 from refimpl.errors import InvalidRequestError, LocationError, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
-from spec_tests.support.builders import (
-    START,
-    append,
-    create,
-    filesystem_table,
-    first_version,
-    hand_back_commit,
-    new_attempt,
-    owned,
-    ownership_change,
-    refused,
-)
+from spec_tests.support import builders
 from spec_tests.support.faults import FailingFiles
 
 both_features = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
 
 
 def proposal_of(feature: TableFeature) -> DirectProposal:
-    return DirectProposal(attempt=new_attempt(), content=first_version(feature, START))
+    return DirectProposal(attempt=builders.new_attempt(), content=builders.first_version(feature, builders.START))
 
 
 # The three phases
@@ -40,25 +29,25 @@ def proposal_of(feature: TableFeature) -> DirectProposal:
 def test_a_foreign_version_0_is_rejected(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
     other = CATALOG_MANAGED if feature is MANAGED_COMMIT else MANAGED_COMMIT
     staged = warehouse.owner.stage_table("orders", feature)
-    foreign = first_version(feature).replace(b'"refimpl"', b'"another"')
+    foreign = builders.first_version(feature).replace(b'"refimpl"', b'"another"')
     cases = [
-        (first_version(None), RejectionReason.INCONSISTENT_TABLE),
-        (first_version(other), RejectionReason.INCONSISTENT_TABLE),
-        (append(START), RejectionReason.INCONSISTENT_TABLE),
+        (builders.first_version(None), RejectionReason.INCONSISTENT_TABLE),
+        (builders.first_version(other), RejectionReason.INCONSISTENT_TABLE),
+        (builders.append(builders.START), RejectionReason.INCONSISTENT_TABLE),
         (b"", RejectionReason.MALFORMED_ACTIONS),
-        (first_version(feature).split(b"\n", 1)[1], RejectionReason.COMMIT_INFO_NOT_FIRST),
+        (builders.first_version(feature).split(b"\n", 1)[1], RejectionReason.COMMIT_INFO_NOT_FIRST),
     ]
     if feature is MANAGED_COMMIT:
         cases.append((foreign, RejectionReason.INCONSISTENT_TABLE))
     for content, reason in cases:
         outcome = warehouse.owner.register_table(
-            staged.table_id, DirectProposal(attempt=new_attempt(), content=content)
+            staged.table_id, DirectProposal(attempt=builders.new_attempt(), content=content)
         )
-        if content == first_version(other) or reason is RejectionReason.INCONSISTENT_TABLE:
+        if content == builders.first_version(other) or reason is RejectionReason.INCONSISTENT_TABLE:
             assert isinstance(outcome, Rejected), content
             assert outcome.reason in (reason, RejectionReason.TXN_ID_MISSING)
         else:
-            refused(outcome, reason)
+            builders.refused(outcome, reason)
         assert not LogStore(staged.location, warehouse.environment).published(0)
     assert isinstance(warehouse.owner.register_table(staged.table_id, proposal_of(feature)), Registered)
 
@@ -68,7 +57,7 @@ def test_a_foreign_version_0_is_rejected(warehouse: refimpl.Warehouse, feature: 
 
 def test_table_with_a_failing_backfill_is_not_dropped(warehouse: refimpl.Warehouse) -> None:
     """The disk fails. Only the owner has the last commits, and after a drop they would never be published."""
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
+    table = builders.create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
     storage = FailingFiles()
     storage.fail_when = lambda effect, path: effect == "link"
     failing = refimpl.open(warehouse.directory, environment=Environment(files=storage), create=True)
@@ -81,23 +70,25 @@ def test_table_with_a_failing_backfill_is_not_dropped(warehouse: refimpl.Warehou
 
 
 def test_a_damaged_table_can_be_dropped(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
+    table = builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
     (table.log.folder / log_path.commit(1)).write_bytes(b"foreign")
     warehouse.owner.drop_table(table.table_id)
     assert warehouse.owner.tables() == []
-    create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+    builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
 
 
 def test_a_staging_table_that_was_dropped_cannot_be_registered(warehouse: refimpl.Warehouse) -> None:
     staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
     warehouse.owner.drop_table(staged.table_id)
-    refused(warehouse.owner.register_table(staged.table_id, proposal_of(CATALOG_MANAGED)), RejectionReason.NOT_ACTIVE)
-    create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+    builders.refused(
+        warehouse.owner.register_table(staged.table_id, proposal_of(CATALOG_MANAGED)), RejectionReason.NOT_ACTIVE
+    )
+    builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
 
 
 @pytest.mark.parametrize("name", ["orders", "_x", "a.b", "a.b.c", "A1", "x" * 255, ".".join(["y" * 84] * 3)])
 def test_a_name_is_one_to_three_identifiers(warehouse: refimpl.Warehouse, name: str) -> None:
-    create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name=name)
+    builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name=name)
     assert warehouse.owner.resolve(name).name == name
 
 
@@ -196,12 +187,14 @@ def test_tables_do_not_overlap(warehouse: refimpl.Warehouse) -> None:
 def test_a_table_around_the_warehouse_overlaps_every_table_in_it(tmp_path: Path) -> None:
     """A root may contain the warehouse itself."""
     with refimpl.open(tmp_path / "lake" / "warehouse", roots=[tmp_path], create=True) as warehouse:
-        around = filesystem_table(tmp_path / "lake", versions=3)
-        beside = filesystem_table(tmp_path / "lake2", versions=3)
-        create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+        around = builders.filesystem_table(tmp_path / "lake", versions=3)
+        beside = builders.filesystem_table(tmp_path / "lake2", versions=3)
+        builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
 
         def take_over(log: LogStore) -> object:
-            proposal = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 3))
+            proposal = DirectProposal(
+                attempt=builders.new_attempt(), content=builders.ownership_change(MANAGED_COMMIT, builders.START + 3)
+            )
             return warehouse.owner.take_over(log.location, "plain", MANAGED_COMMIT, 3, proposal)
 
         with pytest.raises(LocationError):
@@ -211,7 +204,7 @@ def test_a_table_around_the_warehouse_overlaps_every_table_in_it(tmp_path: Path)
 
 def test_unknown_name_is_answered_with_known_names(warehouse: refimpl.Warehouse) -> None:
     for number in range(30):
-        create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name=f"table_{number:02}")
+        builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name=f"table_{number:02}")
     with pytest.raises(TableNotFoundError) as caught:
         warehouse.owner.resolve("table_x")
     assert "table_00" in caught.value.message
@@ -219,9 +212,9 @@ def test_unknown_name_is_answered_with_known_names(warehouse: refimpl.Warehouse)
 
 
 def test_no_table_is_created_inside_another_table(warehouse: refimpl.Warehouse) -> None:
-    filesystem_table(warehouse.directory / "plain")
-    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
-    farewell = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 1))
+    builders.filesystem_table(warehouse.directory / "plain")
+    table = builders.create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
+    farewell = DirectProposal(attempt=builders.new_attempt(), content=builders.hand_back_commit(builders.START + 1))
     assert isinstance(warehouse.owner.hand_back(table.table_id, 1, farewell), Ratified)
     for chosen in (warehouse.directory / "plain", table.location):
         with pytest.raises(LocationError):
@@ -251,6 +244,6 @@ def test_a_purged_table_frees_its_location(warehouse: refimpl.Warehouse) -> None
     (chosen / "_delta_log" / log_path.commit(0)).unlink()
     second = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=chosen)
     warehouse.owner.register_table(second.table_id, proposal_of(CATALOG_MANAGED))
-    owned(warehouse, "orders").land(3)
+    builders.owned(warehouse, "orders").land(3)
     with pytest.raises(TableNotFoundError):  # the versions there belong to another table
         warehouse.owner.get_commits(staged.table_id)
