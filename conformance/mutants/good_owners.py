@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import msgspec
-import pyarrow.parquet as pq
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
@@ -227,6 +226,8 @@ def offers_small_limits(self: ModelOwner, client: str, request: m.CreateTable) -
 def reads_what_it_takes_over(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
     """Rejects the take-over of a table with a checkpoint that it cannot read, or with properties that it does not
     know."""
+    import pyarrow.parquet as pq  # slow to import, and each process that serves a mutant imports this module
+
     metadata = proposals.body_of(content_of(request.actions), "metaData") or {}
     if not set(metadata.get("configuration", {})) <= {proposals.TIMESTAMPS}:
         return m.Rejected(reason="unknown properties")
