@@ -6,8 +6,6 @@
 Importing this package is cheap: Arrow and Spark are imported where they are used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

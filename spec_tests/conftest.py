@@ -3,8 +3,6 @@
 HYPOTHESIS_PROFILE=explore checks 1,000 new examples of each property instead.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator
@@ -72,7 +70,7 @@ def java_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest, java_classes: Path) -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest, java_classes: Path) -> "Iterator[SparkSession]":
     """The only Spark session of a test process: a second session would be the first with other settings. A failed task
     is tried twice. If the run has tests of engines, the session has Delta, if its jars are available."""
     from refimpl.spark import local_session
@@ -112,7 +110,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
+def warehouse(tmp_path: Path) -> "Iterator[Warehouse]":
     """An empty warehouse on this host."""
     import refimpl
 

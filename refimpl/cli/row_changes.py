@@ -1,7 +1,5 @@
 """Commands about rows: `delete`, `update`, `merge`, `changes`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -155,7 +153,7 @@ def _rows_of(file: Path) -> Any:
         raise InvalidRequestError(f"{file} cannot be read as Parquet: {problem}; expected a Parquet file") from None
 
 
-def _show(table: str, done: RowsChanged, what: str, *, json: bool) -> None:
+def _show(table: str, done: "RowsChanged", what: str, *, json: bool) -> None:
     line = f"committed version {done.version} of {table}: {what}"
     if done.version is None:
         line = f"no row matches; nothing was committed to {table}"

@@ -1,7 +1,5 @@
 """Commands of the server: `serve`, and `token` with its own commands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -153,7 +151,7 @@ def token_remove(
 
 
 @contextmanager
-def _tokens(address: str | None) -> Iterator[Tokens]:
+def _tokens(address: str | None) -> "Iterator[Tokens]":
     from refimpl.server.access import Tokens
 
     with options.opened(address) as warehouse:

@@ -17,8 +17,6 @@ Partition columns are not in the files; their values are in the add actions.
 The plain client and Spark's tasks use this module. It knows neither logs nor owners.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import errno
@@ -416,7 +414,7 @@ _LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spar
 
 
 def read_rows(
-    layout: FileLayout, files: Iterable[Add], columns: Sequence[str] | None, test: FileTest | None
+    layout: FileLayout, files: Iterable[Add], columns: Sequence[str] | None, test: "FileTest | None"
 ) -> pa.Table:
     """See `Snapshot.to_arrow`. Files are read in the order of their paths, so that equal reads give equal tables."""
     wanted = _selected(layout.schema, columns)

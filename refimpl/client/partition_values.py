@@ -14,8 +14,6 @@ Delta's protocol, "Partition Value Serialization"; DELTA.md#partition-values: an
 null both mean null. `_metadata.file_path` of Spark is spelled like an action's path, but absolute.
 """
 
-from __future__ import annotations
-
 import ctypes
 import datetime
 import decimal
@@ -40,7 +38,7 @@ class FileLayout:
     schema: Struct
     """With the partition columns, which are not in the files."""
     partition_columns: tuple[str, ...] = ()
-    objects: ObjectFiles | None = None
+    objects: "ObjectFiles | None" = None
     """The store of the files; None if they are on this host."""
 
     def path_of(self, path: str) -> Path:
@@ -167,7 +165,7 @@ def decode_path(path: str) -> str:
     return urllib.parse.unquote(path)
 
 
-def local_path(location: Path, path: str, objects: ObjectFiles | None = None) -> Path:
+def local_path(location: Path, path: str, objects: "ObjectFiles | None" = None) -> Path:
     """The location of an action's data file: relative to the table, or absolute (`/...` or `file:...`).
 
     `objects`: the store of the table's files, unless they are on this host; these also have URLs (`s3://...`).

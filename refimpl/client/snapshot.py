@@ -1,7 +1,5 @@
 """One version of a table: its protocol, metadata, active files, tombstones, transactions and domains."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -186,7 +184,7 @@ class Snapshot:
         """The times of all commits up to this version, by its own properties."""
         return commit_times(self.reader, self.version, self.enablement)
 
-    def refresh(self) -> Snapshot:
+    def refresh(self) -> "Snapshot":
         """The newest version; itself if there is nothing new. Only new commits are read."""
         return latest(self.reader, self)
 
@@ -196,7 +194,7 @@ class Snapshot:
 
         return predicate.file_test(where, self.schema, self.partition_columns)
 
-    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> "pa.Table":
         """The rows: all columns or those named, all rows or those for which `where` (SQL) is true.
 
         Raises `InvalidRequestError` for unknown columns and conditions that are not supported,

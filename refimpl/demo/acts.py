@@ -16,8 +16,6 @@ only its published versions, with a warning. A catalog-managed table cannot be r
 reads the table back. Every total that Spark computes must equal Arrow's total of the input.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -425,7 +423,7 @@ def _write_totals(stage: Stage) -> tuple[Table, int]:
     return table, every
 
 
-def _rows(snapshot: Snapshot) -> int:
+def _rows(snapshot: "Snapshot") -> int:
     import pyarrow.compute as pc
 
     return int(pc.sum(snapshot.to_arrow(columns=["rows"])["rows"]).as_py() or 0)

@@ -11,8 +11,6 @@ driver writes them: they are few, and starting Python workers costs more than th
 `spec_tests.benchmarks.spark_write`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -43,7 +41,7 @@ _CREATION_RACES: Final = 3
 class DeltaWriter:
     """Configured like PySpark's `DataFrameWriter`; `saveAsTable`, `save` and `insertInto` write."""
 
-    def __init__(self, access: TableAccess, frame: DataFrame) -> None:
+    def __init__(self, access: TableAccess, frame: "DataFrame") -> None:
         self._access = access
         self._frame = frame
         self._mode = "error"
@@ -201,7 +199,7 @@ class DeltaWriter:
             partition_by=self._partition_columns,
         )
 
-    def _write_files(self, frame: DataFrame, task: WriteTask) -> JobFiles:
+    def _write_files(self, frame: "DataFrame", task: WriteTask) -> JobFiles:
         """Write the rows of `frame` to durable files, which no log names yet. The caller commits or deletes them."""
         if self._frame.isLocal():  # `self._frame`: a frame derived from it is never local
             writer = data_files.DataFileWriter(task.layout, indexed=task.indexed)

@@ -8,8 +8,6 @@ small files: plain Spark lists one folder, ours passes every file name to Spark.
 is faster.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile
@@ -33,14 +31,14 @@ if TYPE_CHECKING:
 SMALL_FILES = 500
 
 
-def aggregate(frame: DataFrame) -> float:
+def aggregate(frame: "DataFrame") -> float:
     """The seconds to read every value of every row."""
     start = time.perf_counter()
     frame.selectExpr("sum(id)", "sum(value)", "max(name)", "max(day)", "count(*)").collect()
     return time.perf_counter() - start
 
 
-def many_small_files(warehouse: Warehouse) -> None:
+def many_small_files(warehouse: "Warehouse") -> None:
     import pyarrow as pa
 
     days = pa.array([1] * 1000, pa.date32())

@@ -8,8 +8,6 @@ without a log or a commit. Ours ends with the commit. Every round changes a new 
 changed.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 OPERATIONS = ("DELETE", "UPDATE", "MERGE")
 
 
-def ours(delta: DeltaConnection, location: Path, operation: str, where: str, news: DataFrame) -> None:
+def ours(delta: DeltaConnection, location: Path, operation: str, where: str, news: "DataFrame") -> None:
     table = delta.table_at(location)
     if operation == "DELETE":
         table.delete(where)
@@ -40,7 +38,7 @@ def ours(delta: DeltaConnection, location: Path, operation: str, where: str, new
         merge.whenNotMatchedInsertAll().execute()
 
 
-def plain(delta: DeltaConnection, location: Path, operation: str, where: str, news: DataFrame) -> None:
+def plain(delta: DeltaConnection, location: Path, operation: str, where: str, news: "DataFrame") -> None:
     from pyspark.sql import functions
 
     spark = delta.spark

@@ -1,7 +1,5 @@
 """The command line for tests, and a warehouse for it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -75,7 +73,7 @@ if TYPE_CHECKING:
     from refimpl.client.transaction import Committed
 
 
-def commit_rows(warehouse: Warehouse, table: str, *rows: dict[str, object]) -> Committed:
+def commit_rows(warehouse: Warehouse, table: str, *rows: dict[str, object]) -> "Committed":
     """Append the rows in one commit."""
     import pyarrow as pa
 

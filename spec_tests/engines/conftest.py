@@ -1,7 +1,5 @@
 """Delta Spark with a new warehouse for each test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def delta_spark(request: pytest.FixtureRequest) -> SparkSession:
+def delta_spark(request: pytest.FixtureRequest) -> "SparkSession":
     """A session of the test run's Spark, with Delta. Skips the test if the jars are missing."""
     needed_jars()
     session: SparkSession = request.getfixturevalue("spark").newSession()
@@ -26,7 +24,7 @@ def delta_spark(request: pytest.FixtureRequest) -> SparkSession:
 
 
 @pytest.fixture
-def engine(delta_spark: SparkSession, warehouse: refimpl.Warehouse) -> Iterator[Engine]:
+def engine(delta_spark: "SparkSession", warehouse: refimpl.Warehouse) -> Iterator[Engine]:
     """Delta Spark with our owner as its commit coordinator."""
     yield Engine(delta_spark, warehouse, coordinator.register(delta_spark, warehouse))
     for row in delta_spark.sql("SHOW TABLES IN default").collect():

@@ -7,8 +7,6 @@ Each folder holds a table as Delta left it, and `expected.json` with what Delta 
 and rows of each version. Needs Java and, once, Maven; the catalog-managed table also needs `javac`.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -149,7 +147,7 @@ FEATURES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 class Maker:
     """Makes the tables in one warehouse. Spark knows each table by its name."""
 
-    def __init__(self, spark: SparkSession, warehouse: refimpl.Warehouse, wanted: Sequence[str]) -> None:
+    def __init__(self, spark: "SparkSession", warehouse: refimpl.Warehouse, wanted: Sequence[str]) -> None:
         self.spark = spark
         self.warehouse = warehouse
         self.wanted = wanted

@@ -7,8 +7,6 @@ the server. For each job, the program prints a line of JSON with its result and 
 task. The hosts are loopback addresses, because Spark runs no speculative attempt on the host of the first attempt.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -107,7 +105,7 @@ def _wait(condition: Any, problem: str) -> None:
         time.sleep(0.01)
 
 
-def cluster_session(scratch: Path) -> SparkSession:
+def cluster_session(scratch: Path) -> "SparkSession":
     """Start master, workers and driver in one JVM, with one executor of one core on each of `HOSTS`."""
     from pyspark import SparkContext
 
@@ -128,7 +126,7 @@ def cluster_session(scratch: Path) -> SparkSession:
 class Jobs:
     """The jobs. Each prints a line of JSON."""
 
-    def __init__(self, delta: DeltaConnection, spark: SparkSession, scratch: Path, directory: Path) -> None:
+    def __init__(self, delta: DeltaConnection, spark: "SparkSession", scratch: Path, directory: Path) -> None:
         self.delta, self.spark, self.scratch, self.directory = delta, spark, scratch, directory
 
     def append(self, name: str, fault: str, start: int = 0) -> None:

@@ -2,8 +2,6 @@
 API.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +24,7 @@ pytestmark = pytest.mark.engines
 class Catalog:
     """The server's tables in Delta Spark, and the warehouse that holds them."""
 
-    def __init__(self, spark: SparkSession, warehouse: refimpl.Warehouse) -> None:
+    def __init__(self, spark: "SparkSession", warehouse: refimpl.Warehouse) -> None:
         self.spark = spark
         self.warehouse = warehouse
 
@@ -52,7 +50,7 @@ _PROPERTIES = "TBLPROPERTIES ('delta.feature.catalogManaged' = 'supported', 'del
 
 @pytest.fixture(scope="module")
 def catalog(
-    delta_spark: SparkSession, java_classes: Path, tmp_path_factory: pytest.TempPathFactory
+    delta_spark: "SparkSession", java_classes: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Catalog]:
     compile_catalog(java_classes)
     directory = tmp_path_factory.mktemp("catalog") / "warehouse"

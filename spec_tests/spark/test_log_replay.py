@@ -1,7 +1,5 @@
 """Log replay and checkpoints by Spark's tasks give the same version, rows and files as on the driver."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -32,7 +30,7 @@ ALLOWED = MaintenancePolicy(backfill_every=None, allowed=frozenset(Maintenance))
 
 
 @pytest.fixture(autouse=True)
-def every_log(spark: SparkSession) -> Iterator[None]:
+def every_log(spark: "SparkSession") -> Iterator[None]:
     """Set the limit so low that every log is too large for the driver."""
     spark.conf.set(SETTING, "0")
     yield

