@@ -139,6 +139,10 @@ class CorruptionError(DeltaError):
     """Stored bytes contradict what was acknowledged. Nothing is written until an operator has repaired it."""
 
 
+class CorruptDataError(CorruptionError):
+    """A data file or its deletion vector is missing or damaged. `commit-owner verify` does not read these."""
+
+
 class CorruptLogError(CorruptionError):
     """A file of the log is missing, malformed or altered. Facts: `path`."""
 

@@ -37,7 +37,7 @@ from refimpl.client.file_statistics import Leaf
 from refimpl.client.partition_values import FileLayout, from_text, local_path
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, ColumnMapping, Field, Primitive, Struct, to_arrow
 from refimpl.environment import random_uuid
-from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
+from refimpl.errors import CorruptDataError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
 from refimpl.files import FileStatus, PosixFiles
 from refimpl.log_path import LOG_FOLDER
 from refimpl.object_store import LONGEST_KEY, ObjectFiles, StoreError
@@ -451,7 +451,7 @@ def read_file(
 
     `hidden`: the columns of `row_tracking.hidden_columns`; they come last, with the id and commit version of each row.
     `other`: the same file with another deletion vector; rows that it keeps are left out.
-    Raises `CorruptionError` if the file or its deletion vector is missing or unreadable, and `StoreError`.
+    Raises `CorruptDataError` if the file or its deletion vector is missing or unreadable, and `StoreError`.
     """
     needed = Struct(fields=(*(layout.schema if needed is None else needed).fields, *hidden))
     path, objects = layout.path_of(file.path), layout.objects
@@ -475,13 +475,13 @@ def read_file(
     except NotADirectoryError as error:
         raise InvalidRequestError(_ONLY_FILES.format(path)) from error
     except FileNotFoundError:
-        raise CorruptionError(
+        raise CorruptDataError(
             f"the data file {path} is missing, although the log has it; VACUUM deletes change data and files of old "
             "versions: read newer versions, or restore the file",
             path=str(path),
         ) from None
     except (pa.ArrowException, OSError, InvalidRequestError) as error:
-        raise CorruptionError(f"the data file {path} cannot be read: {error}", path=str(path)) from error
+        raise CorruptDataError(f"the data file {path} cannot be read: {error}", path=str(path)) from error
     if described.keys() & _LEGACY_CALENDAR and any(arrow_columns.is_ancient(column) for column in stored.columns):
         raise UnsupportedFeatureError(
             f"the data file {path} has dates before 1582 or times before 1900 in the calendar of Spark 2, "
@@ -497,7 +497,7 @@ def read_file(
         elif place is not None:
             arrays.append(_fitted(stored.column(found[place].name), column, field, path))
         elif not column.nullable:
-            raise CorruptionError(
+            raise CorruptDataError(
                 f"the data file {path} lacks the column {column.name!r}, which must not be null; restore the file, or "
                 f"allow nulls in the column",
                 path=str(path),
@@ -523,8 +523,8 @@ def _kept(layout: FileLayout, file: Add | Remove | Cdc, count: int) -> pa.Boolea
         return None
     try:
         kept = pa.py_buffer(deletion_vectors.kept_rows(layout.location, vector, count, layout.objects))
-    except CorruptionError as error:
-        raise CorruptionError(
+    except CorruptDataError as error:
+        raise CorruptDataError(
             f"{error.message}; restore it: without it, the deleted rows of {file.path} are unknown", **error.facts
         ) from error
     return pa.Array.from_buffers(pa.uint8(), count, [None, kept]).cast(pa.bool_())
@@ -549,13 +549,13 @@ def _repeated(text: str | None, column: Field, kind: pa.DataType, count: int) ->
 
 
 def _fitted(values: pa.ChunkedArray, column: Field, field: pa.Field, path: Path) -> pa.ChunkedArray:
-    """The column in the table's type. Raises `CorruptionError` if its type, or a null in it, does not fit."""
+    """The column in the table's type. Raises `CorruptDataError` if its type, or a null in it, does not fit."""
     if values.type == field.type and not (column.mapping is not ColumnMapping.NONE and pa.types.is_nested(field.type)):
         return values
     try:
         return arrow_columns.fitted(values, column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, InvalidRequestError) as error:
-        raise CorruptionError(
+        raise CorruptDataError(
             f"the column {column.name!r} of {path} is {values.type}, which does not fit the table's {field.type}: "
             f"{error}",
             path=str(path),

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from refimpl.actions import DeletionVector
 from refimpl.client.partition_values import local_path
-from refimpl.errors import CorruptionError, UnsupportedFeatureError
+from refimpl.errors import CorruptDataError, UnsupportedFeatureError
 from refimpl.object_store import ObjectFiles, StoreError
 
 _MAGIC: Final = 1681511377
@@ -45,7 +45,7 @@ def check_library() -> None:
 def relative_file(vector: DeletionVector) -> str | None:
     """The path of a vector's file relative to the table, or, if it is absolute, as in the log.
 
-    None for an inline vector. Raises `CorruptionError` for an unknown storage type or an invalid path.
+    None for an inline vector. Raises `CorruptDataError` for an unknown storage type or an invalid path.
     """
     text = vector.path_or_inline_dv
     match vector.storage_type:
@@ -57,14 +57,14 @@ def relative_file(vector: DeletionVector) -> str | None:
             name = uuid.UUID(bytes=_decoded(text[-_ENCODED_UUID:], vector))
             prefix = text[:-_ENCODED_UUID]
             return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
-    raise CorruptionError(f"unknown storage type {vector.storage_type!r} of a deletion vector; expected u, i or p")
+    raise CorruptDataError(f"unknown storage type {vector.storage_type!r} of a deletion vector; expected u, i or p")
 
 
 def kept_rows(location: Path, vector: DeletionVector, rows: int, objects: ObjectFiles | None = None) -> bytearray:
     """For each row of a data file with `rows` rows: 1 if it is kept, 0 if it is deleted. `objects`: the store of the
     table's files, unless they are on this host.
 
-    Raises `CorruptionError` for a vector that is missing, damaged, or deletes a row beyond the last one.
+    Raises `CorruptDataError` for a vector that is missing, damaged, or deletes a row beyond the last one.
     """
     from pyroaring import BitMap64
 
@@ -101,7 +101,7 @@ def _content(location: Path, vector: DeletionVector, objects: ObjectFiles | None
     except StoreError:
         raise
     except OSError as error:
-        raise CorruptionError(f"the deletion vector {path} cannot be read: {error}", path=str(path)) from error
+        raise CorruptDataError(f"the deletion vector {path} cannot be read: {error}", path=str(path)) from error
     if version != bytes([_FORMAT_VERSION]):
         raise _corrupt(vector, f"{path} has format version {version.hex() or 'none'}; expected {_FORMAT_VERSION:02}")
     content = stored[4:-4]
@@ -124,5 +124,5 @@ def _decoded(text: str, vector: DeletionVector) -> bytes:
         raise _corrupt(vector, f"{text!r} is not in Z85: {error}") from error
 
 
-def _corrupt(vector: DeletionVector, problem: str) -> CorruptionError:
-    return CorruptionError(f"the deletion vector {vector.unique_id} is damaged: {problem}", vector=vector.unique_id)
+def _corrupt(vector: DeletionVector, problem: str) -> CorruptDataError:
+    return CorruptDataError(f"the deletion vector {vector.unique_id} is damaged: {problem}", vector=vector.unique_id)

@@ -30,7 +30,7 @@ from refimpl.client.partition_values import FileLayout
 from refimpl.client.schema import ColumnMapping, DataType, Field, Primitive, Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError
+from refimpl.errors import CorruptDataError, CorruptLogError, InvalidRequestError
 from refimpl.spark.frames import functions, optional, quoted, spark_schema
 from refimpl.spark.log_replay import OnSpark
 from refimpl.spark.tables import TableAccess
@@ -277,7 +277,7 @@ def _read_by_spark(spark: SparkSession, snapshot: Snapshot, files: Sequence[Add]
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        raise CorruptionError(
+        raise CorruptDataError(
             f"a data file of version {snapshot.version} is missing below {location}, although the log has it (VACUUM "
             f"deletes the files of old versions; read a newer version, or restore the file): {error}",
             path=str(location),

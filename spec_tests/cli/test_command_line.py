@@ -72,6 +72,7 @@ def test_every_exception_ends_as_two_lines_and_an_exit_code(
 
 def test_unknown_outcomes_and_corruption_name_the_next_command() -> None:
     assert "commit-owner verify" in message(errors.CorruptLogError("0.json is malformed"))
+    assert "verify" not in message(errors.CorruptDataError("a.parquet is missing; restore the file"))
     error = errors.OutcomeUnknown("no answer came", table_id="t", version=3, attempt="a")
     assert "commit-owner resolve t a" in message(error)
 
