@@ -201,8 +201,12 @@ def check_removable(protocol: Protocol, metadata: Metadata, label: str) -> None:
 
 
 def feeds_changes(metadata: Metadata) -> bool:
-    """Whether commits must record their row-level changes: DELTA.md#change-feed."""
-    return wants(metadata, CHANGE_FEED_FEATURE)
+    """Whether commits must record their row-level changes: DELTA.md#change-feed. Raises `InvalidRequestError` for a
+    column with the name of one that the feed adds: another writer may have created it."""
+    is_on = wants(metadata, CHANGE_FEED_FEATURE)
+    if is_on:
+        check_no_change_columns(metadata)
+    return is_on
 
 
 def writes_v2_checkpoints(protocol: Protocol, metadata: Metadata) -> bool:

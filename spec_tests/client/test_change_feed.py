@@ -312,6 +312,11 @@ def test_the_property_turns_the_feed_on_without_the_feature(tmp_path: Path) -> N
     table.append(rows([(1, 1), (2, 1)]))
     table.delete("id = 1")
     assert feed_of(table, 0) == [(1, "insert", 1, 1), (1, "insert", 2, 1), (2, "delete", 1, 1)]
+    first.write_text(first.read_text(encoding="utf-8").replace('name\\":\\"month', 'name\\":\\"_change_type'), "utf-8")
+    with pytest.raises(InvalidRequestError, match="'_change_type'"):
+        Table.by_path(location).changes(0)
+    with pytest.raises(InvalidRequestError, match="'_change_type'"):
+        Table.by_path(location).delete("id = 2")
 
 
 def test_a_range_over_an_incompatible_schema_change_is_rejected(warehouse: Warehouse) -> None:
