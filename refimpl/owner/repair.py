@@ -19,7 +19,7 @@ import msgspec
 from refimpl import log_path
 from refimpl.commit_owner import TableState
 from refimpl.commits import DirectProposal
-from refimpl.errors import CorruptionError, DeltaError, LocationError
+from refimpl.errors import CorruptionError, DeltaError
 from refimpl.log_path import LOG_FOLDER, Version
 from refimpl.owner import decide, promises
 from refimpl.owner.backfill import backfill, finish
@@ -68,7 +68,7 @@ def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_publi
             label = table.name or table.table_id
             repairs.append(Action(table=label, code="unreadable", message=f"{table.location}: {error}", done=False))
     for table in (table for table in everything if table.state is TableState.HANDED_BACK):
-        with contextlib.suppress(OSError, LocationError):  # the owner needs nothing of it
+        with contextlib.suppress(OSError, DeltaError):  # the owner needs nothing of it
             message = _remove_leftovers(context, table.table_id, orphan_age_ms)
             if message is not None:
                 repairs.append(Action(table=table.name or table.table_id, code="remove-leftovers", message=message))

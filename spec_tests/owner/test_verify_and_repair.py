@@ -284,6 +284,8 @@ def test_losers_of_a_table_that_was_handed_back_are_removed(setting: Setting) ->
         setting.file(version).write_bytes(b"{}")  # another table's
     assert repair(setting.owner, orphan_age_ms=-60_000) == []
     assert len(setting.log.staged_listing(FOLDER)) == 2
+    builders.sql(setting.owner.ledger.path, "UPDATE commits SET commit_mode = 'damaged'")
+    assert repair(setting.owner, orphan_age_ms=-60_000) == [], "verify reports damage of the ledger"
 
 
 def test_files_staged_after_a_concurrent_drop_are_kept(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
