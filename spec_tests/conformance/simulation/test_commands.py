@@ -3,7 +3,7 @@
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,7 +12,8 @@ from conformance.command.application import application
 from conformance.interface import messages as m
 from conformance.simulation import disk, example_owner, traces
 from conformance.simulation.explore import follow
-from conformance.simulation.python_subject import Effects, PythonClients, PythonProcesses
+from conformance.simulation.operations import recorded
+from conformance.simulation.python_subject import Effects, LockTakenError, PythonClients, PythonProcesses
 from conformance.simulation.schedule_scopes import Outcome, ScopeRun, prepare, scopes
 from spec_tests.conformance.simulation.hunting import operation_named
 
@@ -122,6 +123,18 @@ class UnsyncedOwner(example_owner.ExampleOwner):
             file.write(content.encode())
 
 
+class LonelyOwner(example_owner.ExampleOwner):
+    """Only one process of it may run on a disk."""
+
+    disk: ClassVar[object] = None
+
+    def __init__(self, effects: Effects) -> None:
+        super().__init__(effects)
+        if effects.files.disk is LonelyOwner.disk:
+            raise LockTakenError
+        LonelyOwner.disk = effects.files.disk
+
+
 class OrderedOwner(example_owner.ExampleOwner):
     """Treats the entry that is listed last as the latest version; `explore` finds this, because a listing has no
     order.
@@ -150,6 +163,12 @@ def test_the_example_is_clean_and_a_planted_bug_is_found(
     assert simulate(command, "--subject", EXAMPLE, scope) == 0
     assert simulate(command, "--subject", f"python:{__name__}:{bad}", scope) == 1
     assert requirement in capsys.readouterr().out
+
+
+def test_a_failed_request_is_not_repeated_at_a_process_that_cannot_start() -> None:
+    with PythonProcesses(LonelyOwner) as host:
+        run = recorded(host, operation_named("commit/catalogManaged/inline"), failing_sync=1, elsewhere=True)
+    assert [exchange.answer for exchange in run.exchanges if isinstance(exchange.answer, m.Unknown)]
 
 
 def test_scopes_with_a_missing_operation_are_left_out() -> None:
