@@ -17,6 +17,7 @@ from conformance.interface.subject import Subject
 from conformance.proxy import Fault, FaultProxy, Match, Plan
 from conformance.results import Layer, Verdict
 from conformance.running.plan import plan, profile_named
+from conformance.running.verdicts import fails
 from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import smoke
@@ -114,9 +115,9 @@ def test_an_unreliable_network_causes_no_violation(url: str, seed: int) -> None:
             result = run_case(
                 case.check, case.variant, subject, seed=case.seed, count=case.count, salt=f"-{seed}", shrink=False
             )
-            assert not result.violations, (result.case, result.violations, result.history)
+            accused = [each for each in result.violations if fails(each)]
+            assert not accused, (result.case, accused, result.history)
             verdicts[result.verdict] += 1
         happened = proxy.counts()
     assert set(happened) == set(Fault)
-    assert verdicts[Verdict.FAILED] == 0
     assert verdicts[Verdict.PASSED] > 0.8 * verdicts.total(), "the network's faults must leave most cases decided"
