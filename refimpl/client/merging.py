@@ -94,7 +94,7 @@ class Clauses:
     @property
     def only_delete_matches(self) -> bool:
         """Whether several source rows may match one target row: DELTA.md#several-matches."""
-        return [(clause.action, clause.where) for clause in self.of(Kind.MATCHED)] == [("delete", None)]
+        return [clause.where is None and clause.action for clause in self.of(Kind.MATCHED)] == ["delete"]
 
     def begin(self, transaction: Transaction, on: str) -> None:
         """Check the clauses, and put them into the transaction's parameters as Delta does."""

@@ -18,6 +18,7 @@ from refimpl.client.transaction import Transaction
 from refimpl.errors import ConcurrentDeleteReadError, InvalidRequestError
 from refimpl.spark import DeltaConnection, delta_table
 from refimpl.spark.delta_table import DeltaMerge, DeltaTable
+from refimpl.spark.frames import functions
 from refimpl.warehouse import Warehouse
 from spec_tests.client.test_row_rules import column, generated, identity, struct
 from spec_tests.client.test_row_tracking import preserved, stable
@@ -184,9 +185,13 @@ def test_invalid_requests_commit_nothing(delta: DeltaConnection, warehouse: Ware
     ):
         with pytest.raises(InvalidRequestError):
             attempt()
-    for clause in (DeltaMerge.whenMatchedUpdateAll, DeltaMerge.whenNotMatchedBySourceDelete):
+    for clause, given in (
+        (DeltaMerge.whenMatchedUpdateAll, ()),
+        (DeltaMerge.whenNotMatchedBySourceDelete, ()),
+        (DeltaMerge.whenMatchedDelete, (functions.expr("source.id = 2"),)),  # a Column has no truth value
+    ):
         with pytest.raises(InvalidRequestError, match="id = "):
-            clause(handle.merge(source.union(source), "target.id = source.id")).execute()
+            clause(handle.merge(source.union(source), "target.id = source.id"), *given).execute()
     delta.spark.conf.set("spark.sql.ansi.enabled", "false")  # Spark would silently change a value that does not fit
     try:
         with pytest.raises(InvalidRequestError, match=r"spark\.sql\.ansi\.enabled"):
