@@ -16,6 +16,7 @@ from refimpl.cli.application import application
 from refimpl.cli.options import duration_ms, moment_ms
 from refimpl.cli.output import ExitCode, exit_code, message
 from refimpl.client.in_commit_timestamp import milliseconds
+from refimpl.client.maintenance import write_checkpoint
 from refimpl.errors import InvalidRequestError
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine
@@ -114,6 +115,17 @@ def test_the_console_script_is_this_command_line(tmp_path: Path) -> None:
     assert refused.returncode == ExitCode.USAGE
     assert refused.stdout == ""
     assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.processes
+def test_a_logged_warning_is_a_line_on_stderr(warehouse: Warehouse, sales: str) -> None:
+    table = warehouse.table(sales)
+    path = table.location / "_delta_log" / write_checkpoint(table).name
+    path.write_bytes(b"PAR1")
+    shown = subprocess.run([SCRIPT, "show", sales, "-w", warehouse.directory], capture_output=True, text=True)
+    (line,) = shown.stderr.splitlines()
+    assert line.startswith("warning: ")
+    assert path.name in line
 
 
 @pytest.mark.processes
