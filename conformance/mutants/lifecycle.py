@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from urllib.parse import unquote
 
 import msgspec
@@ -472,24 +473,24 @@ def repeated_creation_returns_the_new_table(self: ModelOwner, client: str, reque
     return m.Ratified(version=0, table=now) if isinstance(answer, m.Ratified) and now is not None else answer
 
 
+def _or_dropped(self: ModelOwner, answer: m.Answer, matches: Callable[[OwnedTable], bool]) -> m.Answer:
+    """The answer, or if no table was found, the first one that matches, dropped or not."""
+    for reference, table in self.tables.items():
+        if isinstance(answer, m.NotFound) and matches(table):
+            return m.Table(table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=table.latest)
+    return answer
+
+
 @mutant_method("load_table", "PROFILE-DISCOVERY-01")
 def dropped_tables_are_still_found(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Rejects commits to a dropped table, but still resolves it."""
-    answer = original(self).load_table(client, request)
-    for reference, table in self.tables.items():
-        if isinstance(answer, m.NotFound) and request.name == table.name:
-            return m.Table(table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=table.latest)
-    return answer
+    return _or_dropped(self, original(self).load_table(client, request), lambda table: request.name == table.name)
 
 
 @mutant_method("load_table", "PROFILE-DISCOVERY-01")
 def dropped_tables_are_found_by_path(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Removes the name of a dropped table only: its path still finds it."""
-    answer = original(self).load_table(client, request)
-    for reference, table in self.tables.items():
-        if isinstance(answer, m.NotFound) and request.path == table.location:
-            return m.Table(table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=table.latest)
-    return answer
+    return _or_dropped(self, original(self).load_table(client, request), lambda table: request.path == table.location)
 
 
 @mutant_method("get_commits", "PROFILE-DISCOVERY-04")

@@ -1,6 +1,7 @@
 """Writers that lose, duplicate or misplace changes."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -454,14 +455,21 @@ def reports_missing_empty_commits(self: ModelClient, client: str, transaction: T
 # Version 0
 
 
-@mutant_method("create_table", "PROFILE-UNKNOWN-02", bugs=("FB24",))
-def fails_on_its_own_version_0(self: ModelClient, client: str, request: m.CreateTable) -> m.Answer:
-    """Reports that the table already exists after its own creation, whose answer was lost."""
+def _judged_by_name(
+    self: ModelClient, client: str, request: m.CreateTable, judge: Callable[[m.Table], m.Answer]
+) -> m.Answer:
+    """The answer to a creation; if it was lost, `judge` of the table that has the name."""
     answer = self.owner(client, request)
     if not isinstance(answer, m.Unknown):
         return answer
     found = self.owner(client, m.LoadTable(name=request.name))
-    return m.Conflict() if isinstance(found, m.Table) else self.owner(client, request)
+    return judge(found) if isinstance(found, m.Table) else self.owner(client, request)
+
+
+@mutant_method("create_table", "PROFILE-UNKNOWN-02", bugs=("FB24",))
+def fails_on_its_own_version_0(self: ModelClient, client: str, request: m.CreateTable) -> m.Answer:
+    """Reports that the table already exists after its own creation, whose answer was lost."""
+    return _judged_by_name(self, client, request, lambda _: m.Conflict())
 
 
 @mutant_method("create_table", "PROFILE-UNKNOWN-02", bugs=("FB25",))
@@ -473,13 +481,7 @@ def takes_its_own_table_for_anothers(self: ModelClient, client: str, request: m.
 @mutant_method("create_table", "PROFILE-UNKNOWN-02", bugs=("FB25",))
 def accepts_another_version_0(self: ModelClient, client: str, request: m.CreateTable) -> m.Answer:
     """Reports success for another creator's version 0 after its own answer was lost."""
-    answer = self.owner(client, request)
-    if not isinstance(answer, m.Unknown):
-        return answer
-    found = self.owner(client, m.LoadTable(name=request.name))
-    if isinstance(found, m.Table):
-        return m.Ratified(version=0, table=found.table)
-    return self.owner(client, request)
+    return _judged_by_name(self, client, request, lambda found: m.Ratified(version=0, table=found.table))
 
 
 # Publishing
