@@ -16,7 +16,8 @@ was written, and a rebase will change it;
 because a loser's report and etag are naturally stale (UNITY_CATALOG.md#order-of-judging);
 6. the content, then the request's statements about it;
 7. room in the backlog, counted after the report.
-`decide_update`, for a request without a commit, is 3, 5 and 6.
+`decide_update`, for a request without a commit, is 3, 5 and 6. The rules for a commit that starts or ends ownership
+follow below it: registration, adoption, take-over, hand-back.
 """
 
 import hashlib
@@ -509,6 +510,69 @@ def first_version_flaw(
     if flaw is None and (wrong := property_flaw(properties or {}, examined.metadata, {})) is not None:
         return _rejected(RejectionReason.INCONSISTENT_TABLE, wrong)
     return flaw
+
+
+def decide_registration(
+    table: TableRecord,
+    examined: Examined,
+    attempt: AttemptRecord | None,
+    *,
+    holder: TableRecord | None,
+    owner_name: str,
+    properties: Mapping[str, str],
+) -> Ratify | Outcome | TableRecord:
+    """The outcome of version 0 of a staged table, or the other table that has its name. `holder`: the table that has
+    the name now; otherwise see `first_version_flaw`.
+
+    catalog-managed, "Creating and Dropping": the first registration gets the name.
+    """
+    return (
+        replay(table, examined, attempt)
+        or (holder if holder is not None and holder.key != table.key else None)
+        or not_new(table)
+        or first_version_flaw(table, examined, owner_name, properties)
+        or Ratify(examined=examined)
+    )
+
+
+def not_new(table: TableRecord) -> Outcome | None:
+    """Why a staged or announced table cannot get its first version from this owner any more; None if it can."""
+    if table.state is TableState.ACTIVE:
+        return Conflict(latest_ratified_version=table.latest or 0)
+    if table.state is not TableState.STAGING:
+        return _rejected(
+            RejectionReason.NOT_ACTIVE,
+            f"{table.label} is {table.state.value}, so it cannot be registered or adopted; create a new table",
+        )
+    return None
+
+
+def owned_already(table: TableRecord) -> Rejected:
+    """The answer to a take-over at the location of `table`."""
+    return _rejected(RejectionReason.OWNERSHIP_CHANGE, f"{table.label} at {table.location} is owned already")
+
+
+def id_flaw(table: TableRecord, same_id: TableRecord | None) -> Rejected | None:
+    """The id of a table that is taken over must be valid and new: not that of an earlier table at this location either.
+    `same_id`: the table that has the id."""
+    if same_id is None and is_attempt_id(table.table_id):
+        return None
+    what = f"is that of {same_id.label} at {same_id.location}" if same_id is not None else "is not a lower-case uuid"
+    return _rejected(
+        RejectionReason.INCONSISTENT_TABLE,
+        f"{table.feature.table_id_property} is {table.table_id!r}, which {what}; set it to a new uuid",
+    )
+
+
+def take_over_turn(taken: Version | None, *, follows: bool) -> Outcome | None:
+    """Why the proposed version of a take-over cannot be the next one in the log; None if it can.
+
+    `taken`: the last published version, if the proposed one is published. `follows`: whether the version before it is
+    published.
+    """
+    if taken is not None:
+        return Conflict(latest_ratified_version=taken)
+    return None if follows else VersionGap(latest_ratified_version=None)
 
 
 def decide_hand_back(

@@ -237,37 +237,25 @@ def _registration(
     context: Context, owner_name: str, table_id: str, examined: Examined, properties: Mapping[str, str]
 ) -> TableRecord | commits.Outcome:
     """The outcome, or the other table that has the name."""
-    attempt = examined.proposal.attempt
     with context.changing(table_id) as (writer, table):
-        answered = decide.replay(table, examined, writer.attempt(table, attempt))
-        refusal = answered or _refusal(writer, table)
-        refusal = refusal or decide.first_version_flaw(table, examined, owner_name, properties)
-        if refusal is not None:
-            return refusal
+        verdict = decide.decide_registration(
+            table,
+            examined,
+            writer.attempt(table, examined.proposal.attempt),
+            holder=writer.table_named(table.name or ""),
+            owner_name=owner_name,
+            properties=properties,
+        )
+        if isinstance(verdict, TableRecord) and table.state is TableState.STAGING:
+            writer.set_state(table, TableState.DROPPED)
+        if not isinstance(verdict, decide.Ratify):
+            return verdict
         if properties != writer.catalog_properties(table.key):
             writer.set_catalog_properties(table, properties)
         promise = promise_of(PromiseKind.CREATE, examined, context.now)
         writer.add_promise(table, promise)
     commit = context.keep(table, promise)
     return commits.Conflict(latest_ratified_version=0) if commit is None else commits.Ratified(commit=commit)
-
-
-def _refusal(writer: Writer, table: TableRecord) -> TableRecord | commits.Outcome | None:
-    """Why a new registration cannot go on: the name went to another table, or this one is not staging."""
-    assert table.name is not None
-    holder = writer.table_named(table.name)
-    if table.state is TableState.STAGING and holder is None:
-        return None
-    if holder is not None and holder.key != table.key:
-        if table.state is TableState.STAGING:
-            writer.set_state(table, TableState.DROPPED)
-        return holder
-    if table.state is TableState.ACTIVE:
-        return commits.Conflict(latest_ratified_version=table.latest or 0)
-    return commits.Rejected(
-        reason=commits.RejectionReason.NOT_ACTIVE,
-        detail=f"{table.label} is {table.state.value} and cannot be registered",
-    )
 
 
 _ID_IN_NAME: Final = 8
@@ -342,15 +330,9 @@ def adopt(context: Context, owner_name: str, table_id: str) -> commits.Outcome:
         if flaw is None and latest > 0:
             flaw = previous_timestamp_flaw(log, examined)
         with context.changing(table_id) as (writer, table):
-            if table.state is TableState.ACTIVE:
-                return commits.Conflict(latest_ratified_version=table.latest or 0)
-            if table.state is not TableState.STAGING:
-                return commits.Rejected(
-                    reason=commits.RejectionReason.NOT_ACTIVE,
-                    detail=f"{table.label} is {table.state.value} and not announced",
-                )
-            if flaw is not None:
-                return flaw
+            refusal = decide.not_new(table) or flaw
+            if refusal is not None:
+                return refusal
             log.overwrite(name, proposal.content)
             writer.set_name(table, _free_name(writer, table))
             commit = writer.ratify(table, examined, CommitMode.DIRECT, context.now, published=True)
@@ -447,15 +429,15 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
     holder = context.holder(record.name or "")
     if holder is not None:
         raise name_taken(context, holder)
-    flaw = decide.first_version_flaw(record, examined, owner_name) or _id_flaw(context, record)
+    with context.ledger.read() as view:
+        same_id = view.table(record.table_id)
+    flaw = decide.first_version_flaw(record, examined, owner_name) or decide.id_flaw(record, same_id)
     if flaw is not None:
         return flaw
-    log = context.log(record)
-    if log.published(examined.version):
-        return commits.Conflict(latest_ratified_version=contiguous_end(log, examined.version))
-    if examined.version == 0 or not log.published(examined.version - 1):
-        return commits.VersionGap(latest_ratified_version=None)
-    return previous_timestamp_flaw(log, examined)
+    log, version = context.log(record), examined.version
+    taken = contiguous_end(log, version) if log.published(version) else None
+    follows = version > 0 and log.published(version - 1)
+    return decide.take_over_turn(taken, follows=follows) or previous_timestamp_flaw(log, examined)
 
 
 def _given_id(feature: TableFeature, examined: Examined) -> str | None:
@@ -463,20 +445,6 @@ def _given_id(feature: TableFeature, examined: Examined) -> str | None:
     if feature.table_id_property is None or examined.metadata is None:
         return None
     return examined.metadata.configuration.get(feature.table_id_property)
-
-
-def _id_flaw(context: Context, record: TableRecord) -> commits.Rejected | None:
-    """The id must be valid and new: not that of an earlier table at this location either."""
-    table_id = record.table_id
-    with context.ledger.read() as view:
-        known = view.table(table_id)
-    if known is None and commits.is_attempt_id(table_id):
-        return None
-    what = f"is that of {known.label} at {known.location}" if known is not None else "is not a lower-case uuid"
-    return commits.Rejected(
-        reason=commits.RejectionReason.INCONSISTENT_TABLE,
-        detail=f"{record.feature.table_id_property} is {table_id!r}, which {what}; set it to a new uuid",
-    )
 
 
 def previous_timestamp_flaw(log: LogStore, examined: Examined) -> commits.Rejected | None:
@@ -508,9 +476,7 @@ def _known_here(context: Context, known: TableRecord, examined: Examined) -> com
             return None
         answered = decide.replay(table, examined, view.attempt(table, examined.proposal.attempt))
         answered = answered or _landed_before(view, table.location, examined)
-    return answered or commits.Rejected(
-        reason=commits.RejectionReason.OWNERSHIP_CHANGE, detail=f"{table.label} at {table.location} is owned already"
-    )
+    return answered or decide.owned_already(table)
 
 
 def _check_filesystem_table(context: Context, location: Path) -> None:
