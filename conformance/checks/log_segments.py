@@ -11,7 +11,7 @@ from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
 from conformance.checks.log_tail import FRESH
 from conformance.interface import messages as m
-from conformance.interface.log_names import commit_file
+from conformance.interface.log_names import checksum_file, commit_file
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone
@@ -146,7 +146,7 @@ def later_files_do_not_change_an_older_version(s: ClientScenario) -> None:
     must_read(log, 2, "LOG-22", "LOG-15", version=2,
               expected="version 2: a compaction of the versions 1 to 3 holds actions that are newer")  # fmt: skip
     log.plant(commit_file(4), b"")
-    log.plant(f"{4:020}.crc", b"{")
+    log.plant(checksum_file(4), b"{")
     must_read(log, 2, "LOG-15", version=2, expected="version 2: commit 4 cannot be read, and is not needed")
 
 
@@ -181,7 +181,7 @@ def a_checksum_changes_no_snapshot(s: ClientScenario) -> None:
     must_read(log, 2, "LOG-24", "LOG-15", version=2, expected="checksums of versions 1 and 4 do not describe version 2")
     must_read(log, 4, "LOG-25", expected="the checksum of version 4 is right")
     for content in (b"", b'{"tableSizeBytes":', b"[]"):
-        log.plant(f"{4:020}.crc", content)
+        log.plant(checksum_file(4), content)
         must_read(
             log, 4, "LOG-25", expected=f"the checksum of version 4 is {content!r}, which is invalid: the log is read"
         )

@@ -16,7 +16,15 @@ from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
 from conformance.checks.data_files import FIRST_ROWS, row_ids, tracked
 from conformance.interface import messages as m
-from conformance.interface.log_names import FILESYSTEM, STAGING, commit_file
+from conformance.interface.log_names import (
+    FILESYSTEM,
+    STAGING,
+    checkpoint_file,
+    checksum_file,
+    commit_file,
+    compacted_file,
+    staged_file,
+)
 from conformance.models import proposals
 from conformance.models.log_files import Unreadable, actions_in, checkpoint_actions, listing_of, vector_file
 from conformance.models.proposals import line
@@ -259,7 +267,7 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
     their row ids."""
     log = log_of(s)
     call = done(s, log, m.Compact(table=s.name_of(log.table), start=1, end=3))
-    name = f"{1:020}.{3:020}.compacted.json"
+    name = compacted_file(1, 3)
     s.require(
         name in names(log), "LOG-02", evidence=(call,), expected=f"the compaction of 1 to 3 is called {name}",
         observed=f"the log folder has {names(log)}",
@@ -268,7 +276,7 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
     equals(s, log, call, 3, "LOG-35", what="compaction")
     rows = with_row_ids(s)
     call = s.act("maintenance", m.Compact(table=s.name_of(rows.table), start=1, end=2), rows.table)
-    if (path := rows.folder / f"{1:020}.{2:020}.compacted.json").exists():
+    if (path := rows.folder / compacted_file(1, 2)).exists():
         keeps_row_ids(s, call, readable(s, call, "LOG-35", partial(actions_in, path)), "LOG-35", "compaction")
 
 
@@ -394,8 +402,8 @@ def a_checksum_has_its_prescribed_name(s: ClientScenario) -> None:
     log = log_of(s)
     call = done(s, log, m.Checksum(table=s.name_of(log.table), version=3))
     s.require(
-        f"{3:020}.crc" in names(log), "LOG-02", evidence=(call,), expected=f"the checksum of version 3 is {3:020}.crc",
-        observed=f"the log folder has {names(log)}",
+        checksum_file(3) in names(log), "LOG-02", evidence=(call,),
+        expected=f"the checksum of version 3 is {checksum_file(3)}", observed=f"the log folder has {names(log)}",
     )  # fmt: skip
 
 
@@ -409,7 +417,7 @@ def a_checksum_describes_its_version(s: ClientScenario) -> None:
     if s.commit_mode != "direct":
         log.backfill(2)
     call = done(s, log, m.Checksum(table=s.name_of(log.table), version=2))
-    mine, theirs = (log.folder / f"{version:020}.crc" for version in (2, 1))
+    mine, theirs = (log.folder / checksum_file(version) for version in (2, 1))
     if not mine.exists():
         raise Inconclusive(f"operation {call.number}: the client wrote no checksum of version 2")
     found = json_object(mine)
@@ -644,7 +652,7 @@ def everything(log: LogBuilder) -> set[str]:
 
 
 def checkpoint(version: int) -> str:
-    return f"{version:020}.checkpoint.parquet"
+    return checkpoint_file(version)
 
 
 @check(
@@ -782,7 +790,7 @@ def checksums_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
 def orphan(s: ClientScenario, log: LogBuilder, version: int) -> str:
     """Write a staged file that is not a commit, or not yet. Returns its name."""
     attempt = s.attempt()
-    name = f"{STAGING[s.feature]}/{version:020}.{attempt}.json"
+    name = f"{STAGING[s.feature]}/{staged_file(version, attempt)}"
     log.plant(name, proposals.content(proposals.append(attempt, s.timestamp(version))).encode())
     return name
 

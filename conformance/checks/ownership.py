@@ -17,7 +17,7 @@ from conformance.checks.backfill import blocked, glance
 from conformance.checks.lifecycle import resolves_to, shares_nothing
 from conformance.checks.version_0 import is_proposed, names_the_owner
 from conformance.interface import messages as m
-from conformance.interface.log_names import FILESYSTEM, commit_file
+from conformance.interface.log_names import FILESYSTEM, checkpoint_file, commit_file, compacted_file
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
@@ -46,8 +46,8 @@ from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, Tabl
 from conformance.scenario.storage_access import plant, publish, remove
 
 TRANSFER = (Profile.OWNERSHIP_TRANSFER, Profile.STORAGE_ACCESS)
-STRAY_CHECKPOINT: Final = f"{9:020}.checkpoint.parquet"
-COMPACTION: Final = f"{0:020}.{1:020}.compacted.json"
+STRAY_CHECKPOINT: Final = checkpoint_file(9)
+COMPACTION: Final = compacted_file(0, 1)
 MANAGED = ("managedCommit",)
 """Only this table feature has documented ownership changes."""
 
@@ -121,7 +121,7 @@ def a_cleaned_up_table_is_taken_over(s: Scenario) -> None:
     lines = [line for version in range(3) for line in proposals.lines(files[commit_file(version)])]
     actions = [action for action in map(json.loads, lines) if "commitInfo" not in action]
     checkpoint = checkpoint_parquet(actions).decode("utf-8", "surrogateescape")
-    put_beside(s, m.Plant(table=table.reference, file=f"{2:020}.checkpoint.parquet", content=checkpoint))
+    put_beside(s, m.Plant(table=table.reference, file=checkpoint_file(2), content=checkpoint))
     for version in (0, 1):
         remove(s, table, commit_file(version))
     try:

@@ -6,7 +6,7 @@ from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
 from conformance.checks.log_tail import FRESH, table_with
 from conformance.interface import messages as m
-from conformance.interface.log_names import commit_file
+from conformance.interface.log_names import STAGING, commit_file, staged_file
 from conformance.models import proposals
 from conformance.scenario.adversary import CommitsAndLatest, Entries
 from conformance.scenario.check import Family
@@ -191,10 +191,10 @@ def unratified_staged_files_are_ignored(s: ClientScenario) -> None:
     snapshot."""
     log = table_with(s, 2)
     log.backfill(1)
-    folder = "_commits" if s.feature == "managedCommit" else "_staged_commits"
+    folder = STAGING[s.feature]
     must_read(log, 2, *FRESH, expected="version 2 was ratified before the read began")
     for version, content in ((1, _lost(s, 1)), (2, _lost(s, 2)), (3, _lost(s, 3)), (4, b'{"commitInfo":{"inC')):
-        log.plant(f"{folder}/{version:020}.{s.attempt()}.json", content)
+        log.plant(f"{folder}/{staged_file(version, s.attempt())}", content)
     must_read(
         log, 2, "MC-FILES-05", "CM-FILES-04", "LOG-17", "LOG-16", "CM-LOG-08",
         expected=f"the owner ratified versions 0 to 2, and returned their file names: any other file in {folder} is "

@@ -27,6 +27,21 @@ def staged_file(version: int, attempt: str) -> str:
     return f"{version:0{_DIGITS}}.{attempt}.json"
 
 
+def checkpoint_file(version: int) -> str:
+    """The name of a classic checkpoint in one file."""
+    return f"{version:0{_DIGITS}}.checkpoint.parquet"
+
+
+def compacted_file(start: int, end: int) -> str:
+    """The name of a log compaction."""
+    return f"{start:0{_DIGITS}}.{end:0{_DIGITS}}.compacted.json"
+
+
+def checksum_file(version: int) -> str:
+    """The name of a version checksum."""
+    return f"{version:0{_DIGITS}}.crc"
+
+
 def attempt_of(staged: str) -> str | None:
     """The attempt in the name or path of a staged file."""
     parts = staged.rpartition("/")[2].split(".")

@@ -12,7 +12,14 @@ from urllib.parse import unquote
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import FILESYSTEM, STAGING, commit_file
+from conformance.interface.log_names import (
+    FILESYSTEM,
+    STAGING,
+    checkpoint_file,
+    checksum_file,
+    commit_file,
+    compacted_file,
+)
 from conformance.models import log_files, proposals
 from conformance.models.owner import COMMIT_MODES, OWNER_PROPERTY
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
@@ -69,7 +76,7 @@ class ModelMaintainer(ModelReader):
     def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
         listed = self._published(client, table, version)
         state = self._replay(table, listed, version)
-        self._write(table.log / f"{version:020}.checkpoint.parquet", log_files.checkpoint_parquet(self._held(state)))
+        self._write(table.log / checkpoint_file(version), log_files.checkpoint_parquet(self._held(state)))
         self._hint(table, version)
 
     def _held(self, state: State) -> list[dict[str, Any]]:
@@ -89,7 +96,7 @@ class ModelMaintainer(ModelReader):
             for action in log_files.actions_in(listed.commits[version]):
                 kept[_identity(action)] = action
         lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in kept.values())
-        self._write(table.log / f"{start:020}.{end:020}.compacted.json", lines.encode())
+        self._write(table.log / compacted_file(start, end), lines.encode())
 
     def _checksum(self, client: str, table: Resolved, version: int) -> None:
         """Write the checksum of any ratified version, published or not. An existing one stays."""
@@ -97,7 +104,7 @@ class ModelMaintainer(ModelReader):
         state = self._replay(table, listed, self._target(table, listed, version))
         if version not in listed.checksums:
             state.timestamp = self._time(table, listed, state, version)
-            self._write(table.log / f"{version:020}.crc", json.dumps(self._summary(state)).encode())
+            self._write(table.log / checksum_file(version), json.dumps(self._summary(state)).encode())
 
     def _summary(self, state: State) -> dict[str, Any]:
         """The content of a checksum."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG
+from conformance.interface.log_names import LOG, staged_file, version_of
 from conformance.models import proposals
 from conformance.models.storage import CRASH_POINTS, Commit, FaultControl, OwnedTable
 
@@ -58,7 +58,7 @@ class ModelOwner(FaultControl):
         """Write the staged file for the proposer; that of a commit is never replaced. Returns its name."""
         if table.commit_mode != "staged" or request.actions is None:
             return request.staged_file
-        name = f"{request.version:020}.{request.attempt}.json"
+        name = staged_file(request.version, request.attempt)
         put = self.storage.put_if_absent if request.attempt in table.landed else self.storage.put
         put(self._staged_path(table, name), content_of(request.actions), time_of(request.actions))
         return name
@@ -95,7 +95,7 @@ class ModelOwner(FaultControl):
         return m.Conflict(latest=table.latest, winners=self._entries(table, request.version, None))
 
     def _is_proposal(self, table: OwnedTable, request: m.Commit) -> bool:
-        named = request.staged_file == f"{request.version:020}.{request.attempt}.json"
+        named = request.staged_file == staged_file(request.version, request.attempt)
         return named and self.storage.read(self._staged_path(table, request.staged_file or "")) is not None
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
@@ -342,7 +342,7 @@ class ModelOwner(FaultControl):
 
     def _published(self, table: OwnedTable) -> int:
         names = self.storage.list(f"{table.location}/{LOG}")
-        return max((int(name[:20]) for name in names if len(name) == 25 and name.endswith(".json")), default=-1)
+        return max((version for name in names if (version := version_of(name)) is not None), default=-1)
 
     def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
         """managed-commits, "Enablement": add the owner's name to the table's properties."""

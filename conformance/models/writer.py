@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import STAGING, commit_file
+from conformance.interface.log_names import STAGING, commit_file, staged_file
 from conformance.models import proposals
 from conformance.models.owner import OWNER_PROPERTY
 from conformance.models.reader import READER_FEATURES, ModelReader, Refused, Resolved, State, Unsure, file_of
@@ -284,7 +284,7 @@ class ModelWriter(ModelReader):
         """The proposal in the table's commit mode; a staged commit is first written to its own file."""
         if table.commit_mode != "staged":
             return m.Commit(table=table.reference or "", version=version, attempt=attempt, actions=actions)
-        name = f"{version:020}.{attempt}.json"
+        name = staged_file(version, attempt)
         folder = table.log / STAGING[table.feature or ""]
         storage = FolderStorage(table.log.parent)
         storage.put_if_absent(str(folder / name), proposals.content(actions), self.now)

@@ -5,6 +5,7 @@ from typing import ClassVar
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import staged_file
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
 from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 
@@ -109,7 +110,7 @@ class LosersSeeTheirOwnCommit(ModelOwner):
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         table = self.tables.get(request.table)
         if table is not None and table.commit_mode != "direct":
-            name = f"{request.version:020}.{request.attempt}.json" if table.commit_mode == "staged" else None
+            name = staged_file(request.version, request.attempt) if table.commit_mode == "staged" else None
             actions = None if name else request.actions
             own = Commit(attempt=request.attempt, staged_file=name, actions=actions)
             self.mine[client, request.table, request.version] = own

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, STAGING
+from conformance.interface.log_names import LOG, STAGING, staged_file
 from conformance.models.owner import Commit, Entries, ModelOwner, OwnedTable, content_of, time_of
 from conformance.mutants import memory_of, mutant, mutant_method, original
 
@@ -290,7 +290,7 @@ def staged_names_get_shorter(self: _Naming, version: int, attempt: str) -> str:
 @mutant_method("_named", "MC-FILES-03", "CM-FILES-03")
 def attempts_share_a_staged_file(self: _Naming, version: int, attempt: str) -> str:
     """Derives the UUID of a staged file from its version: all attempts write the same file."""
-    return f"{version:020}.{uuid.uuid5(uuid.NAMESPACE_OID, str(version))}.json"
+    return staged_file(version, str(uuid.uuid5(uuid.NAMESPACE_OID, str(version))))
 
 
 @mutant("CM-FILES-01", "MC-LOG-05")
@@ -313,7 +313,7 @@ class StagedFileIsAnEnvelope(ModelOwner):
 def keeps_rejected_actions(self: ModelOwner, table: OwnedTable, request: m.Commit) -> str | None:
     """Keeps the staged file of an attempt that was too early, and ratifies the next proposal of the attempt with the
     actions in it."""
-    early = self.storage.read(self._staged_path(table, f"{request.version:020}.{request.attempt}.json"))
+    early = self.storage.read(self._staged_path(table, staged_file(request.version, request.attempt)))
     name = original(self)._stage(table, request)
     if early is not None and name is not None:
         self.storage.put(self._staged_path(table, name), *early)
@@ -346,7 +346,7 @@ def lists_content_beside_file_names(self: ModelOwner, table: OwnedTable, start: 
 @mutant_method("_is_proposal", "CM-LOG-05", "MC-FILES-04")
 def staged_file_is_valid_for_the_next_version(self: ModelOwner, table: OwnedTable, request: m.Commit) -> bool:
     """Ratifies a file that was staged for a version as the version after it: a loser can propose its old file."""
-    before = f"{request.version - 1:020}.{request.attempt}.json"
+    before = staged_file(request.version - 1, request.attempt)
     found = self.storage.read(self._staged_path(table, before)) if request.staged_file == before else None
     return found is not None or original(self)._is_proposal(table, request)
 
@@ -367,7 +367,7 @@ class InlineCommitsAreStagedToo(ModelOwner):
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
         if table.commit_mode == "inline":
-            path = self._staged_path(table, f"{request.version:020}.{request.attempt}.json")
+            path = self._staged_path(table, staged_file(request.version, request.attempt))
             actions = request.actions or ()
             self.storage.put(path, content_of(actions), time_of(actions))
         return answer

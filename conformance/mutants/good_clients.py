@@ -11,7 +11,7 @@ import msgspec
 
 from conformance.history import digests
 from conformance.interface import messages as m
-from conformance.interface.log_names import STAGING
+from conformance.interface.log_names import STAGING, checkpoint_file, commit_file, version_of
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Listing, checkpoint_parquet, listing_of
@@ -90,7 +90,7 @@ def opens_files_by_name(self: ModelClient, table: Resolved) -> Listing:
         return original(self)._list(table)
     found: list[Path] = []
     version = 0
-    while version <= (table.latest or 0) or (table.log / f"{version:020}.json").exists():
+    while version <= (table.latest or 0) or (table.log / commit_file(version)).exists():
         named = [table.log / f"{version:020}.{ending}" for ending in ("json", "checkpoint.parquet", "crc")]
         found += [path for path in named if path.exists()]
         version += 1
@@ -434,7 +434,7 @@ class PublishesBeforeAHandBack(ModelClient):
         """Publish the content of the staged file under its version."""
         staged = FolderStorage(table.log.parent).read(str(table.log / STAGING[MANAGED] / (commit.file_name or "")))
         if staged is not None:
-            path = str(table.log / f"{commit.version:020}.json")
+            path = str(table.log / commit_file(commit.version))
             self._place(FolderStorage(table.log.parent), path, staged.content, staged.modified)
 
     def _place(self, storage: FolderStorage, path: str, content: str, modified: int) -> None:
@@ -461,7 +461,7 @@ def writes_two_checkpoints(self: ModelClient, client: str, table: Resolved, vers
     """Writes each checkpoint a second time, under the name of a V2 checkpoint, for readers that look for those. Before
     that it leaves one part of three of a third checkpoint."""
     original(self)._checkpoint(client, table, version)
-    written = (table.log / f"{version:020}.checkpoint.parquet").read_bytes()
+    written = (table.log / checkpoint_file(version)).read_bytes()
     self._write(table.log / f"{version:020}.checkpoint.{uuid.uuid4()}.parquet", written)
     part = checkpoint_parquet([{"add": {"path": "unfinished", "size": 1}}])
     self._write(table.log / f"{version:020}.checkpoint.{2:010}.{3:010}.parquet", part)
@@ -562,10 +562,10 @@ class KeepsTheNewestCommits(ModelClient):
 
     def _delete(self, paths: Iterable[Path]) -> None:
         found = list(paths)
-        commits = [path for path in found if len(path.name) == len(f"{0:020}.json") and path.suffix == ".json"]
+        commits = [path for path in found if version_of(path.name) is not None]
         spared: set[Path] = set()
         if commits:
-            published = sorted(path for path in commits[0].parent.glob("*.json") if len(path.name) == 25)
+            published = sorted(path for path in commits[0].parent.glob("*.json") if version_of(path.name) is not None)
             spared = set(published[-self.kept :])
         super()._delete(path for path in found if path not in spared)
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG
+from conformance.interface.log_names import LOG, checkpoint_file, checksum_file, staged_file
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet
 from conformance.models.owner import OWNER_PROPERTY, Entries, ModelOwner, NotPublished, OwnedTable, content_of, time_of
@@ -469,7 +469,7 @@ class StagesVersion0(Promising):
         if version > 0 or table.commit_mode != "staged":
             return super()._begin(table, version, attempt, actions)
         content = self._with_owner(actions, table.feature)
-        name = f"{0:020}.{attempt}.json"
+        name = staged_file(0, attempt)
         self.storage.put_if_absent(self._staged_path(table, name), content_of(content), time_of(content))
         if self._published(table) >= 0:
             return m.Conflict(latest=self._published(table))
@@ -635,7 +635,9 @@ class KeepsOtherFilesInTheLog(ModelOwner):
         super()._publish(table, version)
         file = self.storage.read(self._path(table, version))
         if file is not None:
-            self.storage.put(f"{table.location}/{LOG}/{version:020}.crc", checksum_of(file.content), file.modified)
+            self.storage.put(
+                f"{table.location}/{LOG}/{checksum_file(version)}", checksum_of(file.content), file.modified
+            )
 
     def _save(self, table: OwnedTable) -> None:
         super()._save(table)
@@ -874,7 +876,7 @@ def writes_checkpoints(self: ModelOwner, table: OwnedTable, version: int) -> Non
                 actions[key] = {kind: body}
         kept = [each for key, each in actions.items() if key.split()[0] in ("protocol", "metaData", "add")]
         content = checkpoint_parquet(kept).decode("utf-8", "surrogateescape")
-        self.storage.put_if_absent(f"{log}/{newest:020}.checkpoint.parquet", content, 0)
+        self.storage.put_if_absent(f"{log}/{checkpoint_file(newest)}", content, 0)
         self.storage.put(f"{log}/_last_checkpoint", json.dumps({"version": newest, "size": len(kept)}), 0)
 
 

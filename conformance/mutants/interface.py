@@ -3,6 +3,7 @@
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 
@@ -23,7 +24,7 @@ def observe_shows_content_once(self: ModelOwner, client: str, request: m.Observe
     if not isinstance(answer, m.Observation) or request.table not in shown:
         shown.add(request.table)
         return answer
-    first = f"{0:020}.json"
+    first = commit_file(0)
     files = [msgspec.structs.replace(f, content=None) if f.name == first else f for f in answer.files]
     return m.Observation(files=tuple(files))
 

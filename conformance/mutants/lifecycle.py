@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG
+from conformance.interface.log_names import LOG, staged_file
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
 from conformance.models.storage import MemoryStorage, Storage, StoredFile
 from conformance.mutants import memory, memory_of, mutant, mutant_method, original
@@ -117,7 +117,7 @@ class Version0IsStaged(ModelOwner):
         path = self._path(table, version)
         file = self.storage.read(path)
         if isinstance(answer, m.Ratified) and table.commit_mode == "staged" and version == 0 and file is not None:
-            name = f"{version:020}.{attempt}.json"
+            name = staged_file(version, attempt)
             self.storage.put(self._staged_path(table, name), *file)
             self.storage.remove(path)
             table.backfilled = -1

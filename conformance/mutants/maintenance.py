@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, STAGING
+from conformance.interface.log_names import LOG, STAGING, checkpoint_file, checksum_file, compacted_file
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Checkpoint, Listing, actions_in
 from conformance.models.owner import ModelOwner, OwnedTable
@@ -50,7 +50,7 @@ def checkpoints_unpublished_commits(self: ModelClient, client: str, table: Resol
 @mutant_method("_checkpoint", "MC-CHECKPOINT-03", "CM-MAINT-01", bugs=("FB17",))
 def writes_the_checkpoint_first(self: ModelClient, client: str, table: Resolved, version: int) -> None:
     """Writes a checkpoint before its version is published."""
-    (table.log / f"{version:020}.checkpoint.parquet").write_bytes(b"")
+    (table.log / checkpoint_file(version)).write_bytes(b"")
     original(self)._checkpoint(client, table, version)
 
 
@@ -90,7 +90,7 @@ def publishes_its_own_commit_at_once(self: ModelClient, client: str, request: m.
 @mutant_method("_compact", "MC-COMPACTION-01", "CM-MAINT-02")
 def compacts_unpublished_commits(self: ModelClient, client: str, table: Resolved, request: m.Compact) -> None:
     """Writes a compaction up to a commit that is not backfilled."""
-    name = f"{request.start:020}.{request.end:020}.compacted.json"
+    name = compacted_file(request.start, request.end)
     self._write(table.log / name, b'{"commitInfo":{}}\n')
 
 
@@ -99,7 +99,7 @@ class _EditsCompactions(ModelClient):
 
     def _compact(self, client: str, table: Resolved, request: m.Compact) -> None:
         super()._compact(client, table, request)
-        listed, path = self._list(table), table.log / f"{request.start:020}.{request.end:020}.compacted.json"
+        listed, path = self._list(table), table.log / compacted_file(request.start, request.end)
         commits = [
             action for number in range(request.start, request.end + 1) for action in actions_in(listed.commits[number])
         ]
@@ -193,7 +193,7 @@ def checksums_have_no_domains(self: ModelClient, state: State) -> dict[str, Any]
 @mutant_method("_checksum", "LOG-45")
 def overwrites_checksums(self: ModelClient, client: str, table: Resolved, version: int) -> None:
     """Replaces another client's checksum of the same version."""
-    (table.log / f"{version:020}.crc").unlink(missing_ok=True)
+    (table.log / checksum_file(version)).unlink(missing_ok=True)
     original(self)._checksum(client, table, version)
 
 
@@ -503,7 +503,7 @@ def deletes_the_checksum_of_the_cut_off(self: ModelClient, client: str, table: R
 def owner_checkpoints_unpublished_commits(self: ModelOwner, table: OwnedTable, version: int, attempt: str) -> None:
     """Writes a checkpoint of every version that it ratifies, published or not."""
     original(self)._record(table, version, attempt)
-    name = f"{table.location}/{LOG}/{version:020}.checkpoint.parquet"
+    name = f"{table.location}/{LOG}/{checkpoint_file(version)}"
     self.storage.put(name, "", 0)
 
 

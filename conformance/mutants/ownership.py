@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG
+from conformance.interface.log_names import LOG, staged_file
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing
@@ -452,7 +452,7 @@ def hand_back_stays_staged(self: ModelOwner, client: str, request: m.HandBack) -
     answer = original(self).hand_back(client, request)
     table = self.tables.get(request.table)
     if table is not None and isinstance(answer, m.Ratified):
-        name = f"{request.version:020}.{request.attempt}.json"
+        name = staged_file(request.version, request.attempt)
         published = self.storage.read(self._path(table, request.version))
         if published is not None:
             self.storage.remove(self._path(table, request.version))

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, STAGING, commit_file
+from conformance.interface.log_names import LOG, STAGING, checkpoint_file, commit_file
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.owner import OWNER_PROPERTY
@@ -134,7 +134,7 @@ class TakesACleanedUpVersionForALostRace(TakesAConflictForALostRace):
         try:
             super()._catch_up(client, transaction)
         except Refused as refused:
-            newer = commit_file(version + 1).removesuffix("json") + "checkpoint.parquet"
+            newer = checkpoint_file(version + 1)
             if (transaction.table.log / newer).exists():
                 raise
             raise Unsure(str(refused)) from refused
@@ -278,7 +278,7 @@ class OverwritesTheNextFile(ModelClient):
             super()._catch_up(client, transaction)
 
     def _put(self, table: Resolved, version: int, actions: tuple[str, ...]) -> bool:
-        FolderStorage(table.log.parent).put(str(table.log / f"{version:020}.json"), proposals.content(actions), 0)
+        FolderStorage(table.log.parent).put(str(table.log / commit_file(version)), proposals.content(actions), 0)
         return True
 
 

@@ -21,7 +21,15 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, TABLE_ID, commit_file, version_of
+from conformance.interface.log_names import (
+    LOG,
+    TABLE_ID,
+    checkpoint_file,
+    checksum_file,
+    commit_file,
+    compacted_file,
+    version_of,
+)
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet, vector_name
 from conformance.scenario.client import ClientScenario
@@ -207,7 +215,7 @@ class LogBuilder:
         """Write a classic checkpoint, or one with several parts. Returns the names of its files."""
         actions = self.reconciled(version)
         if parts == 1:
-            names = [f"{version:020}.checkpoint.parquet"]
+            names = [checkpoint_file(version)]
         else:
             names = [f"{version:020}.checkpoint.{part:010}.{parts:010}.parquet" for part in range(1, parts + 1)]
         for number, name in enumerate(names):
@@ -234,7 +242,7 @@ class LogBuilder:
         return "_last_checkpoint"
 
     def compaction(self, start: int, end: int) -> str:
-        name = f"{start:020}.{end:020}.compacted.json"
+        name = compacted_file(start, end)
         self.plant(name, _lines(self.reconciled(end, start)))
         return name
 
@@ -253,7 +261,7 @@ class LogBuilder:
             "metadata": next(action["metaData"] for action in actions if "metaData" in action),
             "protocol": next(action["protocol"] for action in actions if "protocol" in action),
         }
-        name = f"{version:020}.crc"
+        name = checksum_file(version)
         self.plant(name, json.dumps({**body, **changed}).encode())
         return name
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
 from conformance.simulation.python_subject import STORAGE, Effects, LockTakenError
 
 LEDGER: Final = Path(STORAGE) / "ledger.json"
@@ -131,7 +132,7 @@ class ExampleOwner:
         temporary = log / f".tmp-{self._new_id()}"
         self._write(temporary, "".join(f"{action}\n" for action in actions))
         with contextlib.suppress(FileExistsError):
-            self._files.link(temporary, log / f"{version:020}.json")
+            self._files.link(temporary, log / commit_file(version))
         self._files.fsync_directory(log)
         self._files.unlink(temporary)
 
