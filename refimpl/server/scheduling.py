@@ -203,7 +203,11 @@ class Pool:
 
 
 PATIENCE_SECONDS: Final = 0.25
-"""How long the other clients wait for the holder of the turn to come back."""
+"""How long the other clients wait for the holder of the turn to come back. A client that took longer the last time gets
+half as much again as it took."""
+
+SLOW_SHARE: Final = 5
+"""From the start of a slow client's turn to the start of the next such turn: this many times its length."""
 
 ROUND_SECONDS: Final = 0.2
 """A client that proposes its next version at once keeps the turn, for this time divided by the number of clients: each
@@ -227,6 +231,18 @@ LOSERS_KEPT: Final = 10_000
 
 
 @dataclass(slots=True)
+class _Loser:
+    """A client that lost a race. Times are of the loop's clock."""
+
+    latest: int
+    """The latest version when the client lost last."""
+    since: float | None
+    """When it lost, until its next proposal arrives."""
+    rebase_seconds: float = 0.0
+    """How long it took to come back the last time."""
+
+
+@dataclass(slots=True)
 class _Line:
     """The client that has the turn on one table, and the clients that wait for it."""
 
@@ -244,6 +260,8 @@ class _Line:
     misses: int = 0
     """How many holders in a row did not come back."""
     given_up_until: float = 0.0
+    slow_from: float = 0.0
+    """When a slow client may make the others wait again."""
 
     def stop_patience(self) -> None:
         if self.patience is not None:
@@ -274,7 +292,8 @@ class FairQueue:
     first served: each has lost by its turn, gets the latest version, and does not lose a second time. A client that
     lands and proposes again at once keeps the turn for its part of `ROUND_SECONDS`.
 
-    The turn is kept for a client that rebases. A client that proposes a version which it knows to be taken has not
+    The turn is kept for a client that rebases: for as long as it needed before, but slow clients together get no more
+    than their share of the time. A client that proposes a version which it knows to be taken has not
     loaded the table: it neither waits nor gets the turn, because it would block the others.
 
     Advisory like `CommitOwner.turn`: the queue decides no outcome, waits are short, and if clients do not come back on
@@ -283,17 +302,20 @@ class FairQueue:
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line] = {}
-        self._lost_at: dict[tuple[Hashable, Hashable], int] = {}
-        """By table and client: the latest version at the time when that client lost."""
+        self._losers: dict[tuple[Hashable, Hashable], _Loser] = {}
+        """By table and client."""
 
     async def wait(self, table: Hashable, client: Hashable, version: int, deadline: float) -> None:
         """Return when the client's proposal of `version` may be judged: at once if no other client has the turn or
         the client knows that this version is taken, and at `deadline` (of the loop's clock) in any case. The caller
         reports the outcome with `lost` or `done`."""
         loop = asyncio.get_running_loop()
-        if version <= self._lost_at.get((table, client), -1):
-            self._leave(table, client)
-            return
+        if (loser := self._losers.get((table, client))) is not None:
+            if version <= loser.latest:
+                self._leave(table, client)
+                return
+            if loser.since is not None:
+                loser.rebase_seconds, loser.since = loop.time() - loser.since, None
         line = self._lines.setdefault(table, _Line())
         if loop.time() < line.given_up_until:
             return
@@ -317,12 +339,18 @@ class FairQueue:
 
     def lost(self, table: Hashable, client: Hashable, latest: int) -> None:
         """The client gets a conflict with the latest version. If it has the turn, the others wait for it."""
-        if len(self._lost_at) >= LOSERS_KEPT:
-            del self._lost_at[next(iter(self._lost_at))]
-        self._lost_at[table, client] = latest
+        if len(self._losers) >= LOSERS_KEPT:
+            del self._losers[next(iter(self._losers))]
+        loop = asyncio.get_running_loop()
+        loser = self._losers.setdefault((table, client), _Loser(latest, None))
+        loser.latest, loser.since = latest, loop.time()
         line = self._lines.get(table)
         if line is not None and line.holder == client:
-            line.patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._give_up, line)
+            patience = PATIENCE_SECONDS
+            if patience < loser.rebase_seconds < LONGEST_WAIT_SECONDS and line.slow_from <= loop.time():
+                patience = min(1.5 * loser.rebase_seconds, LONGEST_WAIT_SECONDS)
+                line.slow_from = loop.time() + SLOW_SHARE * loser.rebase_seconds
+            line.patience = loop.call_later(patience, self._give_up, line)
 
     def done(self, table: Hashable, client: Hashable, *, landed: bool) -> None:
         """The client gets another answer: it landed, or will not try this again. The turn goes to the next client, at

@@ -516,6 +516,56 @@ async def test_client_that_goes_away_blocks_no_other(at_the_moment_of_its_turn: 
     assert gone.cancelled()
 
 
+async def slow_client(monkeypatch: pytest.MonkeyPatch) -> tuple[FairQueue, Callable[[float], None]]:
+    """`slow` lost, came back after one second, and lost again, in its turn. Returns a function that lets time pass."""
+    loop, passed = asyncio.get_running_loop(), 0.0
+    clock = loop.time
+
+    def let_pass(seconds: float) -> None:
+        nonlocal passed
+        passed += seconds
+
+    monkeypatch.setattr(loop, "time", lambda: clock() + passed)
+    line = FairQueue()
+    await loses(line, "slow")
+    other = await blocked(line, "a", version=2)
+    let_pass(1.0)
+    await other
+    back = await blocked(line, "slow", version=2)
+    line.done("orders", "a", landed=True)
+    await back
+    line.lost("orders", "slow", 2)
+    return line, let_pass
+
+
+@played
+async def test_slow_client_gets_the_time_that_it_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    line, let_pass = await slow_client(monkeypatch)
+    other = await blocked(line, "a", version=3)
+    let_pass(1.2)
+    await settled()
+    assert not other.done()
+    await waits(line, "slow", version=3)
+    line.done("orders", "slow", landed=True)
+    await other
+
+
+@played
+async def test_slow_clients_get_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    line, let_pass = await slow_client(monkeypatch)
+    other = await blocked(line, "a", version=3)
+    let_pass(1.7)
+    await other
+    back = await blocked(line, "slow", version=3)
+    line.done("orders", "a", landed=True)
+    await back
+    line.lost("orders", "slow", 3)
+    other = await blocked(line, "a", version=4)
+    let_pass(0.3)
+    await settled()
+    assert other.done()
+
+
 @played
 async def test_queue_ends_after_several_clients_never_return(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
@@ -653,7 +703,11 @@ def test_client_keeps_the_turn_after_a_conflict_only(table: WireTable) -> None:
 
     async def play() -> list[tuple[int, int, list[int]]]:
         return [
-            ((await proposed(table, port, version))[0], len(queue._lines), list(queue._lost_at.values()))
+            (
+                (await proposed(table, port, version))[0],
+                len(queue._lines),
+                [loser.latest for loser in queue._losers.values()],
+            )
             for port, version in enumerate((7, 1, 1))
         ]
 
