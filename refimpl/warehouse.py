@@ -283,7 +283,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
         if create:
             _refuse_lost_owner(owner, home, environment)
             if not owner.ledger.exists():
-                _make_folders(folder, environment)
+                make_folders(folder, environment)
         if stores:
             with owner.context.lock():
                 record_stores(folder, stores)
@@ -333,7 +333,7 @@ def _refuse_lost_owner(owner: LocalOwner, home: Path, environment: Environment) 
         )
 
 
-def _make_folders(folder: Path, environment: Environment) -> None:
+def make_folders(folder: Path, environment: Environment) -> None:
     """Order: each directory, then fsync its parent, also if it exists: the process that made it may have died before
     its fsync. Only its user may read the owner's folder: it holds inline commits and tokens."""
     for path in reversed((folder, *folder.parents[:-1])):

@@ -36,8 +36,8 @@ def contradictions(identity: Identity) -> list[str]:
 def _about_the_interface(identity: Identity) -> Iterator[str]:
     if identity.interface_version != INTERFACE_VERSION:
         yield (
-            f"`interface_version` is {identity.interface_version}, but this kit speaks {INTERFACE_VERSION}; use the "
-            f"kit that speaks the subject's, or adapt the subject"
+            f"`interface_version` is {identity.interface_version}, but this kit implements {INTERFACE_VERSION}; use "
+            f"the kit of the subject's version, or adapt the subject"
         )
     if identity.side not in SIDES:
         yield f"`side` is {identity.side!r}{wire.near(identity.side, SIDES)}; expected `owner` or `client`"
@@ -52,7 +52,7 @@ def _unknown(what: str, given: Iterable[str], known: Iterable[str]) -> Iterator[
     words = tuple(known)
     for word in given:
         if word not in words:
-            yield f"{word!r} is not a {what}{wire.near(word, words)} ({what}s are {', '.join(words)})"
+            yield f"{word!r} is not a {what}{wire.near(word, words)} (expected: {', '.join(words)})"
 
 
 def _about_commit_modes(identity: Identity) -> Iterator[str]:
@@ -62,7 +62,7 @@ def _about_commit_modes(identity: Identity) -> Iterator[str]:
         if feature not in identity.features:
             yield f"`commit_modes` names {feature!r}, which is missing in `features`"
         yield from _unknown(
-            f"commit mode to {feature} table", commit_modes, FEATURE_COMMIT_MODES.get(feature, COMMIT_MODES)
+            f"commit mode of {feature} tables", commit_modes, FEATURE_COMMIT_MODES.get(feature, COMMIT_MODES)
         )
     for feature in identity.features:
         if not identity.commit_modes.get(feature):

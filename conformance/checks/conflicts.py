@@ -312,7 +312,7 @@ def two_changes_of_one_domain_conflict(s: ClientScenario) -> None:
             continue
         again = s.transact(table, domain=(domain, "mine")) if isinstance(found.exchange.answer, m.Rejected) else None
         if again is not None and isinstance(again.answer, m.Rejected):
-            raise Inconclusive(f"operation {again.number}: the client rejects a change of a domain without a race too")
+            raise Inconclusive(f"operation {again.number}: the client rejects every change of this domain")
         found.commits("CONFLICT-ORDER-06", why="they change different domains")
 
 

@@ -550,7 +550,7 @@ def vacuumed(
         expected=f"{why} {', '.join((*kept, *young))}: they stay",
     )  # fmt: skip
     if (table / orphan).exists():
-        raise Inconclusive(f"operation {call.number}: the client deleted no file, not even one of no version")
+        raise Inconclusive(f"operation {call.number}: the client did not delete the file that no version needs")
 
 
 @check(Family.MAINTENANCE, "LOG-37", features=EVERY_TABLE)

@@ -457,7 +457,7 @@ def a_client_keeps_to_the_folder_of_its_table(s: ClientScenario) -> None:
             table.versions += isinstance(call.answer, m.Committed)
             done += 1
     if not done:
-        raise Inconclusive("the client does none of it")
+        raise Inconclusive("the client carried out none of these requests")
 
 
 # Writes of many tasks (delayed-commit-protocol): all of a write is one commit, or none of it

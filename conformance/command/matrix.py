@@ -73,7 +73,7 @@ def matrix(
                 engine_of(name, rest)
     folders = [slug(_place(name)) for name in names]
     if same := [name for name, folder in zip(names, folders, strict=True) if folders.count(folder) > 1]:
-        raise UnusableError(f"{' and '.join(same)} would have the same folder in {output}; make a matrix of each")
+        raise UnusableError(f"{' and '.join(same)} would have the same folder in {output}; run matrix once for each")
     chosen, many, limit = profile_named(profile), running.number_of(workers), seconds(timeout, "--timeout")
     longest = None if budget is None else seconds(budget, "--budget")
     running.require_libraries("", report=True)

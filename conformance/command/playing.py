@@ -40,9 +40,9 @@ def play(
             show_default=False,
         ),
     ] = None,
-    plain: Annotated[bool, option("--plain", "print the story as text, as without a terminal")] = False,
+    plain: Annotated[bool, option("--plain", "print the story as text (the default without a terminal)")] = False,
     decisions: Annotated[
-        bool, option("--decisions", "text: only requests, decisions, answers, results and faults")
+        bool, option("--decisions", "in the text, only requests, decisions, answers, results and faults")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -177,8 +177,8 @@ def puzzle(
 ) -> None:
     """Find the violation in the history of a bad owner or client: the operation, and the rule.
 
-    The first puzzles are easy, the last ones hard. Solved ones are recorded on this machine only. Exit code 1: a wrong
-    answer.
+    The first puzzles are easy, the last ones hard. Solved puzzles are recorded on this machine only. Exit code 1: the
+    answer is wrong.
     """
     from conformance.play import puzzles
 

@@ -64,7 +64,7 @@ def report(
 
 def compare(
     old: Annotated[Path, argument("OLD", "result.json of the earlier run, or its report folder")],
-    new: Annotated[Path, argument("NEW", "the same of the later run")],
+    new: Annotated[Path, argument("NEW", "result.json of the later run, or its report folder")],
     json: JsonOption = False,
 ) -> None:
     """Compare two runs: new, fixed and remaining failures.

@@ -32,7 +32,7 @@ _EPILOG: Final = (
         "simulate crash commit/catalogManaged",
         "simulate power --subject python:conformance.simulation.example_owner:ExampleOwner",
     )
-    + "\n\nExit codes: 0 no violation · 1 violation · 2 usage error · 3 a space was not finished"
+    + "\n\nExit codes: 0 no violation · 1 violation · 2 usage error · 3 a scope was not finished"
 )
 
 ScopesArgument = Annotated[
@@ -73,7 +73,7 @@ def register(application: typer.Typer) -> None:
 def explore(
     scopes: ScopesArgument = None,
     subject: SubjectOption = None,
-    quick: Annotated[bool, option("--quick", "skip the two largest situations")] = False,
+    quick: Annotated[bool, option("--quick", "skip the two largest situations (10 scopes)")] = False,
     budget: Annotated[str, option("--budget TIME", "maximum time for each scope, for example 90s or 5m")] = "120s",
     trace: Annotated[Path | None, option("--trace FILE", "write the first violation, minimized, for `replay`")] = None,
     seed: SeedOption = 1,

@@ -94,7 +94,7 @@ class ModelMaintainer(ModelReader):
         kept: dict[str, dict[str, Any]] = {}
         for version in range(start, end + 1):
             for action in log_files.actions_in(listed.commits[version]):
-                kept[_identity(action)] = action
+                kept[identity_of(action)] = action
         lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in kept.values())
         self._write(table.log / compacted_file(start, end), lines.encode())
 
@@ -265,7 +265,7 @@ class ModelMaintainer(ModelReader):
             path.unlink(missing_ok=True)
 
 
-def _identity(action: dict[str, Any]) -> str:
+def identity_of(action: dict[str, Any]) -> str:
     """The key of an action: a later action with the same key replaces it."""
     kind, body = next(iter(action.items()))
     match kind:

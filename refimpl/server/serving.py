@@ -111,7 +111,7 @@ def configuration(application: Any, wanted: Serving) -> uvicorn.Config:
     Java's client, which asks for `h2c`."""
     return uvicorn.Config(
         application,
-        http=_protocol(wanted.header_seconds, affordable(wanted.connections)),
+        http=http_protocol(wanted.header_seconds, affordable(wanted.connections)),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -142,7 +142,7 @@ class _Process(uvicorn.Server):
         self._captured_signals.clear()
 
 
-def _protocol(seconds: float, most: int) -> type[H11Protocol]:
+def http_protocol(seconds: float, most: int) -> type[H11Protocol]:
     """uvicorn's HTTP protocol with two more rules: it closes connections whose client does not send a request's headers
     in time or does not read the answer, and it limits the number of connections.
 
@@ -299,14 +299,14 @@ def affordable(connections: int) -> int:
 def configure_logs(level: str) -> None:
     """One JSON line for each event, on the standard error."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_Lines())
+    handler.setFormatter(JsonLines())
     logger = logging.getLogger("refimpl")
     logger.handlers = [handler]
     logger.propagate = False
     logger.setLevel(level.upper())
 
 
-class _Lines(logging.Formatter):
+class JsonLines(logging.Formatter):
     """`{"at": ..., "level": ..., ...}`; an event that is a JSON object is included as it is."""
 
     def format(self, record: logging.LogRecord) -> str:

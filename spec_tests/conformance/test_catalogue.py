@@ -112,11 +112,6 @@ def test_the_number_of_binding_sentences_equals_the_count_by_hand(name: str, at_
     assert len(binding) >= at_least
 
 
-@pytest.mark.parametrize("profile", Profile)
-def test_every_profile_promises_something(profile: Profile) -> None:
-    assert any(requirement.profile is profile for requirement in load().requirements)
-
-
 @pytest.mark.parametrize("side", Side)
 def test_every_side_has_duties_and_freedoms(side: Side) -> None:
     assert any(entry.side is side and entry.level is Level.MUST for entry in load().requirements)

@@ -278,7 +278,7 @@ def wrong_everywhere(versions: int) -> Draft:
     return draft
 
 
-def test_judging_many_contradictions_stays_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_few_of_many_contradictions_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """An explanation reads the whole history. Therefore only a few are given; the other violations are counted."""
     looks: list[int] = []
     original = bounds.earliest

@@ -24,7 +24,7 @@ from refimpl.files import HAS_DESCRIPTION_LOCKS, Files, PosixFiles, lock_descrip
 from refimpl.log_path import MAX_VERSION, SIDECAR_FOLDER
 from refimpl.log_store import LogStore
 from refimpl.owner.local import OWNER_FOLDER
-from refimpl.warehouse import _make_folders
+from refimpl.warehouse import make_folders
 from spec_tests.support.builders import new_attempt
 from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_full
 from spec_tests.support.written_log import inline
@@ -484,7 +484,7 @@ def test_new_folders_and_their_parents_are_durable() -> None:
 
 def test_folders_of_a_new_warehouse_are_durable() -> None:
     at, folder = host(), LOCATION / OWNER_FOLDER
-    _make_folders(folder, at.log.environment)
+    make_folders(folder, at.log.environment)
     assert all(disk.find(folder) is not None for disk in left(at.disk))
     syncs = at.disk.syncs
     assert syncs == len(folder.parents)
@@ -492,7 +492,7 @@ def test_folders_of_a_new_warehouse_are_durable() -> None:
         at = host()
         at.disk.failing_sync = number
         with pytest.raises(OSError, match="error"):
-            _make_folders(folder, at.log.environment)
+            make_folders(folder, at.log.environment)
 
 
 def test_unsynced_folders_of_others_are_made_durable() -> None:

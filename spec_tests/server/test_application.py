@@ -27,7 +27,7 @@ from refimpl.cli.application import application
 from refimpl.errors import CorruptLogError, InvalidRequestError
 from refimpl.server.application import SMALL_BODY_BYTES, Limits
 from refimpl.server.routes import DELTA_ROUTES, LEGACY_ROUTES
-from refimpl.server.serving import LEAST_READ, _Lines, _protocol, affordable, bound
+from refimpl.server.serving import LEAST_READ, JsonLines, affordable, bound, http_protocol
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import BAD, EXHAUSTED, VERSION_CONFLICT, WireTable, refusal
 
@@ -85,7 +85,7 @@ def test_each_request_is_one_line_of_json(table: WireTable, caplog: pytest.LogCa
     with caplog.at_level(logging.INFO, logger="refimpl.server"):
         table.land(1)
         table.propose(table.write_staged(7))
-    answered = [json.loads(_Lines().format(record)) for record in caplog.records]
+    answered = [json.loads(JsonLines().format(record)) for record in caplog.records]
     assert [(line["call"], line["status"], line["on"], line["version"]) for line in answered] == [
         ("update", 200, "unity.default.orders", 1),
         ("update", 400, "unity.default.orders", 7),
@@ -105,7 +105,7 @@ def test_internal_error_is_logged_and_not_shown_to_the_client(
         answer = table.propose(staged)
     assert refusal(answer) == (500, "CommitStateUnknownException")
     assert "division" not in answer.text
-    assert "ZeroDivisionError" in _Lines().format(caplog.records[-1]) or "ZeroDivisionError" in caplog.text
+    assert "ZeroDivisionError" in JsonLines().format(caplog.records[-1]) or "ZeroDivisionError" in caplog.text
     assert table.propose(staged).status_code == 200
     other = WireTable(http, "other").prepared()
     with monkeypatch.context() as patched:
@@ -207,7 +207,7 @@ def test_connection_is_closed_if_the_client_reads_too_slowly(read: int) -> None:
     transport.is_closing.return_value = False
     config = uvicorn.Config(lambda: None, lifespan="off", log_config=None)
     config.load()
-    protocol = _protocol(1.0, 10)(config, ServerState(), {}, loop)
+    protocol = http_protocol(1.0, 10)(config, ServerState(), {}, loop)
     protocol.connection_made(transport)
     timers.clear()
     transport.get_write_buffer_size.return_value = 10 * LEAST_READ

@@ -81,7 +81,7 @@ BROKEN: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str, str]] = {
     ),
     "another interface": (
         {"hello": lambda answer: msgspec.structs.replace(answer, interface_version=2)},
-        "`interface_version` is 2, but this kit speaks 1", "#hello",
+        "`interface_version` is 2, but this kit implements 1", "#hello",
     ),
     "no create_table": (
         {"create_table": lambda answer: m.Unsupported()}, "this operation is required", "#create_table",
@@ -258,7 +258,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "inline for the older table feature": (
         {"commit_modes": {**GOOD.commit_modes, "managedCommit": ("staged", "inline")}},
-        "'inline' is not a commit mode to managedCommit table",
+        "'inline' is not a commit mode of managedCommit tables",
     ),
     "commit modes of no feature": ({"features": ("catalogManaged",)}, "`commit_modes` names 'managedCommit'"),
     "a profile without its commit mode": (

@@ -6,7 +6,7 @@ from typing import Any
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING
-from conformance.models.client import ModelClient, _identity
+from conformance.models.client import ModelClient, identity_of
 from conformance.models.log_files import Checkpoint, Listing
 from conformance.models.owner import OWNER_PROPERTY
 from conformance.models.reader import Owner, Resolved, State, Unsure
@@ -171,7 +171,7 @@ class CompactsFromAPublishedStart(ModelClient):
         kept: dict[str, dict[str, Any]] = {}
         for version in range(request.start, request.end + 1):
             for action in self._commit(table, listed, table.owned, version):
-                kept[_identity(action)] = action
+                kept[identity_of(action)] = action
         lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in kept.values())
         self._write(table.log / f"{request.start:020}.{request.end:020}.compacted.json", lines.encode())
 
