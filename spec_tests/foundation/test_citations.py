@@ -6,6 +6,8 @@ Four forms, and no other (conformance/requirements/SOURCES.md):
 - `FB26`: a bug of FIELD_BUGS.md;
 - `managed-commits, "Commit Backfills"`: a section of a public document, by any part of its heading in SOURCES.md;
 - a relative link of a page.
+
+The third form may also name a rule by its number in DELTA.md: `in-commit timestamps, rule 2`.
 """
 
 import re
@@ -51,10 +53,13 @@ PUBLIC = {
     "delayed-commit-protocol": "delayed-commit-protocol",
     "delta-commits-and-conflicts": "delta-commits-and-conflicts",
     "Delta's protocol": "Delta's protocol",
+    "unity-catalog-delta-api": "unity-catalog-delta-api",
 }
 """The names of public documents in prose, and their headings in SOURCES.md."""
 NAME = "|".join(map(re.escape, PUBLIC))
 PASSAGE = re.compile(rf"({NAME})(?: and ({NAME}))?, ({SECTIONS})")
+WITHOUT_COMMA = re.compile(rf'(?:{NAME}) "[A-Z][^"]*"')
+RULE = re.compile(r"in-commit timestamps, rules? (\d+)(?: and (\d+))?")
 OTHER = re.compile(r'"""([a-z][a-z-]+(?: [a-z]+)?), "[A-Z]|(?<![\w-])([a-z]+-[a-z-]+), (?:"[A-Z]|`[A-Z]+-)')
 NUMBERED = re.compile(r'\b[a-z]+-[a-z]+ (?:section \d|\d(?=, "|[:;] |\.?"""))')
 
@@ -92,6 +97,7 @@ def public_sections() -> dict[str, list[str]]:
 
 
 LINKED = public_sections()
+RULES = {"", *re.findall(r'<a id="ict-[a-z-]+"></a>\*\*(\d)\.', PAGES["DELTA.md"].read_text(encoding="utf-8"))}
 
 
 def wrong(path: str, text: str) -> Iterator[str]:
@@ -111,6 +117,9 @@ def wrong(path: str, text: str) -> Iterator[str]:
             documents = [PUBLIC[name] for name in (first, second) if name]
             if not all(any(section.casefold() in title for title in LINKED[document]) for document in documents):
                 yield f'{first}, "{section}"'
+    yield from WITHOUT_COMMA.findall(plain)
+    for numbers in RULE.findall(plain):
+        yield from (f"in-commit timestamps, rule {number}" for number in numbers if number not in RULES)
     others = ("".join(groups) for groups in OTHER.findall(plain))
     yield from (f'{other}, "..."' for other in others if other not in PUBLIC)
     yield from NUMBERED.findall(plain)
@@ -153,6 +162,9 @@ def test_anchors_of_a_page_are_unique(name: str) -> None:
         "FB99",
         'managed-commits, "Commit Dreams"',
         'catalog-managed and managed-commits, "Commit Files"',
+        'managed-commits "Commit Files"',
+        'unity-catalog-delta-api, "Dreams"',
+        "in-commit timestamps, rules 2 and 8",
         '"""architecture, "Layers": who may use whom."""',
         "design-notes section 5",
         'design-notes 5, "Layers"',
