@@ -17,9 +17,8 @@ import org.apache.spark.sql.delta.catalog.DeltaCatalog;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * Stands in for Unity Catalog's connector: Delta 4.4 speaks the Delta API where the catalog's class has
- * this name. Delta does all work on tables by itself; what is left for a catalog is to answer that it knows none, and to
- * drop.
+ * Replaces Unity Catalog's connector: Delta 4.4 uses the Delta API only if the catalog's class has this name. Delta does
+ * all work on tables by itself, except drops. So this catalog answers that it has no table, and drops tables.
  */
 public final class UCSingleCatalog extends DeltaCatalog {
   @Override
