@@ -263,3 +263,23 @@ def test_the_feed_of_deletion_vectors_equals_delta_sparks(engine: Engine) -> Non
     assert sorted(tuple(row.values()) for row in table.changes(1).read_all().select(columns).to_pylist()) == theirs
     ours = connect(engine.spark, engine.warehouse).table_at(location).changes(1).select(*columns)
     assert sorted(tuple(row) for row in ours.collect()) == theirs
+
+
+def test_delta_spark_loses_a_row_beside_several_matches(engine: Engine) -> None:
+    """conformance/findings/README.md#merge-loses-rows. Our MERGE inserts the row."""
+    feed, source = {"delta.enableChangeDataFeed": "true"}, pa.table({"id": pa.array([1, 1, 9], pa.int64())})
+    tables = [made(engine, name, [column("id", "long")], **feed) for name in ("theirs", "ours")]
+    for table in tables:
+        table.append(pa.table({"id": pa.array([1, 2, 3], pa.int64())}))
+    theirs, ours = tables
+    ours.merge(source, "target.id = source.id").when_matched_delete().when_not_matched_insert_all().execute()
+    assert rows_of(ours) == [(2,), (3,), (9,)]
+    rows = "SELECT /*+ COALESCE(1) */ * FROM VALUES (1), (1), (9) AS s(id)"
+    clauses = "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *"
+    engine.sql(f"MERGE INTO delta.`{theirs.location}` t USING ({rows}) s ON t.id = s.id {clauses}")
+    assert len(rows_of(theirs)) == 2
+    changes = theirs.changes(2).read_all()
+    assert sorted(zip(changes["_change_type"].to_pylist(), changes["id"].to_pylist(), strict=True)) == [
+        ("delete", 1),
+        ("insert", 9),
+    ]
