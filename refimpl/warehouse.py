@@ -25,6 +25,7 @@ from refimpl.errors import (
     LocationError,
     OwnerUnavailableError,
     TableNotFoundError,
+    UnsupportedFeatureError,
 )
 from refimpl.object_store import check_store, record_stores, with_stores
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
@@ -119,9 +120,9 @@ class Warehouse(_Tables):
         return Table.resolved(self.owner.undrop_table(reference), self.owner, self.environment)
 
     def verify(self) -> list[Finding]:
-        """What is wrong with the ledger and the tables: see `refimpl.owner.verify`; and with checkpoints and
-        compactions. Reads only."""
-        from refimpl.owner.verify import unreadable, verify
+        """What is wrong with the ledger and the tables: see `refimpl.owner.verify`; and with checkpoints, compactions
+        and the data files of the newest version. Reads only."""
+        from refimpl.owner.verify import Severity, unreadable, verify
 
         findings = verify(self.owner)
         try:
@@ -129,19 +130,22 @@ class Warehouse(_Tables):
         except CorruptLedgerError:  # which is a finding
             return findings
         for table in tables:
+            label = table.name or table.table_id
             try:
-                findings += self._damaged_files(table)
+                findings += self._damaged_files(table, label)
+                if not any(finding.table == label and finding.severity is Severity.ERROR for finding in findings):
+                    with contextlib.suppress(UnsupportedFeatureError):  # this client cannot read the table
+                        findings += self._missing_files(table, label)
             except (CorruptLedgerError, TableNotFoundError):  # a finding; or dropped meanwhile
                 continue
             except (DeltaError, OSError) as error:
                 findings.append(unreadable(table, error))
         return findings
 
-    def _damaged_files(self, table: TableSummary) -> Iterator[Finding]:
+    def _damaged_files(self, table: TableSummary, label: str) -> Iterator[Finding]:
         from refimpl.client.maintenance import Damage, damaged_files
         from refimpl.owner.verify import Finding, Severity
 
-        label = table.name or table.table_id
         for path, problem, damage in damaged_files(self.table(table.table_id)):
             kind, again = "checkpoint", f"--version {path.version}"
             if path.start_version is not None:
@@ -156,6 +160,19 @@ class Warehouse(_Tables):
             severity = Severity.WARNING if damage is Damage.REPLACED else Severity.ERROR
             code = f"{kind}-{'differs' if damage is Damage.DIFFERENT else 'unreadable'}"
             yield Finding(table=label, severity=severity, code=code, message=f"{problem}; {effect}")
+
+    def _missing_files(self, table: TableSummary, label: str) -> Iterator[Finding]:
+        from refimpl.client.data_maintenance import missing_files
+        from refimpl.owner.verify import Finding, Severity
+
+        version, missing = missing_files(self.table(table.table_id))
+        if missing:
+            message = (
+                f"missing data files of version {version}: {len(missing)}, such as {missing[0]}; reads of their rows "
+                f"fail: restore the files from a backup, or remove their rows with an overwrite, or with a delete of "
+                f"all rows of their partitions, which does not read the files"
+            )
+            yield Finding(table=label, severity=Severity.ERROR, code="data-file-missing", message=message)
 
     @property
     def lock(self) -> HostLock:

@@ -309,9 +309,10 @@ def policy(
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner verify -w /data/warehouse --json")
 def verify(address: options.WarehouseOption = None, json: options.JsonOption = False) -> None:
-    """Check the ledger and all tables, their commits, checkpoints and compactions, read-only.
+    """Check the ledger and all tables, their commits, checkpoints, compactions and data files, read-only.
 
-    Exit code 1: an invariant is violated.
+    It lists the files of each table: a data file of the newest version that is missing is an error. It does not read
+    data files. Exit code 1: an invariant is violated.
     """
     from refimpl.owner.verify import Severity
 
@@ -366,8 +367,8 @@ def repair(
 ) -> None:
     """Repair what is safe to repair.
 
-    Completes interrupted operations and backfills, and removes old orphaned staged files. Exit code 1: a repair
-    failed.
+    Completes interrupted operations and backfills, and removes old orphaned staged files. It cannot restore missing
+    data files; verify says what to do. Exit code 1: a repair failed.
     """
     from refimpl.owner.repair import repair as repaired
 

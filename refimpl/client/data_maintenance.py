@@ -228,15 +228,40 @@ def _needed(table: Table, oldest: int) -> set[str]:
     commits = actions_since(snapshot.reader, snapshot.version, snapshot.enablement, oldest)
     logged = (action for commit in commits for action in commit if isinstance(action, Remove))
     proposed = _still_proposed(table, snapshot.version, staged)
-    needed: set[str] = set()
-    objects = snapshot.objects
-    for action in itertools.chain(snapshot.files.values(), removed, logged, proposed):
+    return set(_named(snapshot, itertools.chain(snapshot.files.values(), removed, logged, proposed)))
+
+
+def _named(snapshot: Snapshot, file_actions: Iterable[Add | Cdc | Remove]) -> dict[str, str]:
+    """The data files and deletion vectors that the actions name, by their paths relative to the table: their paths in
+    the log."""
+    named: dict[str, str] = {}
+    for action in file_actions:
         vector = None if isinstance(action, Cdc) else action.deletion_vector
         for path in (action.path, None if vector is None else deletion_vectors.relative_file(vector)):
             with contextlib.suppress(UnsupportedFeatureError):  # on another host, so not below this folder
                 if path is not None:
-                    needed.add(data_files.relative_path(table.location, path, objects))
-    return needed
+                    named[data_files.relative_path(snapshot.location, path, snapshot.objects)] = path
+    return named
+
+
+def missing_files(table: Table) -> tuple[Version, list[str]]:
+    """The newest version, and those of its data files and deletion vectors that are not on the storage; by their paths
+    relative to the table.
+
+    Files of the table's folder are listed, as in VACUUM; each other file, and each that is not in the listing, is
+    looked up. Files on another host are not checked. The snapshot is read again after a file was not found, because
+    other processes may remove and delete files meanwhile.
+    """
+    snapshot = table.snapshot()
+    named = _named(snapshot, snapshot.files.values())
+    for path, _, _ in data_files.listing(snapshot.layout):  # after the snapshot, whose files were written before it
+        named.pop(path, None)
+    layout, files = snapshot.layout, table.environment.files
+    missing = {path for path, logged in named.items() if files.stat(layout.path_of(logged)) is None}
+    if missing:
+        snapshot = table.snapshot()
+        missing &= _named(snapshot, snapshot.files.values()).keys()
+    return snapshot.version, sorted(missing)
 
 
 def _staged(table: Table) -> dict[LogPath, bytes]:

@@ -267,6 +267,18 @@ def test_verify_compares_compactions_with_their_commits(warehouse: Warehouse, bu
     assert f"remove {path.name}" in finding.message
 
 
+def test_verify_finds_a_missing_data_file(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+    (_, path, _) = warehouse.table(busy).location.rglob("*.parquet")
+    path.unlink()
+    answer = cli("verify", "--json")
+    assert answer.code == ExitCode.REFUSED
+    (finding,) = (finding for finding in answer.json["findings"] if finding["severity"] == "error")
+    assert (finding["table"], finding["code"], finding["repairable"]) == (busy, "data-file-missing", False)
+    assert path.name in finding["message"]
+    assert cli("delete", busy, "--where", "month = 1").code == ExitCode.OK, "the remedy of the message"
+    assert cli("verify").code == ExitCode.OK
+
+
 def test_verify_does_not_adopt_an_announced_table(cli: CommandLine, warehouse: Warehouse) -> None:
     """It changes nothing."""
     table = warehouse.owner.announce(warehouse.directory / "orders", "orders", COORDINATED_COMMITS, None)

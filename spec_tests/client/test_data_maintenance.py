@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from refimpl import errors, log_path
-from refimpl.client import checkpointing
+from refimpl.client import checkpointing, data_files
 from refimpl.client.create import create_filesystem_table
-from refimpl.client.data_maintenance import optimize, reorg, vacuum
+from refimpl.client.data_maintenance import missing_files, optimize, reorg, vacuum
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import Commit
+from refimpl.client.partition_values import FileLayout
 from refimpl.client.table import Table
 from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy
 from refimpl.environment import Environment
@@ -467,3 +468,43 @@ def test_a_commit_succeeds_although_its_checkpoint_fails(warehouse: Warehouse, m
     monkeypatch.setattr(table.log, "overwrite", fails)
     assert table.append(rows(1)) is not None
     assert checkpoints(table) == []
+
+
+# Missing data files
+
+
+def test_missing_files_are_those_of_the_newest_version(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process replaces the files and deletes the old ones, after the check has read its snapshot."""
+    listing = data_files.listing
+
+    def late(layout: FileLayout) -> Iterator[tuple[str, int, int]]:
+        old = files(table)
+        optimize(table)
+        for path in old:
+            (table.location / path).unlink()
+        return listing(layout)
+
+    monkeypatch.setattr(data_files, "listing", late)
+    assert missing_files(table) == (4, [])
+    monkeypatch.undo()
+    (lost, _) = sorted(files(table))
+    (table.location / lost).unlink()
+    assert missing_files(table) == (4, [lost])
+
+
+def test_missing_files_outside_of_the_listing(table: Table, tmp_path: Path) -> None:
+    """A link, a hidden name, a path elsewhere; a file on another host is not checked."""
+    (tmp_path / "elsewhere").mkdir()
+    (table.location / "linked").symlink_to(tmp_path / "elsewhere")
+    names = {
+        "linked/a": "linked/a",
+        "_b": "_b",
+        (tmp_path / "c").as_uri(): os.path.relpath(tmp_path / "c", table.location),
+    }
+    transaction = table.transaction()
+    transaction.add(*(adding(path) for path in (*names, "file://another-host/d")))
+    transaction.commit()
+    assert missing_files(table) == (4, sorted(names.values()))
+    for relative in names.values():
+        (table.location / relative).touch()
+    assert missing_files(table) == (4, [])

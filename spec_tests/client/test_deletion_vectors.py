@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from refimpl.actions import Add, DeletionVector
 from refimpl.client.change_feed import FeedReader
 from refimpl.client.create import create_filesystem_table
-from refimpl.client.data_maintenance import optimize, reorg, vacuum
+from refimpl.client.data_maintenance import missing_files, optimize, reorg, vacuum
 from refimpl.client.table import Table
 from refimpl.client.table_stream import StreamOptions, TableStream
 from refimpl.environment import Environment
@@ -183,6 +183,9 @@ def test_vacuum_deletes_a_vector_that_no_version_needs(table: Table) -> None:
     name = f"ab/deletion_vector_{NAME}.bin"
     later = -86_400_000
     assert name not in vacuum(table, older_than=later, force=True).files
+    hidden = (table.location / name).rename(table.location / "_hidden")
+    assert missing_files(table) == (3, [name])
+    hidden.rename(table.location / name)
     optimize(table)
     assert name not in vacuum(table).files, "an older version needs it"
     assert name in vacuum(table, older_than=later, force=True).files

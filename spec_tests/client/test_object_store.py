@@ -26,7 +26,7 @@ from refimpl import log_path, object_store
 from refimpl.actions import DeletionVector
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_files import DataFileWriter, read_file
-from refimpl.client.data_maintenance import optimize, vacuum
+from refimpl.client.data_maintenance import missing_files, optimize, vacuum
 from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.ownership import hand_back
 from refimpl.client.partition_values import decode_path
@@ -315,6 +315,10 @@ def test_rows_are_changed_and_files_compacted(directory: Path, store: str) -> No
             adding.set_properties({"delta.constraints.low": condition})
             with contextlib.nullcontext() if landed else pytest.raises(InvalidRequestError, match="low"):
                 adding.commit()
+        assert missing_files(table) == (6, [])
+        (add,) = table.snapshot().files.values()
+        warehouse.environment.files.unlink(location / add.path)
+        assert missing_files(table) == (6, [add.path])
 
 
 def test_code_for_local_files_is_refused_and_writes_nothing(directory: Path, store: str) -> None:
