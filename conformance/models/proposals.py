@@ -176,4 +176,4 @@ def attempt_of(text: str) -> str | None:
 def time_of(content: str) -> int | None:
     """The in-commit timestamp of this commit, in ms; None if its first action has none."""
     time = (body_of(content.partition("\n")[0], "commitInfo") or {}).get("inCommitTimestamp")
-    return time if isinstance(time, int) else None
+    return None if isinstance(time, bool) or not isinstance(time, int) else time

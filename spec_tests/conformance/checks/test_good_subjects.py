@@ -198,6 +198,11 @@ def test_a_clients_clock_may_show_any_time() -> None:
     assert info_of(good.ClockIsAtTheEpoch, "managedCommit")["inCommitTimestamp"] == proposals.BASE_TIME + 1
 
 
+def test_an_in_commit_timestamp_is_an_integer() -> None:
+    for value, time in (("7", 7), ("true", None), ('"7"', None)):
+        assert proposals.time_of(f'{{"commitInfo":{{"inCommitTimestamp":{value}}}}}') == time
+
+
 def test_a_staged_file_may_have_any_uuid() -> None:
     with scenario(good.StagedNamesUseUuid5) as s:
         table = s.create()
