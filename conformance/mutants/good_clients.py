@@ -409,7 +409,7 @@ class CommitsEmptyTransactions(ModelClient):
 
 @good("CONFLICT-EMPTY-02", "CONFLICT-EMPTY-03")
 class SkipsEmptyTransactions(ModelClient):
-    """Commits no transaction without changes."""
+    """Reports success for a transaction without changes, and commits nothing."""
 
     def _is_empty(self, request: m.Transact) -> bool:
         return super()._is_empty(msgspec.structs.replace(request, if_needed=True))

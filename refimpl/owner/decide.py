@@ -32,6 +32,7 @@ from refimpl.catalog_owner import Precondition, PreconditionFailed, UpdatePrecon
 from refimpl.commit_owner import TableState
 from refimpl.commits import (
     COMMIT_MODE_OF,
+    AttemptId,
     Conflict,
     Outcome,
     Proposal,
@@ -223,6 +224,26 @@ def has_lost(table: TableRecord, version: Version, attempt: AttemptRecord | None
     """Whether a proposal has certainly and finally lost: its version is taken and its attempt is unknown."""
     settled = table.state is TableState.ACTIVE and table.halted is None and not table.promised
     return settled and attempt is None and table.latest is not None and version <= table.latest
+
+
+def unresolvable(
+    table: TableRecord, attempt: AttemptId, *, unknown_published: Version | None, attempts_are_lost: bool
+) -> str | None:
+    """Why an attempt that is not recorded may have landed; None: it can be resolved as not landed.
+
+    `unknown_published`: see `admission`. `attempts_are_lost`: whether the table has commits with unknown attempt ids.
+    """
+    if unknown_published is not None:
+        return (
+            f"version {unknown_published} of {table.label} is published, the ledger's latest is {table.latest}: the "
+            f"outcome of {attempt} is unknown; run verify, then repair"
+        )
+    if attempts_are_lost:
+        return (
+            f"{table.label} has commits with unknown attempt ids, so the outcome of {attempt} is unknown; look for the "
+            f"commit in the table's history"
+        )
+    return None
 
 
 def replay(table: TableRecord, examined: Examined, attempt: AttemptRecord | None) -> Outcome | None:

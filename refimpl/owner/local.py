@@ -437,24 +437,13 @@ class LocalOwner:
                 self._context.changing(table_id) as (writer, table),
             ):
                 seen = writer.attempt(table, attempt)
-                unknown = (
-                    self._context.unknown_published_version(table)
-                    if table.state is commit_owner.TableState.ACTIVE
-                    else None
-                )
-                if seen is None and unknown is not None:
-                    raise CorruptionError(
-                        f"version {unknown} of {table.label} is published, the ledger's latest is {table.latest}: "
-                        f"the outcome of {attempt} is unknown; run verify, then repair",
-                        attempt=attempt,
-                    )
-                if seen is None and writer.attempts_are_lost(table):
-                    raise CorruptionError(
-                        f"{table.label} has commits with unknown attempt ids, so the outcome of {attempt} is unknown; "
-                        f"look for the commit in the table's history",
-                        attempt=attempt,
-                    )
                 if seen is None:
+                    active = table.state is commit_owner.TableState.ACTIVE
+                    unknown = self._context.unknown_published_version(table) if active else None
+                    lost = writer.attempts_are_lost(table)
+                    flaw = decide.unresolvable(table, attempt, unknown_published=unknown, attempts_are_lost=lost)
+                    if flaw is not None:
+                        raise CorruptionError(flaw, attempt=attempt)
                     writer.add_tombstone(table_id, attempt, self._context.now)
         return commits.NotLanded() if seen is None or seen.landed is None else commits.Landed(commit=seen.landed)
 
