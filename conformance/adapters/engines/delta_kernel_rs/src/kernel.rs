@@ -1,4 +1,4 @@
-//! Delta Kernel from 0.30 on with its Unity Catalog crates: reads, commits and maintenance.
+//! Delta Kernel 0.30 or newer, with its Unity Catalog crates: reads, commits and maintenance.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -31,10 +31,10 @@ use crate::{as_text, decoded, files_and_applications, folder, strings, text, Ans
 
 const ENGINE: &str = "delta-commit-conformance/1";
 
-/// Proposals of one append.
+/// The maximum number of proposals of one append.
 const TRIES: usize = 100;
 
-/// What became of one proposal.
+/// The outcome of one proposal.
 enum Proposed {
     Done(Option<u64>),
     Lost,
@@ -51,11 +51,11 @@ pub struct Subject {
     runtime: Runtime,
     engine: Arc<dyn Engine>,
     pub owner: Owner,
-    /// By client: its connection for `update_table`.
+    /// The connection of each client for `update_table`.
     updates: HashMap<String, Arc<UCUpdateTableRestClient>>,
-    /// By client and table name: the table's id, and the newest snapshot that the client has.
+    /// The table's id and the client's newest snapshot, by client and table name.
     snapshots: HashMap<(String, String), (String, SnapshotRef)>,
-    /// See `files_and_applications`.
+    /// The argument `known` of `files_and_applications`.
     applications: BTreeSet<String>,
 }
 
@@ -86,7 +86,7 @@ impl Subject {
         }
     }
 
-    /// The newest version: the client's own snapshot is updated where it has one of the same table.
+    /// The newest version. If the client has a snapshot of the same table, the snapshot is updated.
     fn newest(&mut self, client: &str, table: &str) -> Answered<(SnapshotRef, String)> {
         if let Some(root) = folder(table) {
             let snapshot = Snapshot::builder_for(root).build(self.engine.as_ref())?;
@@ -198,8 +198,8 @@ impl Subject {
         Ok(Box::new(UCCommitter::new(updates, id, target)))
     }
 
-    /// The steps that the kernel's documentation gives to a connector: a place of the catalog's, version 0 in it, and
-    /// the registration of the table.
+    /// Creates a table as the kernel's documentation tells connectors: request a staging table from the catalog, write
+    /// version 0 at its location, and register the table.
     fn create_table(&mut self, client: &str, request: &Value) -> Answered<Value> {
         let name = text(request, "name")?;
         let actions = strings(&request["actions"]);
@@ -242,8 +242,9 @@ impl Subject {
         Ok(json!({"outcome": "ratified", "version": 0, "table": place.table_id}))
     }
 
-    /// The kernel proposes a transaction once. An append is proposed again on a newer snapshot, as a connector does; any
-    /// other transaction would have to be checked against the winners, which the kernel does not do.
+    /// The kernel proposes a transaction once. After a lost race this function proposes an append again on a newer
+    /// snapshot, as a connector does. It does not repeat other transactions: the kernel cannot check them for conflicts
+    /// with the winning commits.
     fn transact(&mut self, client: &str, request: &Value) -> Answered<Value> {
         let table = text(request, "table")?;
         let appends = ["reads", "removes", "domain", "application"].iter().all(|field| request[*field].is_null());
@@ -335,7 +336,7 @@ impl Subject {
                 let version = committed.commit_version();
                 if let Some(after) = committed.post_commit_snapshot() {
                     let committer = self.committer(client, table, &id)?;
-                    // The commit has landed: what becomes of its publication does not change the answer.
+                    // The commit has landed, so a failed publication does not change the answer.
                     let published = after.publish(engine, committer.as_ref()).unwrap_or_else(|error| {
                         eprintln!("version {version} is committed, and not published: {error}");
                         after.clone()
@@ -388,8 +389,9 @@ impl Subject {
     }
 }
 
-/// `UCUpdateTableRestClient` sends `update_table` once, and `UCCommitter` makes one kind of error of all that went wrong:
-/// only its text says whether the server answered. A 4xx answer says that nothing has landed.
+/// The outcome of a failed commit. `UCUpdateTableRestClient` sends `update_table` once, and `UCCommitter` returns the
+/// same kind of error for every failure. Only the error's text says whether the server answered. After a 4xx answer
+/// nothing has landed.
 fn failed(error: String) -> Answered<Proposed> {
     let status = error
         .split_once("HTTP error (status ")
@@ -405,7 +407,7 @@ fn failed(error: String) -> Answered<Proposed> {
     }
 }
 
-/// The metadata of a file: the kernel itself encodes its path and its partition value.
+/// The metadata of an added file. The kernel encodes the path and the partition value.
 fn added(transaction: &Transaction, root: &Url, add: &Value) -> Answered<String> {
     let path = as_text(&add["path"]);
     let mut location = root.clone();
@@ -433,7 +435,7 @@ fn added(transaction: &Transaction, root: &Url, add: &Value) -> Answered<String>
     Ok(metadata.to_string())
 }
 
-/// The rows of a scan's batch whose path is one of these; nothing if it has none.
+/// The rows of a scan's batch whose path is in `paths`; `None` if there are none.
 fn selected(files: FilteredEngineData, paths: &BTreeSet<&str>) -> Answered<Option<FilteredEngineData>> {
     let (data, mut selection) = files.into_parts();
     let batch = ArrowEngineData::try_from_engine_data(data)?;

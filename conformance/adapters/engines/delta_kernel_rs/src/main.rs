@@ -1,9 +1,9 @@
 //! Delta Kernel (Rust) as a client under test: the client side of the shared interface on standard input and output.
 //!
 //! Each line is a call `{"id", "client", "request": {"op", ...}}`; the reply is `{"id", "answer": {"outcome", ...}}`.
-//! `hello` names the Delta API of the kit's owner as `owner_url`. Each simulated client is named by its bearer token and
-//! keeps its own snapshot of each table, which the next read updates, as a process of its own would. A table whose name
-//! is an absolute path is used without the owner.
+//! `owner_url` of a `hello` request is the Delta API of the kit's owner. The name of a simulated client is its bearer
+//! token. Like a separate process, each client keeps its own snapshot of each table, and its next read updates the
+//! snapshot. A table whose name is an absolute path is used without the owner.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{BufRead, Write};
@@ -22,7 +22,7 @@ use url::Url;
 mod kernel;
 
 pub const CATALOG: &str = "kit";
-/// Waits between the client's own tries are as short as its configuration permits: the kit's owner decides what fails.
+/// Delay between the client's own retries, as short as its configuration permits: the kit's owner injects the faults.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
 /// An answer that ends an operation early.
@@ -44,7 +44,7 @@ impl Refused {
     }
 }
 
-/// The kit's owner, by its Delta API. Each simulated client has a connection of its own.
+/// The Delta API of the kit's owner. Each simulated client has its own connection.
 #[derive(Default)]
 pub struct Owner {
     url: Option<String>,
@@ -107,18 +107,18 @@ pub fn strings(value: &Value) -> BTreeSet<&str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// The table's folder, where its name is an absolute path.
+/// The URL of the table's folder, if the table's name is an absolute path.
 pub fn folder(table: &str) -> Option<Url> {
     Url::from_directory_path(table).ok()
 }
 
-/// A path in an action is a URL-encoded URI.
+/// Decodes a path in an action, which is a URL-encoded URI.
 pub fn decoded(path: &str) -> String {
     percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned()
 }
 
-/// A snapshot's files with their values of the partition column, and its applications. `known`: names of applications
-/// that were in any log, because a cleanup may remove the files that have them.
+/// The files of a snapshot with their values of the partition column, and the versions of its applications.
+/// `known`: all application names so far, because a cleanup may remove the log files that contain them.
 pub fn files_and_applications(
     snapshot: &SnapshotRef,
     engine: &dyn Engine,
@@ -143,7 +143,7 @@ pub fn files_and_applications(
     Ok((partitions, applications))
 }
 
-/// Delta Kernel looks an application up by its name, and does not list them: the names come from the log's files.
+/// The application names in the log's files. Delta Kernel looks up one application by its name, and lists none.
 fn application_names(root: &Url) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let Ok(root) = root.to_file_path() else { return names };

@@ -1,4 +1,5 @@
-//! Delta Kernel before 0.29, without Unity Catalog crates: reads and maintenance, with the log tail passed in.
+//! Delta Kernel older than 0.29, which has no Unity Catalog crates: reads and maintenance. This code passes the log
+//! tail to the kernel.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,9 +25,9 @@ pub struct Subject {
     runtime: Runtime,
     engine: Arc<dyn Engine>,
     pub owner: Owner,
-    /// By client and table name: the table's id, and the newest snapshot that the client has.
+    /// The table's id and the client's newest snapshot, by client and table name.
     snapshots: HashMap<(String, String), (String, SnapshotRef)>,
-    /// See `files_and_applications`.
+    /// The argument `known` of `files_and_applications`.
     applications: BTreeSet<String>,
 }
 
@@ -65,7 +66,7 @@ impl Subject {
         }
     }
 
-    /// The newest version (the client's own snapshot is updated where it has one of the same table), or this one.
+    /// The given version, or the newest. If the client has a snapshot of the same table, the snapshot is updated.
     fn found(&mut self, client: &str, table: &str, version: Option<u64>) -> Answered<SnapshotRef> {
         if let Some(root) = folder(table) {
             return Ok(at(Snapshot::builder_for(root), version).build(self.engine.as_ref())?);
