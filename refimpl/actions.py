@@ -303,10 +303,10 @@ def _corrupt(source: str, line: int, problem: str) -> CorruptLogError:
     return CorruptLogError(f"{source}, line {line}, {problem}", path=source, line=line)
 
 
-def same_actions(one: bytes, other: bytes) -> bool:
+def same_actions(content: bytes, other: bytes) -> bool:
     """Whether two commits have the same actions, however their JSON is spelled."""
     try:
-        return list(msgspec.json.Decoder().decode_lines(one)) == list(msgspec.json.Decoder().decode_lines(other))
+        return list(msgspec.json.Decoder().decode_lines(content)) == list(msgspec.json.Decoder().decode_lines(other))
     except msgspec.DecodeError:
         return False
 

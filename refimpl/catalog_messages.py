@@ -351,7 +351,7 @@ def fields_of(metadata: Metadata) -> list[dict[str, Any]]:
 def columns(metadata: Metadata) -> list[Any]:
     """The columns in the API's spelling; empty if types are nested too deeply for Python's recursion limit."""
     try:
-        found: list[Any] = _respelled(fields_of(metadata), _NESTED_NAMES)
+        fields: list[Any] = _respelled(fields_of(metadata), _NESTED_NAMES)
     except RecursionError:
         return []
-    return found
+    return fields

@@ -1,8 +1,8 @@
 """An advisory queue among the processes of this host: first come, first served; for fairness only.
 
 A polling lock is often taken again by the process that just released it; under optimistic concurrency the loser then
-pays twice, and one process commits five thousand times while another commits once. Writers that stand
-in this queue take turns. Nothing depends on it: a writer that does not wait, or has waited too long, may proceed.
+pays twice, and one process commits five thousand times while another commits once. Writers in this queue take turns.
+Nothing depends on it: a writer that does not wait, or has waited too long, may proceed.
 
 A ticket is a number; its holder locks the byte with that number in the queue's file, and waits until the byte
 before it is free. The kernel frees the bytes of a process that dies.

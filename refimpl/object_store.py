@@ -2,12 +2,12 @@
 
 A file `NAME.store` in the owner's folder holds the URL of a store: `s3://bucket/prefix`. Its objects have paths below
 `NAME.store` in the warehouse: `NAME.store/orders/_delta_log/0.json` is `s3://bucket/prefix/orders/_delta_log/0.json`.
-Every process that opens the warehouse finds the store. A file stands at `NAME.store` in the warehouse, too: code that
-knows nothing of stores cannot create a file below a file.
+Every process that opens the warehouse finds the store. `NAME.store` in the warehouse is a file, too, so that code
+without support for stores cannot create a file below it.
 
-A store must refuse a conditional put (`If-None-Match: *`) of an object that exists: `add_store` tries it out. An object
-is visible whole and durable once its put is answered, so there is nothing to sync, and no temporary object: what is
-linked or renamed to its name on a file system is put under its name here.
+A store must reject a conditional put (`If-None-Match: *`) of an object that exists: `add_store` tests this. After the
+answer to a put, the object is complete and durable. So nothing is synced, and no object is temporary: instead of a link
+or a rename of a temporary file to its name, this module puts an object under the name.
 """
 
 import contextlib
@@ -176,10 +176,10 @@ class _ObjectStore:
             if not isinstance(error.__cause__, self._exists):
                 raise
             try:
-                found = self.read(key)
+                existing = self.read(key)
             except FileNotFoundError:
                 raise error from error.__cause__
-            if found != content:
+            if existing != content:
                 raise FileExistsError(errno.EEXIST, f"{self.url}: {key} exists") from error
 
     def delete(self, key: str) -> None:
@@ -198,16 +198,16 @@ class _ObjectStore:
 
     def list(self, prefix: str) -> list[FileStatus]:
         with self._errors():
-            found = self._api.list_with_delimiter(self._store, prefix or None)
-        folders = [FileStatus(path.rpartition("/")[2], 0, 0, is_directory=True) for path in found["common_prefixes"]]
-        return folders + [_status(entry) for entry in found["objects"]]
+            listing = self._api.list_with_delimiter(self._store, prefix or None)
+        folders = [FileStatus(path.rpartition("/")[2], 0, 0, is_directory=True) for path in listing["common_prefixes"]]
+        return folders + [_status(entry) for entry in listing["objects"]]
 
     def below(self, prefix: str) -> Iterator[tuple[str, FileStatus]]:
         """Every object below a prefix, at any depth, by its name without the prefix."""
         with self._errors():
             for page in self._api.list(self._store, prefix or None):
-                for found in page:
-                    yield found["path"][len(prefix) + 1 if prefix else 0 :], _status(found)
+                for entry in page:
+                    yield entry["path"][len(prefix) + 1 if prefix else 0 :], _status(entry)
 
     def try_conditional_put(self) -> None:
         """`InvalidRequestError` for a store that overwrites an object where it must not; `OSError` if it cannot be
@@ -226,9 +226,9 @@ class _ObjectStore:
         )
 
 
-def _status(found: Mapping[str, Any]) -> FileStatus:
-    modified = int(found["last_modified"].timestamp()) * 1000  # whole seconds: a HEAD has no more, a list may have
-    return FileStatus(found["path"].rpartition("/")[2], found["size"], modified, is_directory=False)
+def _status(entry: Mapping[str, Any]) -> FileStatus:
+    modified = int(entry["last_modified"].timestamp()) * 1000  # whole seconds: a HEAD has no more, a list may have
+    return FileStatus(entry["path"].rpartition("/")[2], entry["size"], modified, is_directory=False)
 
 
 class ObjectFiles:
@@ -237,7 +237,7 @@ class ObjectFiles:
     def __init__(self, host: Files, stores: Mapping[Path, str]) -> None:
         self._host = host
         self._urls = dict(stores)
-        self._store_at = cache(lambda place: _ObjectStore(self._urls[place]))
+        self._store_at = cache(lambda root: _ObjectStore(self._urls[root]))
         self._unnamed: dict[Path, bytes] = {}
         """Temporary files below a store: only here, until they get their name."""
 
@@ -258,9 +258,9 @@ class ObjectFiles:
 
     def key_size(self, path: Path) -> int:
         """Bytes of the key that the object has in its bucket."""
-        found = self._object(path)
-        assert found is not None
-        store, key = found
+        address = self._object(path)
+        assert address is not None
+        store, key = address
         return len(f"{store.url.rstrip('/')}/{key}".removeprefix(_SCHEME).partition("/")[2].encode())
 
     def path_of(self, url: str, location: Path) -> Path | None:
@@ -292,21 +292,21 @@ class ObjectFiles:
 
     def below(self, directory: Path) -> Iterator[tuple[str, FileStatus]]:
         """Every object below a path of a store, at any depth, by its name relative to the path."""
-        found = self._object(directory)
-        assert found is not None
-        return found[0].below(found[1])
+        address = self._object(directory)
+        assert address is not None
+        return address[0].below(address[1])
 
     def create(self, path: Path) -> NewFile:
         return _NewObject(self, path) if self.holds(path) else self._host.create(path)
 
     def write(self, path: Path, content: bytes) -> None:
         """Make a new object; `FileExistsError` if its name is taken. A temporary one is stored when it gets a name."""
-        found = self._object(path)
-        assert found is not None
+        address = self._object(path)
+        assert address is not None
         if path.name.startswith("."):
             self._unnamed[path] = content
         else:
-            found[0].create(found[1], content)
+            address[0].create(address[1], content)
 
     def fsync(self, path: Path) -> None:
         if not self.holds(path):
@@ -324,52 +324,52 @@ class ObjectFiles:
             self._host.make_directory(path, mode)
 
     def link(self, source: Path, target: Path) -> None:
-        found = self._object(target)
-        if found is None:
+        address = self._object(target)
+        if address is None:
             self._host.link(source, target)
         else:
-            found[0].create(found[1], self.read(source))
+            address[0].create(address[1], self.read(source))
 
     def replace(self, source: Path, target: Path) -> None:
-        found = self._object(target)
-        if found is None:
+        address = self._object(target)
+        if address is None:
             self._host.replace(source, target)
             return
-        found[0].put(found[1], self.read(source))
+        address[0].put(address[1], self.read(source))
         self.unlink(source)
 
     def unlink(self, path: Path) -> None:
-        found = self._object(path)
-        if found is None:
+        address = self._object(path)
+        if address is None:
             self._host.unlink(path)
         elif self._unnamed.pop(path, None) is None:
-            found[0].delete(found[1])
+            address[0].delete(address[1])
 
     def remove_directory(self, path: Path) -> None:
         if not self.holds(path):
             self._host.remove_directory(path)
 
     def list_directory(self, directory: Path) -> list[FileStatus]:
-        found = self._object(directory)
-        if found is None:
+        address = self._object(directory)
+        if address is None:
             return self._host.list_directory(directory)
-        entries = found[0].list(found[1])
-        if not entries and found[1]:
+        entries = address[0].list(address[1])
+        if not entries and address[1]:
             raise FileNotFoundError(errno.ENOENT, "no object is below", str(directory))
         return entries
 
     def read(self, path: Path) -> bytes:
-        found = self._object(path)
-        if found is None:
+        address = self._object(path)
+        if address is None:
             return self._host.read(path)
         content = self._unnamed.get(path)
-        return found[0].read(found[1]) if content is None else content
+        return address[0].read(address[1]) if content is None else content
 
     def stat(self, path: Path) -> FileStatus | None:
-        found = self._object(path)
-        if found is None:
+        address = self._object(path)
+        if address is None:
             return self._host.stat(path)
-        store, key = found
+        store, key = address
         return store.status(key) if key else FileStatus(path.name, 0, 0, is_directory=True)
 
     def exists(self, path: str) -> bool:

@@ -263,8 +263,8 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
         if create or roots or stores:
             raise InvalidRequestError("create, roots and stores are for folders, not for the URL of a server")
         return _remote(str(directory), environment or Environment(), token, catalog, schema, allow_http=allow_http)
-    scheme, found, _ = str(directory).partition("://")
-    if found and scheme.isalnum():
+    scheme, separator, _ = str(directory).partition("://")
+    if separator and scheme.isalnum():
         raise InvalidRequestError(
             f"invalid warehouse {str(directory)!r}: unknown scheme {scheme}; expected http:// or "
             "https://, or a folder's path"

@@ -357,11 +357,11 @@ def described_row(rows: pa.RecordBatch | pa.Table, number: int) -> str:
 def python_rows(rows: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """The rows as Python values. If Python cannot represent one of the dates and times, all of them are texts."""
     try:
-        found: list[dict[str, Any]] = rows.to_pylist()
+        values: list[dict[str, Any]] = rows.to_pylist()
     except (ValueError, OverflowError):
         as_texts = pa.schema([_nullable(item, _text_of_a_time) for item in rows.schema])
-        found = rows.cast(as_texts).to_pylist()
-    return found
+        values = rows.cast(as_texts).to_pylist()
+    return values
 
 
 def _text_of_a_time(kind: pa.DataType) -> pa.DataType:

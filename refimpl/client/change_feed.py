@@ -99,18 +99,18 @@ def changed_files(newest: Snapshot, start: Snapshot, end: Snapshot) -> list[Chan
     """
     files: list[ChangedFile] = []
     protocol, metadata = start.protocol, start.metadata
-    for version, timestamp, found in commits_between(newest.reader, start.version, end.version, newest.enablement):
-        protocol = next((action for action in found if isinstance(action, Protocol)), protocol)
-        metadata = next((action for action in found if isinstance(action, Metadata)), metadata)
+    for version, timestamp, actions in commits_between(newest.reader, start.version, end.version, newest.enablement):
+        protocol = next((action for action in actions if isinstance(action, Protocol)), protocol)
+        metadata = next((action for action in actions if isinstance(action, Metadata)), metadata)
         check_commit(version, protocol, metadata, end)
-        files += files_of_commit(version, timestamp, found, end)
+        files += files_of_commit(version, timestamp, actions, end)
     return files
 
 
-def files_of_commit(version: Version, timestamp: int, found: Sequence[Action], end: Snapshot) -> list[ChangedFile]:
+def files_of_commit(version: Version, timestamp: int, actions: Sequence[Action], end: Snapshot) -> list[ChangedFile]:
     """The files of one commit. Raises `UnsupportedFeatureError` if deletion vectors cannot be decoded."""
     files: list[ChangedFile] = []
-    for file, other in _files(found):
+    for file, other in _files(actions):
         if not isinstance(file, Cdc) and file.deletion_vector is not None:
             deletion_vectors.check_library()
         if isinstance(file, Remove) and file.partition_values is None and end.partition_columns:
@@ -148,20 +148,20 @@ def misfit_of(protocol: Protocol, metadata: Metadata, end: Snapshot) -> str | No
     return misfit(schema, end.schema, strictly=True)
 
 
-def _files(found: Sequence[Action]) -> list[tuple[Add | Remove | Cdc, Add | Remove | None]]:
+def _files(actions: Sequence[Action]) -> list[tuple[Add | Remove | Cdc, Add | Remove | None]]:
     """The change data files of a commit; if it has none, the files that it removed and added, each paired with the
     opposite action on the same file. DELTA.md#change-files, DELTA.md#inferred-changes,
     DELTA.md#inferred-from-vectors."""
-    changes = [action for action in found if isinstance(action, Cdc)]
+    changes = [action for action in actions if isinstance(action, Cdc)]
     if changes:
         return [(change, None) for change in changes]
-    if any(isinstance(action, CommitInfo) and _changed_no_row(action) for action in found):
+    if any(isinstance(action, CommitInfo) and _changed_no_row(action) for action in actions):
         return []
     removed: dict[str, Add | Remove] = {
-        action.key[0]: action for action in found if isinstance(action, Remove) and action.data_change
+        action.key[0]: action for action in actions if isinstance(action, Remove) and action.data_change
     }
     added: dict[str, Add | Remove] = {
-        action.key[0]: action for action in found if isinstance(action, Add) and action.data_change
+        action.key[0]: action for action in actions if isinstance(action, Add) and action.data_change
     }
     return [*_without_equal(removed, added), *_without_equal(added, removed)]
 

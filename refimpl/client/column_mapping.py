@@ -101,14 +101,14 @@ def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], s
     def visit(kind: DataType, old: DataType | None) -> DataType:
         if isinstance(kind, Struct):
             members = {column.name: column for column in old.fields} if isinstance(old, Struct) else {}
-            return Struct(fields=tuple(one(column, members.get(column.name)) for column in kind.fields))
+            return Struct(fields=tuple(mapped(column, members.get(column.name)) for column in kind.fields))
         known = dict(parts(old)) if old is not None and type(old) is type(kind) else {}
         return with_parts(kind, lambda part, name: visit(part, known.get(name)))
 
-    def one(column: Field, old: Field | None) -> Field:
+    def mapped(column: Field, old: Field | None) -> Field:
         nonlocal highest
-        found = column.metadata if PHYSICAL_NAME in column.metadata else {} if old is None else old.metadata
-        own = {key: found[key] for key in (PHYSICAL_NAME, FIELD_ID) if key in found}
+        source = column.metadata if PHYSICAL_NAME in column.metadata else {} if old is None else old.metadata
+        own = {key: source[key] for key in (PHYSICAL_NAME, FIELD_ID) if key in source}
         if FIELD_ID not in own:
             highest += 1
             name = column.name if upgraded and old is not None else f"col-{new_id()}"
@@ -128,10 +128,10 @@ def _unmapped(schema: Struct) -> Struct:
     """The schema without physical names and ids."""
     keys = (PHYSICAL_NAME, FIELD_ID)
 
-    def one(column: Field, _: str) -> Field:
+    def unmapped(column: Field, _: str) -> Field:
         return dataclasses.replace(column, metadata={k: v for k, v in column.metadata.items() if k not in keys})
 
-    changed = each_field(schema, one)
+    changed = each_field(schema, unmapped)
     assert isinstance(changed, Struct)
     return changed
 
@@ -149,15 +149,15 @@ def _check_distinct(schema: Struct, known: Struct) -> None:
         numbers.setdefault(name, set()).add(number)
     for column, path in walk(schema):
         name, number = column.metadata[PHYSICAL_NAME], column.metadata[FIELD_ID]
-        place = path.removesuffix(column.name), name
+        physical_path = path.removesuffix(column.name), name
         others = names.get(number, name) != name or number not in numbers.get(name, {number})
-        if number in seen or place in seen or others:
+        if number in seen or physical_path in seen or others:
             raise InvalidRequestError(
                 f"the column {path!r} has the id {number} and the physical name {name!r}, of which one is another "
                 "column's; leave both out of the metadata of a new column",
                 column=path,
             )
-        seen.update((number, place))
+        seen.update((number, physical_path))
 
 
 def _ids(schema: Struct) -> list[int]:

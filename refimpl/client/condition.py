@@ -500,10 +500,10 @@ class FileTest:
         """`may_match` by partition values alone: whether a file of this partition could have been read."""
         values = add.partition_values
         key = tuple([values.get(name, _ABSENT) for name in self._deciding])
-        found = self._matches.get(key)
-        if found is None:
-            found = self._matches[key] = bool(self._by_partition(values) & TRUE)
-        return found
+        matches = self._matches.get(key)
+        if matches is None:
+            matches = self._matches[key] = bool(self._by_partition(values) & TRUE)
+        return matches
 
     def matches_partition(self, partition_values: Mapping[str, str | None]) -> bool | None:
         """SQL's truth of a condition on partition columns only, for all rows of a partition; None for NULL.

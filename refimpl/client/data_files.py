@@ -367,15 +367,15 @@ def _objects(objects: ObjectFiles, location: Path, partitions: tuple[str, ...]) 
     """A store may record whole seconds, so an object may be up to a second younger than its time says. `below` raises
     `OSError` for an object whose name is not a valid path (`a//b`), because as a path it would be another object."""
     tables: set[str] = set()
-    found: list[tuple[str, FileStatus]] = []
+    files: list[tuple[str, FileStatus]] = []
     for relative, status in objects.below(location):
         folder, log, _ = f"/{relative}".partition(f"/{LOG_FOLDER}/")
         if log:
             tables.add(f"{folder[1:]}/")
         else:
-            found.append((relative, status))
+            files.append((relative, status))
     others = tuple(tables - {"/"})
-    for relative, status in found:
+    for relative, status in files:
         hidden = any(_hidden(name, partitions) for name in relative.split("/"))
         if not hidden and not relative.startswith(others):
             yield relative, status.size, status.modified + 999
@@ -404,9 +404,9 @@ def _hidden(name: str, partitions: tuple[str, ...]) -> bool:
 
 def relative_path(location: Path, path: str, objects: ObjectFiles | None = None) -> str:
     """The path of an action's data file as in `listing`. Raises the errors of `local_path`."""
-    found = None if objects is None else objects.path_of(path, location)
-    found = found or local_path(Path(), path)
-    return os.path.relpath(os.path.realpath(found), os.path.realpath(location)) if found.is_absolute() else str(found)
+    file = None if objects is None else objects.path_of(path, location)
+    file = file or local_path(Path(), path)
+    return os.path.relpath(os.path.realpath(file), os.path.realpath(location)) if file.is_absolute() else str(file)
 
 
 _LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
@@ -460,13 +460,13 @@ def read_file(
     try:
         source = path if objects is None else pa.BufferReader(objects.read(path))
         with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
-            found = list(parquet.schema_arrow)
-            places = {
-                column.name: arrow_columns.stored_field(found, column)
+            stored_fields = list(parquet.schema_arrow)
+            positions = {
+                column.name: arrow_columns.stored_field(stored_fields, column)
                 for column in needed.fields
                 if column.name.lower() not in partitioned
             }
-            wanted = [found[place].name for place in places.values() if place is not None]
+            wanted = [stored_fields[position].name for position in positions.values() if position is not None]
             stored = parquet.read(columns=wanted, use_threads=(file.size or 0) >= _LARGE)
             count = parquet.metadata.num_rows
             described = parquet.metadata.metadata or {}
@@ -491,11 +491,11 @@ def read_file(
     target = delta_schema.to_arrow(needed)
     arrays: list[Any] = []
     for column, field in zip(needed.fields, target, strict=True):
-        place = places.get(column.name)
+        position = positions.get(column.name)
         if column.name.lower() in partitioned:
             arrays.append(_repeated(values.get(column.physical_name.lower()), column, field.type, count))
-        elif place is not None:
-            arrays.append(_fitted(stored.column(found[place].name), column, field, path))
+        elif position is not None:
+            arrays.append(_fitted(stored.column(stored_fields[position].name), column, field, path))
         elif not column.nullable:
             raise CorruptDataError(
                 f"the data file {path} lacks the column {column.name!r}, which must not be null; restore the file, or "

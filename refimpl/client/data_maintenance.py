@@ -199,16 +199,16 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
             job=Maintenance.VACUUM,
         )
     oldest = table.environment.now() - age
-    found = list(data_files.listing(snapshot.layout))
+    files = list(data_files.listing(snapshot.layout))
     # After the listing: files that are committed meanwhile are needed too.
     needed = _needed(table, oldest)
-    doomed = [(path, size) for path, size, modified in found if path not in needed and modified < oldest]
+    doomed = [(path, size) for path, size, modified in files if path not in needed and modified < oldest]
     if not dry_run:
         for path, _ in doomed:
             with contextlib.suppress(FileNotFoundError):
                 table.environment.files.unlink(table.location / path)
     return Vacuumed(
-        files=tuple(path for path, _ in doomed), size=sum(size for _, size in doomed), kept=len(found) - len(doomed)
+        files=tuple(path for path, _ in doomed), size=sum(size for _, size in doomed), kept=len(files) - len(doomed)
     )
 
 
@@ -267,11 +267,11 @@ def missing_files(table: Table) -> tuple[Version, list[str]]:
 def _staged(table: Table) -> dict[LogPath, bytes]:
     if table.feature is None:
         return {}
-    folder, found = table.feature.staging_folder, {}
+    folder, contents = table.feature.staging_folder, {}
     for path in table.log.staged_listing(folder):
         with contextlib.suppress(FileNotFoundError):
-            found[path] = table.log.read_staged(folder, path.name)
-    return found
+            contents[path] = table.log.read_staged(folder, path.name)
+    return contents
 
 
 def _still_proposed(table: Table, latest: Version, staged: Mapping[LogPath, bytes]) -> Iterator[Add | Cdc | Remove]:

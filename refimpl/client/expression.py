@@ -118,15 +118,17 @@ def assigned(values: Mapping[str, Any], *, columns: Struct, scope: Struct) -> di
         raise InvalidRequestError(
             f"no column is set by {values!r}; expected at least one, as in {{'price': 'price * 2'}}"
         )
-    found: dict[str, pc.Expression] = {}
+    expressions: dict[str, pc.Expression] = {}
     for given, value in values.items():
         name = arrow_columns.stored_name(columns.names, given)
         column = columns[name or given]
-        if column.name in found:
+        if column.name in expressions:
             raise InvalidRequestError(f"the column {column.name!r} is set twice", column=column.name)
         target = Column(path=(column.name,), type=column.type)
-        found[column.name] = _of_sql(value, target, scope) if isinstance(value, str) else _of_python(value, target)
-    return found
+        expressions[column.name] = (
+            _of_sql(value, target, scope) if isinstance(value, str) else _of_python(value, target)
+        )
+    return expressions
 
 
 def _of_python(value: Any, column: Column) -> pc.Expression:

@@ -299,7 +299,7 @@ def rules_of_rows(protocol: Protocol, metadata: Metadata) -> frozenset[tuple[str
         (key, text) for key, text in metadata.configuration.items() if key.lower().startswith(CONSTRAINT_PREFIX)
     }
     columns = (column.metadata for column, _ in walk(parse(metadata.schema_string)))
-    rules = constraints | {(k, str(found[k])) for found in columns for k in (INVARIANTS, GENERATION) if k in found}
+    rules = constraints | {(k, str(column[k])) for column in columns for k in (INVARIANTS, GENERATION) if k in column}
     return frozenset(rule for rule in rules if _COLUMN_KEYS.get(rule[0], "checkConstraints") in supported)
 
 

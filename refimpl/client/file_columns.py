@@ -174,7 +174,7 @@ class FileColumns(Generic[FileAction]):
         columns = self._columns
         return len(self._actions) if columns is None else len(columns[1])
 
-    def found(self, keys: Collection[FileKey]) -> dict[FileKey, FileAction]:
+    def look_up(self, keys: Collection[FileKey]) -> dict[FileKey, FileAction]:
         """The actions of the keys that exist. The first call scans the rows, which is enough for the commits after a
         checkpoint; an index pays off from the second call on, or for many keys."""
         columns = self._columns
@@ -250,11 +250,11 @@ def _names(batch: pa.RecordBatch) -> pa.Array:
         spelled = [canonical_path(path) for path in names.filter(unusual).to_pylist()]
         names = pc.replace_with_mask(names, unusual, pa.array(spelled, pa.string()))
     if vectors.null_count < len(vectors):
-        storage, place, offset = (
+        storage, path_or_inline, offset = (
             pc.struct_field(vectors, name) for name in ("storageType", "pathOrInlineDv", "offset")
         )
         suffix = pc.fill_null(pc.binary_join_element_wise("@", offset.cast(pa.string()), ""), "")
-        identity = pc.fill_null(pc.binary_join_element_wise("\0", storage, place, suffix, ""), "")
+        identity = pc.fill_null(pc.binary_join_element_wise("\0", storage, path_or_inline, suffix, ""), "")
         names = pc.binary_join_element_wise(names, identity, "")
     return names
 

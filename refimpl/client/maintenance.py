@@ -147,7 +147,8 @@ def _difference(table: Table, path: LogPath, actions: Iterable[Action]) -> str |
     except (KeyError, FileNotFoundError, CorruptLogError):
         return None
     meant, written = (
-        {_identity(action): (type(action), _meaning(action)) for action in each} for each in (wanted, actions)
+        {_identity(action): (type(action), _meaning(action)) for action in action_list}
+        for action_list in (wanted, actions)
     )
     try:
         missing = (action for action in wanted if _identity(action) not in written)

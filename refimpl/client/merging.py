@@ -333,8 +333,8 @@ class _Run:
         names = keys.column_names
         keys = pa.table([_comparable(column) for column in keys.columns], names)
         numbered = keys.append_column("target", pa.arange(0, rows.num_rows))
-        found = numbered.join(self._source_keys, names, join_type="inner", use_threads=False)
-        pairs = found.select(["target", "source"]).sort_by([("target", "ascending"), ("source", "ascending")])
+        joined = numbered.join(self._source_keys, names, join_type="inner", use_threads=False)
+        pairs = joined.select(["target", "source"]).sort_by([("target", "ascending"), ("source", "ascending")])
         for condition in self._rest:
             scope = self._scope(rows.take(pairs.column("target")), self._source.take(pairs.column("source")))
             pairs = pairs.filter(matching(scope, condition.to_arrow()))

@@ -176,9 +176,9 @@ def local_path(location: Path, path: str, objects: "ObjectFiles | None" = None) 
         parts = urllib.parse.urlsplit(path)
     except ValueError as error:
         raise CorruptLogError(f"invalid path {path!r} of a data file; expected a URI: {error}", path=path) from error
-    found = None if objects is None else objects.path_of(path, location)
-    if found is not None:
-        return found
+    object_path = None if objects is None else objects.path_of(path, location)
+    if object_path is not None:
+        return object_path
     if parts.scheme and (parts.scheme != "file" or parts.netloc.lower() not in ("", "localhost")):
         raise UnsupportedFeatureError(f"the data file {path} is not on this host's file system", path=path)
     target = urllib.parse.unquote(parts.path if parts.scheme else path)

@@ -89,10 +89,10 @@ def syntax(text: str) -> exp.Expression:
 def _described(text: str, error: sqlglot.errors.SqlglotError) -> str:
     """The problem and its position."""
     if not isinstance(error, sqlglot.errors.ParseError):
-        found = re.fullmatch(r"(.*) from \d+:(\d+)", str(error.__cause__))
-        if found is None:
+        match = re.fullmatch(r"(.*) from \d+:(\d+)", str(error.__cause__))
+        if match is None:
             return f"it ends too early (position {len(text)})"
-        return f"{found[1].lower()} (position {int(found[2]) + 1})"
+        return f"{match[1].lower()} (position {int(match[2]) + 1})"
     first = error.errors[0]
     problem = re.sub(r"^Required keyword: .*", "an operand is missing", first["description"])
     return f"{problem} (line {first['line']}, column {first['col']})"
@@ -296,7 +296,7 @@ def column_of(node: exp.Expression, schema: Struct) -> Column:
     node = bare(node)
     if not isinstance(node, exp.Column):
         refuse(node, "is not the name of a column, which is expected here")
-    found: list[Field] = []
+    fields: list[Field] = []
     kind: DataType = schema
     for name in _side(node, schema) + [part.name for part in node.parts]:
         members = kind.fields if isinstance(kind, Struct) else ()
@@ -305,15 +305,15 @@ def column_of(node: exp.Expression, schema: Struct) -> Column:
             names = ", ".join(member.name for member in members)
             refuse(
                 node,
-                f"is not a column; expected {names}" if names else f"is not a column: {found[-1].name} is a {kind}",
+                f"is not a column; expected {names}" if names else f"is not a column: {fields[-1].name} is a {kind}",
             )
-        found.append(candidates[0])
+        fields.append(candidates[0])
         kind = candidates[0].type
     column = Column(
-        path=tuple(field.name for field in found),
+        path=tuple(field.name for field in fields),
         type=kind,
-        physical=tuple(field.physical_name for field in found),
-        was_float=found[-1].was_float,
+        physical=tuple(field.physical_name for field in fields),
+        was_float=fields[-1].was_float,
     )
     return column.inner() if isinstance(schema, _Members) else column
 
@@ -347,15 +347,15 @@ def _side(node: exp.Column, schema: Struct) -> list[str]:
     if not isinstance(schema, Sides) or node.parts[0].name.lower() in (alias.lower() for alias in schema.names):
         return []
     name = node.parts[0].name.lower()
-    found = [
+    candidates = [
         side.name
         for side in schema.fields
         if isinstance(side.type, Struct) and name in (member.lower() for member in side.type.names)
     ]
-    if len(found) != 1:
-        aliases = ", ".join(f"{alias}.{name}" for alias in found or schema.names)
-        refuse(node, f"is {'a column of both sides' if found else 'not a column'}; expected {aliases}")
-    return found
+    if len(candidates) != 1:
+        aliases = ", ".join(f"{alias}.{name}" for alias in candidates or schema.names)
+        refuse(node, f"is {'a column of both sides' if candidates else 'not a column'}; expected {aliases}")
+    return candidates
 
 
 _Literal = str | decimal.Decimal | float | bool | bytes | datetime.date | None
@@ -412,9 +412,9 @@ def _number(given: str | decimal.Decimal | float, node: exp.Expression) -> decim
     try:
         number = _exact(given)
     except (decimal.InvalidOperation, ValueError):
-        refuse(node, "is no number")
+        refuse(node, "is not a number")
     if not number.is_finite():
-        refuse(node, "is no number")
+        refuse(node, "is not a number")
     return number
 
 

@@ -236,7 +236,7 @@ def _with_high_water_marks(before: str, after: str) -> str:
     assigned twice."""
     known = {path: column for column, path in walk(parse(before))}
 
-    def one(column: Field, path: str) -> Field:
+    def with_mark(column: Field, path: str) -> Field:
         old, own = known.get(path), dict(column.metadata)
         if old is None or str(old.type) != str(column.type):
             return column
@@ -247,6 +247,6 @@ def _with_high_water_marks(before: str, after: str) -> str:
         return column if own == column.metadata else dataclasses.replace(column, metadata=own)
 
     new = parse(after)
-    kept = each_field(new, one)
+    kept = each_field(new, with_mark)
     assert isinstance(kept, Struct)
     return after if kept == new else kept.to_json()

@@ -173,18 +173,18 @@ class RowChange:
         else:
             self._drop_changes()
         change_files = "numTargetChangeFilesAdded" if prefix == "numTarget" else "numAddedChangeFiles"
-        found = {
+        all_metrics = {
             **metrics,
             **_file_metrics(self._adds, self._removed, prefix),
             change_files: len(self._changes),
             "executionTimeMs": max(0, self._environment.now() - self._started),
         }
-        transaction.metrics |= {name: str(value) for name, value in found.items()}
+        transaction.metrics |= {name: str(value) for name, value in all_metrics.items()}
         transaction.keeps_row_ids = True
         transaction.remove(*self._removed)
         transaction.add(*self._adds)
         transaction.add_changes(*self._changes)
-        return RowsChanged(committed=transaction.commit_if_needed(), metrics=found)
+        return RowsChanged(committed=transaction.commit_if_needed(), metrics=all_metrics)
 
     def _drop_changes(self) -> None:
         if self._feed is not None:
@@ -267,8 +267,8 @@ def _touched(change: RowChange, where: str | None, *, unread: bool = False) -> I
         following: Future[_Touched | None] | None = None
         for add in [*files, None]:
             current, following = following, None if add is None else thread.submit(examined, add)
-            if current is not None and (found := current.result()) is not None:
-                yield found
+            if current is not None and (touched := current.result()) is not None:
+                yield touched
 
 
 def whole_partition(test: FileTest, add: Add) -> bool:

@@ -377,16 +377,16 @@ def _default(column: Field, now: int) -> tuple[str, pa.Scalar]:
     try:
         if known is not None:
             return text, pa.scalar(known, wanted.type)
-        one = expression.evaluated(pa.table({"_": [0]}), {"value": expression.value(text, column, Struct())})
-        return text, arrow_columns.cast(one.column(0).combine_chunks(), wanted)[0]
+        row = expression.evaluated(pa.table({"_": [0]}), {"value": expression.value(text, column, Struct())})
+        return text, arrow_columns.cast(row.column(0).combine_chunks(), wanted)[0]
     except InvalidRequestError as error:
         _unsupported(f"default of the column {column.name!r}", "allowColumnDefaults", text, column.name, error)
 
 
 def _identity(column: Field) -> Identity:
-    found = {key.removeprefix(IDENTITY_PREFIX): value for key, value in column.metadata.items()}
-    start, step, mark = found.get("start"), found.get("step"), found.get("highWaterMark")
-    explicit = found.get("allowExplicitInsert")
+    properties = {key.removeprefix(IDENTITY_PREFIX): value for key, value in column.metadata.items()}
+    start, step, mark = properties.get("start"), properties.get("step"), properties.get("highWaterMark")
+    explicit = properties.get("allowExplicitInsert")
     if (
         type(start) is not int
         or type(step) is not int

@@ -155,7 +155,7 @@ class Field:
     @property
     def type_changes(self) -> tuple[TypeChange, ...]:
         """Its former types, the oldest first. Raises `InvalidTableError` for an invalid history."""
-        found = self.metadata.get(TYPE_CHANGES) or []
+        changes = self.metadata.get(TYPE_CHANGES) or []
         try:
             return tuple(
                 TypeChange(
@@ -163,12 +163,12 @@ class Field:
                     after=_primitive(change["toType"], self.name),
                     path=str(change.get("fieldPath", "")),
                 )
-                for change in found
+                for change in changes
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidTableError(
-                f"the column {self.name!r} has the {TYPE_CHANGES} {found!r}; expected a list of fromType, toType and, "
-                "below arrays and maps, fieldPath",
+                f"the column {self.name!r} has the {TYPE_CHANGES} {changes!r}; expected a list of fromType, toType "
+                "and, below arrays and maps, fieldPath",
                 column=self.name,
             ) from error
 
@@ -624,9 +624,9 @@ def joined(path: str, name: str) -> str:
 
 def _misfit_of_members(before: Struct, after: Struct, where: str, strictly: bool) -> str | None:
     prefix = f"{where}." if where else ""
-    found = {column.physical_name: column for column in after.fields}
+    columns_after = {column.physical_name: column for column in after.fields}
     for column in before.fields:
-        now = found.pop(column.physical_name, None)
+        now = columns_after.pop(column.physical_name, None)
         if now is None:
             if strictly or column.mapping is ColumnMapping.NONE:
                 return f"the column {prefix + column.name!r} would be dropped"
@@ -637,7 +637,7 @@ def _misfit_of_members(before: Struct, after: Struct, where: str, strictly: bool
         problem = problem or _required(column.nullable, now.nullable, prefix + column.name)
         if problem is not None:
             return problem
-    added = (column for column in found.values() if not column.nullable)
+    added = (column for column in columns_after.values() if not column.nullable)
     return next((f"the new column {prefix + column.name!r} would be required" for column in added), None)
 
 

@@ -23,7 +23,7 @@ class Entries(typing.Protocol[Key, Value]):
 
     def __len__(self) -> int: ...
 
-    def found(self, keys: Collection[Key]) -> dict[Key, Value]:
+    def look_up(self, keys: Collection[Key]) -> dict[Key, Value]:
         """The entries of the keys that exist."""
 
     def as_dict(self) -> dict[Key, Value]:
@@ -48,9 +48,9 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
         self._length = len(self._layers[0])
 
     def updated(
-        self, changes: Mapping[Key, Value | None], found: Mapping[Key, Value] | None = None
+        self, changes: Mapping[Key, Value | None], current: Mapping[Key, Value] | None = None
     ) -> "LayeredMap[Key, Value]":
-        """The map with these values; None removes a key, if it exists. `found`: the current entries of the changed
+        """The map with these values; None removes a key, if it exists. `current`: the entries of the changed
         keys, if the caller has looked them up."""
         if not changes:
             return self
@@ -59,7 +59,7 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
             alive: dict[Key, Value | None] = {key: value for key, value in changes.items() if value is not None}
             after._layers, after._length = (alive,), len(alive)
             return after
-        before = self.found(changes) if found is None else found
+        before = self.look_up(changes) if current is None else current
         after._length = self._length - len(before) + sum(value is not None for value in changes.values())
         layers = [*self._layers, dict(changes)]
         while len(layers) > 1 and len(layers[-2]) <= 2 * len(layers[-1]):
@@ -68,22 +68,22 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
         after._layers = tuple(layers)
         return after
 
-    def found(self, keys: Collection[Key]) -> dict[Key, Value]:
+    def look_up(self, keys: Collection[Key]) -> dict[Key, Value]:
         """The entries of the keys that exist."""
-        found: dict[Key, Value] = {}
+        entries: dict[Key, Value] = {}
         oldest, *newer = self._layers
         for layer in reversed(newer):
-            found |= {key: value for key in keys if (value := layer.get(key)) is not None}
+            entries |= {key: value for key in keys if (value := layer.get(key)) is not None}
             keys = [key for key in keys if key not in layer]
         if isinstance(oldest, dict):
-            return found | {key: oldest[key] for key in keys if key in oldest}
-        return found | oldest.found(keys) if keys else found
+            return entries | {key: oldest[key] for key in keys if key in oldest}
+        return entries | oldest.look_up(keys) if keys else entries
 
     def __getitem__(self, key: Key) -> Value:
-        return self.found((key,))[key]
+        return self.look_up((key,))[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self.found((key,))  # type: ignore[arg-type]
+        return key in self.look_up((key,))  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return self._length
@@ -192,7 +192,7 @@ class ReplayedState:
                 removes[key] = action
                 if tracked:
                     adds[key] = None
-        replaced = self.files.found(adds) if tracked else {}
+        replaced = self.files.look_up(adds) if tracked else {}
         for key, add in replaced.items():
             size -= add.size
             masked -= key[1] is not None

@@ -106,20 +106,20 @@ class TableStream:
         version = newest.version
         if options.starting_timestamp is None and options.starting_version is None:
             return Offset.first(newest.metadata.id, version, initial=True)
-        asked = version + 1 if options.starting_version == "latest" else options.starting_version
-        if asked is not None and asked > version + 1 and not newest.stale:  # as in `_checked`
+        requested = version + 1 if options.starting_version == "latest" else options.starting_version
+        if requested is not None and requested > version + 1 and not newest.stale:  # as in `_checked`
             raise NotFoundInHistoryError(
-                f"startingVersion {asked} is above the newest version of {self._table.label}, which is {version}; "
+                f"startingVersion {requested} is above the newest version of {self._table.label}, which is {version}; "
                 f"expected at most {version + 1}, or latest",
-                version=asked,
+                version=requested,
                 latest=version,
             )
-        if asked is not None and asked > version:
-            first = asked
+        if requested is not None and requested > version:
+            first = requested
         else:
             first, _ = change_feed.versions(
                 newest.commit_times(),
-                from_version=asked,
+                from_version=requested,
                 from_timestamp=options.starting_timestamp,
                 to_version=None,
                 to_timestamp=None,
@@ -150,13 +150,13 @@ class TableStream:
         self._checked(end)
         if (start.first_version, start.first_initial) != (end.first_version, end.first_initial):
             start = Offset.first(end.table_id, end.first_version, initial=end.first_initial)
-        found: list[ChangedFile] = []
+        files: list[ChangedFile] = []
         last = end.version - 1 if not end.index and not end.initial else end.version
         for after, unit in self._units(start, last):
             if after.position > end.position:
                 break
-            found += unit
-        return found
+            files += unit
+        return files
 
     def _checked(self, offset: Offset) -> Snapshot:
         newest = self._table.snapshot()
@@ -229,15 +229,15 @@ class TableStream:
                 raise self._gone(version) from error
             if following is None:
                 return
-            _, timestamp, found = following
-            protocol = next((action for action in found if isinstance(action, Protocol)), protocol)
-            metadata = next((action for action in found if isinstance(action, Metadata)), metadata)
+            _, timestamp, actions = following
+            protocol = next((action for action in actions if isinstance(action, Protocol)), protocol)
+            metadata = next((action for action in actions if isinstance(action, Metadata)), metadata)
             self._check(version, protocol, metadata)
             read_at = timestamp if enabled is not None and version >= enabled.version else None
             if self._options.feed:
-                yield version, read_at, change_feed.files_of_commit(version, timestamp, found, self._of)
+                yield version, read_at, change_feed.files_of_commit(version, timestamp, actions, self._of)
             else:
-                yield version, read_at, self._added(version, timestamp, found)
+                yield version, read_at, self._added(version, timestamp, actions)
             self._known[version + 1] = protocol, metadata
 
     def _at(self, version: Version) -> Snapshot:
@@ -265,10 +265,10 @@ class TableStream:
                 version=version,
             )
 
-    def _added(self, version: Version, timestamp: int, found: Sequence[Action]) -> list[ChangedFile]:
+    def _added(self, version: Version, timestamp: int, actions: Sequence[Action]) -> list[ChangedFile]:
         """DELTA.md#stream-commits."""
-        added = [action for action in found if isinstance(action, Add) and action.data_change]
-        removed = [action for action in found if isinstance(action, Remove) and action.data_change]
+        added = [action for action in actions if isinstance(action, Add) and action.data_change]
+        removed = [action for action in actions if isinstance(action, Remove) and action.data_change]
         if removed and not self._options.skip_change_commits:
             if added:
                 raise self._removes(version, "changes rows", removed[0], "skipChangeCommits to skip such commits")

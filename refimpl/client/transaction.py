@@ -440,7 +440,7 @@ class Transaction:
         type_widening.check_rules(protocol, after, self._schema(), widened)
         rules_after = features.rules_of_rows(protocol, after)
         places, places_after = before.schema.places(), self._schema().places()
-        moved = any(places_after.get(path) != place for path, place in places.items())
+        moved = any(places_after.get(path) != physical_name for path, physical_name in places.items())
         if rules_after - features.rules_of_rows(before.protocol, before.metadata) or (rules_after and moved):
             from refimpl.client.row_rules import RowRules
 

@@ -81,22 +81,22 @@ _WHOLE_NUMBERS: Final = tuple(Primitive(name=name) for name in ("byte", "short",
 def retyped(schema: Struct, path: str, to: DataType) -> Struct:
     """The schema in which the column, the member, or the element, key or value at `path` (`price`, `lines.element.id`)
     has the type `to`. Raises `InvalidRequestError` for an unknown path, and for a change that is not permitted."""
-    found: list[DataType] = []
+    types: list[DataType] = []
 
     def visit(kind: DataType, here: str) -> DataType:
         if here == path:
-            found.append(kind)
+            types.append(kind)
             return to
         return with_parts(kind, lambda part, name: visit(part, joined(here, name)))
 
     changed = visit(schema, "")
     assert isinstance(changed, Struct)
-    if len(found) != 1:
-        problem = "several columns have this name" if found else f"the columns are {', '.join(schema.names)}"
+    if len(types) != 1:
+        problem = "several columns have this name" if types else f"the columns are {', '.join(schema.names)}"
         raise InvalidRequestError(f"unknown column {path!r}; {problem}", column=path)
-    if not widens(found[0], to):
+    if not widens(types[0], to):
         raise InvalidRequestError(
-            f"the type of {path!r} cannot change from {found[0]} to {to}; permitted are: {_PERMITTED}", column=path
+            f"the type of {path!r} cannot change from {types[0]} to {to}; permitted are: {_PERMITTED}", column=path
         )
     return changed
 

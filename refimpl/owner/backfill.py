@@ -155,25 +155,25 @@ def confirm_published(writer: Writer, table: TableRecord, log: LogStore, version
     """
     for version in versions:
         name = log_path.commit(version)
-        found, details = log.find(name), writer.commit_details(table, version)
-        if found is None and details is not None and details[0].content is None and log.in_checkpoint(version):
+        path, details = log.find(name), writer.commit_details(table, version)
+        if path is None and details is not None and details[0].content is None and log.in_checkpoint(version):
             continue
-        if found is None:
+        if path is None:
             return f"version {version} of {table.label} is not published: {name} is missing; publish it, then report"
-        content = None if details is None else _published_bytes(log, found, *details[:2])
+        content = None if details is None else _published_bytes(log, path, *details[:2])
         if content is None:
             return f"{name} of {table.label} is not the commit that was ratified as version {version}; run verify"
         log.overwrite(name, content)
     return None
 
 
-def _published_bytes(log: LogStore, found: LogPath, commit: RatifiedCommit, digest: bytes) -> bytes | None:
+def _published_bytes(log: LogStore, path: LogPath, commit: RatifiedCommit, digest: bytes) -> bytes | None:
     """The file's bytes if it is the ratified commit. Checks the size first: the file is read under the owner's lock,
     and could be of any size."""
-    if found.size > policy.MAX_COMMIT_BYTES or (commit.content is None and found.size != commit.size):
+    if path.size > policy.MAX_COMMIT_BYTES or (commit.content is None and path.size != commit.size):
         return None
     try:
-        content = log.read(found.name)
+        content = log.read(path.name)
     except FileNotFoundError:
         return None
     is_ratified = hashlib.sha256(content).digest() == digest

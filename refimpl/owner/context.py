@@ -48,10 +48,10 @@ class Context:
 
     def log(self, table: TableRecord) -> LogStore:
         """Cached by location, not by id: after a rejected take-over, its id may be used again."""
-        found = self._logs.get(table.location)
-        if found is None:
-            found = self._logs[table.location] = LogStore(table.location, self.environment)
-        return found
+        log = self._logs.get(table.location)
+        if log is None:
+            log = self._logs[table.location] = LogStore(table.location, self.environment)
+        return log
 
     def publishing(self, table_id: str) -> AbstractContextManager[object]:
         """A table's publishing lock: only its holder publishes ratified commits of the table, or ends that (drop, hand
@@ -82,7 +82,7 @@ class Context:
         return self.ledger.path.parent / f"turns-{table_id}"
 
     def cached_record(self, table_id: str) -> TableRecord:
-        """A cached record: what never changes (key, location, table feature) is right, the rest may be old.
+        """A cached record. Its key, location and table feature never change; its other fields may be outdated.
 
         A table whose take-over is only promised is not cached: the promise may be forgotten, and its id reused.
         """
@@ -263,15 +263,15 @@ class Context:
         If a published version is newer than the read state, it reads again: otherwise the metadata would be older than
         a commit in the answer. A published version that the ledger still lacks then stays in the answer.
         """
-        found, latest = self._described(find)
+        description, latest = self._described(find)
         for _ in range(_MAX_READS):
-            if found.table.commits.latest_ratified_version == latest:
+            if description.table.commits.latest_ratified_version == latest:
                 break
             before = latest
-            found, latest = self._described(find)
+            description, latest = self._described(find)
             if latest == before:
                 break
-        return found
+        return description
 
     def _described(self, find: Callable[[View], TableRecord]) -> tuple[TableDescription, Version | None]:
         """One description, and the ledger's latest version at that moment."""

@@ -68,16 +68,16 @@ def undrop_table(context: Context, reference: str) -> ResolvedTable:
     location. One transaction: after a crash the table is either dropped or active.
     """
     with context.lock():
-        found = _dropped(context, reference)[0]
-        holder = context.holder(found.name or "")
+        dropped = _dropped(context, reference)[0]
+        holder = context.holder(dropped.name or "")
         if holder is not None:
             raise name_taken(context, holder)
-        with context.changing(found.table_id) as (writer, table):
+        with context.changing(dropped.table_id) as (writer, table):
             _refuse_others(context, writer, table)
             own_commit(context, writer, table)
             _refuse_another_writer(context, table)
             writer.set_dropped(table, None)
-    return context.resolve_id(found.table_id)
+    return context.resolve_id(dropped.table_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +117,8 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
     repeated.
     """
     with context.lock():
-        found = purgeable(context, reference, older_than=older_than)
-        with context.changing(found.table_id) as (writer, table):
+        dropped = purgeable(context, reference, older_than=older_than)
+        with context.changing(dropped.table_id) as (writer, table):
             _refuse_others(context, writer, table)
             if table.purged_at is None:
                 own_commit(context, writer, table)

@@ -499,11 +499,11 @@ def _each(act: Callable[[Ledger], None]) -> None:
 os.register_at_fork(before=before_fork, after_in_child=after_fork_in_child)
 
 
-def _migrate(database: apsw.Connection, found: int) -> None:
+def _migrate(database: apsw.Connection, version: int) -> None:
     """Run the migrations that a ledger lacks, all or none."""
     database.execute("BEGIN IMMEDIATE")
     try:
-        for migration in MIGRATIONS[found:]:
+        for migration in MIGRATIONS[version:]:
             database.execute(migration).fetchall()
         database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         database.execute("COMMIT")

@@ -66,8 +66,8 @@ def check_new_location(context: Context, view: View, location: Path) -> None:
     refuse_reserved(context, location)
     refuse_overlap(context, view, location)
     for parent in location.parents[: len(location.parts) - len(warehouse.parts) - 1]:
-        found = files.stat(parent)
-        if found is not None and not found.is_directory:
+        parent_status = files.stat(parent)
+        if parent_status is not None and not parent_status.is_directory:
             raise LocationError(f"{location} cannot be below {parent}, which is a file", location=str(location))
         if files.stat(parent / LOG_FOLDER) is not None:
             raise LocationError(f"{location} is inside the table at {parent}", location=str(location))
@@ -147,7 +147,7 @@ def refuse_unusual_path(location: Path) -> None:
 
 
 _NAME_IN_FOLDER: Final = 100
-"""How many characters of a table's name its folder's name has: the file system limits the length."""
+"""Maximum characters of a table's name in the name of its folder: the file system limits the length."""
 
 
 def stage_table(
@@ -273,7 +273,7 @@ def announce(
     """See `LocalOwner.announce`. A repeated call for the same location returns the same table, until it is adopted."""
     refuse_unusual_path(location)
     flaw = policy.conf_flaw(owner_conf)
-    if flaw is not None:  # after the engine's commit it could not be prevented
+    if flaw is not None:  # after the engine's commit it is too late
         raise InvalidRequestError(f"{location} cannot get this owner: {flaw.detail}", location=str(location))
     record = TableRecord(
         table_id=context.environment.new_id(),

@@ -106,20 +106,20 @@ class LocalOwner:
     def _find(self, view: View, reference: str | Path) -> TableRecord:
         if isinstance(reference, Path) or "/" in reference:
             try:
-                found = view.table_at(Path(reference).resolve())
+                table = view.table_at(Path(reference).resolve())
             except (OSError, RuntimeError, ValueError):  # too long, a loop of links, not text: no table is there
-                found = None
+                table = None
         elif commits.is_attempt_id(reference):
-            found = view.table(reference)
+            table = view.table(reference)
         else:
-            found = view.table_named(policy.checked_name(reference))
-        if found is None or found.state is commit_owner.TableState.DROPPED:
+            table = view.table_named(policy.checked_name(reference))
+        if table is None or table.state is commit_owner.TableState.DROPPED:
             names = view.names(_NAMES_SHOWN + 1)
             known = ", ".join(names[:_NAMES_SHOWN]) + (" and others" if len(names) > _NAMES_SHOWN else "")
             raise TableNotFoundError(
                 f"unknown table {str(reference)!r}; the tables are: {known or 'none'}", reference=str(reference)
             )
-        return found
+        return table
 
     def describe(self, reference: str | Path) -> TableDescription:
         try:

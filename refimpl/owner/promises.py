@@ -44,10 +44,10 @@ def settle(writer: Writer, table: TableRecord, log: LogStore, now: int) -> None:
     cleanup of the log removed that file since, or if another table got the name of the new table meanwhile.
     (A hand-back that a cleanup removed was visible: the other writers continued the table because it was theirs.)
     """
-    found, promise = writer.table_by_key(table.key), writer.promise(table.key)
-    if found is None or promise is None:
+    current, promise = writer.table_by_key(table.key), writer.promise(table.key)
+    if current is None or promise is None:
         return
-    table = found
+    table = current
     if promise.kind is PromiseKind.CREATE and _name_is_gone(writer, table):
         forget(writer, table, promise)
         writer.set_state(table, TableState.DROPPED)
@@ -88,9 +88,9 @@ def adopt(
             writer.set_attempts_lost(table)
         if leaves:
             writer.set_state(table, TableState.HANDED_BACK)
-        found = writer.table_by_key(table.key)
-        assert found is not None
-        table = found
+        current = writer.table_by_key(table.key)
+        assert current is not None
+        table = current
     return table, None
 
 
@@ -121,8 +121,8 @@ def _name_is_gone(writer: Writer, table: TableRecord) -> bool:
 
 
 def publish(promise: Promise, log: LogStore) -> bool:
-    """Make the promised bytes `<v>.json`, durably; False if another writer's file is there, also an unfinished one: it
-    is that writer's commit."""
+    """Publish the promised bytes as `<v>.json`, durably. False if another writer's file has this name, even an
+    unfinished one: the file is that writer's commit."""
     return log.put_once(log_path.commit(promise.version), promise.content)
 
 

@@ -85,7 +85,7 @@ def _registered(owner: LocalOwner, table: TableRecord, staged: Sequence[TableRec
     log, name = context.log(table), log_path.commit(0)
     if not log.published(0):
         raise CorruptionError("version 0 was cleaned up after the ledger's backup; restore a newer backup")
-    rivals = [each for each in staged if each.name == table.name and context.log(each).published(0)]
+    rivals = [rival for rival in staged if rival.name == table.name and context.log(rival).published(0)]
     proposal = DirectProposal(attempt=context.environment.new_id(), content=log.read(name))
     examined = decide.examine(table.feature, 0, proposal, proposal.content)
     flaw = decide.first_version_flaw(table, examined, owner.name)

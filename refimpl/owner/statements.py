@@ -41,14 +41,14 @@ MIGRATIONS: Final = (
         protocol TEXT,                   -- the latest protocol action
         metadata TEXT,                   -- the latest metaData action
         policy TEXT NOT NULL,
-        halted TEXT,                     -- why commits are refused
+        halted TEXT,                     -- why commits are rejected
         created_at INTEGER NOT NULL
     );
     CREATE UNIQUE INDEX live_name ON tables(name) WHERE state IN ('taking-over', 'active');
     CREATE UNIQUE INDEX live_location ON tables(location) WHERE state IN ('staging', 'taking-over', 'active');
 
-    -- Every ratified commit, permanently: a replay is recognized however old it is, and the last
-    -- row of a table is its latest version.
+    -- Every ratified commit, permanently: so a replay is recognized at any age, and the last row of a table is
+    -- its latest version.
     CREATE TABLE commits(
         table_key INTEGER NOT NULL REFERENCES tables,
         version INTEGER NOT NULL,
@@ -84,7 +84,7 @@ MIGRATIONS: Final = (
     );
     """,
     """
-    -- Attempts that lost a race, for people who ask why a version is what it is.
+    -- Attempts that lost a race, for `explain`.
     CREATE TABLE lost(
         table_key INTEGER NOT NULL REFERENCES tables,
         version INTEGER NOT NULL,
@@ -94,8 +94,8 @@ MIGRATIONS: Final = (
     ) WITHOUT ROWID;
     """,
     """
-    -- Properties that a catalog was given and the log does not have: a JSON map of strings. Whatever else a catalog
-    -- shows of a table is in its protocol and metadata above.
+    -- Catalog properties that are not in the log: a JSON map of strings. Everything else that a catalog shows of a
+    -- table is in its protocol and metadata above.
     ALTER TABLE tables ADD COLUMN catalog_properties TEXT;
     """,
     """
@@ -236,7 +236,7 @@ class View:
 
     def overlapping(self, location: Path) -> list[TableRecord]:
         """The tables at, around or inside this location, including tables in creation."""
-        around = [self.stored_location(place) for place in (location, *location.parents)]
+        around = [self.stored_location(path) for path in (location, *location.parents)]
         values = {
             "around": msgspec.json.encode(around).decode(),
             "place": self.stored_location(location),

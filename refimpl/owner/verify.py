@@ -35,7 +35,7 @@ STAGING_AGE_MS: Final = 24 * 3600 * 1000
 """A table that was staged longer ago than this and never registered gets a note."""
 
 AHEAD_MS: Final = 3600 * 1000
-"""An in-commit timestamp so far after this host's clock is worth a warning: the clocks of a network differ by less."""
+"""An in-commit timestamp this far ahead of this host's clock gets a warning: clocks of one network differ by less."""
 
 DEEPEST: Final = 8
 """Maximum depth of the search for tables: symbolic links may form a cycle."""
@@ -64,7 +64,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 def verify(owner: LocalOwner) -> list[Finding]:
     """All findings, the ledger's first, then table by table. Empty: all invariants hold."""
     context = owner.context
-    found = [
+    findings = [
         Finding(table=None, severity=Severity.ERROR, code="ledger-integrity", message=f"SQLite says: {message}")
         for message in context.ledger.integrity_errors()
     ]
@@ -72,16 +72,16 @@ def verify(owner: LocalOwner) -> list[Finding]:
         with context.ledger.read() as view:
             tables = view.tables()
     except CorruptLedgerError as error:
-        return [*found, _damaged(None, error)]
+        return [*findings, _damaged(None, error)]
     for table in tables:
         try:
-            found.extend(_findings(context, table.table_id))
+            findings.extend(_findings(context, table.table_id))
         except CorruptLedgerError as error:
-            found.append(_damaged(table.name or table.table_id, error))
+            findings.append(_damaged(table.name or table.table_id, error))
     gone = (TableState.HANDED_BACK, TableState.DROPPED)
     known = {table.location for table in tables if table.state not in gone}
     dropped = {table.location: table for table in tables if table.state is TableState.DROPPED}
-    found += [
+    findings += [
         Finding(
             table=table.name or table.table_id,
             severity=Severity.NOTE,
@@ -96,7 +96,7 @@ def verify(owner: LocalOwner) -> list[Finding]:
         if location not in known and context.environment.files.stat(location) is not None
     ]
     try:
-        found += [
+        findings += [
             Finding(
                 table=None,
                 severity=Severity.ERROR,
@@ -110,14 +110,14 @@ def verify(owner: LocalOwner) -> list[Finding]:
             if not _is_known(context, location)
         ]
     except CorruptLedgerError as error:
-        found.append(_damaged(None, error))
-    return found
+        findings.append(_damaged(None, error))
+    return findings
 
 
-def _is_known(context: Context, place: Path) -> bool:
+def _is_known(context: Context, location: Path) -> bool:
     """Whether the ledger has a table there now: one that was created since the tables were read."""
     with context.ledger.read() as view:
-        table = view.table_at(place)
+        table = view.table_at(location)
     return table is not None and table.state is not TableState.HANDED_BACK
 
 

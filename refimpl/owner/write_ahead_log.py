@@ -73,7 +73,7 @@ class WriteAheadLog:
         return False
 
     def _before(self, frame: int) -> bytes:
-        """The header before this frame: of the frame before it, or the log's own in the form of a frame header."""
+        """The header of the frame before this one; before frame 0, the log's header in the form of a frame header."""
         return self._file.xRead(self.FRAME_HEADER, self._offset(frame - 1)) if frame else self._header[8:]
 
     def _frames(self, content: bytes) -> Iterator[bytes]:

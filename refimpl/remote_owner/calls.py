@@ -75,7 +75,7 @@ class DeltaCalls:
         """Close this thread's connection."""
         self._connection.close()
 
-    def asked(
+    def retried(
         self,
         method: str,
         target: str,
@@ -182,13 +182,13 @@ class DeltaCalls:
         return f"{self.address.server} answered {answer}, which is not the Delta API: {problem}"
 
     def _about_token(self, reply: Reply, refusal: Refusal) -> str:
-        said = f"{self.address.server} rejected the request ({refusal})"
+        rejection = f"{self.address.server} rejected the request ({refusal})"
         if refusal.status == HTTPStatus.FORBIDDEN:
-            return f"{said}; use a token with this permission ({TOKEN_VARIABLE}, or token=... in Python)"
+            return f"{rejection}; use a token with this permission ({TOKEN_VARIABLE}, or token=... in Python)"
         known = "the token is missing" if self.address.token is None else "the token is wrong or has expired"
         skew = round(reply.clock_ahead)
         clock = f"; its clock differs from this host's by {skew} s" if abs(skew) >= NOTICED_SKEW_SECONDS else ""
-        return f"{said}: {known}; set {TOKEN_VARIABLE} to a valid one, or pass token=... in Python{clock}"
+        return f"{rejection}: {known}; set {TOKEN_VARIABLE} to a valid one, or pass token=... in Python{clock}"
 
     def not_found(self, refusal: Refusal, what: str) -> DeltaError:
         if refusal.kind == "NoSuchTableException" or refusal.status != HTTPStatus.NOT_FOUND:
@@ -206,12 +206,12 @@ class DeltaCalls:
     def lacks(self, what: str, instead: str) -> InvalidRequestError:
         return InvalidRequestError(f"the Delta API of {self.address.server} has no call for {what}; {instead}")
 
-    def pause(self, retry: int, asked: float | None, tries: int = TRIES) -> None:
+    def pause(self, retry: int, retry_after: float | None, tries: int = TRIES) -> None:
         """Pause before the next try; not after the last."""
         if retry + 1 < tries:
-            longest = FIRST_PAUSE * 2**retry if asked is None else asked
+            longest = FIRST_PAUSE * 2**retry if retry_after is None else retry_after
             self._environment.pause(
-                min(longest, LONGEST_PAUSE) * (1 if asked else 0.5 + self._environment.random() / 2)
+                min(longest, LONGEST_PAUSE) * (1 if retry_after else 0.5 + self._environment.random() / 2)
             )
 
 

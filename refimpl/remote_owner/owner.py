@@ -176,7 +176,7 @@ class RemoteOwner:
         if is_attempt_id(reference):
             return self._resolved(self._known(reference))
         full_name = self._full_name(reference)
-        current = self._calls.asked("GET", self._url(full_name), LoadedTable)
+        current = self._calls.retried("GET", self._url(full_name), LoadedTable)
         if isinstance(current, Refusal):
             raise self._calls.not_found(current, f"{reference!r} ({full_name})")
         return self._resolved(self._met(full_name, current))
@@ -185,7 +185,7 @@ class RemoteOwner:
         summaries: list[commit_owner.TableSummary] = []
         for listed in self._listed():
             full_name = self._full_name_of(listed)
-            loaded = self._calls.asked("GET", self._url(full_name), LoadedTable)
+            loaded = self._calls.retried("GET", self._url(full_name), LoadedTable)
             if isinstance(loaded, LoadedTable):  # not dropped in the meantime, and of a supported kind
                 with contextlib.suppress(LocationError, UnsupportedFeatureError):
                     summaries.append(self._summary(self._met(full_name, loaded, must_exist=False)))
@@ -210,7 +210,7 @@ class RemoteOwner:
             raise self._calls.lacks("a choice of the maintenance policy", "leave it out; the server has its own")
         full_name = self._full_name(name)
         request = msgspec.json.encode(StageTable(name=full_name.table))
-        staged = self._calls.asked("POST", f"{self._schema_url(full_name)}/staging-tables", StagedTable, request)
+        staged = self._calls.retried("POST", f"{self._schema_url(full_name)}/staging-tables", StagedTable, request)
         if isinstance(staged, Refusal):
             raise self._calls.refused(f"stage {name!r}", staged)
         at = self._location(staged.location, must_exist=False)
@@ -264,12 +264,12 @@ class RemoteOwner:
     ) -> commit_owner.Registered | commit_owner.NameTaken | Outcome:
         full_name, staged = self._staged[table_id]
         body = msgspec.json.encode(documents.creation(full_name.table, staged, proposal.content))
-        answer = self._calls.asked("POST", f"{self._schema_url(full_name)}/tables", LoadedTable, body, lost=True)
+        answer = self._calls.retried("POST", f"{self._schema_url(full_name)}/tables", LoadedTable, body, lost=True)
         loaded = answer
         if isinstance(answer, Refusal):
             if answer.status == HTTPStatus.CONFLICT:  # the name may belong to this very table
                 self._doubtful.add(table_id)
-            loaded = self._calls.asked("GET", self._url(full_name), LoadedTable)
+            loaded = self._calls.retried("GET", self._url(full_name), LoadedTable)
         is_mine = isinstance(loaded, LoadedTable) and loaded.metadata.table_uuid == table_id
         if isinstance(answer, Refusal) and answer.status != HTTPStatus.CONFLICT and not is_mine:
             return Rejected(reason=RejectionReason.OWNER_REFUSES, detail=f"{self.address.server}: {answer}")
@@ -572,7 +572,7 @@ class RemoteOwner:
     def _report(self, current: _CurrentTable, through: Version, *, tries: int) -> None:
         report = SetLatestBackfilledVersion(latest_published_version=through)
         body = _update(current.table_id, (report,))
-        answer = self._calls.asked("POST", self._url(current.name), LoadedTable, body, tries=tries)
+        answer = self._calls.retried("POST", self._url(current.name), LoadedTable, body, tries=tries)
         if isinstance(answer, Refusal):
             raise self._calls.refused(f"report version {through} of {current.name} as published", answer)
 
@@ -630,7 +630,7 @@ class RemoteOwner:
         """The table as the server describes it now, also after a rename. Raises `TableNotFoundError`."""
         seen = self._seen.get(table_id)
         if seen is not None:
-            loaded = self._calls.asked("GET", self._url(seen.name), LoadedTable, tries=tries)
+            loaded = self._calls.retried("GET", self._url(seen.name), LoadedTable, tries=tries)
             if isinstance(loaded, LoadedTable) and loaded.metadata.table_uuid == table_id:
                 return self._met(seen.name, loaded)
             if isinstance(loaded, Refusal) and loaded.status != HTTPStatus.NOT_FOUND:
@@ -662,7 +662,7 @@ class RemoteOwner:
         for listed in self._listed():
             if is_it(listed):
                 full_name = self._full_name_of(listed)
-                current = self._calls.asked("GET", self._url(full_name), LoadedTable)
+                current = self._calls.retried("GET", self._url(full_name), LoadedTable)
                 if isinstance(current, LoadedTable) and listed.table_id in (None, current.metadata.table_uuid):
                     return self._met(full_name, current)
         raise TableNotFoundError(
@@ -678,7 +678,7 @@ class RemoteOwner:
         while token not in pages:
             pages.add(token)
             given = query if token is None else {**query, "page_token": token}
-            page = self._calls.asked("GET", f"{self.address.legacy}/tables?{urlencode(given)}", TablePage)
+            page = self._calls.retried("GET", f"{self.address.legacy}/tables?{urlencode(given)}", TablePage)
             if isinstance(page, Refusal):
                 raise self._calls.not_found(page, f"{self.address.catalog}.{self.address.schema}")
             yield from page.tables

@@ -50,40 +50,42 @@ CommitShape = Callable[[str, RatifiedCommit], WireCommit]
 """Gives a commit, whose staged file is in the folder, in the API's shape."""
 
 
-def properties(found: TableDescription) -> dict[str, str | None]:
+def properties(description: TableDescription) -> dict[str, str | None]:
     """The properties in the log, those only in the catalog, and further ones that clients expect."""
-    features = dict.fromkeys((*(found.protocol.reader_features or ()), *(found.protocol.writer_features or ())))
+    features = dict.fromkeys(
+        (*(description.protocol.reader_features or ()), *(description.protocol.writer_features or ()))
+    )
     return {
-        **found.catalog_properties,
-        **found.metadata.configuration,
-        "delta.minReaderVersion": str(found.protocol.min_reader_version),
-        "delta.minWriterVersion": str(found.protocol.min_writer_version),
+        **description.catalog_properties,
+        **description.metadata.configuration,
+        "delta.minReaderVersion": str(description.protocol.min_reader_version),
+        "delta.minWriterVersion": str(description.protocol.min_writer_version),
         **{f"{FEATURE_PREFIX}{name}": "supported" for name in features},
-        TABLE_ID: found.table.table_id,
-        LAST_VERSION: str(found.table.commits.latest_ratified_version),
-        LAST_TIMESTAMP: str(found.in_commit_timestamp),
+        TABLE_ID: description.table.table_id,
+        LAST_VERSION: str(description.table.commits.latest_ratified_version),
+        LAST_TIMESTAMP: str(description.in_commit_timestamp),
     }
 
 
-def table(found: TableDescription, shape: CommitShape) -> LoadedTable:
+def table(description: TableDescription, shape: CommitShape) -> LoadedTable:
     """The answer to creating, loading and updating: metadata, and the unpublished commits, newest first."""
-    latest = found.table.commits.latest_ratified_version
-    folder = f"{found.table.location}/{LOG_FOLDER}/{found.table.feature.staging_folder}"
+    latest = description.table.commits.latest_ratified_version
+    folder = f"{description.table.location}/{LOG_FOLDER}/{description.table.feature.staging_folder}"
     return LoadedTable(
         metadata=LoadedMetadata(
-            etag=found.etag,
+            etag=description.etag,
             table_type=MANAGED,
-            table_uuid=found.table.table_id,
-            location=found.table.location.as_uri(),
-            created_time=found.created_at,
-            updated_time=found.updated_at,
-            columns={"type": "struct", "fields": columns(found.metadata)},
-            partition_columns=found.metadata.partition_columns,
-            properties=properties(found),
+            table_uuid=description.table.table_id,
+            location=description.table.location.as_uri(),
+            created_time=description.created_at,
+            updated_time=description.updated_at,
+            columns={"type": "struct", "fields": columns(description.metadata)},
+            partition_columns=description.metadata.partition_columns,
+            properties=properties(description),
             last_commit_version=latest,
-            last_commit_timestamp_ms=found.in_commit_timestamp,
+            last_commit_timestamp_ms=description.in_commit_timestamp,
         ),
-        commits=tuple(shape(folder, commit) for commit in reversed(found.table.commits.commits)),
+        commits=tuple(shape(folder, commit) for commit in reversed(description.table.commits.commits)),
         latest_table_version=latest,
     )
 
@@ -125,7 +127,7 @@ def credentials(location: Path, operation: str) -> list[dict[str, Any]]:
     return [{"prefix": location.as_uri(), "operation": operation, "config": {}, "expiration-time-ms": None}]
 
 
-def legacy_table(catalog: str, schema: str, name: str, found: TableDescription) -> dict[str, Any]:
+def legacy_table(catalog: str, schema: str, name: str, description: TableDescription) -> dict[str, Any]:
     """A table in the shape of the older calls."""
     return {
         "name": name,
@@ -133,16 +135,16 @@ def legacy_table(catalog: str, schema: str, name: str, found: TableDescription) 
         "schema_name": schema,
         "table_type": MANAGED,
         "data_source_format": "DELTA",
-        "columns": _legacy_columns(found.metadata),
-        "storage_location": found.table.location.as_uri(),
-        "comment": found.metadata.description,
-        "properties": properties(found),
+        "columns": _legacy_columns(description.metadata),
+        "storage_location": description.table.location.as_uri(),
+        "comment": description.metadata.description,
+        "properties": properties(description),
         "owner": None,
-        "created_at": found.created_at,
+        "created_at": description.created_at,
         "created_by": None,
-        "updated_at": found.updated_at,
+        "updated_at": description.updated_at,
         "updated_by": None,
-        "table_id": found.table.table_id,
+        "table_id": description.table.table_id,
         "view_definition": None,
         "view_dependencies": None,
     }

@@ -71,7 +71,7 @@ from refimpl.server.errors import (
     of_rejection,
     requirement_conflict,
 )
-from refimpl.server.names import Names, place_of
+from refimpl.server.names import Names, parts_of
 from refimpl.server.request_validation import preconditions_of, properties_beside, with_creation
 from refimpl.table_feature import CATALOG_MANAGED
 from refimpl.warehouse import Warehouse
@@ -108,8 +108,8 @@ class DeltaApi:
     def tables_in(self, catalog: str, schema: str) -> list[str]:
         """The names of a schema's tables, sorted."""
         self.check_schema(catalog, schema)
-        places = (place_of(name) for name in self.live_names())
-        return sorted(place[1] for place in places if place is not None and place[0] == schema)
+        names = (parts_of(name) for name in self.live_names())
+        return sorted(parts[1] for parts in names if parts is not None and parts[0] == schema)
 
     def describe(self, catalog: str, schema: str, table: str) -> TableDescription:
         """The table. Commits that the API cannot express are published first."""
@@ -125,15 +125,15 @@ class DeltaApi:
             self.check_schema(catalog, schema)
             raise no_such_table(full) from None
 
-    def _without_inline_commits(self, found: TableDescription) -> TableDescription:
+    def _without_inline_commits(self, description: TableDescription) -> TableDescription:
         """The same state, with its inline commits published, because the API cannot express them. Commits that land
         meanwhile belong to a later state."""
-        commits = found.table.commits
+        commits = description.table.commits
         if all(commit.file_name is not None for commit in commits.commits):
-            return found
-        self.owner.backfill_to_version(found.table.table_id, commits.latest_ratified_version)
+            return description
+        self.owner.backfill_to_version(description.table.table_id, commits.latest_ratified_version)
         published = msgspec.structs.replace(commits, commits=())
-        return msgspec.structs.replace(found, table=msgspec.structs.replace(found.table, commits=published))
+        return msgspec.structs.replace(description, table=msgspec.structs.replace(description.table, commits=published))
 
     def load(self, catalog: str, schema: str, table: str) -> LoadedTable:
         return self._answer(self.describe(catalog, schema, table))
@@ -161,8 +161,8 @@ class DeltaApi:
         description = self.describe(catalog, schema, table)
         return {"storage-credentials": answers.credentials(description.table.location, operation)}
 
-    def _answer(self, found: TableDescription) -> LoadedTable:
-        return answers.table(found, self._commit_shape)
+    def _answer(self, description: TableDescription) -> LoadedTable:
+        return answers.table(description, self._commit_shape)
 
     def _answer_of_done(self, catalog: str, schema: str, table: str) -> LoadedTable:
         """The table after a completed request. If it cannot be described now, the error must say that the request was
@@ -216,9 +216,9 @@ class DeltaApi:
                 f"the location {request.location} was not staged for {name!r}; create a staging table first"
             )
         content = self._first_version(staged)
-        found, protocol, metadata = _table_actions(content)
+        logged_actions, protocol, metadata = _table_actions(content)
         extra = properties_beside(metadata, request.properties or {})
-        flaw = with_creation(request, staged.table_id, found, protocol, metadata)
+        flaw = with_creation(request, staged.table_id, logged_actions, protocol, metadata)
         if flaw is not None:
             raise bad_request(flaw)
         attempt = str(uuid.uuid5(uuid.UUID(staged.table_id), "version 0"))
@@ -283,16 +283,16 @@ class DeltaApi:
         self, catalog: str, schema: str, table: str, request: UpdateTable, *, shows_conflict: bool = False
     ) -> LoadedTable:
         """Carry out a request's updates, all or none. `shows_conflict`: a lost race is answered with the table."""
-        asked = _one_of_each(request.updates)
+        updates = _one_of_each(request.updates)
         required = _one_of_each(request.requirements or ())
         demanded = required.get(AssertTableUuid)
         if not request.updates:
             raise bad_request("At least one update is required.")
         if demanded is None:
             raise bad_request("the requirement assert-table-uuid is missing")
-        if UpdateSnapshotVersion in asked:
+        if UpdateSnapshotVersion in updates:
             raise bad_request("update-metadata-snapshot-version is for tables that are not catalog-managed")
-        added = asked.get(AddCommit)
+        added = updates.get(AddCommit)
         attempt = None if added is None else _attempt_of(added.commit)
         try:
             seen = self._look_up(catalog, schema, table, None if added is None else added.commit.version, attempt)
@@ -305,7 +305,7 @@ class DeltaApi:
                 self._resolve_if_gone(demanded.uuid, attempt)
             raise
         etag = required.get(AssertEtag)
-        preconditions = preconditions_of(asked, seen.table.table_id, None if etag is None else etag.etag)
+        preconditions = preconditions_of(updates, seen.table.table_id, None if etag is None else etag.etag)
         if added is None or attempt is None:
             _refuse_reported_links(seen.table, preconditions)
             self._change(seen.table.table_id, preconditions)

@@ -37,19 +37,19 @@ class LegacyApi:
         return self._catalog()
 
     def _catalog(self) -> dict[str, Any]:
-        name, place = self._api.names.catalog, self._api.directory
+        name, directory = self._api.names.catalog, self._api.directory
         return {
             "name": name,
             "comment": None,
             "properties": {},
-            "id": str(uuid.uuid5(_NAMESPACE, f"{place}/{name}")),
+            "id": str(uuid.uuid5(_NAMESPACE, f"{directory}/{name}")),
             **_NOT_KEPT,
         }
 
     def schemas(self, catalog: str, max_results: int | None, page_token: str) -> dict[str, Any]:
         self._api.names.check_catalog(catalog)
-        found = self._api.names.schemas(self._api.live_names())
-        page, following = paged(found, max_results, page_token)
+        schemas = self._api.names.schemas(self._api.live_names())
+        page, following = paged(schemas, max_results, page_token)
         return {"schemas": [self._schema(name) for name in page], "next_page_token": following}
 
     def schema(self, full_name: str) -> dict[str, Any]:
@@ -60,29 +60,29 @@ class LegacyApi:
         return self._schema(schema)
 
     def _schema(self, name: str) -> dict[str, Any]:
-        catalog, place = self._api.names.catalog, self._api.directory
+        catalog, directory = self._api.names.catalog, self._api.directory
         return {
             "name": name,
             "catalog_name": catalog,
             "full_name": f"{catalog}.{name}",
             "comment": None,
             "properties": {},
-            "schema_id": str(uuid.uuid5(_NAMESPACE, f"{place}/{catalog}.{name}")),
+            "schema_id": str(uuid.uuid5(_NAMESPACE, f"{directory}/{catalog}.{name}")),
             **_NOT_KEPT,
         }
 
     def tables(self, catalog: str, schema: str, max_results: int | None, page_token: str) -> dict[str, Any]:
         page, following = paged(self._api.tables_in(catalog, schema), max_results, page_token)
-        found = []
+        tables = []
         for name in page:
             try:
-                found.append(self._table(catalog, schema, name))
+                tables.append(self._table(catalog, schema, name))
             except ApiError as error:  # dropped since it was listed
                 if error.kind != "NoSuchTableException":
                     raise
             except CorruptionError:  # a request for it by name reports that; the others are listed
                 continue
-        return {"tables": found, "next_page_token": following}
+        return {"tables": tables, "next_page_token": following}
 
     def table(self, full_name: str) -> dict[str, Any]:
         return self._table(*_three_parts(full_name))

@@ -36,7 +36,7 @@ class Names:
 
     def schemas(self, tables: Iterable[str]) -> list[str]:
         """All schemas, given the owner's names of its tables."""
-        return sorted(self.declared | {place[0] for name in tables if (place := place_of(name)) is not None})
+        return sorted(self.declared | {parts[0] for name in tables if (parts := parts_of(name)) is not None})
 
     def check_schema(self, catalog: str, schema: str, tables: Iterable[str]) -> None:
         self.check_catalog(catalog)
@@ -61,7 +61,7 @@ class Names:
         return table if schema == DEFAULT_SCHEMA else f"{schema}.{table}"
 
 
-def place_of(owner_name: str) -> tuple[str, str] | None:
+def parts_of(owner_name: str) -> tuple[str, str] | None:
     """Schema and table of an owner's name, or None for one that the API cannot express."""
     match owner_name.split("."):
         case [table]:

@@ -35,23 +35,23 @@ from refimpl.catalog_messages import protocol as spelled
 from refimpl.catalog_owner import UpdatePreconditions
 
 
-def preconditions_of(asked: Mapping[type, Any], table_id: str, etag: str | None) -> UpdatePreconditions:
+def preconditions_of(updates: Mapping[type, Any], table_id: str, etag: str | None) -> UpdatePreconditions:
     """The parts of a request other than its commit."""
     wanted: dict[str, str | None] = {}
-    removed = asked.get(RemoveProperties)
+    removed = updates.get(RemoveProperties)
     if removed is not None:
         wanted |= dict.fromkeys(removed.removals)
-    changed = asked.get(SetProperties)
+    changed = updates.get(SetProperties)
     if changed is not None:
         wanted |= changed.updates
-    told_id = wanted.pop(TABLE_ID, table_id)
-    report = asked.get(SetLatestBackfilledVersion)
-    added = asked.get(AddCommit)
+    requested_id = wanted.pop(TABLE_ID, table_id)
+    report = updates.get(SetLatestBackfilledVersion)
+    added = updates.get(AddCommit)
 
     def contradiction(protocol: Protocol, metadata: Metadata, domains: Sequence[DomainMetadata]) -> str | None:
-        if told_id != table_id:
-            return f"{TABLE_ID} is {told_id!r} in the request; the table's id is {table_id} and cannot change"
-        return _contradiction(asked, protocol, metadata) or _domain_flaw(asked, domains)
+        if requested_id != table_id:
+            return f"{TABLE_ID} is {requested_id!r} in the request; the table's id is {table_id} and cannot change"
+        return _contradiction(updates, protocol, metadata) or _domain_flaw(updates, domains)
 
     return UpdatePreconditions(
         etag=etag,
@@ -70,12 +70,12 @@ def properties_beside(metadata: Metadata, wanted: Mapping[str, str]) -> dict[str
 
 
 def with_creation(
-    request: CreateTable, table_id: str, found: Sequence[Action], protocol: Protocol, metadata: Metadata
+    request: CreateTable, table_id: str, actions: Sequence[Action], protocol: Protocol, metadata: Metadata
 ) -> str | None:
     """How a creation request contradicts its version 0, or None."""
-    told_id = (request.properties or {}).get(TABLE_ID, table_id)
-    if told_id != table_id:
-        return f"{TABLE_ID} is {told_id!r}; the staged table is {table_id}"
+    requested_id = (request.properties or {}).get(TABLE_ID, table_id)
+    if requested_id != table_id:
+        return f"{TABLE_ID} is {requested_id!r}; the staged table is {table_id}"
     logged_id = metadata.configuration.get(TABLE_ID, table_id)
     if logged_id != table_id:
         return f"{TABLE_ID} is {logged_id!r} in version 0; the staged table is {table_id}"
@@ -83,33 +83,33 @@ def with_creation(
         logged = metadata.configuration.get(key)
         if logged is not None and logged != value and not is_derived(key):
             return f"the property {key} is {value!r} in the request and {logged!r} in version 0"
-    time, logged_time = request.last_commit_timestamp_ms, _in_commit_timestamp(found)
+    time, logged_time = request.last_commit_timestamp_ms, _in_commit_timestamp(actions)
     if time is not None and time != logged_time:
         return f"last-commit-timestamp-ms is {time}, the inCommitTimestamp of version 0 {logged_time}"
-    said: dict[type, Any] = {
+    updates: dict[type, Any] = {
         SetColumns: SetColumns(columns=request.columns),
         SetProtocol: SetProtocol(protocol=request.protocol),
     }
     if request.partition_columns is not None:
-        said[SetPartitionColumns] = SetPartitionColumns(partition_columns=request.partition_columns)
+        updates[SetPartitionColumns] = SetPartitionColumns(partition_columns=request.partition_columns)
     if request.comment is not None:
-        said[SetTableComment] = SetTableComment(comment=request.comment)
+        updates[SetTableComment] = SetTableComment(comment=request.comment)
     if request.domain_metadata is not None:
-        said[SetDomainMetadata] = SetDomainMetadata(updates=request.domain_metadata)
+        updates[SetDomainMetadata] = SetDomainMetadata(updates=request.domain_metadata)
     if request.properties is not None:
-        said[SetProperties] = SetProperties(updates=request.properties)
-    domains = [action for action in found if isinstance(action, DomainMetadata)]
-    return _contradiction(said, protocol, metadata) or _domain_flaw(said, domains)
+        updates[SetProperties] = SetProperties(updates=request.properties)
+    domains = [action for action in actions if isinstance(action, DomainMetadata)]
+    return _contradiction(updates, protocol, metadata) or _domain_flaw(updates, domains)
 
 
-def _in_commit_timestamp(found: Sequence[Action]) -> int | None:
-    return next((action.in_commit_timestamp for action in found if isinstance(action, CommitInfo)), None)
+def _in_commit_timestamp(actions: Sequence[Action]) -> int | None:
+    return next((action.in_commit_timestamp for action in actions if isinstance(action, CommitInfo)), None)
 
 
-def _domain_flaw(said: Mapping[type, Any], domains: Sequence[DomainMetadata]) -> str | None:
+def _domain_flaw(updates: Mapping[type, Any], domains: Sequence[DomainMetadata]) -> str | None:
     """How the domain metadata in the request differs from the commit's, or None."""
     logged = {action.domain: action for action in domains}
-    wanted = said.get(SetDomainMetadata)
+    wanted = updates.get(SetDomainMetadata)
     for name, configuration in () if wanted is None else wanted.updates.items():
         action = logged.get(name)
         if action is None or action.removed:
@@ -118,7 +118,7 @@ def _domain_flaw(said: Mapping[type, Any], domains: Sequence[DomainMetadata]) ->
             return (
                 f"the domain metadata {name!r} is {configuration!r} in the request, the log's {action.configuration!r}"
             )
-    removed = said.get(RemoveDomainMetadata)
+    removed = updates.get(RemoveDomainMetadata)
     for name in () if removed is None else removed.domains:
         action = logged.get(name)
         if action is None or not action.removed:
@@ -138,29 +138,29 @@ def _is_said_by(wanted: Any, configuration: str) -> bool:
     return bool(wanted == logged)
 
 
-def _contradiction(said: Mapping[type, Any], protocol: Protocol, metadata: Metadata) -> str | None:
-    columns = said.get(SetColumns)
+def _contradiction(updates: Mapping[type, Any], protocol: Protocol, metadata: Metadata) -> str | None:
+    columns = updates.get(SetColumns)
     try:
         flaw = None if columns is None else _columns_flaw(columns.columns, metadata)
     except RecursionError:
         flaw = "the request's columns have types that are nested too deeply"
     if flaw is not None:
         return flaw
-    wanted = said.get(SetProtocol)
+    wanted = updates.get(SetProtocol)
     if wanted is not None and not _same_protocol(wanted.protocol, protocol):
         return f"the request's protocol is not the log's, which is {msgspec.to_builtins(spelled(protocol))}"
-    partitions = said.get(SetPartitionColumns)
+    partitions = updates.get(SetPartitionColumns)
     if partitions is not None and partitions.partition_columns != metadata.partition_columns:
         return (
             f"the request's partition columns are {list(partitions.partition_columns)}, the log's "
             f"{list(metadata.partition_columns)}"
         )
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    changed = said.get(SetProperties)
+    changed = updates.get(SetProperties)
     for feature in () if changed is None else features_in(changed.updates):
         if feature not in features:
             return f"the request has the table feature {feature}, the log does not"
-    comment = said.get(SetTableComment)
+    comment = updates.get(SetTableComment)
     if comment is not None and (comment.comment or "") != (metadata.description or ""):
         return f"the request's comment is {comment.comment!r}, the log's {metadata.description!r}"
     return None
@@ -169,10 +169,10 @@ def _contradiction(said: Mapping[type, Any], protocol: Protocol, metadata: Metad
 def _columns_flaw(columns: Columns, metadata: Metadata) -> str | None:
     """Compares names and types, in order. Nullability and metadata are ignored: clients spell them differently."""
     wanted = [(field.name, in_the_log(field.type)) for field in columns.fields]
-    found = [(field.get("name"), field.get("type")) for field in fields_of(metadata)]
-    if [name for name, _ in wanted] != [name for name, _ in found]:
-        return f"the request's columns are {[name for name, _ in wanted]}, the log's {[name for name, _ in found]}"
-    for (name, kind), (_, logged) in zip(wanted, found, strict=True):
+    fields = [(field.get("name"), field.get("type")) for field in fields_of(metadata)]
+    if [name for name, _ in wanted] != [name for name, _ in fields]:
+        return f"the request's columns are {[name for name, _ in wanted]}, the log's {[name for name, _ in fields]}"
+    for (name, kind), (_, logged) in zip(wanted, fields, strict=True):
         if _bare(kind) != _bare(logged):
             return f"the request's column {name} has the type {kind!r}, the log's {logged!r}"
     return None
@@ -189,10 +189,10 @@ def _bare(kind: Any) -> Any:
     return kind
 
 
-def _same_protocol(wanted: WireProtocol, found: Protocol) -> bool:
+def _same_protocol(wanted: WireProtocol, logged: Protocol) -> bool:
     return (
-        wanted.min_reader_version == found.min_reader_version
-        and wanted.min_writer_version == found.min_writer_version
-        and set(wanted.reader_features or ()) == set(found.reader_features or ())
-        and set(wanted.writer_features or ()) == set(found.writer_features or ())
+        wanted.min_reader_version == logged.min_reader_version
+        and wanted.min_writer_version == logged.min_writer_version
+        and set(wanted.reader_features or ()) == set(logged.reader_features or ())
+        and set(wanted.writer_features or ()) == set(logged.writer_features or ())
     )

@@ -87,9 +87,9 @@ class ApiRoute:
 
 def _config(call: Call) -> Any:
     call.delta.names.check_catalog(call.required("catalog"))
-    asked = call.query.get("protocol-versions", PROTOCOL_VERSION)
-    if PROTOCOL_VERSION.partition(".")[0] not in {version.strip().partition(".")[0] for version in asked.split(",")}:
-        raise bad_request(f"this server supports protocol version {PROTOCOL_VERSION}, not {asked!r}")
+    versions = call.query.get("protocol-versions", PROTOCOL_VERSION)
+    if PROTOCOL_VERSION.partition(".")[0] not in {version.strip().partition(".")[0] for version in versions.split(",")}:
+        raise bad_request(f"this server supports protocol version {PROTOCOL_VERSION}, not {versions!r}")
     return {"endpoints": [f"{r.method} {r.path}" for r in DELTA_ROUTES[1:]], "protocol-version": PROTOCOL_VERSION}
 
 

@@ -105,17 +105,17 @@ class Connection:
         cls, warehouse: AnyWarehouse | None, *, time_zone: str = "UTC", partition_overwrite_mode: str = "static"
     ) -> Connection:
         """`time_zone` and `partition_overwrite_mode`: the session's, because other processes have no session."""
-        found = cls(time_zone=time_zone, partition_overwrite_mode=partition_overwrite_mode)
+        connection = cls(time_zone=time_zone, partition_overwrite_mode=partition_overwrite_mode)
         if isinstance(warehouse, Warehouse):
-            return dataclasses.replace(found, directory=str(warehouse.directory))
+            return dataclasses.replace(connection, directory=str(warehouse.directory))
         if isinstance(warehouse, RemoteWarehouse):
             address = warehouse.owner.address
             return dataclasses.replace(
-                found,
+                connection,
                 address=dataclasses.replace(address, token=None),
                 token_file=None if address.token is None else _private_file(address.token),
             )
-        return found
+        return connection
 
     def warehouse(self) -> AnyWarehouse | None:
         if self.directory is not None:

@@ -120,7 +120,7 @@ class _InSpark:
     def __len__(self) -> int:
         return self.count
 
-    def found(self, keys: object) -> NoReturn:  # noqa: ARG002
+    def look_up(self, keys: object) -> NoReturn:  # noqa: ARG002
         raise RuntimeError(_ELSEWHERE)
 
     def as_dict(self) -> NoReturn:

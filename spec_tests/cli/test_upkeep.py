@@ -141,10 +141,10 @@ def test_two_changes_of_a_policy_at_once_are_both_kept(
     resolve, others = LocalOwner.resolve, [MaintenancePolicy(backlog_limit=7)]
 
     def then_another(owner: LocalOwner, reference: str) -> ResolvedTable:
-        found = resolve(owner, reference)
+        table = resolve(owner, reference)
         if others:
-            warehouse.owner.set_policy(found.table_id, others.pop())
-        return found
+            warehouse.owner.set_policy(table.table_id, others.pop())
+        return table
 
     monkeypatch.setattr(LocalOwner, "resolve", then_another)
     changed = cli("policy", sales, "--allow", "vacuum", "--json").json
@@ -200,30 +200,30 @@ def test_verify_fails_after_a_published_commit_was_altered(cli: CommandLine, war
 def test_verify_reads_the_checkpoints(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     """An unreadable checkpoint is a warning if older files have its content; otherwise it is an error."""
 
-    def found() -> list[Finding]:
+    def unreadable() -> list[Finding]:
         return [finding for finding in warehouse.verify() if finding.code == "checkpoint-unreadable"]
 
     table = warehouse.table(busy)
     table.publish()
     path = _log(warehouse, busy) / write_checkpoint(table).name
     whole = path.read_bytes()
-    assert found() == []
+    assert unreadable() == []
     for content in (b"", whole[: len(whole) // 2]):
         path.write_bytes(content)
-        (finding,) = found()
+        (finding,) = unreadable()
         assert (finding.table, finding.severity) == (busy, Severity.WARNING)
         assert f"remove {path.name}, then write it again: commit-owner checkpoint {busy} --version 3" in finding.message
     path.unlink()
     write_checkpoint(table, 3)
-    assert found() == []
+    assert unreadable() == []
 
     path.write_bytes(b"PAR1")
     (_log(warehouse, busy) / f"{0:020d}.json").unlink()
-    (finding,) = found()
+    (finding,) = unreadable()
     assert finding.severity is Severity.ERROR
     answer = cli("verify", "--json")
     assert answer.code == ExitCode.REFUSED
-    assert "checkpoint-unreadable" in {each["code"] for each in answer.json["findings"]}
+    assert "checkpoint-unreadable" in {entry["code"] for entry in answer.json["findings"]}
 
 
 def test_verify_reads_the_compactions(warehouse: Warehouse, busy: str) -> None:
@@ -258,11 +258,11 @@ def test_verify_compares_compactions_with_their_commits(warehouse: Warehouse, bu
         ],
     }[change]
     path.write_bytes(b"".join([*changed, *(line for line in lines if line not in adds)]))
-    found = [finding for finding in warehouse.verify() if finding.severity is not Severity.NOTE]
+    findings = [finding for finding in warehouse.verify() if finding.severity is not Severity.NOTE]
     if change == "of another writer":
-        assert found == []
+        assert findings == []
         return
-    (finding,) = found
+    (finding,) = findings
     assert (finding.table, finding.severity, finding.code) == (busy, Severity.ERROR, "compaction-differs")
     assert f"remove {path.name}" in finding.message
 

@@ -508,14 +508,16 @@ def prepared(table: Table, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tu
         raise StoppedError
 
     monkeypatch.setattr(CommitLoop, "run", stop)
-    found: dict[str, list[tuple[Reads, list[Action]]]] = {}
+    commits: dict[str, list[tuple[Reads, list[Action]]]] = {}
     for name, alternatives in OPERATIONS.items():
         for operation in alternatives:
             with pytest.raises(StoppedError):
                 operation(table)
             loop = loops.pop()
-            found.setdefault(name, []).append((loop.summary.reads, decode(loop.content.stamped(4, None), source=name)))
-    return found
+            commits.setdefault(name, []).append(
+                (loop.summary.reads, decode(loop.content.stamped(4, None), source=name))
+            )
+    return commits
 
 
 def conflict_table(table: Table, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -441,11 +441,11 @@ def test_every_operation_on_rows_writes_due_checkpoints(warehouse: Warehouse) ->
 def test_a_commit_without_a_due_checkpoint_sends_no_more_requests(setting: Setting) -> None:
     table = setting.table()
     begun = table.snapshot()
-    asked = dict(setting.owner.calls)
+    calls_before = dict(setting.owner.calls)
     transaction = table.transaction(snapshot=begun, landed=table.checkpoint_if_due)
     transaction.add(adding("a"))
     transaction.commit()
-    assert {name for name, count in setting.owner.calls.items() if count > asked.get(name, 0)} == {"commit"}
+    assert {name for name, count in setting.owner.calls.items() if count > calls_before.get(name, 0)} == {"commit"}
 
 
 def test_an_automatic_checkpoint_is_of_the_newest_published_version(warehouse: Warehouse) -> None:

@@ -32,8 +32,8 @@ def _stats(tmp_path: Path, table: pa.Table, *, row_group_size: int = 1000) -> di
     for leaf, values in arrow_columns.without_footer_statistics(table, schema):
         computed.setdefault(leaf, f.Column()).add(values)
     stats = f.from_footer(pq.read_metadata(path), schema, f.indexed(schema), computed)
-    found: dict[str, Any] = json.loads(stats, parse_float=decimal.Decimal)
-    return found
+    decoded: dict[str, Any] = json.loads(stats, parse_float=decimal.Decimal)
+    return decoded
 
 
 def test_bounds_and_counts_of_every_kind_of_column(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ SCHEMA = pa.schema({"id": pa.int64(), "day": pa.int32()})
 
 
 def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": list(ids), "day": pa.array([each % 2 for each in ids], pa.int32())}, schema=SCHEMA)
+    return pa.table({"id": list(ids), "day": pa.array([number % 2 for number in ids], pa.int32())}, schema=SCHEMA)
 
 
 def ids_in(table: Any, **which: Any) -> list[int]:
@@ -257,10 +257,10 @@ def test_object_has_the_same_time_in_a_list_and_alone(directory: Path, monkeypat
     listed = obstore.list_with_delimiter
 
     def finer(*given: Any) -> dict[str, Any]:
-        found, ms = listed(*given), timedelta(milliseconds=123)
+        listing, ms = listed(*given), timedelta(milliseconds=123)
         return {
-            **found,
-            "objects": [{**each, "last_modified": each["last_modified"] + ms} for each in found["objects"]],
+            **listing,
+            "objects": [{**entry, "last_modified": entry["last_modified"] + ms} for entry in listing["objects"]],
         }
 
     monkeypatch.setattr(obstore, "list_with_delimiter", finer)
@@ -781,18 +781,18 @@ def test_staged_object_is_durable_after_one_request(directory: Path, monkeypatch
     with refimpl.open(directory) as warehouse:
         table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
         name = table.log.stage(CATALOG_MANAGED.staging_folder, 1, random_uuid(), b"{}")
-        asked: list[str] = []
+        requests: list[str] = []
         for call in ("head", "list", "get"):
             original = getattr(obstore, call)
 
             def counted(*given: Any, call: str = call, original: Any = original, **options: Any) -> Any:
-                asked.append(call)
+                requests.append(call)
                 return original(*given, **options)
 
             monkeypatch.setattr(obstore, call, counted)
         assert table.table_id is not None
         warehouse.owner.make_staged_durable(table.table_id, name)
-        assert asked == ["head"]
+        assert requests == ["head"]
 
 
 def test_effects_on_local_files_use_the_hosts_files(tmp_path: Path) -> None:

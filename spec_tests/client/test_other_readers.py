@@ -178,8 +178,8 @@ def test_commits_that_delta_staged_are_ratified_and_read(
         proposals = copied(FOLDER / name, staged.location, feature, ids)
         proposal = DirectProposal(attempt=new_attempt(), content=first)
         assert isinstance(owner.register_table(staged.table_id, proposal), Registered)
-        for version, each in enumerate(proposals, start=1):
-            assert isinstance(owner.commit(staged.table_id, version, each), Ratified)
+        for version, staged_proposal in enumerate(proposals, start=1):
+            assert isinstance(owner.commit(staged.table_id, version, staged_proposal), Ratified)
         table = warehouse.table(name)
         assert table.log.published(1) is (backfill_every == 1)
         assert_reads_as_delta_does(table, expected_of(name))

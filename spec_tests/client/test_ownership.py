@@ -133,7 +133,7 @@ def test_a_take_over_that_loses_a_race_starts_again(setting: Setting) -> None:
     assert lost.attempt != won.attempt
     assert isinstance(lost, DirectProposal)
     assert isinstance(won, DirectProposal)
-    identities = [actions.decode(each.content, source="a try")[0] for each in (lost, won)]
+    identities = [actions.decode(proposal.content, source="a try")[0] for proposal in (lost, won)]
     assert len({identity.txn_id for identity in identities if isinstance(identity, CommitInfo)}) == 1
     configuration = owned.snapshot().metadata.configuration
     assert configuration[ENABLEMENT_VERSION] == "2"

@@ -331,7 +331,7 @@ class TestWhatIsRefused:
             ("1 < rand()", "is not deterministic"),
             ("q = 3 OR uuid() = p", "is not deterministic"),
             ("q = CAST(1.7 AS INT)", "changes the number 1.7"),
-            ("q = CAST('three' AS INT)", "is no number"),
+            ("q = CAST('three' AS INT)", "is not a number"),
             ("q", "is not a condition: the column is integer"),
             ("p = 1", r"the column p is string, not 1$"),
             ("p || 'a' = 'b'", r"\"p \|\| 'a'\" at position 1 is not supported in a condition; expected comparisons"),
@@ -479,8 +479,8 @@ def test_numbers_are_compared_with_a_double_in_double_precision(condition: str, 
     texts = {"decimal(10,2)": ["-1.00", "0.10", "100000.00"], "long": ["-1", "9007199254740993"]}
     values = [partition_values.from_text(text, schema["n"].type) for text in texts.get(kind, ["-1", "100000"])]
     rows = pa.Table.from_pylist([{"n": value} for value in values], schema=to_arrow(schema))
-    found = [str(value) for value in rows.filter(condition_of(condition, schema).to_arrow())["n"].to_pylist()]
-    assert found == matching
+    selected = [str(value) for value in rows.filter(condition_of(condition, schema).to_arrow())["n"].to_pylist()]
+    assert selected == matching
     assert [str(v) for v in values if file_test(condition, schema, ("n",)).matches_partition({"n": str(v)})] == matching
 
 
@@ -608,7 +608,7 @@ def leaves(draw: st.DrawFn) -> str:
 CONDITIONS = st.recursive(
     leaves(),
     lambda inner: st.one_of(
-        inner.map(lambda one: f"NOT ({one})"),
+        inner.map(lambda condition: f"NOT ({condition})"),
         st.tuples(inner, inner).map(lambda two: f"({two[0]}) AND ({two[1]})"),
         st.tuples(inner, inner).map(lambda two: f"({two[0]}) OR ({two[1]})"),
     ),

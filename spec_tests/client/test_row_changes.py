@@ -208,8 +208,8 @@ class TestLongDecimals:
     )  # fmt: skip
     def test_long_decimals_are_compared(self, long_decimals: Table, where: str, matches: int) -> None:
         snapshot = long_decimals.snapshot()
-        found = matching(snapshot.to_arrow(), condition(where, snapshot.schema))
-        assert found.to_pylist() == [bool(matches)]
+        compared = matching(snapshot.to_arrow(), condition(where, snapshot.schema))
+        assert compared.to_pylist() == [bool(matches)]
 
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int]]:

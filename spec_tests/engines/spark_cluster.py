@@ -166,9 +166,9 @@ class Jobs:
         return str(folder)
 
 
-def _report(name: str, notes: str, **found: Any) -> None:
+def _report(name: str, notes: str, **figures: Any) -> None:
     attempts = len(list(Path(notes).glob("attempt-*")))
-    print(json.dumps({"table": name, "job": Path(notes).name, "attempts": attempts, **found}), flush=True)
+    print(json.dumps({"table": name, "job": Path(notes).name, "attempts": attempts, **figures}), flush=True)
 
 
 def main() -> None:

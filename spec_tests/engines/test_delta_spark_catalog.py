@@ -108,8 +108,8 @@ def test_concurrent_inserts_all_land_once(catalog: Catalog) -> None:
 
     def by_spark(number: int) -> None:
         start.wait()
-        for each in range(2):
-            catalog.insert("races", (number * 10 + each, "spark"))
+        for index in range(2):
+            catalog.insert("races", (number * 10 + index, "spark"))
 
     def by_our_client() -> None:
         table = catalog.warehouse.table("races")

@@ -120,8 +120,8 @@ def test_concurrent_inserts_all_land_once(engine: Engine) -> None:
 
     def write(number: int) -> None:
         start.wait()
-        for each in range(2):
-            engine.insert("orders", (number * 10 + each, "x"))
+        for index in range(2):
+            engine.insert("orders", (number * 10 + index, "x"))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))

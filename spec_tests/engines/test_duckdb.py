@@ -113,7 +113,10 @@ def test_duckdb_violates_only_the_known_requirements(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     cases = json.loads((report / "result.json").read_text())["cases"]
     violated = {
-        (case["check"], name) for case in cases for each in case.get("violations", ()) for name in each["requirements"]
+        (case["check"], name)
+        for case in cases
+        for violation in case.get("violations", ())
+        for name in violation["requirements"]
     }
     assert violated == {
         ("a-staged-file-stays-while-its-outcome-is-unknown", "LOG-37"),

@@ -38,7 +38,7 @@ KERNELS: Final = {
 
 
 def violated(cases: list[dict[str, Any]]) -> set[str]:
-    return {name for case in cases for each in case.get("violations", ()) for name in each["requirements"]}
+    return {name for case in cases for violation in case.get("violations", ()) for name in violation["requirements"]}
 
 
 def kernel_cases(subject: str, report: Path, *options: str) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ def test_an_owned_table_is_never_written_by_path(tmp_path: Path, feature: str, *
     written = client.transact("writer", m.Transact(table=path, marker="mine", adds=(m.DataFile(path="b"),)))
     client.close()
     assert isinstance(written, m.Conflict | m.Rejected)
-    assert sorted(each.name for each in log.iterdir()) == [commit_file(0), commit_file(1)]
+    assert sorted(file.name for file in log.iterdir()) == [commit_file(0), commit_file(1)]
 
 
 def test_the_error_for_a_missing_version_has_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def test_all_engines_read_and_write_a_catalog_managed_table(
             pipeline.write(one_row(delta_spark, (number + 1, "pipeline"))).mode("append").saveAsTable("orders")
             table.append(pa.table({"id": [number + 2], "name": ["client"]}, schema=SCHEMA))
             other.execute(f"INSERT INTO unity.default.orders VALUES ({number + 3}, 'duckdb')")
-            expected += [(number + each, who) for each, who in enumerate(("delta", "pipeline", "client", "duckdb"))]
+            expected += [(number + index, who) for index, who in enumerate(("delta", "pipeline", "client", "duckdb"))]
         assert sorted_rows(spark.sql("SELECT * FROM unity.default.orders")) == expected
         assert sorted_rows(pipeline.read.table("orders")) == expected
         assert rows_of(table) == expected

@@ -184,7 +184,7 @@ def test_a_file_is_identified_by_its_path_and_deletion_vector() -> None:
     vector = actions.DeletionVector(storage_type="u", path_or_inline_dv="ab", size_in_bytes=1, cardinality=1)
     marked = msgspec.structs.replace(plain, deletion_vector=vector)
     shifted = msgspec.structs.replace(plain, deletion_vector=msgspec.structs.replace(vector, offset=4))
-    assert [each.key for each in (plain, marked, shifted)] == [("f", None), ("f", "uab"), ("f", "uab@4")]
+    assert [add.key for add in (plain, marked, shifted)] == [("f", None), ("f", "uab"), ("f", "uab@4")]
 
 
 @pytest.mark.parametrize("value", [None, "1", 1.5, True, 2**63, -(2**63) - 1, [1]])

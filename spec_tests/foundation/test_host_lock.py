@@ -36,10 +36,10 @@ def test_lock_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
 
 
 def test_removed_lock_file_is_created_again(tmp_path: Path) -> None:
-    one, other = host_lock(tmp_path / "lock"), host_lock(tmp_path / "lock", timeout=lambda: 0.0)
-    with one(), one():
+    lock, other = host_lock(tmp_path / "lock"), host_lock(tmp_path / "lock", timeout=lambda: 0.0)
+    with lock(), lock():
         (tmp_path / "lock").unlink()
-    with one(), pytest.raises(OwnerUnavailableError), other():
+    with lock(), pytest.raises(OwnerUnavailableError), other():
         pytest.fail("two hold the lock")
     with other():
         pass
@@ -210,8 +210,8 @@ def test_a_grandchild_keeps_the_descriptors_of_its_parent(tmp_path: Path) -> Non
 
 
 def test_a_child_forked_under_the_lock_does_not_release_it(tmp_path: Path) -> None:
-    one, other = host_lock(tmp_path / "lock"), host_lock(tmp_path / "lock", timeout=lambda: 0.0)
-    with one():
+    lock, other = host_lock(tmp_path / "lock"), host_lock(tmp_path / "lock", timeout=lambda: 0.0)
+    with lock():
         child = os.fork()
         if child:
             assert os.waitpid(child, 0)[1] == 0

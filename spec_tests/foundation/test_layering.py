@@ -254,8 +254,8 @@ def test_spark_is_imported_where_spark_is_used() -> None:
 
 def test_modules_of_tasks_never_import_the_owner() -> None:
     """The driver owns the transaction."""
-    found = violations(modules_in("refimpl.spark"), "refimpl.owner")
-    assert found == []
+    imports = violations(modules_in("refimpl.spark"), "refimpl.owner")
+    assert imports == []
 
 
 KNOW_THE_REFERENCE = ("conformance.adapters.reference", "conformance.simulated_reference", "conformance.play")
@@ -414,8 +414,8 @@ def test_no_code_branches_on_the_feature() -> None:
             continue
         for node in walk(tree_of(module)):
             if isinstance(node, ast.Compare):
-                names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-                names |= {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+                names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+                names |= {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
                 if names & features:
                     branches.append(f"{module}:{node.lineno}")
     assert branches == []

@@ -444,7 +444,7 @@ def left(disk: Disk) -> Iterator[Disk]:
         yield Disk.holding(tree, now=0)
 
 
-def found(disk: Disk, path: Path) -> bytes | None:
+def content_of(disk: Disk, path: Path) -> bytes | None:
     return bytes(disk.file(path).content) if disk.find(path) is not None else None
 
 
@@ -460,9 +460,9 @@ def test_power_cut_leaves_complete_files_or_none(name: str) -> None:
         at.disk.sync_everything()
     log = host(at.disk, lambda _: moments.append(at.disk.copy())).log
     case.act(log)
-    assert {found(disk, at.folder / case.path) for disk in left(at.disk)} == {case.after}
+    assert {content_of(disk, at.folder / case.path) for disk in left(at.disk)} == {case.after}
     if case.meanwhile is not None:
-        seen = {found(disk, at.folder / case.path) for moment in moments for disk in left(moment)}
+        seen = {content_of(disk, at.folder / case.path) for moment in moments for disk in left(moment)}
         assert seen == set(case.meanwhile)
     assert len(moments) > 2
     assert [entry for folder in ("", STAGING) for entry in names(at, folder) if entry.startswith(".tmp-")] == []
@@ -513,7 +513,7 @@ def test_another_writers_file_is_durable_before_it_is_reported() -> None:
     at.write(at.folder / COMMIT_3, OLD)
     with pytest.raises(CorruptLogError):
         at.log.publish(3, NEW)
-    assert {found(disk, at.folder / COMMIT_3) for disk in left(at.disk)} == {OLD}
+    assert {content_of(disk, at.folder / COMMIT_3) for disk in left(at.disk)} == {OLD}
 
 
 # The host's files: each sync reaches the kernel

@@ -81,9 +81,9 @@ def _sabotage(arguments: Sequence[str]) -> int:
     _add_common(parser)
     options = _checked(parser, arguments)
     entries = [
-        each
-        for each in sabotage.load(sabotage.FILE.read_text(encoding="utf-8"))
-        if (options.id in each.id or options.id in each.file) and (options.slow or not each.slow)
+        entry
+        for entry in sabotage.load(sabotage.FILE.read_text(encoding="utf-8"))
+        if (options.id in entry.id or options.id in entry.file) and (options.slow or not entry.slow)
     ]
     if options.slice is not None:
         entries = random.Random(options.seed).sample(entries, min(options.slice, len(entries)))
@@ -109,8 +109,8 @@ def _sabotage(arguments: Sequence[str]) -> int:
     )
     for survivor in survivors:
         print(f"SURVIVES {survivor}")
-    for each in stale:
-        print(f"STALE {each} is explained, and a test kills it")
+    for entry_id in stale:
+        print(f"STALE {entry_id} is explained, and a test kills it")
     for line in result.errors:
         print(f"ERROR {line}")
     return 3 if result.errors else 1 if survivors or stale else 0

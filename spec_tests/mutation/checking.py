@@ -172,13 +172,13 @@ def run(jobs: Iterator[Job], held: Collected, folder: Path, *, at_once: int) -> 
             chosen.register(descriptor, selectors.EVENT_READ)
         for key, _ in chosen.select(timeout=0.5):
             _read(running[key.fd], key.fd)
-        for descriptor, each in list(running.items()):
-            if not each.finished and time.monotonic() < each.deadline:
+        for descriptor, child in list(running.items()):
+            if not child.finished and time.monotonic() < child.deadline:
                 continue
             chosen.unregister(descriptor)
             del running[descriptor]
-            _end(each, descriptor)
-            each.job.done(each.ended)
+            _end(child, descriptor)
+            child.job.done(child.ended)
 
 
 def _start(job: Job, held: Collected, parent: Path) -> tuple[int, _Running]:
@@ -332,7 +332,7 @@ def enter(copy: Path) -> None:
     """Let this process import all modules from the copy. Modules of the checkout are imported again."""
     for name in [module for module in sys.modules if module.partition(".")[0] in PACKAGES]:
         del sys.modules[name]
-    elsewhere = [each for each in sys.path if Path(each or ".").resolve() != CHECKOUT]
+    elsewhere = [folder for folder in sys.path if Path(folder or ".").resolve() != CHECKOUT]
     sys.path[:] = [str(copy), *elsewhere]
 
 
@@ -355,11 +355,11 @@ class Functions:
         fresh = _by_name(compile(tree, path, "exec"))
         known = _by_name(compile(Path(path).read_text(encoding="utf-8"), path, "exec"))
         names = {(code.co_qualname, code.co_firstlineno): name for name, code in known.items()}
-        for each in functions:
-            code = fresh.get(names[each.__code__.co_qualname, each.__code__.co_firstlineno])
-            if code is None or len(code.co_freevars) != len(each.__code__.co_freevars):
-                raise ValueError(f"{each.__qualname__} of {file} cannot be changed while it is held")
-            each.__code__ = code
+        for function in functions:
+            code = fresh.get(names[function.__code__.co_qualname, function.__code__.co_firstlineno])
+            if code is None or len(code.co_freevars) != len(function.__code__.co_freevars):
+                raise ValueError(f"{function.__qualname__} of {file} cannot be changed while it is held")
+            function.__code__ = code
 
 
 def functions_of(copy: Path, files: Iterable[str]) -> Functions:
@@ -369,22 +369,22 @@ def functions_of(copy: Path, files: Iterable[str]) -> Functions:
         importlib.import_module(module_of(file))
     paths = {str(copy / file): file for file in files}
     functions: dict[str, list[FunctionType]] = {file: [] for file in files}
-    for each in gc.get_objects():
-        if isinstance(each, FunctionType) and each.__code__.co_filename in paths:
-            functions[paths[each.__code__.co_filename]].append(each)
+    for candidate in gc.get_objects():
+        if isinstance(candidate, FunctionType) and candidate.__code__.co_filename in paths:
+            functions[paths[candidate.__code__.co_filename]].append(candidate)
     return Functions(functions)
 
 
 def _by_name(module: CodeType) -> dict[tuple[str, int], CodeType]:
     """The code of each function by its qualified name, and its number among the functions of this name."""
     count: Counter[str] = Counter()
-    found: dict[tuple[str, int], CodeType] = {}
+    codes: dict[tuple[str, int], CodeType] = {}
     waiting = [module]
     for code in waiting:
-        found[code.co_qualname, count[code.co_qualname]] = code
+        codes[code.co_qualname, count[code.co_qualname]] = code
         count[code.co_qualname] += 1
         waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return found
+    return codes
 
 
 def module_of(file: str) -> str:

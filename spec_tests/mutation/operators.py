@@ -258,12 +258,12 @@ def _splits(function: str, scope: Scope) -> Iterator[tuple[ast.stmt, Change]]:
         for body in bodies:
             for at in range(1, len(body)):
                 before, after = body[at - 1], body[at]
-                if ends(before) or not all(writes_with(each, name, begin) for each in (before, after)):
+                if ends(before) or not all(writes_with(statement, name, begin) for statement in (before, after)):
                     continue
 
                 def split(body: Body = body, at: int = at, name: str = name, begin: str = begin) -> None:
                     ended = ast.parse(f"{name}._db.execute('COMMIT')\n{name}._db.execute({begin!r})").body
-                    body[at:at] = [ast.copy_location(each, body[at]) for each in ended]
+                    body[at:at] = [ast.copy_location(statement, body[at]) for statement in ended]
 
                 source = f"{text_of(before)} ; {text_of(after)}"
                 change = f"with the end of the transaction of `{name}` between them"
@@ -401,11 +401,11 @@ def _only_touches_files(body: list[ast.stmt]) -> bool:
 def _suppressed(scope: Scope) -> set[int]:
     """The ids of the statements whose `OSError` is already suppressed."""
     return {
-        id(each)
+        id(statement)
         for block in ast.walk(scope)
         if isinstance(block, ast.With)
         and re.search(r"suppress\((OSError|Exception)\)", text_of(block.items[0].context_expr))
-        for each in block.body
+        for statement in block.body
     }
 
 
@@ -415,7 +415,7 @@ def _careless_statement_edits(body: list[ast.stmt], at: int, *, quiet: bool) -> 
     if isinstance(statement, ast.For):
         if not _NUMBER_OF_TRIES.fullmatch(text_of(statement.iter)):
             yield "skip-last", statement, "without its last turn", lambda: _over(statement, "list({})[:-1]")
-        if any(acts(each) for each in statement.body):
+        if any(acts(inner) for inner in statement.body):
             yield "reverse-loop", statement, "from the end on", lambda: _over(statement, "reversed(list({}))")
         last = statement.body[-1]
         if acts(last) and not ends(last) and len(statement.body) > 1:
@@ -627,7 +627,7 @@ def binds(statement: ast.stmt) -> set[str]:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def is_lock(expression: ast.expr) -> bool:

@@ -131,11 +131,11 @@ class Run:
         self._at_once = at_once
         self._seconds = seconds
         texts = {name: (copy / name).read_text(encoding="utf-8") for name in files_of(copy, package.targets)}
-        self.known = [each for name, text in texts.items() for each in operators.mutants(name, text)]
+        self.known = [mutant for name, text in texts.items() for mutant in operators.mutants(name, text)]
         """Of all files, also of those that no pattern chooses."""
-        self.texts = {each.file: texts[each.file] for each in self.known}
+        self.texts = {mutant.file: texts[mutant.file] for mutant in self.known}
         self._tests = files_of(copy, package.killers)
-        self.mutants = [each for each in self.known if any(fnmatch(each.file, f"*{part}*") for part in patterns)]
+        self.mutants = [mutant for mutant in self.known if any(fnmatch(mutant.file, f"*{part}*") for part in patterns)]
         self._first = {file: _POINTS_OF_A_FILE * at for at, file in enumerate(self.texts)}
         self._checks: list[Check] = []
         self._broken: list[str] = []
@@ -297,11 +297,11 @@ def load(text: str) -> list[Explained]:
     except TypeError as error:
         raise ValueError(f"invalid entry in the list of explained mutants: {error}") from error
     keys = [entry.key for entry in entries]
-    for each in entries:
-        if len(each.reason.split()) < 5:
-            raise ValueError(f"{each.key} has no reason that explains it")
-        if keys.count(each.key) > 1:
-            raise ValueError(f"{each.key} is explained twice")
+    for explained in entries:
+        if len(explained.reason.split()) < 5:
+            raise ValueError(f"{explained.key} has no reason that explains it")
+        if keys.count(explained.key) > 1:
+            raise ValueError(f"{explained.key} is explained twice")
     return entries
 
 

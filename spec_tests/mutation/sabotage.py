@@ -74,14 +74,14 @@ def load(text: str) -> list[Sabotage]:
     except (TypeError, KeyError) as error:
         raise ValueError(f"invalid entry in the catalogue of sabotages: {error}") from error
     ids = [entry.id for entry in entries]
-    for each in entries:
-        if ids.count(each.id) > 1:
-            raise ValueError(f"{each.id}: the id is not unique")
-        if not each.tests:
-            raise ValueError(f"{each.id}: no test is named")
-        for what, sentence in (("harm", each.harm), ("explanation", each.explained)):
+    for sabotage in entries:
+        if ids.count(sabotage.id) > 1:
+            raise ValueError(f"{sabotage.id}: the id is not unique")
+        if not sabotage.tests:
+            raise ValueError(f"{sabotage.id}: no test is named")
+        for what, sentence in (("harm", sabotage.harm), ("explanation", sabotage.explained)):
             if sentence is not None and len(sentence.split()) < 5:
-                raise ValueError(f"{each.id}: the {what} must be a sentence, not {sentence!r}")
+                raise ValueError(f"{sabotage.id}: the {what} must be a sentence, not {sentence!r}")
     return entries
 
 
@@ -113,8 +113,8 @@ def _outline(tree: ast.Module) -> str:
         def visit(self, node: ast.AST) -> ast.AST:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 return self.generic_visit(node)
-            inner = [each for each in ast.walk(node) if isinstance(each, ast.FunctionDef | ast.Lambda | ast.ClassDef)]
-            names = " ".join(getattr(each, "name", "lambda") for each in inner)
+            inner = [part for part in ast.walk(node) if isinstance(part, ast.FunctionDef | ast.Lambda | ast.ClassDef)]
+            names = " ".join(getattr(part, "name", "lambda") for part in inner)
             node.body = [ast.Expr(ast.Constant(names))]
             return node
 
@@ -137,38 +137,38 @@ class Run:
             except (ValueError, OSError) as error:
                 self._result.errors.append(str(error))
 
-    def _sort(self, each: Sabotage) -> None:
-        for test in each.tests:
+    def _sort(self, sabotage: Sabotage) -> None:
+        for test in sabotage.tests:
             if not (self._copy / _file_of(test)).is_file():
-                raise ValueError(f"{each.id}: there is no file {_file_of(test)}")
-        text = (self._copy / each.file).read_text(encoding="utf-8")
-        changed = sabotaged(text, each)
+                raise ValueError(f"{sabotage.id}: there is no file {_file_of(test)}")
+        text = (self._copy / sabotage.file).read_text(encoding="utf-8")
+        changed = sabotaged(text, sabotage)
         tree = ast.parse(changed)
-        if each.slow or _outline(ast.parse(changed)) != _outline(ast.parse(text)):
-            self._on_disk.append((each, changed))
+        if sabotage.slow or _outline(ast.parse(changed)) != _outline(ast.parse(text)):
+            self._on_disk.append((sabotage, changed))
         else:
-            self._in_process.append((each, tree))
+            self._in_process.append((sabotage, tree))
 
     def go(self) -> Result:
         """Judge every entry. Raises `ValueError` if the tests cannot be collected."""
         if self._in_process:
-            files = sorted({each.file for each, _ in self._in_process})
-            tests = sorted({_file_of(test) for each, _ in self._in_process for test in each.tests})
+            files = sorted({sabotage.file for sabotage, _ in self._in_process})
+            tests = sorted({_file_of(test) for sabotage, _ in self._in_process for test in sabotage.tests})
             answer = checking.collect(self._copy, tests, files, self._judged_in_process)
             self._result = msgspec.json.decode(answer, type=Result)
-        for each, changed in self._on_disk:
-            self._judge_on_disk(each, changed)
+        for sabotage, changed in self._on_disk:
+            self._judge_on_disk(sabotage, changed)
         return self._result
 
     def _judged_in_process(self, held: Collected) -> bytes:
         chosen = []
-        for each, tree in self._in_process:
-            ids = [check for test in each.tests for check in held.items if _names(test, check)]
-            missing = [test for test in each.tests if not any(_names(test, check) for check in held.items)]
+        for sabotage, tree in self._in_process:
+            ids = [check for test in sabotage.tests for check in held.items if _names(test, check)]
+            missing = [test for test in sabotage.tests if not any(_names(test, check) for check in held.items)]
             if missing:
-                self._result.errors.append(f"{each.id}: there is no test {', '.join(missing)}")
+                self._result.errors.append(f"{sabotage.id}: there is no test {', '.join(missing)}")
             else:
-                chosen.append((each, tree, ids))
+                chosen.append((sabotage, tree, ids))
         checking.run(self._jobs(chosen), held, self._copy.parent, at_once=self._at_once)
         wrong = self._failing(held, {verdict.killer for verdict in self._result.verdicts if verdict.killer is not None})
         for verdict in [verdict for verdict in self._result.verdicts if verdict.killer in wrong]:
@@ -190,41 +190,41 @@ class Run:
         return checks - passed
 
     def _jobs(self, chosen: Iterable[tuple[Sabotage, ast.Module, list[str]]]) -> Iterator[Job]:
-        for each, tree, ids in chosen:
+        for sabotage, tree, ids in chosen:
 
-            def done(ended: Ended, each: Sabotage = each) -> None:
+            def done(ended: Ended, sabotage: Sabotage = sabotage) -> None:
                 if ended.broken is not None:
-                    self._result.errors.append(f"{each.id} cannot be judged: {ended.broken}")
+                    self._result.errors.append(f"{sabotage.id} cannot be judged: {ended.broken}")
                     return
-                self._judged(each, ended.killer, ended.detail, ended.seconds)
+                self._judged(sabotage, ended.killer, ended.detail, ended.seconds)
 
-            yield Job(modules={each.file: tree}, checks=ids, done=done)
+            yield Job(modules={sabotage.file: tree}, checks=ids, done=done)
 
-    def _judge_on_disk(self, each: Sabotage, changed: str) -> None:
-        path = self._copy / each.file
+    def _judge_on_disk(self, sabotage: Sabotage, changed: str) -> None:
+        path = self._copy / sabotage.file
         text = path.read_text(encoding="utf-8")
         path.write_text(changed, encoding="utf-8")
         try:
-            ended = self._pytest(each)
+            ended = self._pytest(sabotage)
         except subprocess.TimeoutExpired as error:
-            self._result.errors.append(f"{each.id} cannot be judged: its tests took more than {error.timeout} s")
+            self._result.errors.append(f"{sabotage.id} cannot be judged: its tests took more than {error.timeout} s")
             return
         finally:
             path.write_text(text, encoding="utf-8")
         if ended.returncode not in (0, 1):
-            self._result.errors.append(f"{each.id} cannot be judged: {ended.stdout[-2000:]}")
+            self._result.errors.append(f"{sabotage.id} cannot be judged: {ended.stdout[-2000:]}")
             return
         failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
         killer, _, detail = failed[0].partition(" ")[2].partition(" - ") if failed else ("", "", "")
-        if ended.returncode == 1 and self._pytest(each).returncode != 0:
-            self._result.errors.append(f"{each.id}: {', '.join(each.tests)} fails without the edit")
+        if ended.returncode == 1 and self._pytest(sabotage).returncode != 0:
+            self._result.errors.append(f"{sabotage.id}: {', '.join(sabotage.tests)} fails without the edit")
             return
-        self._judged(each, killer or None, detail, 0.0)
+        self._judged(sabotage, killer or None, detail, 0.0)
 
-    def _pytest(self, each: Sabotage) -> subprocess.CompletedProcess[str]:
+    def _pytest(self, sabotage: Sabotage) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-rfE", "-n", "0", "-p", "no:cacheprovider"]
         return subprocess.run(
-            [*command, "-m", "", *each.tests],
+            [*command, "-m", "", *sabotage.tests],
             cwd=self._copy,
             env={**os.environ, "PYTHONPATH": str(self._copy)},
             capture_output=True,
@@ -232,10 +232,10 @@ class Run:
             timeout=SECONDS_ON_DISK,
         )
 
-    def _judged(self, each: Sabotage, killer: str | None, detail: str, seconds: float) -> None:
-        verdict = Verdict(id=each.id, killer=killer, detail=detail, seconds=round(seconds, 1))
+    def _judged(self, sabotage: Sabotage, killer: str | None, detail: str, seconds: float) -> None:
+        verdict = Verdict(id=sabotage.id, killer=killer, detail=detail, seconds=round(seconds, 1))
         self._result.verdicts.append(verdict)
-        self._say(f"{each.id}: {f'killed by {killer} ({detail})' if killer else 'survives'} [{verdict.seconds} s]")
+        self._say(f"{sabotage.id}: {f'killed by {killer} ({detail})' if killer else 'survives'} [{verdict.seconds} s]")
 
 
 def _file_of(test: str) -> str:

@@ -279,7 +279,7 @@ def test_an_explanation_needs_an_existing_survivor() -> None:
     assert len(killed) == 1
     assert "test_it_is_durable kills it" in killed[0]
     gone = mutants("refimpl/log_store.py", SOURCE.replace("    files.close()\n", ""))
-    assert ["there is no such mutant" in each for each in stale(entries, gone, {})] == [True]
+    assert ["there is no such mutant" in sentence for sentence in stale(entries, gone, {})] == [True]
     assert stale(entries, mutants("refimpl/files.py", SOURCE), {}) == []
 
 
@@ -295,10 +295,10 @@ def test_one_entry_explains_a_class_of_mutants() -> None:
     known = mutants("refimpl/log_store.py", SOURCE)
     explained = reasons(entries, known)
     assert sorted((key[1], key[3]) for key in explained) == [("put", "files.close()"), ("wait", "files.pause()")]
-    one, other = explained
-    assert stale(entries, known, {one: "test_it_is_durable"}) == []
-    assert len(stale(entries, known, {one: "test_it_is_durable", other: "test_it_ends"})) == 1
-    without = [each for each in known if each.key not in explained]
+    closing, pausing = explained
+    assert stale(entries, known, {closing: "test_it_is_durable"}) == []
+    assert len(stale(entries, known, {closing: "test_it_is_durable", pausing: "test_it_ends"})) == 1
+    without = [mutant for mutant in known if mutant.key not in explained]
     assert stale(entries, without, {}, targets=[entries[0].file])
     assert stale(entries, without, {}) == [], "another package makes only some edits in these files"
 

@@ -154,21 +154,21 @@ def catalogue() -> list[Sabotage]:
 def test_every_entry_fits_the_code(tmp_path: Path, catalogue: list[Sabotage]) -> None:
     """Each edit fits in exactly one place and uses no undefined name, which any test would notice. Each named test
     exists."""
-    for each in sorted(catalogue, key=lambda entry: entry.file):  # so that each file is parsed once
-        edited = sabotage.sabotaged((ROOT / each.file).read_text(encoding="utf-8"), each)
-        (tmp_path / f"{each.id}.py").write_text(edited, encoding="utf-8")
-        for test in each.tests:
+    for entry in sorted(catalogue, key=lambda entry: entry.file):  # so that each file is parsed once
+        edited = sabotage.sabotaged((ROOT / entry.file).read_text(encoding="utf-8"), entry)
+        (tmp_path / f"{entry.id}.py").write_text(edited, encoding="utf-8")
+        for test in entry.tests:
             path, _, name = test.partition("::")
             text = (ROOT / path).read_text(encoding="utf-8")
-            assert all(re.search(rf"(def|class) {part}\b", text) for part in name.split("::") if part), each.id
-    assert {each.package for each in catalogue} == {"owner", "client", "server", "spark", "files"}
+            assert all(re.search(rf"(def|class) {part}\b", text) for part in name.split("::") if part), entry.id
+    assert {entry.package for entry in catalogue} == {"owner", "client", "server", "spark", "files"}
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise"]
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_page_has_the_number_of_entries(catalogue: list[Sabotage]) -> None:
-    of = Counter(each.package for each in catalogue)
+    of = Counter(entry.package for entry in catalogue)
     stated = (
         f"The catalogue has {len(catalogue)} edits ({of['client']} of the client, {of['owner']} of the owner, "
         f"{of['server']} of the server, {of['spark']} of the pipeline, {of['files']} of the layer below)."

@@ -143,13 +143,13 @@ def test_a_version_is_published_after_the_one_before_it_is_durable(warehouse: re
     with refimpl.open(warehouse.directory, environment=faults.environment(), create=True) as watched:
         faults.seen.clear()
         watched.owner.backfill_to_version(watched.owner.resolve("orders").table_id)
-    one = ["create temporary", "write temporary", "fsync temporary"]
+    writing = ["create temporary", "write temporary", "fsync temporary"]
     assert faults.seen == [
-        *one,
+        *writing,
         "link 1.json",
         "fsync _delta_log/",
         "unlink temporary",
-        *one,
+        *writing,
         "link 2.json",
         "fsync _delta_log/",
         "unlink temporary",

@@ -218,7 +218,7 @@ def test_purge_removes_its_own_publishing_lock(warehouse: refimpl.Warehouse) -> 
     """A later request for the purged table creates no new lock file."""
     table, other = dropped(warehouse), create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     other.backfill()
-    both = sorted(f"publishing-{each.table_id}" for each in (table, other))
+    both = sorted(f"publishing-{handle.table_id}" for handle in (table, other))
     assert lock_files(warehouse) == both
     warehouse.owner.purge_table(table.table_id, older_than=0)
     assert lock_files(warehouse) == [f"publishing-{other.table_id}"]

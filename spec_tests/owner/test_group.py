@@ -102,12 +102,12 @@ def raising(error: BaseException) -> Act:
 class _Announced(ThreadTurn):
     """Releases a semaphore when a thread waits."""
 
-    def __init__(self, asked: threading.Semaphore) -> None:
+    def __init__(self, waits: threading.Semaphore) -> None:
         super().__init__()
-        self._asked = asked
+        self._waits = waits
 
     def take(self, done: Callable[[], bool]) -> bool:
-        self._asked.release()
+        self._waits.release()
         return super().take(done)
 
 

@@ -105,13 +105,13 @@ def test_a_take_over(table: OwnedTable, watched: refimpl.Warehouse, tmp_path: Pa
 def test_a_creation_that_finds_its_name_taken(table: OwnedTable, watched: refimpl.Warehouse) -> None:
     with pytest.raises(NameTakenError):
         watched.owner.stage_table("orders", table.feature, commit_mode=table.commit_mode)
-    assert [each.name for each in watched.owner.tables()] == ["orders"]
+    assert [resolved.name for resolved in watched.owner.tables()] == ["orders"]
 
 
 def test_a_repair(table: OwnedTable, watched: refimpl.Warehouse) -> None:
     with watched.owner.context.lock(), watched.owner.context.changing(table.table_id) as (writer, record):
         writer.halt(record, "a disk failed once")
-    assert [each.done for each in repair(watched.owner)] == [True]
+    assert [action.done for action in repair(watched.owner)] == [True]
     assert isinstance(table.commit(3), Ratified)
 
 
@@ -208,14 +208,14 @@ def test_next_call_settles_a_killed_take_over(directory: Path, watch: Watch, by:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda found, table: table.owner.attempt_outcome(table.table_id, new_attempt()),
-        lambda found, table: table.commit(2),
-        lambda found, table: table.backfill(),
-        lambda found, table: table.owner.hand_back(
+        lambda watched, table: table.owner.attempt_outcome(table.table_id, new_attempt()),
+        lambda watched, table: table.commit(2),
+        lambda watched, table: table.backfill(),
+        lambda watched, table: table.owner.hand_back(
             table.table_id, 2, DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 100))
         ),
-        lambda found, table: table.owner.drop_table(table.table_id),
-        lambda found, table: repair(found.owner),
+        lambda watched, table: table.owner.drop_table(table.table_id),
+        lambda watched, table: repair(watched.owner),
     ],
     ids=["resolve", "commit", "backfill", "hand-back", "drop", "repair"],
 )
@@ -441,7 +441,8 @@ def test_reported_files_are_made_durable_under_the_lock(directory: Path, watch: 
 def test_loser_of_a_name_frees_its_location(directory: Path, watch: Watch) -> None:
     watched = watch.opened(directory)
     mine, other = (
-        watched.owner.stage_table("orders", MANAGED_COMMIT, location=directory / each).table_id for each in ("a", "b")
+        watched.owner.stage_table("orders", MANAGED_COMMIT, location=directory / folder).table_id
+        for folder in ("a", "b")
     )
     assert isinstance(first(watched, mine), Registered)
     assert isinstance(first(watched, other), NameTaken)

@@ -604,9 +604,9 @@ def test_a_table_that_cannot_be_read_does_not_hide_the_others(setting: Setting) 
     setting.publish(1)
     setting.file(1).unlink()
     with refimpl.open(setting.directory, environment=Environment(files=files)) as broken:
-        found = {(finding.table, finding.code) for finding in broken.verify() if finding.severity is Severity.ERROR}
+        findings = {(finding.table, finding.code) for finding in broken.verify() if finding.severity is Severity.ERROR}
         done = [(action.table, action.done) for action in repair(broken.owner, orphan_age_ms=-1)]
-    assert found == {("a", "unreadable"), ("t", "published-missing")}
+    assert findings == {("a", "unreadable"), ("t", "published-missing")}
     assert done == [("a", False), ("t", True)]
 
 
@@ -711,8 +711,8 @@ def test_versions_that_are_published_meanwhile_are_no_gap(setting: Setting, monk
     listing, times = LogStore.listing, count()
 
     def without_the_first(log: LogStore, *, newest: bool = False) -> list[log_path.LogPath]:
-        found = listing(log, newest=newest)
-        return [path for path in found if path.version != 1 or next(times)]
+        paths = listing(log, newest=newest)
+        return [path for path in paths if path.version != 1 or next(times)]
 
     monkeypatch.setattr(LogStore, "listing", without_the_first)
     assert setting.codes() == {("note", "orphaned-staged-files")}
@@ -725,7 +725,7 @@ def test_direct_commit_in_progress_is_not_interrupted(tmp_path: Path) -> None:
         table = builders.create(warehouse, CATALOG_MANAGED, CommitMode.DIRECT)
     asks, codes = threading.Event(), []
 
-    def asked(path: Path) -> HostLock:
+    def announced_lock(path: Path) -> HostLock:
         lock = host_lock(path)
 
         def taken() -> AbstractContextManager[object]:
@@ -735,7 +735,7 @@ def test_direct_commit_in_progress_is_not_interrupted(tmp_path: Path) -> None:
         return taken
 
     def check() -> None:
-        with refimpl.open(tmp_path / "lake", environment=Environment(host_lock=asked)) as other:
+        with refimpl.open(tmp_path / "lake", environment=Environment(host_lock=announced_lock)) as other:
             asks.clear()
             codes.extend(finding.code for finding in verify(other.owner))
         asks.set()

@@ -106,17 +106,20 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def rows(self) -> pa.Table:
         """The rows of an append, or the source of a MERGE."""
         columns = {"id": self.ids, "value": [self.value] * len(self.ids)}
-        divided = {"part": [each % PARTITIONS for each in self.ids], "slot": [each % SLOTS for each in self.ids]}
+        divided = {
+            "part": [row_id % PARTITIONS for row_id in self.ids],
+            "slot": [row_id % SLOTS for row_id in self.ids],
+        }
         return pa.table(columns | divided, SCHEMA)
 
     def apply(self, rows: Rows) -> None:
         """Apply the operation to the rows."""
         chosen = [row for row in rows if row % PARTITIONS == self.slot % PARTITIONS and row % SLOTS == self.slot]
         if self.kind == "delete":
-            for each in chosen:
-                del rows[each]
+            for row in chosen:
+                del rows[row]
         elif self.kind == "update":
-            rows |= {each: rows[each] + 1 for each in chosen}
+            rows |= {row: rows[row] + 1 for row in chosen}
         else:
             rows |= dict.fromkeys(self.ids, self.value)
 
@@ -262,7 +265,7 @@ class Followed(msgspec.Struct):
     def fold(self, changes: pa.Table) -> None:
         """Apply changes. Raises `AssertionError` for a change that contradicts earlier changes."""
         rank = {"delete": 0, "update_preimage": 0, "insert": 1, "update_postimage": 1}
-        for change in sorted(changes.to_pylist(), key=lambda each: (each["version"], rank[each["change"]])):
+        for change in sorted(changes.to_pylist(), key=lambda row: (row["version"], rank[row["change"]])):
             if rank[change["change"]] == 0:
                 assert self.rows.pop(change["id"], None) == change["value"], change
             else:

@@ -309,14 +309,14 @@ class Run:
         """Let a resolver ask about the first attempts of each writer of this round."""
         if order.role != "resolve":
             return order
-        asked = [
+        attempts = [
             attempt
             for writer in orders
             if writer.role == "write"
             for attempt, _ in zip(attempts_of(writer.seed), range(4), strict=False)
         ]
-        self._random.shuffle(asked)
-        return msgspec.structs.replace(order, others=tuple(asked[: order.count]))
+        self._random.shuffle(attempts)
+        return msgspec.structs.replace(order, others=tuple(attempts[: order.count]))
 
     def _create(self, life: TableLife) -> None:
         """All workers race to create the table. Exactly one wins the name, and each answer names the winner."""
@@ -389,10 +389,10 @@ class Run:
 
     def _look_for_filesystem_commits(self, life: TableLife, log: LogStore) -> None:
         """Look in the log whether a dead filesystem writer made its commit: there is no owner to ask."""
-        for each in life.attempts.values():
-            if each.attempt.startswith(EXTERNAL) and each.answer is Answer.IN_FLIGHT and each.resolved is None:
-                name = log_path.commit(each.version)
-                each.resolved = log.published(each.version) and digest_of(log.read(name)) == each.digest
+        for record in life.attempts.values():
+            if record.attempt.startswith(EXTERNAL) and record.answer is Answer.IN_FLIGHT and record.resolved is None:
+                name = log_path.commit(record.version)
+                record.resolved = log.published(record.version) and digest_of(log.read(name)) == record.digest
 
     def _ensure_owned(self, warehouse: refimpl.Warehouse, life: TableLife, log: LogStore) -> builders.OwnedTable:
         """The owned table. If no process has taken it over yet, take it over now."""
@@ -449,22 +449,22 @@ class Run:
         return handed_back
 
     def _resolve_all(self, warehouse: refimpl.Warehouse, life: TableLife, table_id: str) -> None:
-        for each in list(life.attempts.values()):
-            if each.answer is Answer.IN_FLIGHT and (each.digest or each.attempt in life.proposals):
-                self._resolve(warehouse, life, each.attempt, life.asked.get(each.attempt, table_id))
+        for record in list(life.attempts.values()):
+            if record.answer is Answer.IN_FLIGHT and (record.digest or record.attempt in life.proposals):
+                self._resolve(warehouse, life, record.attempt, life.asked.get(record.attempt, table_id))
 
     def _resolve(self, warehouse: refimpl.Warehouse, life: TableLife, attempt: str, table_id: str) -> None:
-        each = life.attempts[attempt]
-        if each.resolved is not None:
+        record = life.attempts[attempt]
+        if record.resolved is not None:
             return
         proposal = life.proposals.get(attempt, attempt)
         landed = isinstance(warehouse.owner.attempt_outcome(table_id, proposal), Landed)
-        if each.answer is Answer.IN_FLIGHT:
+        if record.answer is Answer.IN_FLIGHT:
             if landed:
                 self.summary.in_flight_landed += 1
             else:
                 self.summary.in_flight_not_landed += 1
-        each.resolved = landed
+        record.resolved = landed
 
     def _check(self, warehouse: refimpl.Warehouse, life: TableLife) -> None:
         self._note_violations(life, life.violations(warehouse, self._random))

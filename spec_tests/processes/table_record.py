@@ -150,21 +150,22 @@ class TableLife:
     def _identified(self, contents: dict[int, bytes]) -> Iterator[str]:
         """Find the commits of clients by the names of their files, because clients choose version and bytes
         themselves."""
-        clients = {each.attempt: each for each in self.attempts.values() if not each.digest}  # not found yet
+        clients = {record.attempt: record for record in self.attempts.values() if not record.digest}  # not found yet
         versions: dict[str, int] = {}
         for version, content in contents.items():
             if version in self.seen:
                 continue
             for action in actions.decode(content, source=str(version)):
-                each = clients.get(attempt_of(action.path)) if isinstance(action, Add) else None
-                if each is None:
+                record = clients.get(attempt_of(action.path)) if isinstance(action, Add) else None
+                if record is None:
                     continue
-                if each.attempt in versions:
-                    yield f"the transaction {each.attempt} is version {versions[each.attempt]} and version {version}"
-                versions[each.attempt] = version
-                each.digest = digest_of(content)
-                if each.answer is not Answer.RATIFIED:
-                    each.version = version
+                attempt = record.attempt
+                if attempt in versions:
+                    yield f"the transaction {attempt} is version {versions[attempt]} and version {version}"
+                versions[attempt] = version
+                record.digest = digest_of(content)
+                if record.answer is not Answer.RATIFIED:
+                    record.version = version
         for client in clients.values():
             if client.answer is Answer.IN_FLIGHT and client.resolved is None:
                 client.resolved = client.attempt in versions
@@ -187,9 +188,9 @@ class TableLife:
         files = warehouse.table(self.table_id).snapshot().files.values()
         there = {attempt_of(add.path) for add in files if not add.path.startswith("part-")}
         landed = {
-            each.attempt
-            for each in self.attempts.values()
-            if (each.answer is Answer.RATIFIED or each.resolved) and each.attempt not in self.without_files
+            record.attempt
+            for record in self.attempts.values()
+            if (record.answer is Answer.RATIFIED or record.resolved) and record.attempt not in self.without_files
         }
         for attempt in sorted(there ^ landed):
             where = "in the snapshot, and did not land" if attempt in there else "missing in the snapshot, and landed"
@@ -200,20 +201,20 @@ class TableLife:
         rejected."""
         others = self.clients | self.asked.keys()
         known = [t for t in self.attempts.values() if t.attempt not in others and not t.attempt.startswith(EXTERNAL)]
-        for each in choices.sample(known, min(2, len(known))):
-            content = contents.get(each.version, b"")
-            landed = digest_of(content) == each.digest
-            if each.version == 0 or (not landed and each.resolved is not False):
+        for record in choices.sample(known, min(2, len(known))):
+            content = contents.get(record.version, b"")
+            landed = digest_of(content) == record.digest
+            if record.version == 0 or (not landed and record.resolved is not False):
                 continue
             proposal = table.propose(
-                each.version, content or b"{}\n", attempt=each.attempt, commit_mode=CommitMode.DIRECT
+                record.version, content or b"{}\n", attempt=record.attempt, commit_mode=CommitMode.DIRECT
             )
-            outcome = table.owner.commit(table.table_id, each.version, proposal)
+            outcome = table.owner.commit(table.table_id, record.version, proposal)
             if landed and not (isinstance(outcome, Ratified) and outcome.replayed):
-                yield f"the replay of {each.attempt}, which is version {each.version}, was answered {outcome}"
+                yield f"the replay of {record.attempt}, which is version {record.version}, was answered {outcome}"
             refused = isinstance(outcome, Rejected) and outcome.reason is RejectionReason.ATTEMPT_RESOLVED
             if not landed and not refused:
-                yield f"{each.attempt} was resolved as never to land, and was answered {outcome}"
+                yield f"{record.attempt} was resolved as never to land, and was answered {outcome}"
 
 
 Digest = str
@@ -269,22 +270,22 @@ def violations(
     for version, digest in history.items():
         if digest not in proposed:
             yield f"no attempt has the bytes of version {version}"
-    for each in attempts.values():
-        yield from _about(each, history, owners.get(each.digest))
+    for record in attempts.values():
+        yield from _about(record, history, owners.get(record.digest))
 
 
-def _about(each: Attempt, history: Mapping[int, Digest], landed_at: int | None) -> Iterator[str]:
-    label = f"attempt {each.attempt} for version {each.version}"
-    if landed_at is not None and landed_at != each.version:
+def _about(record: Attempt, history: Mapping[int, Digest], landed_at: int | None) -> Iterator[str]:
+    label = f"attempt {record.attempt} for version {record.version}"
+    if landed_at is not None and landed_at != record.version:
         yield f"{label} is version {landed_at}"
-    landed = history.get(each.version) == each.digest
-    if each.answer is Answer.RATIFIED and not landed:
+    landed = history.get(record.version) == record.digest
+    if record.answer is Answer.RATIFIED and not landed:
         yield f"{label} was acknowledged, but is not in the log"
-    if each.answer is Answer.REFUSED and landed:
+    if record.answer is Answer.REFUSED and landed:
         yield f"{label} was rejected, but is in the log"
-    if each.resolved is True and not landed:
+    if record.resolved is True and not landed:
         yield f"{label} was resolved as landed, but is not in the log"
-    if each.resolved is False and landed:
+    if record.resolved is False and landed:
         yield f"{label} was resolved as not landed, but is in the log"
-    if each.answer is Answer.IN_FLIGHT and each.resolved is None:
+    if record.answer is Answer.IN_FLIGHT and record.resolved is None:
         yield f"no resolution of {label}"

@@ -77,13 +77,13 @@ def test_access_is_checked_before_anything_else(http: TestClient, tokens: Tokens
 
 
 def test_added_or_removed_token_takes_effect_at_once_in_every_server(serve: Serve, tokens: Tokens) -> None:
-    one, other = serve(), serve()
+    first, second = serve(), serve()
     secret = tokens.add("pipeline", Scope.WRITE)
     tokens.add("another", Scope.READ)
-    for http in (one, other):
+    for http in (first, second):
         assert http.get(f"{LEGACY}/catalogs", headers=bearer(secret)).status_code == 200
     tokens.remove("pipeline")
-    for http in (one, other):
+    for http in (first, second):
         assert refusal(http.get(f"{LEGACY}/catalogs", headers=bearer(secret))) == UNAUTHORIZED
 
 
@@ -236,8 +236,8 @@ def test_a_server_beyond_loopback_warns_of_plain_http(
     host: str, directory: Path, tokens: Tokens, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def run(_process: object, sockets: list[socket.socket]) -> None:
-        for each in sockets:
-            each.close()
+        for listener in sockets:
+            listener.close()
 
     tokens.add("pipeline", Scope.WRITE)
     monkeypatch.setattr(serving, "bound", lambda _host, port: bound("127.0.0.1", port))

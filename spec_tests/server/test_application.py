@@ -340,7 +340,7 @@ def test_generated_requests_are_answered_as_described(table: WireTable, http: Te
 
         @seed(20261121)
         @settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        def each(case: Any) -> None:
+        def check_answer(case: Any) -> None:
             nonlocal http_calls
             for name, value in (("catalog", "unity"), ("schema", "default"), ("table", "orders")):
                 if name in case.path_parameters and http_calls % 2:
@@ -349,6 +349,6 @@ def test_generated_requests_are_answered_as_described(table: WireTable, http: Te
             checks = [not_a_server_error, status_code_conformance, response_schema_conformance]
             case.call_and_validate(checks=checks, headers=HERE)
 
-        given(case=operation.as_strategy())(each)()
+        given(case=operation.as_strategy())(check_answer)()
     assert http_calls >= CASES * 8
     table.land(1)

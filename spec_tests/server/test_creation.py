@@ -75,8 +75,8 @@ def test_second_creator_of_a_name_gets_a_conflict(http: TestClient) -> None:
     first, second = WireTable(http), WireTable(http)
     first.stage()
     second.stage()
-    for each in (first, second):
-        each.write_first_version()
+    for creator in (first, second):
+        creator.write_first_version()
     assert first.register().status_code == 200
     for _ in range(2):  # the second time, the request is repeated
         assert refusal(second.register()) == EXISTS
@@ -207,14 +207,14 @@ def test_invalid_name_is_rejected_before_anything_is_made(http: TestClient, name
 def test_tables_are_listed_page_by_page(http: TestClient, warehouse: refimpl.Warehouse) -> None:
     for name in ("a", "b", "c"):
         warehouse.create_table(name, pa.schema([("id", pa.int64())]))
-    asked = {"catalog_name": "unity", "schema_name": "default", "max_results": "2"}
-    first = http.get(f"{LEGACY}/tables", params=asked).json()
-    second = http.get(f"{LEGACY}/tables", params={**asked, "page_token": first["next_page_token"]}).json()
+    query = {"catalog_name": "unity", "schema_name": "default", "max_results": "2"}
+    first = http.get(f"{LEGACY}/tables", params=query).json()
+    second = http.get(f"{LEGACY}/tables", params={**query, "page_token": first["next_page_token"]}).json()
     assert [[t["name"] for t in page["tables"]] for page in (first, second)] == [["a", "b"], ["c"]]
     assert second["next_page_token"] is None
-    everything = http.get(f"{LEGACY}/tables", params={**asked, "max_results": "0"}).json()
+    everything = http.get(f"{LEGACY}/tables", params={**query, "max_results": "0"}).json()
     assert len(everything["tables"]) == 3
-    assert refusal(http.get(f"{LEGACY}/tables", params={**asked, "max_results": "-1"})) == BAD
+    assert refusal(http.get(f"{LEGACY}/tables", params={**query, "max_results": "-1"})) == BAD
     assert refusal(http.get(f"{LEGACY}/tables", params={"catalog_name": "unity"})) == BAD
 
 
@@ -232,15 +232,15 @@ def test_request_without_pages_gets_all_tables_and_schemas(
     monkeypatch.setattr("refimpl.server.legacy.LARGEST_PAGE", 2)
     for name in ("a", "b", "c", "s.x", "t.x", "u.x"):
         warehouse.create_table(name, pa.schema([("id", pa.int64())]))
-    asked = {"catalog_name": "unity", "schema_name": "default"}
-    listed = http.get(f"{LEGACY}/tables", params=asked).json()
+    query = {"catalog_name": "unity", "schema_name": "default"}
+    listed = http.get(f"{LEGACY}/tables", params=query).json()
     assert ([table["name"] for table in listed["tables"]], listed["next_page_token"]) == (["a", "b", "c"], None)
-    listed = http.get(f"{LEGACY}/schemas", params=asked).json()
+    listed = http.get(f"{LEGACY}/schemas", params=query).json()
     assert ([schema["name"] for schema in listed["schemas"]], listed["next_page_token"]) == (
         ["default", "s", "t", "u"],
         None,
     )
-    paged = http.get(f"{LEGACY}/tables", params={**asked, "max_results": "0"}).json()
+    paged = http.get(f"{LEGACY}/tables", params={**query, "max_results": "0"}).json()
     assert ([table["name"] for table in paged["tables"]], paged["next_page_token"]) == (["a", "b"], "b")
 
 
@@ -306,8 +306,8 @@ def test_answers_have_the_fields_that_other_engines_need(table: WireTable, http:
         assert {"created_at", "created_by", "updated_at", "updated_by", "owner"} <= set(entity)
     path = f"{LEGACY}/temporary-table-credentials"
     for operation in ("READ", "READ_WRITE"):
-        asked = http.post(path, json={"table_id": table.table_id, "operation": operation})
-        assert (asked.status_code, asked.json()) == (200, {})
+        answer = http.post(path, json={"table_id": table.table_id, "operation": operation})
+        assert (answer.status_code, answer.json()) == (200, {})
     assert refusal(http.post(path, json={"table_id": table.table_id, "operation": "OWN"})) == BAD
     for unknown in (str(uuid.uuid4()), "orders", ""):
         assert refusal(http.post(path, json={"table_id": unknown, "operation": "READ"})) == NO_TABLE

@@ -125,11 +125,11 @@ def test_a_failed_fsync_is_known_to_every_server(serve: Serve, marked: bool) -> 
     staged = table.write_staged(1)
     faults[0]._fail_from = len(faults[0].seen) + 1
     assert refusal(table.propose(staged)) == UNAVAILABLE
-    asked, before = faults[1 if marked else 0], [len(fault.seen) for fault in faults]
+    repeated, before = faults[1 if marked else 0], [len(fault.seen) for fault in faults]
     if marked:
         table.http = other
     assert table.propose(staged).status_code == 200
-    assert "replace staged" in asked.seen[before[faults.index(asked)] :]
+    assert "replace staged" in repeated.seen[before[faults.index(repeated)] :]
     assert list((table.location / "_delta_log").glob(".tmp-*")) == []
 
 
@@ -201,13 +201,13 @@ def test_two_servers_on_a_warehouse_ratify_each_version_once(serve: Serve) -> No
 
 
 def test_a_token_or_table_of_one_server_is_known_to_the_other(serve: Serve) -> None:
-    one, other = serve(), serve()
-    table = WireTable(one).create()
+    first, second = serve(), serve()
+    table = WireTable(first).create()
     staged = table.land(1)
-    table.http = other
+    table.http = second
     assert table.propose(staged).status_code == 200, "a replay to another server"
-    assert other.delete(table.url).status_code == 204
-    assert one.get(table.url).status_code == 404
+    assert second.delete(table.url).status_code == 204
+    assert first.get(table.url).status_code == 404
 
 
 def test_closing_server_finishes_running_calls(directory: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve) -> None:

@@ -149,8 +149,8 @@ def test_pipe_in_place_of_a_version_does_not_block_the_owner(warehouse: refimpl.
 )  # fmt: skip
 def test_only_the_staged_location_is_registered(http: TestClient, change: Callable[[Path], str]) -> None:
     table, other = WireTable(http), WireTable(http, "invoices")
-    for each in (table, other):
-        each.stage()
+    for staged in (table, other):
+        staged.stage()
     table.write_first_version()
     (table.location.parent / "link").symlink_to(table.location.parent.parent)
     (table.location.parent / "elsewhere").mkdir()
@@ -227,7 +227,7 @@ def test_table_with_invalid_columns_does_not_hide_other_tables(
     assert table.propose(staged).status_code == 200
     assert table.state()[0] == 1
     listed = http.get(LISTING)
-    assert [each["name"] for each in listed.json()["tables"]] == ["orders", "other"]
+    assert [entry["name"] for entry in listed.json()["tables"]] == ["orders", "other"]
 
 
 # Access
@@ -364,10 +364,10 @@ def test_connections_that_never_end_are_closed(tmp_path: Path) -> None:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         deaf.connect(address)
         deaf.settimeout(30)
-        asked = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
         with pytest.raises(ConnectionError):
             while True:  # never reads, so the answers fill all buffers, and the server closes the connection
-                deaf.sendall(asked * 200)
+                deaf.sendall(request * 200)
 
         with httpx2.Client(base_url=url, timeout=120) as client:
             WireTable(client).create().land(1)

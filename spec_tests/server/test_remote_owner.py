@@ -63,7 +63,7 @@ SCHEMA = pa.schema({"id": pa.int64(), "day": pa.int32()})
 
 
 def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": list(ids), "day": pa.array([each % 2 for each in ids], pa.int32())}, schema=SCHEMA)
+    return pa.table({"id": list(ids), "day": pa.array([number % 2 for number in ids], pa.int32())}, schema=SCHEMA)
 
 
 def ids_in(table: Any, **which: Any) -> list[int]:
@@ -169,12 +169,12 @@ def test_refusal_after_a_lost_answer_proves_nothing(status: int, kind: str, answ
     calls = calls_answered(refusal, *([] if answered else [NoAnswerError("the connection broke")]))
     if not answered:
         with pytest.raises(OutcomeUnknown, match=f"the connection broke; its repetition: .* {status} {kind}: no"):
-            calls.asked("POST", "/t", LoadedTable, b"", lost=True)
+            calls.retried("POST", "/t", LoadedTable, b"", lost=True)
     elif status == 429:
         with pytest.raises(OwnerUnavailableError):
-            calls.asked("POST", "/t", LoadedTable, b"", lost=True)
+            calls.retried("POST", "/t", LoadedTable, b"", lost=True)
     else:
-        assert calls.asked("POST", "/t", LoadedTable, b"", lost=True) == Refusal(status=400, kind=kind, message="no")
+        assert calls.retried("POST", "/t", LoadedTable, b"", lost=True) == Refusal(status=400, kind=kind, message="no")
 
 
 UPDATE = Match(method="POST", path=r"/tables/orders$")
@@ -236,11 +236,11 @@ def test_undecided_attempt_stays_unknown_until_its_version_is_taken(listen: List
         with pytest.raises(OutcomeUnknown) as unknown:
             table.append(rows(1))
     other = reach(url)
-    asked = unknown.value.table_id, unknown.value.attempt
+    ids = unknown.value.table_id, unknown.value.attempt
     with pytest.raises(OutcomeUnknown, match="not decided"):
-        other.owner.attempt_outcome(*asked)
+        other.owner.attempt_outcome(*ids)
     other.table("orders").append(rows(2))
-    assert other.owner.attempt_outcome(*asked) == NotLanded()
+    assert other.owner.attempt_outcome(*ids) == NotLanded()
     assert ids_in(other.table("orders")) == [2]
 
 
@@ -726,15 +726,15 @@ def test_two_threads_that_miss_a_table_get_the_same_error(remote: RemoteWarehous
     """The other thread has forgotten the table in the meantime."""
     table_id = remote.create_table("orders", SCHEMA).table_id or ""
     owner = remote.owner
-    asked = owner._calls.asked
+    original = owner._calls.retried
     owner.drop_table(table_id)
     owner._seen[table_id] = _Table(table_id=table_id, location=Path("/"), name=owner._full_name("orders"))
 
     def also_by_another_thread(*values: Any, **options: Any) -> Any:
         owner._seen.clear()
-        return asked(*values, **options)
+        return original(*values, **options)
 
-    with patch.object(owner._calls, "asked", also_by_another_thread), pytest.raises(TableNotFoundError):
+    with patch.object(owner._calls, "retried", also_by_another_thread), pytest.raises(TableNotFoundError):
         owner.get_commits(table_id)
 
 
@@ -933,11 +933,11 @@ def test_command_line_works_on_a_server(
     assert cli("show", "--json").json == []
 
 
-@pytest.mark.parametrize(("asked", "paused"), [("7", 7.0), ("86400", LONGEST_PAUSE)])
-def test_busy_server_says_how_long_to_wait_within_a_limit(asked: str, paused: float) -> None:
+@pytest.mark.parametrize(("retry_after", "paused"), [("7", 7.0), ("86400", LONGEST_PAUSE)])
+def test_busy_server_says_how_long_to_wait_within_a_limit(retry_after: str, paused: float) -> None:
     pauses: list[float] = []
     with (
-        Listener("127.0.0.1", 0, handler(503, b"", {"Retry-After": asked})) as server,
+        Listener("127.0.0.1", 0, handler(503, b"", {"Retry-After": retry_after})) as server,
         refimpl.open(server.url, token=None, environment=Environment(pause=pauses.append)) as remote,
         pytest.raises(OwnerUnavailableError, match="503"),
     ):

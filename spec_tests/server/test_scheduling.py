@@ -717,12 +717,12 @@ def test_client_keeps_the_turn_after_a_conflict_only(table: WireTable) -> None:
 def test_each_of_many_clients_lands_after_one_lost_race(table: WireTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 60.0)
     monkeypatch.setattr("refimpl.server.scheduling.LONGEST_WAIT_SECONDS", 60.0)
-    clients, each = 5, 4
+    clients, commits = 5, 4
     losses: list[int] = []
 
     async def client(port: int) -> None:
         version = 1
-        for _ in range(each):
+        for _ in range(commits):
             lost = 0
             while True:
                 status, answered = await proposed(table, port, version)
@@ -738,6 +738,6 @@ def test_each_of_many_clients_lands_after_one_lost_race(table: WireTable, monkey
         await asyncio.gather(*(client(port) for port in range(clients)))
 
     asyncio.run(play())
-    assert table.state()[0] == clients * each
-    assert len(losses) == clients * each
+    assert table.state()[0] == clients * commits
+    assert len(losses) == clients * commits
     assert max(losses) == 1

@@ -222,10 +222,10 @@ def test_coordinator_asks_for_the_outcome_a_few_times(
     warehouse: refimpl.Warehouse, error: Exception, count: int, questions: int
 ) -> None:
     engine = Engine(warehouse).create()
-    ask, errors, asked, pauses = engine.owner.attempt_outcome, [error] * count, [], list[float]()
+    ask, errors, attempts, pauses = engine.owner.attempt_outcome, [error] * count, [], list[float]()
 
     def attempt_outcome(table_id: str, attempt: str) -> Any:
-        asked.append(attempt)
+        attempts.append(attempt)
         if errors:
             raise errors.pop()
         return ask(table_id, attempt)
@@ -239,7 +239,7 @@ def test_coordinator_asks_for_the_outcome_a_few_times(
         refused = engine.refusal(1)
         assert refused.unknown
         assert str(error) in refused.message
-    assert len(asked) == questions
+    assert len(attempts) == questions
     assert engine.latest() == 1
 
 
@@ -303,11 +303,11 @@ def test_announced_table_is_owned_after_its_first_version(
     served: Served, warehouse: refimpl.Warehouse, by_id: bool
 ) -> None:
     table_id, log = announced(warehouse)
-    asked = descriptor(log.location, table_id if by_id else None)
-    assert served.log_of(asked)[0] == table_id
+    table = descriptor(log.location, table_id if by_id else None)
+    assert served.log_of(table)[0] == table_id
     assert warehouse.owner.resolve(table_id).state is TableState.STAGING
     assert log.put_if_absent(log_path.commit(0), first_version(COORDINATED_COMMITS))
-    assert served.log_of(asked)[0] == table_id
+    assert served.log_of(table)[0] == table_id
     assert warehouse.owner.resolve(table_id).state is TableState.ACTIVE
 
 

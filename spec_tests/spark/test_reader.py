@@ -212,8 +212,8 @@ def test_a_table_with_column_mapping_is_read_and_written(
     table = warehouse.table("t")
     before = table.snapshot().metadata
     swapped = before.schema_string
-    for one, other in (("a b", "month"), ("x", "y")):
-        swapped = swapped.replace(f'"name":"{one}"', '"name":"-"').replace(f'"name":"{other}"', f'"name":"{one}"')
+    for name, other in (("a b", "month"), ("x", "y")):
+        swapped = swapped.replace(f'"name":"{name}"', '"name":"-"').replace(f'"name":"{other}"', f'"name":"{name}"')
         swapped = swapped.replace('"name":"-"', f'"name":"{other}"')
     transaction = table.transaction()
     transaction.set_metadata(msgspec.structs.replace(before, schema_string=swapped, partition_columns=("a b",)))
@@ -275,15 +275,15 @@ def test_a_file_is_read_at_any_path_and_by_any_name(
 def test_partition_values_are_read_in_any_spelling(delta: DeltaConnection, warehouse: Warehouse) -> None:
     schema = pa.schema([("id", pa.int64()), ("t", pa.timestamp("us", tz="UTC")), ("s", pa.string())])
     table = warehouse.create_table("t", schema, partition_columns=["t", "s"])
-    one = pa.table({"id": [1]})
+    row = pa.table({"id": [1]})
     spellings: list[dict[str, str | None]] = [
         {"t": "2024-01-01 00:00:00", "s": "a"},
         {"t": "2024-01-01T00:00:00.000000Z", "s": "a"},
         {"t": "2023-12-31 19:00:00-05:00", "s": "a"},
     ]
     for index, values in enumerate(spellings):
-        _append(table, one, partition_values=values, path=f"x{index}/part.parquet")
-    _append(table, one, partition_values={"t": None, "s": partition_values.NULL_FOLDER}, path="y/part.parquet")
+        _append(table, row, partition_values=values, path=f"x{index}/part.parquet")
+    _append(table, row, partition_values={"t": None, "s": partition_values.NULL_FOLDER}, path="y/part.parquet")
     frame = delta.read.table("t")
     assert frame.where("t = timestamp'2024-01-01 00:00:00Z' and s = 'a'").count() == 3
     assert frame.where(f"s = '{partition_values.NULL_FOLDER}' and t is null").count() == 1

@@ -606,7 +606,7 @@ def stored_table(stored: Warehouse) -> Table:
 def read(made: Any) -> list[dict[str, Any]]:
     """All rows, as tasks read them."""
     reader = made.reader(made.schema())
-    partitions = [again(each) for each in reader.partitions()]
+    partitions = [again(partition) for partition in reader.partitions()]
     return [row for partition in partitions for batch in again(reader).read(partition) for row in batch.to_pylist()]
 
 

@@ -113,9 +113,9 @@ class WrittenLog:
         self.stored.append(self._ratified(version, table_feature.CommitMode.INLINE, content=content))
         return self
 
-    def _ratified(self, version: int, commit_mode: table_feature.CommitMode, **place: Any) -> RatifiedCommit:
+    def _ratified(self, version: int, commit_mode: table_feature.CommitMode, **fields: Any) -> RatifiedCommit:
         size = len(self.contents[version])
-        return ratified(version, commit_mode, in_commit_timestamp=START + 1000 * version, size=size, **place)
+        return ratified(version, commit_mode, in_commit_timestamp=START + 1000 * version, size=size, **fields)
 
     def backfill(self, version: int) -> WrittenLog:
         """Publish a stored commit. The owner forgets it, and its staged file is removed."""
