@@ -170,8 +170,8 @@ class RequirementVerdict(StrEnum):
 def fails(violation: Violation, levels: Mapping[str, Level], *, strict: bool = False) -> bool:
     """Whether the violation makes a subject not conformant: of a MUST or a promise, or with `strict` of a SHOULD.
     `levels`: by requirement; an unknown level counts as MUST."""
-    found = {levels.get(requirement, Level.MUST) for requirement in violation.requirements} or {Level.MUST}
-    return not found.isdisjoint(BINDING) or (strict and Level.SHOULD in found)
+    violated = {levels.get(requirement, Level.MUST) for requirement in violation.requirements} or {Level.MUST}
+    return not violated.isdisjoint(BINDING) or (strict and Level.SHOULD in violated)
 
 
 class RequirementResult(_Value, frozen=True, kw_only=True):

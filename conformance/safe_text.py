@@ -41,14 +41,14 @@ def _writable(value: Any) -> Any:
     if isinstance(value, str):
         return writable(value)
     if isinstance(value, dict):
-        return {_writable(key): _writable(each) for key, each in value.items()}
+        return {_writable(key): _writable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_writable(each) for each in value]
+        return [_writable(item) for item in value]
     return value
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
@@ -77,10 +77,10 @@ def escaped(text: str) -> str:
     return _TOKENS.sub(_inert, one_line(text))
 
 
-def _inert(found: re.Match[str]) -> str:
-    if found["special"] is not None:
-        return f"\\{found['special']}"
-    return code(found["code"] or found["live"])
+def _inert(match: re.Match[str]) -> str:
+    if match["special"] is not None:
+        return f"\\{match['special']}"
+    return code(match["code"] or match["live"])
 
 
 def code(text: str) -> str:

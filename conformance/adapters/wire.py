@@ -189,9 +189,9 @@ def same_identity(before: Identity, answer: Answer, subject: str) -> None:
     each scenario for clients has a folder of its own."""
     now = identity_of(answer, subject)
     changed = [
-        f"{each} was {shown(repr(getattr(before, each)), 100)} and is {shown(repr(getattr(now, each)), 100)}"
-        for each in Identity.__struct_fields__
-        if each != "storage" and getattr(before, each) != getattr(now, each)
+        f"{field} was {shown(repr(getattr(before, field)), 100)} and is {shown(repr(getattr(now, field)), 100)}"
+        for field in Identity.__struct_fields__
+        if field != "storage" and getattr(before, field) != getattr(now, field)
     ]
     if changed:
         raise AdapterError(

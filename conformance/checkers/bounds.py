@@ -129,23 +129,23 @@ def upper(bounds: list[int], window: Window, seen: Observations[Late]) -> bool:
 
 def earliest(groups: Iterable[Observations[Early]], window: Window, index: int) -> Bound[Early] | None:
     """The observation with the latest lower bound of version `index` or one before it."""
-    found: Bound[Early] | None = None
+    best: Bound[Early] | None = None
     for kind, rows, versions, shift in groups:
         for row, version in enumerate(versions):
             at = window.place(version + shift, kind)
-            if 0 <= at <= index and (found is None or rows.invoked[row] > found.time):
-                found = Bound(kind, at + window.base, rows.invoked[row], rows.id[row])
-    return found
+            if 0 <= at <= index and (best is None or rows.invoked[row] > best.time):
+                best = Bound(kind, at + window.base, rows.invoked[row], rows.id[row])
+    return best
 
 
 def latest(groups: Iterable[Observations[Late]], window: Window, index: int) -> Bound[Late] | None:
     """The observation with the earliest upper bound of version `index`."""
-    found: Bound[Late] | None = None
+    best: Bound[Late] | None = None
     for kind, rows, versions, shift in groups:
         for row, version in enumerate(versions):
-            if version + shift - window.base == index and (found is None or rows.answered[row] < found.time):
-                found = Bound(kind, version + shift, rows.answered[row], rows.id[row])
-    return found
+            if version + shift - window.base == index and (best is None or rows.answered[row] < best.time):
+                best = Bound(kind, version + shift, rows.answered[row], rows.id[row])
+    return best
 
 
 def outside(seen: Observations[Kind], window: Window) -> Iterator[Bound[Kind]]:

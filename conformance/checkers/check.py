@@ -40,7 +40,7 @@ class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge(columns: HistoryColumns) -> tuple[list[Breach], int]:
     """The breaches, and the number of omitted ones. Linear in operations and versions."""
-    found: list[Breach] = []
+    violations: list[Breach] = []
     left_out = 0
     for table in columns.tables.values():
         breaches = Breaches(table.name)
@@ -51,9 +51,9 @@ def judge(columns: HistoryColumns) -> tuple[list[Breach], int]:
         log = LogChecker(table, columns.header, breaches)
         if judged and log.check():
             WatermarkChecker(log, breaches).check()
-        found += breaches.found
+        violations += breaches.found
         left_out += breaches.left_out
-    return found, left_out
+    return violations, left_out
 
 
 def check_file(path: Path) -> HistoryVerdict:
@@ -68,12 +68,12 @@ def check_events(source: Sequence[Event]) -> HistoryVerdict:
 
 def _check(items: Callable[[], Iterable[Item]]) -> HistoryVerdict:
     columns = HistoryColumns(items())
-    found, left_out = judge(columns)
+    violations, left_out = judge(columns)
     return HistoryVerdict(
         header=columns.header,
         operations=columns.operations,
         tables={table.name: len(table.log) if table.unseen is None else 0 for table in columns.tables.values()},
-        violations=explain(found, items()) if found else (),
+        violations=explain(violations, items()) if violations else (),
         unseen={table.name: table.unseen.reason for table in columns.tables.values() if table.unseen is not None},
         left_out=left_out,
     )
@@ -148,8 +148,8 @@ def describe(operation: Operation | FileLook) -> str:
     end = "" if operation.answered is None else operation.answered
     answer = "no answer" if operation.answer is None else describe_answer(operation.answer)
     who = operation.client or "a client"
-    asked = describe_request(operation.request)
-    return f"{who}'s {asked} (operation {operation.id}, {operation.invoked}..{end}: {answer})"
+    request = describe_request(operation.request)
+    return f"{who}'s {request} (operation {operation.id}, {operation.invoked}..{end}: {answer})"
 
 
 def describe_look(look: FileLook) -> str:
@@ -199,8 +199,8 @@ def _or(value: int | None, otherwise: str) -> str:
     return otherwise if value is None else str(value)
 
 
-def _ranges(found: Iterable[int]) -> str:
-    versions = sorted(set(found))
+def _ranges(numbers: Iterable[int]) -> str:
+    versions = sorted(set(numbers))
     if len(versions) > 1 and versions[-1] - versions[0] == len(versions) - 1:
         return f"{versions[0]}..{versions[-1]}"
     return " ".join(map(str, versions[:10])) + (" ..." if len(versions) > 10 else "")

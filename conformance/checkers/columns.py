@@ -138,9 +138,9 @@ class TableColumns:
             self.attempt_names.append(name)
         return index
 
-    def clash(self, found: Clash) -> None:
+    def clash(self, clash: Clash) -> None:
         if len(self.clashes) < MOST_CLASHES:
-            self.clashes.append(found)
+            self.clashes.append(clash)
 
 
 class HistoryColumns:

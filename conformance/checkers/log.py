@@ -74,7 +74,7 @@ def _check_proposal(
         proposed = [Sighting(value, number) for content, number in proposals if (value := _of(content, field))]
         if not proposed:
             continue
-        values = {each.value for each in proposed}
+        values = {sighting.value for sighting in proposed}
         stands, sighting = _of(kept, field), table.contents.get((version, field))
         wrong = stands not in values and _differs(breaches, version, field, proposed[0], stands, None)
         if sighting is not None and sighting.value not in values:
@@ -203,7 +203,7 @@ class LogChecker:
         landed: dict[int, int] | None = None
         for attempt, version, invoked in zip(unknown.attempt, unknown.version, unknown.invoked, strict=True):
             if version == ANY_VERSION:
-                landed = landed or {found: base + at for at, found in enumerate(log)}
+                landed = landed or {entry: base + at for at, entry in enumerate(log)}
                 version = landed.get(attempt, ANY_VERSION)
             index = version - base
             if 0 <= index < length and log[index] == attempt and invoked < first_sent[index]:
@@ -273,18 +273,18 @@ class LogChecker:
 
     def _landed_twice(self, attempt: int) -> None:
         name = self.table.attempt_names[attempt]
-        versions = [self.table.base + index for index, found in enumerate(self.log) if found == attempt]
+        versions = [self.table.base + index for index, entry in enumerate(self.log) if entry == attempt]
         problem = f"Attempt {name} is version {' and version '.join(map(str, versions))} {self._of_the_log}."
         self.breaches.add(Rule.LANDED_TWICE, versions[1], problem, attempt=name)
 
     def _proposals(self) -> dict[int, set[int]]:
         """For every attempt that was sent, the versions for which it was proposed."""
         table = self.table
-        found: dict[int, set[int]] = {}
+        versions: dict[int, set[int]] = {}
         for rows in (table.ratified, table.unknown, table.conflicts, table.gaps, table.refused):
             for attempt, version in zip(rows.attempt, rows.version, strict=True):
-                found.setdefault(attempt, set()).add(version)
-        return found
+                versions.setdefault(attempt, set()).add(version)
+        return versions
 
     def _unexplained(self, version: int, proposed: set[int] | None) -> None:
         """Report a version that no request can have created."""
@@ -430,7 +430,7 @@ class LogChecker:
         attempt = rows.attempt[row]
         resolved = self.table.not_landed
         answers = zip(resolved.attempt, resolved.answered, resolved.id, strict=True)
-        end, number = min((answered, number) for found, answered, number in answers if found == attempt)
+        end, number = min((answered, number) for other, answered, number in answers if other == attempt)
         name = self.table.attempt_names[attempt]
         problem = (
             f"{{first}} got a new answer although {{second}} got the answer by {end} that attempt {name} never lands."
@@ -475,14 +475,14 @@ class LogChecker:
 
     def early_bound(self, index: int) -> Bound[Early] | None:
         """The observation with the latest lower bound of a version or of an earlier one."""
-        found = bounds.earliest(self.early_groups, self.window, index)
+        bound = bounds.earliest(self.early_groups, self.window, index)
         start = self.table.before
         sent = max(range(start, index + 1), key=lambda at: _finite(self.first_sent[at]), default=None)
         if sent is None or self.first_sent[sent] == INFINITY:
-            return found
+            return bound
         time = self.first_sent[sent]
-        if found is not None and found.time >= time:
-            return found
+        if bound is not None and bound.time >= time:
+            return bound
         return Bound(Early.SENT, sent + self.table.base, time, self._sender(sent + self.table.base, time))
 
     def _sender(self, version: int, time: int) -> int | None:
@@ -499,11 +499,11 @@ class LogChecker:
         version = index + self.table.base
         if index < self.table.before:
             return Bound(Late.BEFORE, version, 0, None)
-        found = bounds.latest(self.late_groups, self.window, index)
+        bound = bounds.latest(self.late_groups, self.window, index)
         ratified = bounds.latest([self._ratified_in_log(version)], self.window, index)
-        if ratified is not None and (found is None or ratified.time <= found.time):
+        if ratified is not None and (bound is None or ratified.time <= bound.time):
             return ratified
-        return found
+        return bound
 
     def _ratified_in_log(self, version: int) -> Observations[Late]:
         rows, wanted, kept = self.table.ratified, self._attempt_at(version), Rows()

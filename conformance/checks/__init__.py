@@ -75,4 +75,4 @@ def all_checks() -> tuple[Check, ...]:
     for module in sorted(pkgutil.walk_packages(__path__, f"{__name__}."), key=lambda m: m.name):
         importlib.import_module(module.name)
     order = list(Family)
-    return tuple(sorted(_checks.values(), key=lambda each: order.index(each.family)))
+    return tuple(sorted(_checks.values(), key=lambda registered: order.index(registered.family)))

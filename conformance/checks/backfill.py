@@ -48,11 +48,11 @@ def prefix(s: Scenario, table: TableHandle, *because: Exchange) -> dict[int, str
 def complete(s: Scenario, table: TableHandle, done: Exchange) -> dict[int, str]:
     """A backfill was answered `done`: every version up to the requested one is published. Returns what is published."""
     assert isinstance(done.request, m.BackfillToVersion)
-    asked = done.request.version
+    target = done.request.version
     seen = prefix(s, table, done)
-    missing = [version for version in range(min(asked + 1, table.versions)) if version not in seen]
+    missing = [version for version in range(min(target + 1, table.versions)) if version not in seen]
     s.require(not missing, *DONE, evidence=(done,), table=table,
-              expected=f"commits up to version {asked} are published",
+              expected=f"commits up to version {target} are published",
               observed=f"not published are versions {versions_in_words(missing)}; a listing shows "
               f"{versions_in_words(sorted(seen))}")  # fmt: skip
     return seen
@@ -246,7 +246,7 @@ def published_commits_stay_unchanged(s: Scenario) -> None:
         s.land(table)
         s.backfill(table, version)
         now = s.published(table)
-        changed = [each for each, content in seen.items() if now.get(each) != content]
+        changed = [number for number, content in seen.items() if now.get(number) != content]
         s.require(not changed, *RATIFIED_ONLY, table=table, version=changed[0] if changed else None,
                   expected="every published commit still exists, unchanged",
                   observed=f"published versions {changed} changed or disappeared")  # fmt: skip
@@ -345,9 +345,9 @@ def _foreign(s: Scenario, table: TableHandle, *, torn: bool) -> None:
         in_order(s, files, table, 1, call)
     s.backfill(table, 3)
     seen = s.published(table)
-    for each in landed:
-        assert isinstance(each.request, m.Commit)
-        same_content(s, table, each, seen.get(each.request.version, ""))
+    for commit in landed:
+        assert isinstance(commit.request, m.Commit)
+        same_content(s, table, commit, seen.get(commit.request.version, ""))
 
 
 @check(Family.BACKFILL, *ORDER, *TRACKED, *DONE, needs=STORAGE, commit_modes=UNPUBLISHED)
@@ -456,10 +456,10 @@ def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
         raise Inconclusive("version 1 has no staged file, or is already published: its file cannot be lost")
     storage_access.remove(s, table, name)
     call = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=2))
-    found = glance(s, table)
-    published = found.get(commit_file(1))
+    after = glance(s, table)
+    published = after.get(commit_file(1))
     if published is None:
-        in_order(s, found, table, 1, call)
+        in_order(s, after, table, 1, call)
     else:
         same_content(s, table, landed, published, files[name])
     s.require(published is not None or not isinstance(call.answer, m.Done), *DONE, evidence=(landed, call), table=table,
@@ -567,8 +567,8 @@ def a_cleanup_overtakes_a_publication(s: ClientScenario) -> None:
 
 def _is_copy(s: ClientScenario, file: str, commit: str) -> bool:
     """A copy of a staged file has its bytes; an inline commit may be published in any layout."""
-    one, other = (digests.of_file(text.encode("utf-8", "surrogatepass")) for text in (file, commit))
-    return one.actions == other.actions is not None if s.commit_mode == "inline" else file == commit
+    copy, other = (digests.of_file(text.encode("utf-8", "surrogatepass")) for text in (file, commit))
+    return copy.actions == other.actions is not None if s.commit_mode == "inline" else file == commit
 
 
 def _publish_and_clean_up(log: LogBuilder, before: list[str]) -> None:

@@ -306,14 +306,14 @@ def two_changes_of_one_domain_conflict(s: ClientScenario) -> None:
         table = s.create(f"table-{domain}")
         win(s, table, [proposals.line("protocol", with_domains), added(s, "a")])
         theirs = proposals.line("domainMetadata", {"domain": "d", "configuration": "theirs", "removed": False})
-        found = race(s, table, [theirs], domain=(domain, "mine"))
+        outcome = race(s, table, [theirs], domain=(domain, "mine"))
         if not agrees:
-            found.conflicts("CONFLICT-ORDER-06", why="both change the domain `d`")
+            outcome.conflicts("CONFLICT-ORDER-06", why="both change the domain `d`")
             continue
-        again = s.transact(table, domain=(domain, "mine")) if isinstance(found.exchange.answer, m.Rejected) else None
+        again = s.transact(table, domain=(domain, "mine")) if isinstance(outcome.exchange.answer, m.Rejected) else None
         if again is not None and isinstance(again.answer, m.Rejected):
             raise Inconclusive(f"operation {again.number}: the client rejects every change of this domain")
-        found.commits("CONFLICT-ORDER-06", why="they change different domains")
+        outcome.commits("CONFLICT-ORDER-06", why="they change different domains")
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-07", *COMMON, features=EVERY_TABLE)
@@ -426,13 +426,13 @@ def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
     mine = {**REWRITE, "partition_by": ("part",), "adds": (m.DataFile(path="mine", partition="x"),)}
     why = "the added file does not fit the new partitioning"
     for isolation in (m.Isolation.SERIALIZABLE, m.Isolation.WRITE_SERIALIZABLE):
-        found = race(s, prepare(s, isolation.value), [added(s, "theirs")], blind=True, isolation=isolation, **mine)
-        found.conflicts("CONFLICT-ORDER-08", why=why)
+        outcome = race(s, prepare(s, isolation.value), [added(s, "theirs")], blind=True, isolation=isolation, **mine)
+        outcome.conflicts("CONFLICT-ORDER-08", why=why)
     table = prepare(s, m.Isolation.SNAPSHOT.value)
-    found = race(s, table, [added(s, "theirs")], blind=True, isolation=m.Isolation.SNAPSHOT, **mine)
+    outcome = race(s, table, [added(s, "theirs")], blind=True, isolation=m.Isolation.SNAPSHOT, **mine)
     s.require(
-        isinstance(found.exchange.answer, (m.Conflict, m.Rejected)), "CONFLICT-ISOLATION-04",
-        evidence=(found.exchange, found.winner), expected=f"under SnapshotIsolation too: {why}",
+        isinstance(outcome.exchange.answer, (m.Conflict, m.Rejected)), "CONFLICT-ISOLATION-04",
+        evidence=(outcome.exchange, outcome.winner), expected=f"under SnapshotIsolation too: {why}",
     )  # fmt: skip
 
 
@@ -484,11 +484,11 @@ def appends_that_may_be_ignored(s: ClientScenario) -> None:
         _either(race(s, prepare(s, f"table-{number}"), [added(s, "theirs")], blind=blind, **REWRITE, **mine))
 
 
-def _either(found: Race) -> None:
-    if isinstance(found.exchange.answer, m.Committed):
-        found.commits(why="it may ignore this winner")
+def _either(outcome: Race) -> None:
+    if isinstance(outcome.exchange.answer, m.Committed):
+        outcome.commits(why="it may ignore this winner")
     else:
-        found.conflicts(why="it may also check a winner that it may ignore")
+        outcome.conflicts(why="it may also check a winner that it may ignore")
 
 
 @check(Family.WRITING, "PROFILE-CLIENT-02", features=EVERY_TABLE)
@@ -618,10 +618,10 @@ def a_transaction_after_a_lost_race_starts_anew(s: ClientScenario) -> None:
             continue
         lands(s, table, call, version, "CONFLICT-RETRY-05" if winner else "PROFILE-CLIENT-02", why=what)
         removes = list(changes.get("removes", ()))
-        found = len(s.actions_of(table, version, "add"))
+        added_files = len(s.actions_of(table, version, "add"))
         gone_files = [s.decoded(body["path"]) for body in s.actions_of(table, version, "remove")]
         s.require(
-            (found, gone_files) == (adds, removes), "CONFLICT-CHECK-02", "DELAYED-11", evidence=(call,),
-            version=version, observed=f"it adds {found} and removes {gone_files}",
+            (added_files, gone_files) == (adds, removes), "CONFLICT-CHECK-02", "DELAYED-11", evidence=(call,),
+            version=version, observed=f"it adds {added_files} and removes {gone_files}",
             expected=f"version {version} is {what}: it adds {adds} file(s) and removes {removes}",
         )  # fmt: skip

@@ -47,24 +47,24 @@ def whole(s: Scenario, table: TableHandle, landed: Exchange) -> None:
     """Readers get every action of the commit, and no other."""
     assert isinstance(landed.request, Commit)
     proposed = [_normal(action) for action in landed.request.actions or ()]
-    found = content_of(s, table, landed) or []
-    part = [line for line in proposed if line in map(_normal, found)]
+    stored = content_of(s, table, landed) or []
+    part = [line for line in proposed if line in map(_normal, stored)]
     version = landed.request.version
     s.require(len(part) == len(proposed) or not part, *WHOLE, evidence=(landed,), table=table, version=version,
               expected=f"all {len(proposed)} actions of version {version} are visible together, or none of them",
               observed=f"{len(part)} of the actions are visible")  # fmt: skip
-    as_proposed(s, table, landed, found)
+    as_proposed(s, table, landed, stored)
 
 
-def as_proposed(s: Scenario, table: TableHandle, landed: Exchange, found: list[str]) -> None:
+def as_proposed(s: Scenario, table: TableHandle, landed: Exchange, stored: list[str]) -> None:
     """Readers get the commit as it was proposed."""
     assert isinstance(landed.request, Commit)
     actions, version = landed.request.actions or (), landed.request.version
-    s.require([_normal(line) for line in found] == [_normal(action) for action in actions], *COMMITTED,
+    s.require([_normal(line) for line in stored] == [_normal(action) for action in actions], *COMMITTED,
               evidence=(landed,),
               table=table, version=version,
               expected=f"version {version} is the {len(actions)} actions that were proposed",
-              observed=different_action("proposed", actions, "found", found))  # fmt: skip
+              observed=different_action("proposed", actions, "found", stored))  # fmt: skip
 
 
 def _normal(line: str) -> str:
@@ -108,10 +108,10 @@ def a_published_commit_has_one_action_per_line(s: Scenario) -> None:
 def is_an_action(line: str) -> bool:
     """Whether a line of a commit file is a JSON object with one action."""
     try:
-        found = json.loads(line)
+        action = json.loads(line)
     except ValueError:
         return False
-    return isinstance(found, dict) and len(found) == 1
+    return isinstance(action, dict) and len(action) == 1
 
 
 @check(Family.CONTENT, *NAMED)
@@ -214,10 +214,10 @@ def a_doubled_field_is_kept(s: Scenario) -> None:
     call = s.commit(table, attempt=attempt, actions=actions)
     s.expect(call, Ratified, *COMMITTED, may_refuse=True, expected="version 1 is free: ratified, or rejected")
     table.versions += 1
-    found = "".join("\n".join(content_of(s, table, call) or []).split())
-    s.require(doubled in found, *COMMITTED, evidence=(call,), table=table, version=1,
+    stored = "".join("\n".join(content_of(s, table, call) or []).split())
+    s.require(doubled in stored, *COMMITTED, evidence=(call,), table=table, version=1,
               expected=f"version 1 has the action {doubled}",
-              observed=f"version 1 is {found[:300]}")  # fmt: skip
+              observed=f"version 1 is {stored[:300]}")  # fmt: skip
 
 
 @check(Family.CONTENT, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-05", *COMMITTED)
@@ -365,7 +365,7 @@ def staged_files_are_in_their_features_folder(s: Scenario) -> None:
     _, name = listed_file(s, table, 1)
     names = [file.name for file in s.observe(table)]
     folder = STAGING[s.feature]
-    others = [f"{each}/" for feature, each in STAGING.items() if feature != s.feature]
+    others = [f"{folder}/" for feature, folder in STAGING.items() if feature != s.feature]
     wrong = [name for name in names if name.startswith(tuple(others))]
     s.require(not wrong, *PLACE, evidence=(landed,), table=table, version=1,
               expected=f"staged files of the feature `{s.feature}` are in `_delta_log/{folder}`",

@@ -68,12 +68,12 @@ def _update(s: ClientScenario, log: LogBuilder, path: str) -> Exchange:
 
 def _whole(s: ClientScenario, log: LogBuilder, call: Exchange, version: int) -> None:
     """The version contains the whole update, and no version follows."""
-    for each, expected in ((version, ["add", "remove", "cdc"]), (version + 1, [])):
-        found = [kind for kind in ("add", "remove", "cdc") if s.actions_of(log.table, each, kind)]
+    for number, expected in ((version, ["add", "remove", "cdc"]), (version + 1, [])):
+        kinds = [kind for kind in ("add", "remove", "cdc") if s.actions_of(log.table, number, kind)]
         s.require(
-            found == expected, "DELAYED-04", "PROFILE-CHANGES-01", evidence=(call,), version=each,
+            kinds == expected, "DELAYED-04", "PROFILE-CHANGES-01", evidence=(call,), version=number,
             expected=f"version {version} has the new file, the removal and the change data; no version follows",
-            observed=f"version {each} has the actions {found}",
+            observed=f"version {number} has the actions {kinds}",
         )  # fmt: skip
 
 
@@ -101,10 +101,10 @@ def a_removed_file_keeps_its_row_ids(s: ClientScenario) -> None:
     if not isinstance(call.answer, m.Committed):
         raise Inconclusive(f"operation {call.number}: the client removed no file of a table with row tracking")
     log.table.versions = 3
-    found = [row_ids(body) for body in s.actions_of(log.table, 2, "remove")]
+    ids = [row_ids(body) for body in s.actions_of(log.table, 2, "remove")]
     s.require(
-        found == [FIRST_ROWS], "ROW-05", evidence=(call,), version=2, expected=f"`first` has {FIRST_ROWS}",
-        observed=f"the removal of `first` has {'; '.join(found)}" if found else "version 2 removes no file",
+        ids == [FIRST_ROWS], "ROW-05", evidence=(call,), version=2, expected=f"`first` has {FIRST_ROWS}",
+        observed=f"the removal of `first` has {'; '.join(ids)}" if ids else "version 2 removes no file",
     )  # fmt: skip
 
 
@@ -154,14 +154,14 @@ def _appended(s: ClientScenario, log: LogBuilder, version: int, mark: int, *requ
 
 def _base_row_id(body: dict[str, Any]) -> int:
     """The first row id of a file; -1 if the file has none."""
-    found = body.get("baseRowId")
-    return found if isinstance(found, int) else -1
+    first_id = body.get("baseRowId")
+    return first_id if isinstance(first_id, int) else -1
 
 
 def _rows(body: dict[str, Any], otherwise: int) -> int:
     """How many rows the statistics of a file count."""
-    found = json.loads(body.get("stats") or "{}").get("numRecords", otherwise)
-    return found if isinstance(found, int) else otherwise
+    count = json.loads(body.get("stats") or "{}").get("numRecords", otherwise)
+    return count if isinstance(count, int) else otherwise
 
 
 def _mark(body: dict[str, Any]) -> int:

@@ -65,18 +65,18 @@ def requests_for_an_unknown_table_are_answered(s: Scenario) -> None:
     existing tables are unchanged."""
     table = s.create()
     attempt = s.attempt()
-    asked: list[m.Request] = [
+    requests: list[m.Request] = [
         m.Commit(table=NOBODYS, version=1, attempt=attempt, actions=proposals.append(attempt, s.timestamp(1))),
         m.GetCommits(table=NOBODYS),
         m.BackfillToVersion(table=NOBODYS, version=1),
     ]
     if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
-        asked.append(m.AttemptOutcome(table=NOBODYS, attempt=s.attempt()))
+        requests.append(m.AttemptOutcome(table=NOBODYS, attempt=s.attempt()))
     if Profile.MAINTENANCE_POLICY.value in s.identity.profiles:
-        asked.append(m.MaintenancePolicy(table=NOBODYS))
+        requests.append(m.MaintenancePolicy(table=NOBODYS))
     if Profile.DISCOVERY.value in s.identity.profiles:
-        asked += [m.LoadTable(name=s.physical(NOBODYS)), m.DropTable(table=NOBODYS)]
-    for request in asked:
+        requests += [m.LoadTable(name=s.physical(NOBODYS)), m.DropTable(table=NOBODYS)]
+    for request in requests:
         call = s.ask("lost", request)
         s.require(not isinstance(call.answer, m.Ratified | m.Table | m.Landed), OUTCOMES, evidence=(call,),
                   expected="the table does not exist: `not_found`, or another rejection",
@@ -112,12 +112,12 @@ def declared_profiles_are_supported(s: Scenario) -> None:
     policy, drop a table."""
     table = s.create()
     profiles = s.identity.profiles
-    asked: list[tuple[Profile, m.Request, tuple[type, ...]]] = [
+    requests: list[tuple[Profile, m.Request, tuple[type, ...]]] = [
         (Profile.DISCOVERY, m.LoadTable(name=s.physical(table.name)), (m.Table,)),
         (Profile.ATTEMPT_OUTCOME, m.AttemptOutcome(table=table.reference, attempt=s.attempt()), (m.NotLanded,)),
         (Profile.MAINTENANCE_POLICY, m.MaintenancePolicy(table=table.reference), (m.Policy,)),
     ]
-    for profile, request, kinds in asked:
+    for profile, request, kinds in requests:
         if profile.value in profiles:
             call = s.ask("client", request, table)
             s.expect(call, kinds, "PROFILE-CORE-07", may_refuse=True,
@@ -129,7 +129,7 @@ def declared_profiles_are_supported(s: Scenario) -> None:
 
 def seen(s: Scenario, table: TableHandle, file: str) -> str | None:
     """The content of a file of the log, or None."""
-    return next((each.content or "" for each in s.observe(table) if each.name == file), None)
+    return next((entry.content or "" for entry in s.observe(table) if entry.name == file), None)
 
 
 @check(Family.INTERFACE, TOUCHED, needs=(Profile.STORAGE_ACCESS,))
@@ -144,10 +144,10 @@ def files_that_the_kit_writes_are_visible(s: Scenario) -> None:
 
     def stands(call: Exchange, content: str | None) -> None:
         steps.append((call, content))
-        found = seen(s, table, file)
-        s.require(found == content, TOUCHED, evidence=[each for each, _ in steps[-2:]], table=table,
+        now = seen(s, table, file)
+        s.require(now == content, TOUCHED, evidence=[exchange for exchange, _ in steps[-2:]], table=table,
                   expected=f"`{file}` is {'gone' if content is None else 'as it was planted'}",
-                  observed="the file is missing" if found is None else f"the file is {found[:200]!r}")  # fmt: skip
+                  observed="the file is missing" if now is None else f"the file is {now[:200]!r}")  # fmt: skip
 
     stands(storage_access.plant(s, table, file, first), first)
     stands(storage_access.plant(s, table, file, second), second)

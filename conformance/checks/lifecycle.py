@@ -84,12 +84,12 @@ def a_table_is_found_by_its_name(s: Scenario) -> None:
     that is like theirs as a pattern, finds nothing."""
     table, other = s.create("orders"), s.create("items")
     s.land(other)
-    for each in (table, other):
-        reference = found(s, each, load(s, each)).table
-        call = s.ask("reader", m.GetCommits(table=reference), each)
+    for handle in (table, other):
+        reference = found(s, handle, load(s, handle)).table
+        call = s.ask("reader", m.GetCommits(table=reference), handle)
         s.expect(call, m.Commits, "PROFILE-DISCOVERY-01", expected="the table that was found can be read")
-        each.reference = reference
-        s.land(each, client="finder")
+        handle.reference = reference
+        s.land(handle, client="finder")
     for name in map(s.physical, ("order", "orders-archive", "order_", "customers")):
         request = m.LoadTable(name=name)
         call = attributed(s, request, s.subject.ask("reader", request), table, other)
@@ -99,7 +99,7 @@ def a_table_is_found_by_its_name(s: Scenario) -> None:
 def attributed(s: Scenario, request: m.LoadTable, answer: m.Answer, *tables: TableHandle) -> Exchange:
     """The resolution of a name or a path that no table has. The history attributes a wrong answer to the table that it
     shows, whose commits it lists."""
-    shown = [each.name for each in tables if isinstance(answer, m.Table) and answer.table == each.reference]
+    shown = [handle.name for handle in tables if isinstance(answer, m.Table) and answer.table == handle.reference]
     name = tables[0].name if request.name is None else s.logical(request.name)
     return s._ended(s.recording.invoke("reader", shown[0] if shown else name, request), request, answer)
 
@@ -113,8 +113,8 @@ cannot have."""
 def spellings_of_a_name_are_one_table_or_two(s: Scenario) -> None:
     """Names that differ only in case, Unicode form, encoding or a slash may be rejected. They may name one table, which
     then has one creator; or two tables, and then each name finds its own."""
-    for one, other in SPELLINGS:
-        created = [made for name in (one, other) if (made := created_if_permitted(s, name)) is not None]
+    for spelling, other in SPELLINGS:
+        created = [made for name in (spelling, other) if (made := created_if_permitted(s, name)) is not None]
         if not created:
             continue
         first = created[0][1]
@@ -122,7 +122,7 @@ def spellings_of_a_name_are_one_table_or_two(s: Scenario) -> None:
         s.require(
             len(references) == len(created), "MC-CREATE-02", "CM-COMMIT-08",
             evidence=[call for call, _ in created], table=first, version=0,
-            expected=f"{one!r} and {other!r} name one table: it has one creator",
+            expected=f"{spelling!r} and {other!r} name one table: it has one creator",
             observed=f"both create requests were answered `ratified` with {first.reference}",
         )  # fmt: skip
         s.land(first)
@@ -159,11 +159,11 @@ def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
             )  # fmt: skip
             s.land_all(twin, 2)
             tables.append((other, twin))
-    for where, each in tables:
-        if isinstance(located := load(s, each).answer, m.Table) and located.location == where:
-            call = s.ask("reader", m.LoadTable(path=where), each)
+    for where, at_path in tables:
+        if isinstance(located := load(s, at_path).answer, m.Table) and located.location == where:
+            call = s.ask("reader", m.LoadTable(path=where), at_path)
             if not isinstance(call.answer, (*NOWHERE, m.Unsupported)):
-                leads_to(s, each, call, where)
+                leads_to(s, at_path, call, where)
 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", needs=FOUND)
@@ -192,9 +192,9 @@ def a_path_finds_the_table_at_that_path(s: Scenario) -> None:
                  expected=f"`{path}` is no table's path: not found")  # fmt: skip
 
 
-def _is_at(found: m.Table, path: str) -> bool:
+def _is_at(table: m.Table, path: str) -> bool:
     """Whether the table is at the path. A location may end with a slash."""
-    return (found.location or "").rstrip("/") == path.rstrip("/")
+    return (table.location or "").rstrip("/") == path.rstrip("/")
 
 
 @check(Family.LIFECYCLE, "CM-GET-05", "CM-GET-04", needs=FOUND, features=CATALOG)
@@ -284,7 +284,7 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     attempt, time = s.attempt(), s.timestamp(3)
     # The owner may have added features; not every resolution has the whole protocol.
     current = (proposals.body_of(s.published(table).get(0, ""), "protocol") or {}, _inner(answer.protocol, "protocol"))
-    protocol = next((each for each in current if each.get("writerFeatures")), None)
+    protocol = next((body for body in current if body.get("writerFeatures")), None)
     protocol = protocol or json.loads(proposals.protocol(s.feature))["protocol"]
     protocol["writerFeatures"] = [*protocol["writerFeatures"], "appendOnly"]
     actions = (proposals.commit_info(attempt, time), proposals.line("protocol", protocol))
@@ -375,8 +375,8 @@ def a_reused_name_is_a_new_table(s: Scenario) -> None:
     s.ask("operator", m.DropTable(table=table.reference), table)
     call = s.ask("reader", m.LoadTable(name=s.physical(table.name)), again)
     found(s, again, call)
-    shown = [_inner(each.answer.metadata, "metaData").get("id") if isinstance(each.answer, m.Table) else None
-             for each in (first, call)]  # fmt: skip
+    shown = [_inner(resolved.answer.metadata, "metaData").get("id") if isinstance(resolved.answer, m.Table) else None
+             for resolved in (first, call)]  # fmt: skip
     s.require(
         None in shown or shown[0] != shown[1], "PROFILE-DISCOVERY-03", evidence=(call, first), table=again, version=0,
         expected="the new table has its own metadata, with another id",
@@ -442,7 +442,7 @@ def shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dro
     """The old table's attempts are unknown in the new one. `old`: two commits of the dropped table, of which the first
     has a version that the new one has, or the next one."""
     before = s.published(table)
-    first, second = (each.request for each in old)
+    first, second = (commit.request for commit in old)
     assert isinstance(first, m.Commit) and isinstance(second, m.Commit)
     call = s.ask("writer", msgspec.structs.replace(first, table=table.reference))
     if isinstance(call.answer, m.Ratified):
@@ -455,9 +455,9 @@ def shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dro
         )  # fmt: skip
         table.versions += 1
     if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
-        asked = s.ask("writer", m.AttemptOutcome(table=table.reference, attempt=second.attempt))
+        lookup = s.ask("writer", m.AttemptOutcome(table=table.reference, attempt=second.attempt))
         s.require(
-            not isinstance(asked.answer, m.Landed), "PROFILE-OUTCOME-01", evidence=(asked, old[1], dropped),
+            not isinstance(lookup.answer, m.Landed), "PROFILE-OUTCOME-01", evidence=(lookup, old[1], dropped),
             table=table,
             expected=f"the attempt is version {second.version} of the old table: it has not landed in the new one",
             observed="an attempt of the old table was reported as landed in the new one",

@@ -205,8 +205,8 @@ def a_long_table_is_listed_and_published(s: Scenario) -> None:
     still_holds = early_answers(s, table, versions)
     last = grow(s, table, versions)
     latest = table.versions - 1
-    for asked in ((None, None), (9, 11), (99, 102), (max(0, latest - 101), None)):
-        answered_in_full(s, table, asked, {0}, last)
+    for bounds in ((None, None), (9, 11), (99, 102), (max(0, latest - 101), None)):
+        answered_in_full(s, table, bounds, {0}, last)
     if s.feature == "catalogManaged" and Profile.DISCOVERY.value in s.identity.profiles:
         contains_the_commits(s, table, load(s, table))
     first, *more = *range(AT_ONCE, latest, AT_ONCE), latest
@@ -310,11 +310,11 @@ def every_tombstone_is_kept(s: Scenario) -> None:
     the requests arrive all are rejected, the oldest first; version 1 is free for another attempt."""
     table = s.create()
     late = [s.delay(f"writer {number}", s.proposal(table, 1)) for number in range(9)]
-    for each in late:
-        s.give_up(each)
-    resolved = [not_landed(s, table, attempt_of(each)) for each in late]
+    for delayed in late:
+        s.give_up(delayed)
+    resolved = [not_landed(s, table, attempt_of(delayed)) for delayed in late]
     for _ in range(AT_ONCE if has_the_longest(s) else 0):
         not_landed(s, table, s.attempt())
-    for each, call in zip(late, resolved, strict=True):
-        arrives_late(s, table, each, call)
+    for delayed, call in zip(late, resolved, strict=True):
+        arrives_late(s, table, delayed, call)
     s.land(table, client="other")

@@ -106,8 +106,8 @@ def a_checkpoint_of_the_clients_choice_is_published(s: ClientScenario) -> None:
     before = set(names(log))
 
     def unpublished() -> list[str]:
-        found = {name: version_of_checkpoint(name) for name in names(log)}
-        return sorted(name for name, of in found.items() if of is not None and of > log.published)
+        versions = {name: version_of_checkpoint(name) for name in names(log)}
+        return sorted(name for name, of in versions.items() if of is not None and of > log.published)
 
     early: list[str] = []
     s.owner.on(m.BackfillToVersion, before=lambda: early.extend(unpublished()), times=10)
@@ -204,8 +204,8 @@ def a_checkpoint_is_complete(s: ClientScenario) -> None:
         ("applications", wanted.applications), ("domains", wanted.domains), ("properties", {"kit.kept": "yes"}),
         ("partitions", wanted.files),
     ):  # fmt: skip
-        found = read_by_kit(s, log, 2, what)
-        shown = {name: found.get(name) for name in right} if what == "properties" else found
+        values = read_by_kit(s, log, 2, what)
+        shown = {name: values.get(name) for name in right} if what == "properties" else values
         s.require(
             shown == right, "LOG-34", evidence=(call,), expected=f"the checkpoint alone gives the {what} {right}",
             observed=f"the {what} in the checkpoint are {shown}",
@@ -245,10 +245,10 @@ def readable(s: ClientScenario, call: Exchange, requirement: str, read: Callable
 
 def keeps_row_ids(s: ClientScenario, call: Exchange, held: list[dict[str, Any]], requirement: str, what: str) -> None:
     """The file `f1` has its row ids in a checkpoint or a compaction."""
-    found = [row_ids(action["add"]) for action in held if action.get("add", {}).get("path") == "f1"]
+    ids = [row_ids(action["add"]) for action in held if action.get("add", {}).get("path") == "f1"]
     s.require(
-        found == [FIRST_ROWS], requirement, evidence=(call,), version=2, expected=f"`f1` has {FIRST_ROWS}",
-        observed=f"`f1` in the {what} has {'; '.join(found)}" if found else f"the {what} does not add `f1`",
+        ids == [FIRST_ROWS], requirement, evidence=(call,), version=2, expected=f"`f1` has {FIRST_ROWS}",
+        observed=f"`f1` in the {what} has {'; '.join(ids)}" if ids else f"the {what} does not add `f1`",
     )  # fmt: skip
 
 
@@ -374,10 +374,10 @@ def equals(
 ) -> None:
     """The kit reads the client's checkpoint or compaction instead of the commits, and finds the files of the
     version."""
-    found = s.kit_reads(log.table, version)
+    files = s.kit_reads(log.table, version)
     s.require(
-        found == set(log.at(version).files), *requirements, evidence=(call,), version=version,
-        observed=f"the kit reads the files {sorted(found)} with the {what}",
+        files == set(log.at(version).files), *requirements, evidence=(call,), version=version,
+        observed=f"the kit reads the files {sorted(files)} with the {what}",
         expected=f"{why}with the {what} in place of its commits version {version} has the files "
         f"{sorted(log.at(version).files)}",
     )  # fmt: skip
@@ -420,15 +420,15 @@ def a_checksum_describes_its_version(s: ClientScenario) -> None:
     mine, theirs = (log.folder / checksum_file(version) for version in (2, 1))
     if not mine.exists():
         raise Inconclusive(f"operation {call.number}: the client wrote no checksum of version 2")
-    found = json_object(mine)
+    checksum = json_object(mine)
     s.require(
-        bool(found), "LOG-44", evidence=(call,), version=2, expected="a checksum is one JSON object",
+        bool(checksum), "LOG-44", evidence=(call,), version=2, expected="a checksum is one JSON object",
         observed=f"{mine.name} begins with {one_line(mine.read_text('utf-8', 'replace'))[:60]}",
     )  # fmt: skip
     right = {"numFiles": 2, "tableSizeBytes": 12, "numMetadata": 1, "numProtocol": 1}
-    if found.get("inCommitTimestampOpt") is not None:
+    if checksum.get("inCommitTimestampOpt") is not None:
         right["inCommitTimestampOpt"] = log.at(2).timestamp or 0
-    wrong = {name: found.get(name) for name, value in right.items() if found.get(name) != value}
+    wrong = {name: checksum.get(name) for name, value in right.items() if checksum.get(name) != value}
     s.require(
         not wrong, "LOG-44", evidence=(call,), version=2,
         expected=f"version 2 has {', '.join(f'{name} {right[name]}' for name in wrong)}",
@@ -439,7 +439,7 @@ def a_checksum_describes_its_version(s: ClientScenario) -> None:
         ("setTransactions", "txn", "appId"), ("domainMetadata", "domainMetadata", "domain"),
     ):  # fmt: skip
         wanted = sorted(action[kind][member] for action in log.reconciled(2) if kind in action)
-        given = found.get(name)
+        given = checksum.get(name)
         if given is None and name in ("setTransactions", "domainMetadata"):
             continue
         listed = [body.get(member) for body in (given if isinstance(given, list) else [given or {}])]
@@ -461,10 +461,10 @@ def a_checksum_describes_its_version(s: ClientScenario) -> None:
 def json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if the file has anything else."""
     try:
-        found = json.loads(path.read_bytes())
+        parsed = json.loads(path.read_bytes())
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 # Permission
@@ -484,14 +484,14 @@ def maintenance_needs_the_owners_permission(s: ClientScenario) -> None:
             evidence=(call,), expected=f"the owner does not allow {job}: the client rejects it",
             observed=f"{job} was answered {in_words(call.answer)}",
         )  # fmt: skip
-        asked = len(s.asked(m.MaintenancePolicy))
+        before = len(s.asked(m.MaintenancePolicy))
         s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint", "log-compaction", "checksum", job)))
         try:
             run = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job=job), log.table)
         except Inconclusive:  # allowed now, and this client has no such job
             continue
         s.require(
-            isinstance(run.answer, m.Rejected) or len(s.asked(m.MaintenancePolicy)) > asked, "CM-MAINT-05",
+            isinstance(run.answer, m.Rejected) or len(s.asked(m.MaintenancePolicy)) > before, "CM-MAINT-05",
             evidence=(run,), expected=f"the client requests the owner's policy before every {job}",
             observed=f"{job} ran without a request for the policy",
         )  # fmt: skip
@@ -571,7 +571,7 @@ def vacuum_spares_deletion_vectors(s: ClientScenario) -> None:
     beside, below, far, free = (stored_vector(s.attempt(), prefix) for prefix in ("", "ab", "", ""))
     by_url = {**beside, "storageType": "p", "pathOrInlineDv": (log.folder.parent / "by url.bin").as_uri()}
     log.land(masked("a", beside), masked("b", below), masked("c", by_url))
-    named = ["a", "b", "c", *(vector_file(each) or "" for each in (beside, below)), "by url.bin"]
+    named = ["a", "b", "c", *(vector_file(vector) or "" for vector in (beside, below)), "by url.bin"]
     others = [vector_file(free) or ""]
     vacuumed(s, log, named, "LOG-37", why="the actions of version 1 name the files", others=others)
     log.land(masked("s3://elsewhere/part.parquet", far))
@@ -802,7 +802,7 @@ def staged_files_above_the_cut_off_stay(s: ClientScenario) -> None:
     log.checkpoint(CUT_OFF)
     old, in_flight = orphan(s, log, 3), orphan(s, log, 9)
     between = orphan(s, log, 5)
-    ratified = [f"{STAGING[s.feature]}/{each.file_name}" for each in s.listed(log.table) if each.version > 6]
+    ratified = [f"{STAGING[s.feature]}/{commit.file_name}" for commit in s.listed(log.table) if commit.version > 6]
     cleaned = clean(s, log)
     for name in (in_flight, between, *ratified):
         cleaned.keeps(

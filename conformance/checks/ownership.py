@@ -203,15 +203,15 @@ def a_lost_take_over_gives_no_ownership(s: Scenario) -> None:
         lost, (m.Conflict, m.Rejected), "MC-CONVERT-05", "MC-CONVERT-02",
         expected="a filesystem writer committed version 1: the take-over is rejected",
     )  # fmt: skip
-    found = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table)
+    resolved = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table)
     s.expect(
-        found, (m.NotFound, m.Rejected, m.Unsupported), "MC-CONVERT-09", "MC-CONVERT-03", because=(lost,),
+        resolved, (m.NotFound, m.Rejected, m.Unsupported), "MC-CONVERT-09", "MC-CONVERT-03", because=(lost,),
         expected="the owner does not own the table: the name finds nothing",
     )  # fmt: skip
     write_file(s, table, 2)
     take_over(s, table)
-    found = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table)
-    s.expect(found, m.Table, "PROFILE-DISCOVERY-01", expected="the table is found by its new name")
+    resolved = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table)
+    s.expect(resolved, m.Table, "PROFILE-DISCOVERY-01", expected="the table is found by its new name")
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
@@ -520,11 +520,11 @@ def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:
               expected=f"attempt {given_up.attempt} was reported as not landed: the hand-back is rejected",
               observed="a hand-back that was reported as not landed was ratified")  # fmt: skip
     call = hand_back(s, table)
-    for each, why in ((sent, before), (call, call)):
-        after = replays.outcome(s, table, replays.attempt_of(each))
+    for exchange, why in ((sent, before), (call, call)):
+        after = replays.outcome(s, table, replays.attempt_of(exchange))
         s.expect(
             after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(why,),
-            expected=f"attempt {replays.attempt_of(each)} has landed: a hand-back does not change that",
+            expected=f"attempt {replays.attempt_of(exchange)} has landed: a hand-back does not change that",
         )  # fmt: skip
 
 
@@ -588,8 +588,8 @@ def a_recreated_table_is_another_table(s: Scenario) -> None:
         ended = end(s, table)
         table.final = table.final or s.log_of(table)
         folder = TableHandle(name=name, reference=table.path or "", versions=0)
-        for each in glance(s, folder):
-            remove(s, folder, each)
+        for file_name in glance(s, folder):
+            remove(s, folder, file_name)
         again = filesystem_table(s, f"{name} again", path=table.path)
         _is_for_the_old_table(s, again, s.deliver(late), ended)
         change = persist(lambda again=again: s.ask("migrator", taking_over(s, again), again))  # type: ignore[misc]
@@ -1131,7 +1131,7 @@ def keeps(s: ClientScenario, table: TableHandle, call: Exchange, protocol: Mappi
     }
     after = newest["protocol"][-1]
     for name in ("readerFeatures", "writerFeatures"):
-        lost = [each for each in protocol.get(name, ()) if each not in (after.get(name) or ())]
+        lost = [feature for feature in protocol.get(name, ()) if feature not in (after.get(name) or ())]
         s.require(
             not lost, "LOG-42", evidence=(call,), table=table,
             expected=f"the table supported {', '.join(lost)} before its owner changed, and still does",
@@ -1139,7 +1139,7 @@ def keeps(s: ClientScenario, table: TableHandle, call: Exchange, protocol: Mappi
         )  # fmt: skip
     before, now = (
         {
-            **{each: body.get(each) for each in ("id", "partitionColumns")},
+            **{key: body.get(key) for key in ("id", "partitionColumns")},
             "schema": json.loads(body["schemaString"]),
             **{name: body["configuration"].get(name) for name in ("a.property", "delta.appendOnly")},
         }

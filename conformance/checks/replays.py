@@ -47,9 +47,9 @@ def an_attempt_belongs_to_one_table(s: Scenario) -> None:
         )  # fmt: skip
     again = s.ask("writer", msgspec.structs.replace(sent.request, table=second.reference))
     if isinstance(again.answer, m.Ratified):
-        found = {witness.version: witness.attempt for witness in s.log_of(second)}
+        attempts = {witness.version: witness.attempt for witness in s.log_of(second)}
         s.require(
-            found.get(again.answer.version) == sent.request.attempt, "MC-COMMIT-02", "CM-COMMIT-08",
+            attempts.get(again.answer.version) == sent.request.attempt, "MC-COMMIT-02", "CM-COMMIT-08",
             evidence=(again, sent), table=second, version=again.answer.version,
             expected=f"if ratified in `{second.name}`, version {again.answer.version} of it is that attempt",
             observed=f"an attempt of another table was ratified as version {again.answer.version}",
@@ -281,9 +281,9 @@ def known_without_the_table(s: Scenario, table: TableHandle, sent: Exchange, bec
 
 def known_as_version_1(s: Scenario, table: TableHandle, sent: Exchange) -> Exchange:
     """The owner reports that this commit landed."""
-    asked = outcome(s, table, attempt_of(sent))
-    s.expect(asked, m.Landed, "PROFILE-OUTCOME-01", because=(sent,), expected="the attempt is version 1: landed")
-    return asked
+    lookup = outcome(s, table, attempt_of(sent))
+    s.expect(lookup, m.Landed, "PROFILE-OUTCOME-01", because=(sent,), expected="the attempt is version 1: landed")
+    return lookup
 
 
 def landed(s: Scenario, table: TableHandle, sent: Exchange, client: str = "writer") -> None:

@@ -25,10 +25,10 @@ DURABLE = (Profile.DURABLE_RESTART,)
 def latest(s: Scenario, table: TableHandle) -> tuple[Exchange, int]:
     """The latest version that the owner returns; -1 if none."""
     call = s.ask("reader", m.GetCommits(table=table.reference))
-    found = s.expect(
+    commits = s.expect(
         call, m.Commits, "PROFILE-DURABLE-03", "PROFILE-CORE-03", expected="the commits and the latest version"
     )
-    return call, -1 if found.latest is None else found.latest
+    return call, -1 if commits.latest is None else commits.latest
 
 
 def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
@@ -71,13 +71,13 @@ def ratified_commits_survive_a_restart(s: Scenario) -> None:
     log = s.published(table)
     for call in sent:
         assert isinstance(call.request, m.Commit)
-        found = log.get(call.request.version)
+        content = log.get(call.request.version)
         said = digests.of_actions(call.request.actions or ())
-        same = found is not None and digests.of_file(found.encode("utf-8", "surrogatepass")).actions == said
+        same = content is not None and digests.of_file(content.encode("utf-8", "surrogatepass")).actions == said
         s.require(
             same, "PROFILE-DURABLE-01", evidence=(call,), table=table, version=call.request.version,
             expected=f"version {call.request.version} was ratified before the restart: it has the proposed content",
-            observed="a ratified commit is not published" if found is None else "a ratified commit has other content",
+            observed="a ratified commit is not published" if content is None else "a ratified commit has other content",
         )  # fmt: skip
 
 
@@ -212,8 +212,8 @@ def requests_may_arrive_after_a_restart(s: Scenario) -> None:
     s.land(table)
     late = [s.delay(client, s.proposal(table, 2)) for client in ("first", "second")]
     restart(s)
-    call = [s.deliver(each) for each in late]
-    won = [each for each in call if isinstance(each.answer, m.Ratified)]
+    call = [s.deliver(proposal) for proposal in late]
+    won = [exchange for exchange in call if isinstance(exchange.answer, m.Ratified)]
     s.require(len(won) <= 1, "MC-COMMIT-02", "CM-COMMIT-08", evidence=won[:2], table=table, version=2,
               expected="one of the two is version 2",
               observed="two proposals of version 2 were answered `ratified`")  # fmt: skip
@@ -376,16 +376,16 @@ def _finished(s: Scenario, table: TableHandle, sent: Sequence[Exchange], call: E
     prefix(s, table, call)
     again = s.ask_to_backfill(table, call.request.version)
     log = s.published(table)
-    for each in sent:
-        assert isinstance(each.request, m.Commit)
-        version, attempt = each.request.version, each.request.attempt
-        found = None if version not in log else proposals.attempt_of(log[version])
+    for exchange in sent:
+        assert isinstance(exchange.request, m.Commit)
+        version, attempt = exchange.request.version, exchange.request.attempt
+        published = None if version not in log else proposals.attempt_of(log[version])
         s.require(
-            found == attempt, "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(again, call), table=table,
+            published == attempt, "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(again, call), table=table,
             version=version,
             expected=f"the owner crashed at {point} in a backfill: the repeated backfill publishes the rest, and "
             f"version "
-            f"{version} is attempt {attempt}", observed=f"version {version} is {found or 'not published'}",
+            f"{version} is attempt {attempt}", observed=f"version {version} is {published or 'not published'}",
         )  # fmt: skip
 
 
@@ -420,8 +420,8 @@ def a_reported_outcome_survives_a_crash(s: Scenario) -> None:
     late = s.delay("slow", s.proposal(table, 2))
     s.give_up(late)
     answers: list[Exchange] = []
-    for each in (sent, late):
-        question = m.AttemptOutcome(table=table.reference, attempt=getattr(each.request, "attempt", ""))
+    for exchange in (sent, late):
+        question = m.AttemptOutcome(table=table.reference, attempt=getattr(exchange.request, "attempt", ""))
         answers.append(s.ask("writer", question))
     crash(s)
     restart(s)

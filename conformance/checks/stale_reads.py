@@ -64,8 +64,8 @@ def unpublished_commits_are_returned(s: Scenario) -> None:
     landed = land(s, table, 3)
     seen = reads.ask(s, table)
     published = s.published(table)
-    found = [version for version in (1, 2, 3) if version in seen.commits or version in published]
-    s.require(len(found) == 3, *SERVED, evidence=(seen.exchange, landed[-1]), table=table,
+    known = [version for version in (1, 2, 3) if version in seen.commits or version in published]
+    s.require(len(known) == 3, *SERVED, evidence=(seen.exchange, landed[-1]), table=table,
               expected="each of the versions 1 to 3 is listed or published",
               observed=f"listed are {list(seen.order)}, published {sorted(published)}")  # fmt: skip
     fresh(s, table, seen, landed[-1])
@@ -180,7 +180,7 @@ def _nothing_false(s: Scenario, table: TableHandle, lost: Exchange, version: int
     left_out = [number for number in range(version, max(named, default=0)) if number not in named]
     if left_out:
         published = s.published(table)
-        left_out = [each for each in left_out if each not in published]
+        left_out = [number for number in left_out if number not in published]
     s.require(not left_out, "PROFILE-CORE-08", evidence=(lost,), table=table, version=(left_out or [version])[0],
               expected=f"version {version} was proposed: of the versions from {version} on, the winners leave out only "
               "published ones",
@@ -224,7 +224,7 @@ EDGES: Final[tuple[Range, ...]] = ((None, 0), (0, 0))
 """Version 0 only."""
 
 
-def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, asked: Range, *because: Exchange) -> None:
+def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, bounds: Range, *because: Exchange) -> None:
     """The list is ascending, without duplicates or gaps, and reaches the end of the range, or all later versions are
     published."""
     listed = list(seen.order)
@@ -233,7 +233,7 @@ def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, asked: Rang
     s.require(listed == contiguous, "LOG-05", evidence=call, table=table,
               expected="commits are listed by ascending version, without duplicates or gaps",
               observed=f"the list is not ascending without gaps: {versions_in_words(listed)}")  # fmt: skip
-    end = table.versions - 1 if asked[1] is None else min(asked[1], table.versions - 1)
+    end = table.versions - 1 if bounds[1] is None else min(bounds[1], table.versions - 1)
     if listed and listed[-1] < end:
         published = s.published(table)
         missing = [version for version in range(listed[-1] + 1, end + 1) if version not in published]
@@ -243,10 +243,10 @@ def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, asked: Rang
               )  # fmt: skip
 
 
-def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: set[int], *because: Exchange) -> None:
+def answered_in_full(s: Scenario, table: TableHandle, bounds: Range, published: set[int], *because: Exchange) -> None:
     """The owner lists every unpublished version of the range, and no version outside it. `published`: the versions that
     were published before the request. An owner may reject a range that starts beyond its latest version."""
-    start, end = asked
+    start, end = bounds
     exchange = s.ask("reader", GetCommits(table=table.reference, start=start, end=end))
     if isinstance(exchange.answer, Rejected) and start is not None and start >= table.versions:
         return
@@ -267,7 +267,7 @@ def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: s
               f"{versions_in_words(wanted)}",
               observed=f"the list has versions {versions_in_words(seen.order)}; versions {versions_in_words(missing)} "
               f"are neither listed nor published")  # fmt: skip
-    well_formed(s, table, seen, asked, *because)
+    well_formed(s, table, seen, bounds, *because)
     fresh(s, table, seen, *because)
 
 
@@ -291,7 +291,7 @@ def ranges_of_unpublished_commits_are_complete(s: Scenario) -> None:
     table = s.create()
     landed = land(s, table, 5)[-1]
     published = set(s.published(table))
-    for asked in (
+    for bounds in (
         (None, None),
         (1, 5),
         (2, 4),
@@ -306,7 +306,7 @@ def ranges_of_unpublished_commits_are_complete(s: Scenario) -> None:
         (None, 2**32),
         (2**32 + 1, None),
     ):
-        answered_in_full(s, table, asked, published, landed)
+        answered_in_full(s, table, bounds, published, landed)
 
 
 @check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, commit_modes=UNPUBLISHED)
@@ -317,8 +317,8 @@ def ranges_across_published_versions_are_complete(s: Scenario) -> None:
     land(s, table, 5)
     done = s.backfill(table, 2)
     published = set(s.published(table))
-    for asked in ((None, None), (0, 5), (2, 3), (3, 4), (1, None), (None, 3), (5, 5)):
-        answered_in_full(s, table, asked, published, done)
+    for bounds in ((None, None), (0, 5), (2, 3), (3, 4), (1, None), (None, 3), (5, 5)):
+        answered_in_full(s, table, bounds, published, done)
 
 
 @check(Family.STALE_READS, *RANGE, *FRESH)
@@ -329,7 +329,7 @@ def ranges_of_a_fully_published_table_are_answered(s: Scenario) -> None:
     land(s, table, 3)
     done = s.backfill(table, 3)
     published = set(s.published(table))
-    for asked in (*EDGES, (None, None), (1, 2), (3, None), (4, None)):
-        answered_in_full(s, table, asked, published, done)
+    for bounds in (*EDGES, (None, None), (1, 2), (3, None), (4, None)):
+        answered_in_full(s, table, bounds, published, done)
     landed = s.land(table)
     answered_in_full(s, table, (3, 4), published, landed)

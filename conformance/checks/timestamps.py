@@ -424,7 +424,7 @@ def an_incomplete_enablement(s: ClientScenario) -> None:
     changes = (proposals.line("protocol", plural), proposals.metadata(s.attempt(), BASE_TIME, half), gone("file-1"))
     log.write(info, *changes, modified=BASE_TIME + 2 * HOUR)
     requests: list[dict[str, Any]] = [{}, {"version": 1}, {"timestamp": BASE_TIME + HOUR}]
-    for asked in [*requests, {"timestamp": BASE_TIME + 2 * HOUR}]:
-        call, _ = ask(log, path=log.location, **asked)
+    for request in [*requests, {"timestamp": BASE_TIME + 2 * HOUR}]:
+        call, _ = ask(log, path=log.location, **request)
         if isinstance(call.answer, m.SnapshotRead):
             is_snapshot(log, call, call.answer, *APPLIED, "ICT-16")

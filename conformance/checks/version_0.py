@@ -63,12 +63,12 @@ def lost(s: Scenario, table: TableHandle, call: Exchange, won: Exchange) -> None
 def is_the_winners(s: Scenario, table: TableHandle, won: Exchange, *others: Exchange) -> None:
     """Version 0, if it is published, is the winner's."""
     assert isinstance(won.request, m.CreateTable)
-    found = s.published(table).get(0)
-    if found is not None:
-        s.require(proposals.attempt_of(found) == won.request.attempt, *ONE, evidence=(won, *others), table=table,
+    content = s.published(table).get(0)
+    if content is not None:
+        s.require(proposals.attempt_of(content) == won.request.attempt, *ONE, evidence=(won, *others), table=table,
                   version=0,
                   expected=f"version 0 is the commit of attempt {won.request.attempt}, which won",
-                  observed=f"version 0 is that of {proposals.attempt_of(found)}")  # fmt: skip
+                  observed=f"version 0 is that of {proposals.attempt_of(content)}")  # fmt: skip
 
 
 @check(Family.VERSION_0, *RACE)
@@ -187,7 +187,7 @@ def a_losing_creator_does_not_change_the_feature(s: Scenario) -> None:
     """The second creator asks for the other table feature under the same name. It loses, and the table keeps the
     protocol of the first one's version 0."""
     other = next(
-        (each for each in s.identity.features if each != s.feature and s.identity.commit_modes.get(each)), None
+        (other for other in s.identity.features if other != s.feature and s.identity.commit_modes.get(other)), None
     )
     first = s.ask("first", s.creation(TABLE))
     wanted = s.creation(TABLE)
@@ -232,9 +232,9 @@ ONE_FILE = ("PROFILE-VERSION0-04", "MC-CREATE-02")
 
 def version_0(s: Scenario, table: TableHandle) -> str:
     """The content of version 0, published or listed."""
-    found = s.published(table).get(0)
-    if found is not None:
-        return found
+    content = s.published(table).get(0)
+    if content is not None:
+        return content
     commit = reads.ask(s, table).commits.get(0)
     if commit is not None and commit.actions is not None:
         return proposals.content(commit.actions)
@@ -248,8 +248,8 @@ def version_0(s: Scenario, table: TableHandle) -> str:
 
 def configuration(content: str) -> dict[str, Any]:
     """The table's properties, as version 0 sets them."""
-    found = (proposals.body_of(content, "metaData") or {}).get("configuration")
-    return found if isinstance(found, dict) else {}
+    properties = (proposals.body_of(content, "metaData") or {}).get("configuration")
+    return properties if isinstance(properties, dict) else {}
 
 
 @check(Family.VERSION_0, "PROFILE-VERSION0-01", needs=(Profile.VERSION_0_BY_OWNER,))
@@ -306,17 +306,17 @@ def is_proposed(
     s: Scenario, table: TableHandle, call: Exchange, version: int, actions: Sequence[str], content: str
 ) -> None:
     """The commit that made the table the owner's is what was proposed, except for the owner's additions."""
-    found = proposals.lines(content)
-    s.require(_without_additions(actions, found) == digests.of_actions(actions), *MADE, evidence=(call,), table=table,
+    stored = proposals.lines(content)
+    s.require(_without_additions(actions, stored) == digests.of_actions(actions), *MADE, evidence=(call,), table=table,
               version=version,
               expected=f"version {version} is what was proposed, except for the owner's permitted additions",
-              observed=f"version {version} is {found}"[:900])  # fmt: skip
+              observed=f"version {version} is {stored}"[:900])  # fmt: skip
 
 
-def _without_additions(proposed: Sequence[str], found: Sequence[str]) -> str | None:
+def _without_additions(proposed: Sequence[str], stored: Sequence[str]) -> str | None:
     """The digest of a commit without properties and features that were not proposed; None if it is not a commit."""
     try:
-        parsed = [json.loads(line) for line in found]
+        parsed = [json.loads(line) for line in stored]
         wanted = [json.loads(line) for line in proposed]
         own = next(action["metaData"]["configuration"] for action in wanted if "metaData" in action)
         protocol = next(action["protocol"] for action in wanted if "protocol" in action)
@@ -326,7 +326,7 @@ def _without_additions(proposed: Sequence[str], found: Sequence[str]) -> str | N
                 action["metaData"]["configuration"] = {key: call[key] for key in call if key in own}
             if "protocol" in action:
                 for kind in ("readerFeatures", "writerFeatures"):
-                    kept = [each for each in protocol.get(kind, ()) if each in action["protocol"].get(kind, ())]
+                    kept = [name for name in protocol.get(kind, ()) if name in action["protocol"].get(kind, ())]
                     action["protocol"] |= {kind: kept} if kind in protocol else {}
         return digests.of_actions(json.dumps(action) for action in parsed)
     except (ValueError, KeyError, TypeError, StopIteration):
@@ -340,21 +340,21 @@ def the_owners_name_and_configuration_are_valid(s: Scenario) -> None:
     table = s.create()
     content = version_0(s, table)
     names_the_owner(s, table, 0, content)
-    found = configuration(content).get(CONF)
-    if found is not None:
-        s.require(is_a_map_of_strings(found), "MC-ENABLE-05", table=table, version=0,
+    conf = configuration(content).get(CONF)
+    if conf is not None:
+        s.require(is_a_map_of_strings(conf), "MC-ENABLE-05", table=table, version=0,
                   expected=f"`{CONF}` is a JSON object whose values are strings",
-                  observed=f"the configuration is {found!r}"[:300])  # fmt: skip
+                  observed=f"the configuration is {conf!r}"[:300])  # fmt: skip
     s.land(table)
 
 
 def names_the_owner(s: Scenario, table: TableHandle, version: int, content: str, *evidence: Exchange) -> None:
     """A table with the feature and without the owner's name is invalid. managed-commits, "Managed Commit
     Enablement"."""
-    found = configuration(content).get(OWNER)
-    s.require(isinstance(found, str) and found != "", "MC-ENABLE-10", evidence=evidence, table=table, version=version,
+    name = configuration(content).get(OWNER)
+    s.require(isinstance(name, str) and name != "", "MC-ENABLE-10", evidence=evidence, table=table, version=version,
               expected=f"the owner adds its name to the metadata of version {version}, as `{OWNER}`",
-              observed=f"`{OWNER}` is {'missing' if found is None else repr(found)}")  # fmt: skip
+              observed=f"`{OWNER}` is {'missing' if name is None else repr(name)}")  # fmt: skip
 
 
 def is_a_map_of_strings(text: object) -> bool:

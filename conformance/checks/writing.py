@@ -46,10 +46,10 @@ def landed(s: ClientScenario, table: TableHandle, call: Exchange, version: int, 
 
 def files(s: ClientScenario, table: TableHandle) -> list[str]:
     """Every file that a commit of the table adds, in the order of the versions."""
-    found = []
+    paths = []
     for number in range(table.versions):
-        found += [body["path"] for body in s.actions_of(table, number, "add")]
-    return found
+        paths += [body["path"] for body in s.actions_of(table, number, "add")]
+    return paths
 
 
 # Unknown outcomes
@@ -141,11 +141,11 @@ def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
     call = append(s, table)
     s.not_answered_as_failed(call)
     table.versions = 2
-    names = [each.file_name for each in s.listed(table)]
+    names = [commit.file_name for commit in s.listed(table)]
     staged = [file.name for file in s.observe(table)]
     for name in names:
         s.require(
-            any(each.endswith(f"/{name}") for each in staged), "PROFILE-UNKNOWN-03", evidence=(call,),
+            any(path.endswith(f"/{name}") for path in staged), "PROFILE-UNKNOWN-03", evidence=(call,),
             expected=f"the staged file {name} is version 1: it is not deleted", observed=f"the log folder has {staged}",
         )  # fmt: skip
 
@@ -255,21 +255,21 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
         not changes, "DELAYED-04", evidence=(call,), expected="data files are added to the table",
         observed=f"the commit has {changes} as change data",
     )  # fmt: skip
-    found = s.actions_of(table, 1, "add")
+    bodies = s.actions_of(table, 1, "add")
     s.require(
-        len(found) == len(wanted), "DELAYED-10", "DELAYED-02", evidence=(call,),
+        len(bodies) == len(wanted), "DELAYED-10", "DELAYED-02", evidence=(call,),
         expected=f"{len(wanted)} files were written, and each is added once",
-        observed=f"the commit has {len(found)} add actions",
+        observed=f"the commit has {len(bodies)} add actions",
     )  # fmt: skip
-    partitions = {s.decoded(body["path"]): (body.get("partitionValues") or {}).get("part") or None for body in found}
+    partitions = {s.decoded(body["path"]): (body.get("partitionValues") or {}).get("part") or None for body in bodies}
     s.require(
         partitions == wanted, "DELAYED-05", evidence=(call,), observed=f"the commit names {partitions}",
         expected=f"paths are URL-encoded once and find the files; partition values are unencoded: {wanted}",
     )  # fmt: skip
     s.require(
-        all(set(body.get("partitionValues") or {}) == {"part"} for body in found), "DELAYED-08", evidence=(call,),
+        all(set(body.get("partitionValues") or {}) == {"part"} for body in bodies), "DELAYED-08", evidence=(call,),
         expected="the partition column `part`, and no other",
-        observed=f"the partition values are {[body.get('partitionValues') for body in found]}",
+        observed=f"the partition values are {[body.get('partitionValues') for body in bodies]}",
     )  # fmt: skip
 
 
@@ -281,9 +281,9 @@ def a_removed_file_is_named_with_its_deletion_vector(s: ClientScenario) -> None:
     call = s.transact(log.table, removes=("a", "b"))
     if not isinstance(call.answer, m.Committed):
         raise Inconclusive(f"operation {call.number}: the client removed no file of a table with deletion vectors")
-    found = s.kit_reads(log.table, 2)
+    left = s.kit_reads(log.table, 2)
     s.require(
-        found == {"c"}, "LOG-30", evidence=(call,), version=2, observed=f"the kit reads the files {sorted(found)}",
+        left == {"c"}, "LOG-30", evidence=(call,), version=2, observed=f"the kit reads the files {sorted(left)}",
         expected="version 2 removes `a`, which it names with its deletion vector, and `b`: the file `c` is left",
     )  # fmt: skip
 
@@ -535,10 +535,10 @@ def _left_nothing(s: ClientScenario, table: TableHandle, call: Exchange, *becaus
         isinstance(call.answer, m.Conflict | m.Rejected), "CONFLICT-CHECK-02", evidence=(call, *because),
         expected=expected,
     )  # fmt: skip
-    found = of_the_write(s, table)
+    named = of_the_write(s, table)
     s.require(
-        not found, "DELAYED-11", "CONFLICT-CHECK-02", evidence=(call, *because), expected=expected,
-        observed=f"the log names {found}",
+        not named, "DELAYED-11", "CONFLICT-CHECK-02", evidence=(call, *because), expected=expected,
+        observed=f"the log names {named}",
     )  # fmt: skip
 
 
@@ -552,11 +552,11 @@ def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
     adds = (m.DataFile(path="inside"), m.DataFile(path=outside))
     call = s.transact(table, adds=adds)
     if isinstance(call.answer, m.Committed):
-        found = [s.decoded(body["path"]) for body in s.actions_of(table, 1, "add")]
-        plain = [path.removeprefix("file:").removeprefix("//") for path in found]
+        paths = [s.decoded(body["path"]) for body in s.actions_of(table, 1, "add")]
+        plain = [path.removeprefix("file:").removeprefix("//") for path in paths]
         s.require(
-            len(found) == 2 and outside in plain, "DELAYED-05",
-            evidence=(call,), expected=f"two files, one of them at {outside}", observed=f"version 1 adds {found}",
+            len(paths) == 2 and outside in plain, "DELAYED-05",
+            evidence=(call,), expected=f"two files, one of them at {outside}", observed=f"version 1 adds {paths}",
         )  # fmt: skip
         table.versions = 2
     after = s.transact(table, adds=(m.DataFile(path="inside-too"),))

@@ -84,8 +84,8 @@ def report(error: Exception) -> int:
         say(f"error: the module {error.name} is missing; install it: pip install 'delta-commit-owner[conformance]'")
         return ExitCode.USAGE
     if isinstance(error, OSError):
-        place = f" {error.filename}" if error.filename else ""
-        say(f"error: system error{place}: {error.strerror or error}; check the path and its permissions")
+        file_name = f" {error.filename}" if error.filename else ""
+        say(f"error: system error{file_name}: {error.strerror or error}; check the path and its permissions")
         return ExitCode.USAGE
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     say(

@@ -163,12 +163,12 @@ def _document(judgement: "Judgement", last: int) -> dict[str, Any]:
 
     failure = judgement.failure
     stages = [
-        {"stage": each.number, "title": each.title, "page": each.page, "passed": each.number <= judgement.passed}
-        for each in STAGES[:last]
+        {"stage": stage.number, "title": stage.title, "page": stage.page, "passed": stage.number <= judgement.passed}
+        for stage in STAGES[:last]
     ]
-    found = failure and {**msgspec.structs.asdict(failure), "stage": failure.stage.number, "page": failure.stage.page}
+    details = failure and {**msgspec.structs.asdict(failure), "stage": failure.stage.number, "page": failure.stage.page}
     return {
-        "passed": judgement.passed, "checks": judgement.checks, "stages": stages, "failure": found,
+        "passed": judgement.passed, "checks": judgement.checks, "stages": stages, "failure": details,
         "seconds": round(judgement.seconds, 3),
     }  # fmt: skip
 
@@ -246,9 +246,9 @@ def _short(value: Any, field: str = "") -> Any:
     if field == "files":
         return [_short(file["name"]) for file in value]
     if isinstance(value, dict):
-        return {name: _short(each, name) for name, each in value.items()}
+        return {name: _short(item, name) for name, item in value.items()}
     if isinstance(value, list):
-        return [_short(each) for each in value]
+        return [_short(item) for item in value]
     if isinstance(value, str):
         text = _UUID.sub(r"\1...", value)
         return text if len(text) <= LONGEST_STRING else f"{text[: LONGEST_STRING - 3]}..."
@@ -276,15 +276,15 @@ def pause() -> None:
 
 def fingerprint(folder: Path) -> frozenset[tuple[str, int, int]]:
     """The names, times and sizes of the source files in the folder."""
-    found = set()
+    files = set()
     for path in folder.glob("*"):
         try:
             if path.suffix in SOURCES and path.is_file():
                 status = path.stat()
-                found.add((path.name, status.st_mtime_ns, status.st_size))
+                files.add((path.name, status.st_mtime_ns, status.st_size))
         except FileNotFoundError:  # deleted between the listing and this call
             continue
-    return frozenset(found)
+    return frozenset(files)
 
 
 # Hints

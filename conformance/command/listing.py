@@ -80,16 +80,16 @@ def _families() -> list[dict[str, Any]]:
     from conformance.checks import all_checks
     from conformance.scenario.check import Family
 
-    found: dict[Family, list[Any]] = {family: [] for family in Family}
+    by_family: dict[Family, list[Any]] = {family: [] for family in Family}
     for check in all_checks():
-        found[check.family].append(check)
+        by_family[check.family].append(check)
     return [
         {
             "family": family.value,
             "checks": len(checks),
             "requirements": len({requirement for check in checks for requirement in check.requirements}),
         }
-        for family, checks in found.items()
+        for family, checks in by_family.items()
     ]
 
 
@@ -113,12 +113,12 @@ def _mutants() -> list[dict[str, Any]]:
 
     return [
         {
-            "subject": f"{'mutant' if each.violates else 'good'}:{each.id}",
-            "side": each.side,
-            "violates": list(each.violates),
-            "title": each.title,
+            "subject": f"{'mutant' if mutant.violates else 'good'}:{mutant.id}",
+            "side": mutant.side,
+            "violates": list(mutant.violates),
+            "title": mutant.title,
         }
-        for each in all_mutants().values()
+        for mutant in all_mutants().values()
     ]
 
 
@@ -154,17 +154,17 @@ def requirements(
 ) -> None:
     """List the requirements of the documents, or the freedoms that they grant, with their sources."""
     catalogue = load()
-    found: list[Requirement] | list[Freedom] = [
+    entries: list[Requirement] | list[Freedom] = [
         requirement
         for requirement in catalogue.requirements
         if (not level or requirement.level in level) and (not profile or requirement.profile in profile)
     ]
     if freedoms:
-        found = [] if level or profile else list(catalogue.freedoms)  # a freedom has neither
+        entries = [] if level or profile else list(catalogue.freedoms)  # a freedom has neither
     selected = [
-        each
-        for each in found
-        if (not side or each.side in side) and (not ids or any(matches(pattern, each.id) for pattern in ids))
+        entry
+        for entry in entries
+        if (not side or entry.side in side) and (not ids or any(matches(pattern, entry.id) for pattern in ids))
     ]
     if not selected:
         raise UnusableError(
@@ -173,7 +173,7 @@ def requirements(
     if json:
         show_json(selected)
     else:
-        _show([_row(each) for each in selected], json=False)
+        _show([_row(entry) for entry in selected], json=False)
 
 
 def _row(entry: Requirement | Freedom) -> dict[str, str]:
@@ -213,10 +213,10 @@ def schema(
     message = {name_of(kind): kind.__name__ for kind in kinds}.get(name, name)
     if message not in whole["$defs"]:
         raise UnusableError(f"unknown message {name!r}; expected one of {', '.join(sorted(whole['$defs']))}")
-    found = {"title": message, **whole["$defs"][message]}
+    document = {"title": message, **whole["$defs"][message]}
     if name in whole.get("x-answers", {}):
-        found["x-answers"] = whole["x-answers"][name]
-    print(json.dumps(found, indent=2))
+        document["x-answers"] = whole["x-answers"][name]
+    print(json.dumps(document, indent=2))
 
 
 def files() -> dict[str, Path]:

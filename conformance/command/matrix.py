@@ -65,7 +65,7 @@ def matrix(
     from conformance.running.execution import Options
     from conformance.subjects.names import ENGINES, engine_of, kind_of
 
-    names = list(dict.fromkeys(subjects or (*OURS, *(f"engine:{each}" for each in ENGINES))))
+    names = list(dict.fromkeys(subjects or (*OURS, *(f"engine:{engine}" for engine in ENGINES))))
     for name in names:
         if not Path(name).is_dir():
             kind, rest = kind_of(name), name.partition(":")[2]
@@ -96,8 +96,8 @@ def matrix(
     if json:
         show_json([_as_json(column) for column in columns])
     else:
-        for each in columns:
-            show(f"{each.subject}: {f'not run: {each.reason}' if each.result is None else _verdict(each.result)}")
+        for column in columns:
+            show(f"{column.subject}: {_verdict(column.result) if column.result else f'not run: {column.reason}'}")
         show(f"page: {page}")
     missing = interrupted.is_set() or any(column.result is None for column in columns)
     raise typer.Exit(ExitCode.INCOMPLETE if missing else ExitCode.CONFORMANT)
@@ -163,5 +163,5 @@ def _as_json(column: "Column") -> dict[str, Any]:
         "side": result.subject.side,
         "exit_code": result.exit_code,
         "seconds": result.environment.seconds,
-        "requirements": {each.requirement: str(each.verdict) for each in result.requirements},
+        "requirements": {entry.requirement: str(entry.verdict) for entry in result.requirements},
     }

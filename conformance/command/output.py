@@ -66,9 +66,9 @@ def argument(metavar: str, text: str, **more: Any) -> Any:
 
 def listed(words: Iterable[str], limit: int) -> str:
     """The first few, and the number of further ones."""
-    found = list(words)
-    more = f" and {len(found) - limit} more" if len(found) > limit else ""
-    return ", ".join(found[:limit]) + more
+    shown = list(words)
+    more = f" and {len(shown) - limit} more" if len(shown) > limit else ""
+    return ", ".join(shown[:limit]) + more
 
 
 SubjectArgument = Annotated[

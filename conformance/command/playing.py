@@ -62,7 +62,7 @@ def play(
     elif html is not None:
         _write_page([scenario], html)
     elif scenario is None:
-        rows = [{"name": each.name, "title": each.title} for each in SCENARIOS.values()]
+        rows = [{"name": entry.name, "title": entry.title} for entry in SCENARIOS.values()]
         show_json(rows) if json else show_rows(rows, wide="title")
     elif json:
         show_json(_document(_opened(scenario)))
@@ -200,35 +200,35 @@ def puzzle(
         show_json(rows) if json else show_rows(rows, wide="solved")
         return
     try:
-        found = puzzles.puzzle(number)
+        chosen = puzzles.puzzle(number)
     except IndexError:
         raise UnusableError(f"no puzzle {number}; expected 1 to {len(puzzles.NAMES)}") from None
     if json:
-        show_json(puzzles.document(found))
+        show_json(puzzles.document(chosen))
         return
     if operation is None or rule is None:
-        _print_puzzle(found)
+        _print_puzzle(chosen)
         if solution:
-            _print_solution(found)
+            _print_solution(chosen)
             return
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             show(f"\nanswer with: delta-commit-conformance puzzle {number} --operation N --rule N")
             return
         operation = operation if operation is not None else typer.prompt("\nOperation", type=int)
         rule = rule if rule is not None else typer.prompt("Rule", type=int)
-    _judge(found, operation, rule)
+    _judge(chosen, operation, rule)
 
 
-def _print_puzzle(found: "Puzzle") -> None:
+def _print_puzzle(puzzle: "Puzzle") -> None:
     _show_filled(
-        f"Puzzle {found.number}: which operation contradicts another, or the final log? Which rule is violated?"
+        f"Puzzle {puzzle.number}: which operation contradicts another, or the final log? Which rule is violated?"
     )
     show("")
-    clients = list(dict.fromkeys(line.client for line in found.lines if line.client))
-    by_time = sorted(found.lines, key=lambda line: line.since)
+    clients = list(dict.fromkeys(line.client for line in puzzle.lines if line.client))
+    by_time = sorted(puzzle.lines, key=lambda line: line.since)
     show_rows([_row_of_line(line, clients) for line in by_time], wide=clients[-1], also=clients[:-1])
-    show(f"\nthe final log: {found.log}\n")
-    for position, text in enumerate(found.rules, 1):
+    show(f"\nthe final log: {puzzle.log}\n")
+    for position, text in enumerate(puzzle.rules, 1):
         _show_filled(f"rule {position}: {text}")
 
 
@@ -245,22 +245,22 @@ def _row_of_line(line: "Line", clients: list[str]) -> dict[str, str]:
     return {"when": when} | {name: text if line.client in ("", name) else "" for name in clients}
 
 
-def _print_solution(found: "Puzzle") -> None:
-    operations = " or ".join(map(str, sorted(found.suspects)))
+def _print_solution(puzzle: "Puzzle") -> None:
+    operations = " or ".join(map(str, sorted(puzzle.suspects)))
     show("")
-    _show_filled(f"operation {operations}, rule {found.rule}: {found.rules[found.rule - 1]}")
-    _show_filled(found.message)
+    _show_filled(f"operation {operations}, rule {puzzle.rule}: {puzzle.rules[puzzle.rule - 1]}")
+    _show_filled(puzzle.message)
 
 
-def _judge(found: "Puzzle", operation: int, rule: int) -> None:
+def _judge(puzzle: "Puzzle", operation: int, rule: int) -> None:
     from conformance.play import puzzles
 
-    right = operation in found.suspects, rule == found.rule
+    right = operation in puzzle.suspects, rule == puzzle.rule
     if all(right):
-        puzzles.record(found.number)
+        puzzles.record(puzzle.number)
         show("right")
-        _print_solution(found)
+        _print_solution(puzzle)
         return
-    words = ["right" if each else "wrong" for each in right]
+    words = ["right" if correct else "wrong" for correct in right]
     say(f"the operation is {words[0]}, the rule is {words[1]}; --solution shows the solution")
     raise typer.Exit(ExitCode.VIOLATION)

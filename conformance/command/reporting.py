@@ -73,18 +73,18 @@ def compare(
     """
     from conformance.reports.causes import changes
 
-    before, after = (read_result(each / "result.json" if each.is_dir() else each) for each in (old, new))
-    found = changes(before, after)
+    before, after = (read_result(path / "result.json" if path.is_dir() else path) for path in (old, new))
+    differences = changes(before, after)
     if json:
-        show_json(found)
+        show_json(differences)
     else:
         if (before.profile, before.seed, before.selection) != (after.profile, after.seed, after.selection):
             say("note: the runs differ in profile, seed or selection; cases of only one of them are not judged in both")
-        for word, cases in found.items():
+        for word, cases in differences.items():
             show(f"{word}: {counted(len(cases), 'case')}")
             for case, why in cases.items():
                 show(f"  {case}: {why}")
-    raise typer.Exit(ExitCode.VIOLATION if found["new"] else ExitCode.CONFORMANT)
+    raise typer.Exit(ExitCode.VIOLATION if differences["new"] else ExitCode.CONFORMANT)
 
 
 def read_result(file: Path) -> "RunResult":
@@ -135,11 +135,11 @@ def check(
 
 def _readable(verdict: "HistoryVerdict", times: "Times") -> "HistoryVerdict":
     """The verdict with readable times in its messages; the operations keep the times of the history."""
-    found = [
+    violations = [
         msgspec.structs.replace(violation, message=times.in_words(violation.message))
         for violation in verdict.violations
     ]
-    return msgspec.structs.replace(verdict, violations=tuple(found))
+    return msgspec.structs.replace(verdict, violations=tuple(violations))
 
 
 def _unusable(file: Path, problem: str, line: int | None, *, as_json: bool) -> NoReturn:
@@ -192,7 +192,7 @@ def findings(
             raise UnusableError("--keep requires ID, the name of the finding")
         show(str(stored.keep(keep, identifier) / stored.ABOUT))
     else:
-        pages = {each.id: markdown.report(each) for each in stored.findings()}
+        pages = {finding.id: markdown.report(finding) for finding in stored.findings()}
         if identifier is None:
             sys.stdout.write(markdown.page(stored.runs(), stored.findings(), markdown.bugs()))
         elif identifier in pages:

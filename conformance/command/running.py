@@ -176,15 +176,15 @@ def interruptible() -> Iterator[Event]:
     """Ctrl-C ends a run with its results so far, and so does SIGTERM, with which CI systems cancel; also if SIGINT is
     ignored, as in background jobs of a shell. Either sets the event: `execute` then ends in order, and so must the
     caller."""
-    came = Event()
+    interrupted = Event()
 
     def interrupt(*_: Any) -> None:
-        came.set()
+        interrupted.set()
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield came
+        yield interrupted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -320,13 +320,13 @@ def options_of(finding: Finding, *, subject: str | None, timeout: float) -> Opti
 
 def remarks(finding: Finding, subject: str | None) -> list[str]:
     """The reasons why the replay may differ from the finding."""
-    found = []
+    reasons = []
     kit = metadata.version("delta-commit-owner")
     if finding.kit_version != kit:
-        found.append(f"the finding is from version {finding.kit_version} of the kit; this is {kit}")
+        reasons.append(f"the finding is from version {finding.kit_version} of the kit; this is {kit}")
     if subject is not None and subject != finding.subject.named:
-        found.append(f"the finding is about {finding.subject.named}; this is {subject}")
-    return found
+        reasons.append(f"the finding is about {finding.subject.named}; this is {subject}")
+    return reasons
 
 
 def replay_code(result: RunResult) -> ExitCode:

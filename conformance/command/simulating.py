@@ -84,11 +84,11 @@ def explore(
     from conformance.simulation import schedule_scopes
     from conformance.simulation.traces import to_json
 
-    known = [each for each in schedule_scopes.scopes() if not quick or each.name in schedule_scopes.QUICK]
+    known = [scope for scope in schedule_scopes.scopes() if not quick or scope.name in schedule_scopes.QUICK]
     if subject is not None:
         host = _python_host(subject, "PythonClients")
-        known = [each for each in known if host.can(each)]
-    chosen = _chosen([each.id for each in known], scopes)
+        known = [scope for scope in known if host.can(scope)]
+    chosen = _chosen([scope.id for scope in known], scopes)
     began = time.perf_counter()
     limit = seconds(budget, "--budget")
     results = _collected(partial(_explored, subject, limit, seed), chosen, workers, None if json else _show_explored)
@@ -112,7 +112,7 @@ def explore(
 def _explored(subject: str | None, budget: float, seed: int, name: str) -> traces.Explored:
     from conformance.simulation import schedule_scopes, traces
 
-    (scope,) = schedule_scopes.scopes(lambda each: each.id == name)
+    (scope,) = schedule_scopes.scopes(lambda candidate: candidate.id == name)
     with _clients(subject) as host:
         return traces.explore_scope(
             subject or "reference", host, scope, budget=budget, seed=seed, progress=_Progress(name)
@@ -125,17 +125,17 @@ def _clients(subject: str | None) -> Any:
     return SimulatedClients() if subject is None else _python_host(subject, "PythonClients")
 
 
-def _show_explored(found: traces.Explored) -> None:
-    report = found.report
-    space = "finished" if report.finished else f"NOT finished, then {counted(found.random, 'random schedule')}"
+def _show_explored(result: traces.Explored) -> None:
+    report = result.report
+    space = "finished" if report.finished else f"NOT finished, then {counted(result.random, 'random schedule')}"
     show(
-        f"{found.scope}: {counted(report.schedules, 'schedule')} of up to {report.longest} effects, "
-        f"{counted(report.pruned, 'run')} pruned, {space}; {counted(found.outcomes, 'outcome')}, "
-        f"{len(report.switches)} of {report.switch_points} switch points; {found.seconds:.1f} s"
+        f"{result.scope}: {counted(report.schedules, 'schedule')} of up to {report.longest} effects, "
+        f"{counted(report.pruned, 'run')} pruned, {space}; {counted(result.outcomes, 'outcome')}, "
+        f"{len(report.switches)} of {report.switch_points} switch points; {result.seconds:.1f} s"
     )
-    for violation in found.violations:
+    for violation in result.violations:
         show(f"  {violation}")
-    for line in found.trace.effects if found.trace is not None else ():
+    for line in result.trace.effects if result.trace is not None else ():
         show(f"    {line}")
 
 
@@ -151,10 +151,10 @@ def crash_(
     """Interrupt every effect of every operation in four ways."""
     from conformance.simulation.crash import Mode
 
-    unknown = set(mode or ()) - {each.value for each in Mode}
+    unknown = set(mode or ()) - {member.value for member in Mode}
     if unknown:
         raise UnusableError(f"unknown mode {min(unknown)!r}; expected one of {', '.join(Mode)}")
-    modes = tuple(Mode(each) for each in mode or Mode)
+    modes = tuple(Mode(value) for value in mode or Mode)
     started, chosen = time.perf_counter(), _operations(subject, scopes)
     shown = None if json else partial(_show_crashed, modes=modes)
     results = _collected(partial(_crashed, subject, modes), chosen, workers, shown)
@@ -246,7 +246,7 @@ def replay(file: Annotated[Path, argument("FILE", "file that `explore --trace` w
 
     try:
         trace = traces.from_json(file.read_bytes())
-        (scope,) = schedule_scopes.scopes(lambda each: each.id == trace.scope)
+        (scope,) = schedule_scopes.scopes(lambda candidate: candidate.id == trace.scope)
     except (OSError, ValueError, msgspec.DecodeError) as error:
         problem = f"{file} is not a trace: {error}"
         if isinstance(error, OSError):
@@ -298,8 +298,8 @@ def _operations(subject: str | None, beginnings: Sequence[str] | None) -> list[s
     known = list(operations(STORAGE))
     if subject is not None:
         host = _python_host(subject, "PythonProcesses")
-        known = [each for each in known if host.can_do(each)]
-    return _chosen([each.name for each in known], beginnings)
+        known = [operation for operation in known if host.can_do(operation)]
+    return _chosen([operation.name for operation in known], beginnings)
 
 
 def _chosen(known: Sequence[str], beginnings: Sequence[str] | None) -> list[str]:

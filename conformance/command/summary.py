@@ -58,22 +58,22 @@ def _show_cause(result: RunResult, number: int, cause: Cause, folder: Path | Non
     shown = [f"{counted(len(cause.evidence), 'check')}, {counted(len(cause.cases), 'case')}"] if cause.cases else []
     show(f"  {'; '.join([*shown, *cause.hints])}")
     for requirement in cause.requirements[:1]:
-        place = origin(requirement.level, requirement.source, requirement.section)
-        words = f"{requirement.requirement} ({place}): {requirement.paraphrase}"
+        source = origin(requirement.level, requirement.source, requirement.section)
+        words = f"{requirement.requirement} ({source}): {requirement.paraphrase}"
         for text in (words, requirement.rule and f"{requirement.section}: {requirement.rule}"):
             if text:
                 show(textwrap.fill(text, 110, initial_indent="  ", subsequent_indent="  "))
         for link in requirement.links:
             show(f"  source: {link.url}")
-    if more := [each.requirement for each in cause.requirements[1:]]:
+    if more := [requirement.requirement for requirement in cause.requirements[1:]]:
         show(f"  {verdict} too: {listed(more, 8)}")
-    for found in cause.evidence[:1]:
-        _show_case(result, found.case, found.violation, variants_in_words(found.cases))
-        again = run_command(result, found.case)
+    for evidence in cause.evidence[:1]:
+        _show_case(result, evidence.case, evidence.violation, variants_in_words(evidence.cases))
+        again = run_command(result, evidence.case)
         if folder is not None:
-            again = replay_command(finding_of(folder, bundle_name(found.case)))
+            again = replay_command(finding_of(folder, bundle_name(evidence.case)))
         show(f"    replay: {again}")
-    if others := [each.case.check for each in cause.evidence[1:]]:
+    if others := [evidence.case.check for evidence in cause.evidence[1:]]:
         show(f"  shown too by: {listed(others, 4)}")
     if alike := mutants_like(result, cause):
         show(f"  bad subjects with a similar defect: {', '.join(alike)}")
@@ -121,8 +121,8 @@ def _coverage(result: RunResult) -> list[str]:
     of = {requirement.id: requirement.profile for requirement in load().requirements}
     lines, without = [], []
     for profile in [Profile.CORE.value, *(profile for profile in result.subject.profiles if profile != Profile.CORE)]:
-        found = [each.verdict for each in result.requirements if of.get(each.requirement) == profile]
-        words = [f"{found.count(verdict)} {verdict}" for verdict in _VERDICTS if verdict in found]
+        verdicts = [entry.verdict for entry in result.requirements if of.get(entry.requirement) == profile]
+        words = [f"{verdicts.count(verdict)} {verdict}" for verdict in _VERDICTS if verdict in verdicts]
         if words:
             lines.append(f"  {profile:<24} {', '.join(words)}")
         else:

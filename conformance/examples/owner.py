@@ -142,10 +142,10 @@ class Owner:
 
     def do_load_table(self, request: Message) -> Message:
         for reference, table in self.tables.items():
-            place, latest = str(table.log.parent), len(table.ratified) - 1
-            if not table.dropped and (request.get("name") == table.name or request.get("path") == place):
+            location, latest = str(table.log.parent), len(table.ratified) - 1
+            if not table.dropped and (request.get("name") == table.name or request.get("path") == location):
                 return {"outcome": "table", "table": reference, "feature": table.feature, "commit_mode": "staged",
-                        "latest": latest, "location": place, "commits": self.entries(table, 0, latest),
+                        "latest": latest, "location": location, "commits": self.entries(table, 0, latest),
                         "protocol": newest(table, "protocol"), "metadata": newest(table, "metaData")}  # fmt: skip
         return {"outcome": "not_found"}
 

@@ -68,7 +68,7 @@ def item(title: str, when: str, requirements: Sequence[str], known: str, again: 
 
 def _levels(requirements: Sequence[str]) -> str:
     """The violated requirements and advice, in words."""
-    advice = [each for each in requirements if load().requirement(each).level is Level.SHOULD]
+    advice = [name for name in requirements if load().requirement(name).level is Level.SHOULD]
     binding = [requirement for requirement in requirements if requirement not in advice]
     parts = [("Violates", binding), ("Does not follow the advice", advice)]
     return " ".join(f"{what} {', '.join(names)}." for what, names in parts if names)
@@ -78,7 +78,7 @@ FOLDER: Final = Path("conformance/findings/found")
 """The folder of findings, relative to the root of the repository."""
 
 
-def page(tested: Sequence[Tested], found: Sequence[Stored], reported: Sequence[Bug] = ()) -> str:
+def page(tested: Sequence[Tested], findings: Sequence[Stored], reported: Sequence[Bug] = ()) -> str:
     """The tested subjects with their findings, and bugs that others reported."""
     rows = [
         f"| {code(run.subject)} | {_cell(run.version)} | {run.date} | {run.profile}, seed {run.seed}, "
@@ -90,8 +90,8 @@ def page(tested: Sequence[Tested], found: Sequence[Stored], reported: Sequence[B
         *rows,
     ]
     text = "\n".join(parts)
-    for subject in sorted({finding.subject for finding in found}):
-        mine = [finding for finding in found if finding.subject == subject]
+    for subject in sorted({finding.subject for finding in findings}):
+        mine = [finding for finding in findings if finding.subject == subject]
         mine.sort(key=lambda finding: (bool(finding.about.known), finding.id))
         text += f"\n\n### {code(subject)}\n\n" + "\n".join(_entry(finding) for finding in mine)
     if reported:
@@ -172,7 +172,7 @@ def _steps(recorded: Recorded, violation: Violation) -> str:
         f"{number}. {escaped(in_letters(_line(step), recorded))}{_sent_early(steps[: number - 1], step)}"
         for number, step in enumerate(steps, 1)
     ]
-    log = ", ".join(f"version {each.version} is {each.attempt or 'older'}" for each in recorded.log)
+    log = ", ".join(f"version {witness.version} is {witness.attempt or 'older'}" for witness in recorded.log)
     final = escaped(in_letters(log, recorded)) or "nothing"
     return "\n".join(lines) + f"\n\nThe final state of the owner and the log: {final}."
 
@@ -185,5 +185,5 @@ def _line(step: Step) -> str:
 
 
 def _sent_early(before: Sequence[Step], step: Step) -> str:
-    sooner = [number for number, each in enumerate(before, 1) if (ended(each) or 0) > began(step)]
+    sooner = [number for number, earlier in enumerate(before, 1) if (ended(earlier) or 0) > began(step)]
     return f" (sent before step {sooner[0]} was answered)" if sooner else ""

@@ -87,14 +87,14 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def findings(home: Path = HOME) -> list[Stored]:
     """All findings, by id. Raises `ReportError` for an unreadable one."""
-    found = []
+    stored = []
     for folder in sorted(path.parent for path in (home / "found").glob(f"*/{ABOUT}")):
         try:
             about = msgspec.convert(tomllib.loads((folder / ABOUT).read_text("utf-8")), About)
         except (msgspec.ValidationError, tomllib.TOMLDecodeError) as error:
             raise ReportError(f"{folder / ABOUT} cannot be read: {error}") from error
-        found.append(Stored(id=folder.name, folder=folder, about=about, finding=read_finding(folder / FINDING)))
-    return found
+        stored.append(Stored(id=folder.name, folder=folder, about=about, finding=read_finding(folder / FINDING)))
+    return stored
 
 
 def runs(home: Path = HOME) -> list[Tested]:
@@ -113,8 +113,8 @@ def record(result_file: Path, home: Path = HOME) -> Tested:
     if not result.complete or result.selection:
         raise ReportError(f"{result_file}: the run is incomplete or has a selection; only complete runs are recorded")
     verdicts: dict[RequirementVerdict, list[str]] = {}
-    for each in result.requirements:
-        verdicts.setdefault(each.verdict, []).append(each.requirement)
+    for entry in result.requirements:
+        verdicts.setdefault(entry.verdict, []).append(entry.requirement)
     tested = Tested(
         subject=result.subject.named,
         name=result.subject.name,
@@ -145,7 +145,7 @@ def keep(bundle: Path, identifier: str, home: Path = HOME) -> Path:
         if (bundle / name).is_file():
             shutil.copyfile(bundle / name, folder / name)
     if not (folder / ABOUT).exists():
-        shown = tuple(dict.fromkeys(requirement for one in finding.violations for requirement in one.requirements))
+        shown = tuple(dict.fromkeys(name for violation in finding.violations for name in violation.requirements))
         text = TEMPLATE.format(
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
             requirements=msgspec.json.encode(shown).decode(),

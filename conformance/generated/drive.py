@@ -49,8 +49,8 @@ class DrivenTable:
 
     def proposal(self, which: int, *, unsettled: bool) -> m.Commit | m.CreateTable:
         """A proposal that was sent, counted from the last one."""
-        found = [each for each in self.sent if any(world.landed(each.attempt) is None for world in self.worlds)]
-        candidates = found if found and unsettled else self.sent
+        unresolved = [sent for sent in self.sent if any(world.landed(sent.attempt) is None for world in self.worlds)]
+        candidates = unresolved if unresolved and unsettled else self.sent
         return candidates[-1 - which % len(candidates)]
 
     @property
@@ -83,23 +83,23 @@ class Drive:
         if self.watched and not isinstance(step, steps.Restart | steps.Deliver):
             self.watch(step.table)
 
-    def watch(self, place: int) -> None:
+    def watch(self, number: int) -> None:
         """A reader requests the commits, and an external observer lists the files."""
-        table = self.tables.get(place)
+        table = self.tables.get(number)
         if table is not None and table.known and not table.dropped:
-            self._do(steps.Read(table=place, client=-1))
+            self._do(steps.Read(table=number, client=-1))
             self._look(table)
 
     def end(self) -> None:
         """Read all tables again, and look up those whose creation got no answer."""
-        for place, table in sorted(self.tables.items()):
+        for number, table in sorted(self.tables.items()):
             if not table.known and table.newest >= 0 and not table.dropped:
-                self._find(place, table)
-            self.watch(place)
+                self._find(number, table)
+            self.watch(number)
 
-    def _find(self, place: int, table: DrivenTable) -> None:
+    def _find(self, number: int, table: DrivenTable) -> None:
         if "discovery" in self.contract.profiles:
-            self._do(steps.Load(table=place, client=-1))
+            self._do(steps.Load(table=number, client=-1))
         else:
             for request in list(table.sent):
                 self._send(table, "kit", request, Fate.ANSWERED)
@@ -227,7 +227,7 @@ class Drive:
             return
         self.watch(step.table)  # the owner may forget a dropped table
         table.handle.final = self.s.log_of(table.handle)
-        self.in_flight = [each for each in self.in_flight if each[0] is not table]
+        self.in_flight = [delayed for delayed in self.in_flight if delayed[0] is not table]
         exchange = self.s.ask(_client(step.client), m.DropTable(table=table.handle.reference), table.handle)
         if isinstance(exchange.answer, m.Unknown):
             raise Inconclusive(f"it is unknown whether {table.handle.name} was dropped, and what its last log is")
@@ -237,9 +237,9 @@ class Drive:
 
     # Requests, and the conclusions from their answers
 
-    def _table(self, place: int) -> DrivenTable | None:
+    def _table(self, number: int) -> DrivenTable | None:
         """The table, if its reference is known."""
-        table = self.tables.get(place)
+        table = self.tables.get(number)
         return table if table is not None and table.known else None
 
     def _send(self, table: DrivenTable, client: str, request: m.Request, fate: Fate) -> None:
@@ -268,15 +268,15 @@ class Drive:
         if table.limit is not None and table.newest > before:
             self._within_limit(table, exchange)
 
-    def _keep(self, table: DrivenTable, exchange: Exchange | None, found: Worlds | Wrong) -> None:
-        if isinstance(found, Wrong):
-            because = None if found.version is None else table.ratified.get(found.version)
-            operations = [each for each in (exchange, because) if each is not None]
+    def _keep(self, table: DrivenTable, exchange: Exchange | None, outcome: Worlds | Wrong) -> None:
+        if isinstance(outcome, Wrong):
+            because = None if outcome.version is None else table.ratified.get(outcome.version)
+            operations = [call for call in (exchange, because) if call is not None]
             self.s.fail(
-                *found.requirements, evidence=operations, expected=found.expected, table=table.handle,
-                version=found.version, observed=found.observed if exchange is None else in_words(exchange.answer),
+                *outcome.requirements, evidence=operations, expected=outcome.expected, table=table.handle,
+                version=outcome.version, observed=outcome.observed if exchange is None else in_words(exchange.answer),
             )  # fmt: skip
-        table.worlds = found
+        table.worlds = outcome
         table.handle.versions = max(table.handle.versions, table.surely + 1)
 
     def _named(self, table: DrivenTable, reference: str | None) -> None:

@@ -235,17 +235,17 @@ def _latest_of_refusal(world: World, contract: Contract, claimed: int | None, at
 
 def _winners(world: World, answer: m.Conflict) -> World | Wrong:
     listed = answer.winners or ()
-    if listed and max(each.version for each in listed) > world.newest:
+    if listed and max(winner.version for winner in listed) > world.newest:
         return Wrong(("MC-GET-02", "CM-GET-04"), f"no winner after version {world.newest}, the latest ratified one")
     return _identities(world, listed) or world
 
 
 def _identities(world: World, listed: Iterable[m.CommitEntry]) -> Wrong | None:
-    for each in listed:
-        attempt = identity_of(each)
-        if attempt is not None and world.log[each.version] != attempt:
-            said = f"version {each.version} is attempt {world.log[each.version]} for every client, not {attempt}"
-            return Wrong(("MC-FEATURE-02", "CM-FEATURE-01"), said, each.version)
+    for entry in listed:
+        attempt = identity_of(entry)
+        if attempt is not None and world.log[entry.version] != attempt:
+            said = f"version {entry.version} is attempt {world.log[entry.version]} for every client, not {attempt}"
+            return Wrong(("MC-FEATURE-02", "CM-FEATURE-01"), said, entry.version)
     return None
 
 
@@ -266,7 +266,7 @@ def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer) -
         case m.NotLanded() if landed is not None:
             return Wrong(("PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02"), f"the attempt is version {landed}", landed)
         case m.NotLanded():
-            pending = frozenset(each for each in world.pending if each[1] != request.attempt)
+            pending = frozenset(proposal for proposal in world.pending if proposal[1] != request.attempt)
             return world._replace(never=world.never | {request.attempt}, pending=pending)
         case _:
             return world
@@ -303,7 +303,7 @@ def judge(worlds: Worlds, contract: Contract, request: m.Request, answer: m.Answ
 
 def lost(worlds: Worlds, request: m.Request) -> Worlds:
     """The request was processed, and its answer was lost."""
-    found = set(settled(worlds))
+    possible = set(settled(worlds))
     for world in settled(worlds):
         match request:
             case m.Commit():
@@ -317,8 +317,8 @@ def lost(worlds: Worlds, request: m.Request) -> Worlds:
             case _:
                 after = None
         if after is not None:
-            found.add(after)
-    return frozenset(found)
+            possible.add(after)
+    return frozenset(possible)
 
 
 def visible(worlds: Worlds, published: Mapping[m.Version, m.AttemptId | None]) -> Worlds | Wrong:
@@ -340,15 +340,15 @@ def _visible(world: World, published: Mapping[m.Version, m.AttemptId | None]) ->
 
 def settled(worlds: Worlds) -> Worlds:
     """These worlds, and those in which a pending proposal has landed by now."""
-    found, waiting = set(worlds), list(worlds)
+    reached, waiting = set(worlds), list(worlds)
     while waiting:
         world = waiting.pop()
         for version, attempt in world.pending:
             after = world.with_next(version, attempt)
-            if after is not None and after not in found:
-                found.add(after)
+            if after is not None and after not in reached:
+                reached.add(after)
                 waiting.append(after)
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def most_first(worlds: Worlds) -> list[World]:
@@ -357,9 +357,9 @@ def most_first(worlds: Worlds) -> list[World]:
 
 
 def kept(outcomes: Iterable[World | Wrong]) -> Worlds | Wrong:
-    found = list(outcomes)
-    possible = frozenset(each for each in found if isinstance(each, World))
-    return possible or next(each for each in found if isinstance(each, Wrong))
+    judged = list(outcomes)
+    possible = frozenset(outcome for outcome in judged if isinstance(outcome, World))
+    return possible or next(outcome for outcome in judged if isinstance(outcome, Wrong))
 
 
 def _open(world: World, request: m.Request) -> World:

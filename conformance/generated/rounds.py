@@ -276,8 +276,8 @@ class Creator(Client):
     def reference(self) -> m.TableRef | None:
         """The subject's reference to the table, if an answer has it."""
         match self.exchange:
-            case Exchange(answer=m.Ratified(table=found)) | Exchange(answer=m.Conflict(winner_table=found)):
-                return found
+            case Exchange(answer=m.Ratified(table=reference)) | Exchange(answer=m.Conflict(winner_table=reference)):
+                return reference
         return None
 
 
@@ -425,7 +425,7 @@ class Round:
             )
             for number in range(writers)
         ]
-        clients += [each for each in (resolver, migrator) if each is not None]
+        clients += [client for client in (resolver, migrator) if client is not None]
         clients += [Reader(self.shared, "reader", self.seed), Publisher(self.shared, "publisher", self.seed)]
         if subject is not None and not one_by_one:
             clients.append(Operator(self.shared, "operator", self.seed))
@@ -445,8 +445,8 @@ class Round:
             return
         ownership.given_back(self.s, table, call)
         last = table.versions - 1
-        later = sorted(each for each in {*self.shared.ratified, *self.s.published(table)} if each > last)
-        commits = [self.shared.ratified[each] for each in later[:1] if each in self.shared.ratified]
+        later = sorted(version for version in {*self.shared.ratified, *self.s.published(table)} if version > last)
+        commits = [self.shared.ratified[version] for version in later[:1] if version in self.shared.ratified]
         self.s.require(
             not later, "MC-RELEASE-04", evidence=(*commits, call), table=table, version=last,
             expected=f"the table was handed back with version {last}: the owner ratifies no later one",
@@ -470,11 +470,11 @@ class Round:
             for client in clients
             if client.exchange is not None and isinstance(client.exchange.answer, m.Ratified)
         ]
-        reference = next((each.reference for each in [*winners, *clients] if each.reference is not None), None)
+        reference = next((creator.reference for creator in [*winners, *clients] if creator.reference is not None), None)
         if reference is None and "discovery" in self.s.identity.profiles:
             name = self.s.physical(self.shared.table.name)
-            found = self.s.ask("reader", m.LoadTable(name=name), self.shared.table).answer
-            reference = found.table if isinstance(found, m.Table) else None
+            answer = self.s.ask("reader", m.LoadTable(name=name), self.shared.table).answer
+            reference = answer.table if isinstance(answer, m.Table) else None
         if reference is None:
             answers = ", ".join(str(client.exchange.answer) for client in clients if client.exchange is not None)
             raise Inconclusive(f"no table was created: {answers}")

@@ -126,8 +126,8 @@ class Generation:
             self.broken = error
             return None
         # The checkers see the whole history, so their findings are closer to the fault than the first failed step.
-        found = sorted(result.violations, key=lambda each: each.rule is None)
-        result = msgspec.structs.replace(result, violations=tuple(found))
+        ordered = sorted(result.violations, key=lambda violation: violation.rule is None)
+        result = msgspec.structs.replace(result, violations=tuple(ordered))
         self.operations += result.operations
         self.ratified += drive.ratified
         if result.verdict is Verdict.INCONCLUSIVE:
@@ -192,9 +192,9 @@ class Generation:
             if candidate is None:
                 break
             trials += 1
-            found = self.execute(candidate)
-            if found is not None and found.verdict is Verdict.FAILED and named(found) == named(result):
-                program, result = candidate, found
+            smaller = self.execute(candidate)
+            if smaller is not None and smaller.verdict is Verdict.FAILED and named(smaller) == named(result):
+                program, result = candidate, smaller
                 candidates = simpler(program)
         return program, result
 
@@ -218,9 +218,9 @@ def simpler(program: Program) -> Iterator[Program]:
         if plain != program.steps:
             yield replace(program, steps=plain)
     for index, step in enumerate(program.steps):
-        for each in msgspec.structs.fields(step):
-            if getattr(step, each.name) != each.default:
-                changed = replace(step, **{each.name: each.default})
+        for attribute in msgspec.structs.fields(step):
+            if getattr(step, attribute.name) != attribute.default:
+                changed = replace(step, **{attribute.name: attribute.default})
                 yield replace(program, steps=(*program.steps[:index], changed, *program.steps[index + 1 :]))
 
 

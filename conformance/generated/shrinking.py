@@ -32,10 +32,10 @@ def shrunk(result: CaseResult) -> CaseResult:
     if named is None or result.history is None:
         return result
     source = _read(result.history)
-    found = next((each for each in _findings(source) if is_the_same(each, named)), None)
-    if found is None:
+    breach = next((candidate for candidate in _findings(source) if is_the_same(candidate, named)), None)
+    if breach is None:
         return result
-    small = _smallest(source, found)
+    small = _smallest(source, breach)
     kept = _findings(small)
     violations = [
         violation
@@ -48,10 +48,10 @@ def shrunk(result: CaseResult) -> CaseResult:
     return msgspec.structs.replace(result, history=history, violations=tuple(violations))
 
 
-def is_the_same(found: Breach, violation: Violation) -> bool:
+def is_the_same(breach: Breach, violation: Violation) -> bool:
     """Whether a violation equals a checker's finding: same operations, rule and version."""
-    operations = tuple(each for each in (found.first, found.second) if each is not None)
-    same = (found.rule.value, found.table, found.version) == (violation.rule, violation.table, violation.version)
+    operations = tuple(number for number in (breach.first, breach.second) if number is not None)
+    same = (breach.rule.value, breach.table, breach.version) == (violation.rule, violation.table, violation.version)
     return same and violation.operations[: len(operations)] == operations
 
 
@@ -69,48 +69,48 @@ def _findings(source: list[Event]) -> list[Breach]:
 
 def _smallest(source: list[Event], wanted: Breach) -> list[Event]:
     """The smallest history found in `TRIALS` checks: nothing more can be removed."""
-    rules = {each.rule for each in _findings(source)}
+    rules = {breach.rule for breach in _findings(source)}
     key = _key(wanted)
     candidates = _candidates(source, wanted)
     for _ in range(TRIALS):
         candidate = next(candidates, None)
         if candidate is None:
             break
-        found = _findings(candidate)
-        if len(candidate) < len(source) and key in map(_key, found) and {each.rule for each in found} <= rules:
+        shown = _findings(candidate)
+        if len(candidate) < len(source) and key in map(_key, shown) and {breach.rule for breach in shown} <= rules:
             source = candidate
             candidates = _candidates(source, wanted)
     return source
 
 
-def _key(found: Breach) -> tuple[object, ...]:
-    return (found.rule, found.table, found.version, found.first, found.second)
+def _key(breach: Breach) -> tuple[object, ...]:
+    return (breach.rule, breach.table, breach.version, breach.first, breach.second)
 
 
-def _candidates(source: list[Event], found: Breach) -> Iterator[list[Event]]:
+def _candidates(source: list[Event], breach: Breach) -> Iterator[list[Event]]:
     """Smaller histories, the smallest first."""
-    kept = {each for each in (found.first, found.second) if each is not None}
+    kept = {number for number in (breach.first, breach.second) if number is not None}
     kept |= {
         event.id for event in source if isinstance(event, events.Invoke)
-        and found.attempt is not None and getattr(event.request, "attempt", None) == found.attempt
+        and breach.attempt is not None and getattr(event.request, "attempt", None) == breach.attempt
     }  # fmt: skip
     tables = dict.fromkeys(event.table for event in source if isinstance(event, events.Invoke | events.FileLook))
     for table in tables:
-        if table != found.table:
+        if table != breach.table:
             yield _without_table(source, table)
     yield _counted([event for event in source if not isinstance(event, events.Fault)])
     for client in dict.fromkeys(event.client for event in source if isinstance(event, events.Invoke)):
         mine = {event.id for event in source if isinstance(event, events.Invoke) and event.client == client}
         if mine - kept:
             yield _without(source, mine - kept)
-    log = [event.version for event in source if isinstance(event, events.Witness) and event.table == found.table]
-    begun = sum(event.before for event in source if isinstance(event, events.Witness) and event.table == found.table)
+    log = [event.version for event in source if isinstance(event, events.Witness) and event.table == breach.table]
+    begun = sum(event.before for event in source if isinstance(event, events.Witness) and event.table == breach.table)
     for length in sorted({len(log), len(log) // 2, begun + 4, begun + 2, begun + 1} - {0}, reverse=True):
         if begun < length <= len(log):
-            yield _begun_later(source, found.table, length, kept)
-    for length in sorted({begun, (found.version or 0) + 1, len(log) // 2, len(log) - 1} - {0}):
+            yield _begun_later(source, breach.table, length, kept)
+    for length in sorted({begun, (breach.version or 0) + 1, len(log) // 2, len(log) - 1} - {0}):
         if 0 < length < len(log):
-            yield _ended_earlier(source, found.table, log[length], kept)
+            yield _ended_earlier(source, breach.table, log[length], kept)
     numbers = [number for event in source if (number := _number(event)) is not None and number not in kept]
     numbers = list(dict.fromkeys(numbers))
     for size in (32, 8, 2, 1):

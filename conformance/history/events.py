@@ -409,11 +409,11 @@ SCHEMA_FILE: Final = Path(__file__).with_name("history.schema.json")
 
 def schema() -> dict[str, Any]:
     """JSON Schema 2020-12 of a line. `operations` checks the rules that concern several lines."""
-    found = msgspec.json.schema(Event)
+    generated = msgspec.json.schema(Event)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"One line of a history, schema {SCHEMA_VERSION}",
-        **found,
+        **generated,
     }
 
 

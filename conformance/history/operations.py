@@ -188,9 +188,9 @@ class _Pairing:
     def _footer(self, event: events.Footer) -> None:
         stated = msgspec.structs.asdict(event.counts)
         wrong = [
-            f"{stated[kind]} `{kind}` lines, found {found}"
-            for kind, found in self.counts.items()
-            if stated[kind] != found
+            f"{stated[kind]} `{kind}` lines, found {count}"
+            for kind, count in self.counts.items()
+            if stated[kind] != count
         ]
         if wrong:
             raise self._refuse(f"the footer counts {'; '.join(wrong)}: lines were lost or added")

@@ -50,13 +50,13 @@ class Times:
             return text
         return _SPAN.sub(self._span, _MOMENT.sub(self._moment, text))
 
-    def _moment(self, found: re.Match[str]) -> str:
-        at = int(found["at"])
-        return found[0] if at < self.first else f"{found['when']} {self.shown(at)} ms"
+    def _moment(self, match: re.Match[str]) -> str:
+        at = int(match["at"])
+        return match[0] if at < self.first else f"{match['when']} {self.shown(at)} ms"
 
-    def _span(self, found: re.Match[str]) -> str:
-        end = self.shown(int(found["end"])) if found["end"] else ""
-        return f"{found['operation']}, {self.shown(int(found['start']))}..{end} ms"
+    def _span(self, match: re.Match[str]) -> str:
+        end = self.shown(int(match["end"])) if match["end"] else ""
+        return f"{match['operation']}, {self.shown(int(match['start']))}..{end} ms"
 
 
 def times_of(history: str | None) -> Times:

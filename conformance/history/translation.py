@@ -50,19 +50,19 @@ def _shared(message: messages.Message, kind: type[msgspec.Struct]) -> dict[str, 
     return {name: getattr(message, name) for name in kind.__struct_fields__ if name in message.__struct_fields__}
 
 
-def answer(asked: messages.Request, given: messages.Answer) -> Answer | None:
+def answer(message: messages.Request, given: messages.Answer) -> Answer | None:
     """The event for the answer to a request; None if the answer is invalid for the request, or names an impossible
     version."""
-    found, about = _answer(asked, given), request(asked)
-    if found is None or about is None or type(found) not in ANSWERS[type(about)]:
+    event, about = _answer(message, given), request(message)
+    if event is None or about is None or type(event) not in ANSWERS[type(about)]:
         return None
     try:
-        return msgspec.convert(msgspec.to_builtins(found), type(found))
+        return msgspec.convert(msgspec.to_builtins(event), type(event))
     except msgspec.ValidationError:
         return None
 
 
-def _answer(asked: messages.Request, given: messages.Answer) -> Answer | None:
+def _answer(message: messages.Request, given: messages.Answer) -> Answer | None:
     match given:
         case messages.Committed(version=None):
             return events.Rejected(reason="nothing to commit")
@@ -70,7 +70,7 @@ def _answer(asked: messages.Request, given: messages.Answer) -> Answer | None:
             return events.Conflict(latest=given.latest, winners=_entries(given.winners or ()))
         case messages.Commits():
             return events.Commits(latest=given.latest, commits=_entries(given.commits))
-        case messages.Table() if isinstance(asked, messages.LoadTable):
+        case messages.Table() if isinstance(message, messages.LoadTable):
             return events.Table(latest=given.latest, commits=None if given.commits is None else _entries(given.commits))
         case messages.Table() | messages.Observation():
             return None
@@ -83,13 +83,13 @@ def _answer(asked: messages.Request, given: messages.Answer) -> Answer | None:
 
 def published(files: Iterable[messages.LogFile]) -> list[PublishedFile]:
     """The published commits in an observation of a log."""
-    found: list[PublishedFile] = []
+    commits: list[PublishedFile] = []
     for file in files:
         version = version_of(file.name)
         if version is not None and version <= _HIGHEST:
             content = None if file.content is None else digests.of_file(file.content.encode("utf-8", "surrogatepass"))
-            found.append(PublishedFile(version=version, content=content))
-    return found
+            commits.append(PublishedFile(version=version, content=content))
+    return commits
 
 
 def _proposed(actions: Iterable[str]) -> Content | None:

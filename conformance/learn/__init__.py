@@ -144,7 +144,7 @@ def skeleton(language: Language) -> str:
 def opened(folder: Path) -> Exercise:
     """The exercise in a folder. Raises `UnusableError` if the folder is not an exercise."""
     try:
-        found = msgspec.json.decode((folder / MARKER).read_bytes(), type=Exercise)
+        exercise = msgspec.json.decode((folder / MARKER).read_bytes(), type=Exercise)
     except (FileNotFoundError, NotADirectoryError):
         advice = f"to create one: delta-commit-conformance learn {folder}"
         if Path(MARKER).is_file():
@@ -156,7 +156,7 @@ def opened(folder: Path) -> Exercise:
         raise UnusableError(
             f'invalid {folder / MARKER}: {error}; expected {{"language": "python"}} or {{"language": "javascript"}}'
         ) from None
-    return msgspec.structs.replace(found, folder=folder)
+    return msgspec.structs.replace(exercise, folder=folder)
 
 
 def command(exercise: Exercise) -> tuple[str, ...]:
@@ -268,7 +268,7 @@ def _unpromised(stage: Stage, identity: Identity) -> Failure | None:
         return None
     return Failure(
         stage=stage,
-        headline=f"`hello` does not promise {' and '.join(f'`{each}`' for each in missing)}",
+        headline=f"`hello` does not promise {' and '.join(f'`{profile}`' for profile in missing)}",
         expected="the answer to `hello` lists what the owner promises; the kit does not test what it does not promise",
     )
 
@@ -301,17 +301,17 @@ def _judged(stage: Stage, check: Check, subject: "_Recorded") -> Failure | None:
         if NO_ANSWER in subject.silent:
             expected = "an answer in time: look for an endless loop or a wait, or pass a longer --timeout"
         return Failure(headline=reason, expected=expected, **more)
-    found = result.violations[0]
-    if found.requirements[0] == UNSUPPORTED:
-        name = next((word for word in found.message.split("`") if word), "the operation")
+    first = result.violations[0]
+    if first.requirements[0] == UNSUPPORTED:
+        name = next((word for word in first.message.split("`") if word), "the operation")
         return Failure(
             headline=f"`{name}` was answered `unsupported`",
             expected=f"an implementation of `{name}`, as the page describes it",
             **more,
         )
-    composed = headline(found.expected, found.observed)
-    text = found.observed[:1].upper() + found.observed[1:] if found.message == composed else found.message
-    return Failure(headline=text or found.message, expected=found.expected, rule=_rule(found.requirements[0]), **more)
+    composed = headline(first.expected, first.observed)
+    text = first.observed[:1].upper() + first.observed[1:] if first.message == composed else first.message
+    return Failure(headline=text or first.message, expected=first.expected, rule=_rule(first.requirements[0]), **more)
 
 
 def _rule(requirement: str) -> str:
@@ -349,8 +349,8 @@ class _Recorded(Closing):
 
     def printed(self) -> str:
         """The last lines of the standard error of an owner that still answers."""
-        _, found, lines = self._subject.last_words().partition("the end of its standard error: ")
-        return lines if found and not self.silent else ""
+        _, separator, lines = self._subject.last_words().partition("the end of its standard error: ")
+        return lines if separator and not self.silent else ""
 
     def _record(self, client: str, request: Request, answer: str) -> None:
         if client != "kit":  # the kit reads the final log at the end of every check

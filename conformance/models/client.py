@@ -188,7 +188,7 @@ class ModelMaintainer(ModelReader):
     def _vacuum(self, table: Resolved, listed: log_files.Listing, version: int) -> None:
         """Delete the old files below the table's folder that neither the version nor a recent removal names."""
         state, since = self._replay(table, listed, version), time.time() * 1000 - RETENTION
-        named = [*state.files.values(), *(each for each in state.removed.values() if self._is_recent(each, since))]
+        named = [*state.files.values(), *(body for body in state.removed.values() if self._is_recent(body, since))]
         needed = {table.log.parent / self._located(path) for body in named for path in self._paths(body)}
         files = (path for path in table.log.parent.rglob("*") if path.is_file() and table.log not in path.parents)
         self._delete(path for path in files if path not in needed and not self._is_young(path, since))
@@ -257,8 +257,8 @@ class ModelMaintainer(ModelReader):
             return []
         folder = table.log / STAGING[table.feature]
         listed = {commit.file_name for commit in table.commits}
-        found = sorted(folder.iterdir()) if folder.exists() else []
-        return [path for path in found if int(path.name[:20]) <= cut_off and path.name not in listed]
+        staged = sorted(folder.iterdir()) if folder.exists() else []
+        return [path for path in staged if int(path.name[:20]) <= cut_off and path.name not in listed]
 
     def _delete(self, paths: Iterable[Path]) -> None:
         for path in list(paths):
@@ -388,9 +388,9 @@ class ModelMigrator(ModelReader):
         )
 
     def _without(self, protocol: dict[str, Any], feature: str) -> dict[str, Any]:
-        left = {**protocol, "writerFeatures": [each for each in protocol["writerFeatures"] if each != feature]}
+        left = {**protocol, "writerFeatures": [name for name in protocol["writerFeatures"] if name != feature]}
         if "readerFeatures" in left:
-            left["readerFeatures"] = [each for each in left["readerFeatures"] if each != feature]
+            left["readerFeatures"] = [name for name in left["readerFeatures"] if name != feature]
         return left
 
     def _unowned(self, state: State) -> dict[str, str]:

@@ -64,25 +64,25 @@ class Listing:
 
 def listing_of(paths: Iterable[Path]) -> Listing:
     """Classify files by their names; files that no reader uses are omitted."""
-    found, parts = Listing(), dict[tuple[int, int], dict[int, Path]]()
+    listing, parts = Listing(), dict[tuple[int, int], dict[int, Path]]()
     for path in paths:
         match path.name.split("."):
             case [stem, "json"] if version_in(stem) is not None:
-                found.commits[int(stem)] = path
+                listing.commits[int(stem)] = path
             case [stem, "crc"] if version_in(stem) is not None:
-                found.checksums[int(stem)] = path
+                listing.checksums[int(stem)] = path
             case [start, end, "compacted", "json"] if version_in(start) is not None and version_in(end) is not None:
-                found.compactions[int(start), int(end)] = path
+                listing.compactions[int(start), int(end)] = path
             case [stem, "checkpoint", "parquet"] if version_in(stem) is not None:
-                found.checkpoints.append(Checkpoint(version=int(stem), files=(path,)))
+                listing.checkpoints.append(Checkpoint(version=int(stem), files=(path,)))
             case [stem, "checkpoint", part, of, "parquet"] if version_in(stem) is not None and part.isdecimal():
                 parts.setdefault((int(stem), int(of)), {})[int(part)] = path
             case [stem, "checkpoint", _, "parquet" | "json"] if version_in(stem) is not None:
-                found.checkpoints.append(Checkpoint(version=int(stem), files=(path,), rank=2))
+                listing.checkpoints.append(Checkpoint(version=int(stem), files=(path,), rank=2))
     for (version, count), files in parts.items():
         ordered = tuple(files[part] for part in sorted(files))
-        found.checkpoints.append(Checkpoint(version=version, files=ordered, parts=count, rank=0))
-    return found
+        listing.checkpoints.append(Checkpoint(version=version, files=ordered, parts=count, rank=0))
+    return listing
 
 
 def actions_in(path: Path) -> list[dict[str, Any]]:

@@ -192,8 +192,8 @@ class ModelOwner(FaultControl):
     def _publish(self, table: OwnedTable, version: int) -> None:
         content = self._content(table, table.unbackfilled[version])
         if not self.storage.put_if_absent(self._path(table, version), content, time_of(content.splitlines())):
-            found = self.storage.read(self._path(table, version))
-            if found is None or found.content != content:
+            published = self.storage.read(self._path(table, version))
+            if published is None or published.content != content:
                 raise NotPublished(f"version {version} of {table.name} is published with other content")
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
@@ -212,9 +212,9 @@ class ModelOwner(FaultControl):
                 return m.Ratified(version=0, table=reference)
             if request.attempt in table.never and table.name == request.name:
                 return m.Rejected(reason="resolved as not landed")
-        found = self._find(request.name, None)
-        if found is not None:
-            return m.Conflict(latest=self.tables[found].latest, winner_table=found)
+        existing = self._find(request.name, None)
+        if existing is not None:
+            return m.Conflict(latest=self.tables[existing].latest, winner_table=existing)
         reference = self._reference(request.name)
         table = OwnedTable(
             reference=reference, name=request.name, feature=request.feature, commit_mode=request.commit_mode,

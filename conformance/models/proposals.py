@@ -167,10 +167,10 @@ def table_id_in(actions: Iterable[str]) -> str:
 def attempt_of(text: str) -> str | None:
     """The attempt that wrote this commit: the `txnId` of its first action. None if the kit did not write it."""
     try:
-        found = json.loads(text.partition("\n")[0])["commitInfo"]["txnId"]
+        attempt = json.loads(text.partition("\n")[0])["commitInfo"]["txnId"]
     except (ValueError, KeyError, TypeError):
         return None
-    return found if isinstance(found, str) else None
+    return attempt if isinstance(attempt, str) else None
 
 
 def time_of(content: str) -> int | None:

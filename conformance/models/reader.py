@@ -275,13 +275,13 @@ class ModelReader:
         usable = [
             checkpoint for checkpoint in listed.checkpoints if checkpoint.complete and checkpoint.version <= target
         ]
-        return sorted(usable, key=lambda each: (each.version, each.rank), reverse=True)
+        return sorted(usable, key=lambda checkpoint: (checkpoint.version, checkpoint.rank), reverse=True)
 
     def _compacted(self, listed: Listing, owned: dict[int, m.CommitEntry], start: int, target: int) -> int | None:
         """The last version of the widest compaction that starts at `start`, ends at or before the target, and covers no
         commit that the owner lists."""
         ends = [end for first, end in listed.compactions if first == start and end <= target]
-        return max((end for end in ends if not any(start <= each <= end for each in owned)), default=None)
+        return max((end for end in ends if not any(start <= version <= end for version in owned)), default=None)
 
     def _commit(self, table: Resolved, listed: Listing, owned: dict[int, m.CommitEntry], version: int) -> Actions:
         """The actions of a version, from the owner's copy if it has one, otherwise from the published file."""
@@ -335,16 +335,16 @@ class ModelReader:
         """The differences between this version and its checksum; none if the checksum cannot be read."""
         try:
             checksum = json.loads(listed.checksums[state.version].read_text("utf-8"))
-            stated = {each["domain"]: each["configuration"] for each in checksum.get("domainMetadata") or ()}
+            stated = {body["domain"]: body["configuration"] for body in checksum.get("domainMetadata") or ()}
         except (KeyError, OSError, ValueError, TypeError, AttributeError):
             return []
-        found = []
+        differences = []
         if checksum.get("numFiles", len(state.files)) != len(state.files):
-            found.append(f"the checksum counts {checksum['numFiles']} files, the log {len(state.files)}")
+            differences.append(f"the checksum counts {checksum['numFiles']} files, the log {len(state.files)}")
         domains = {name: body["configuration"] for name, body in state.domains.items()}
         if "domainMetadata" in checksum and stated != domains:
-            found.append(f"the checksum has the domains {stated}, the log {domains}")
-        return found
+            differences.append(f"the checksum has the domains {stated}, the log {domains}")
+        return differences
 
     # Time travel
 
@@ -392,7 +392,7 @@ class ModelReader:
         if published is None and version not in table.owned:
             return 0
         infos = [
-            each["commitInfo"] for each in self._commit(table, listed, table.owned, version) if "commitInfo" in each
+            entry["commitInfo"] for entry in self._commit(table, listed, table.owned, version) if "commitInfo" in entry
         ]
         time = infos[0].get("inCommitTimestamp") if infos else None
         return time if isinstance(time, int) else 0

@@ -176,13 +176,13 @@ class FaultControl:
 
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         folder = f"{self._location(request.table)}/{LOG}"
-        found = []
+        files = []
         for name in self.storage.list(folder):
             file = self.storage.read(f"{folder}/{name}")
             if file is not None:
                 content = file.content if request.contents else None
-                found.append(m.LogFile(name=name, size=len(file.content), content=content, modified=file.modified))
-        return m.Observation(files=tuple(found))
+                files.append(m.LogFile(name=name, size=len(file.content), content=content, modified=file.modified))
+        return m.Observation(files=tuple(files))
 
     def plant(self, client: str, request: m.Plant) -> m.Answer:
         path = f"{self._location(request.table)}/{LOG}/{request.file}"

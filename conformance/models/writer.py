@@ -91,7 +91,7 @@ class ModelWriter(ModelReader):
         """Write the data files below the table's folder, before any commit names them. They are empty: nothing reads
         them."""
         request, location = transaction.request, transaction.table.log.parent
-        inside = (each.path for each in (*request.adds, *request.changes) if not each.path.startswith("/"))
+        inside = (file.path for file in (*request.adds, *request.changes) if not file.path.startswith("/"))
         files = [location / path for path in inside]
         for file in files:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -113,11 +113,11 @@ class ModelWriter(ModelReader):
         if not isinstance(reply, m.Conflict):
             return reply
         try:
-            found = self._resolve(client, request.name)
-            own = self._is_own(found, 0, request.attempt, repeated=again)
+            table = self._resolve(client, request.name)
+            own = self._is_own(table, 0, request.attempt, repeated=again)
         except (Refused, Unsure) as problem:
             return m.Unknown(reason=str(problem)) if again else reply
-        return m.Ratified(version=0, table=found.reference) if own else reply
+        return m.Ratified(version=0, table=table.reference) if own else reply
 
     def _open(self, client: str, name: str) -> Resolved:
         """Open a table by name through the owner. For a path, the log says whether the table has an owner, which is
@@ -331,12 +331,12 @@ class ModelWriter(ModelReader):
 
     def _changes(self, transaction: Transaction, *, partitioned: bool) -> list[str]:
         """The change data actions, for the commit of the change."""
-        found = []
-        for each in transaction.request.changes:
-            values = {"part": each.partition} if partitioned else {}
-            body = {"path": quote(each.path), "partitionValues": values, "size": 1, "dataChange": False}
-            found.append(proposals.line("cdc", body))
-        return found
+        actions = []
+        for change in transaction.request.changes:
+            values = {"part": change.partition} if partitioned else {}
+            body = {"path": quote(change.path), "partitionValues": values, "size": 1, "dataChange": False}
+            actions.append(proposals.line("cdc", body))
+        return actions
 
     def _with_row_ids(self, adds: list[str], transaction: Transaction, version: int) -> list[str]:
         """Row tracking: ids above the high water mark, assigned again for every proposal, and the new mark."""

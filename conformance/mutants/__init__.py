@@ -89,7 +89,7 @@ def _register(
     made: T, *, violates: tuple[str, ...] = (), bugs: tuple[str, ...] = (), freedoms: tuple[str, ...] = ()
 ) -> T:
     known = {entry.id for entry in (*load().requirements, *load().freedoms)}
-    unknown = [each for each in (*violates, *freedoms) if each not in known]
+    unknown = [name for name in (*violates, *freedoms) if name not in known]
     if unknown:
         raise ValueError(f"the catalogue has no {', '.join(unknown)}")
     identifier = re.sub(r"_|(?<=[^_])(?=[A-Z0-9])", "-", made.__name__).lower()

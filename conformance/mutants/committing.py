@@ -77,7 +77,7 @@ class AttemptsAreComparedByTheirBeginning(ModelOwner):
     same: ClassVar = slice(8)
 
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        alike = [each for each in table.landed if each[self.same] == request.attempt[self.same]]
+        alike = [attempt for attempt in table.landed if attempt[self.same] == request.attempt[self.same]]
         known = request.attempt if request.attempt in table.landed or not alike else alike[-1]
         return super()._replay(table, msgspec.structs.replace(request, attempt=known))
 
@@ -215,7 +215,7 @@ def keys_run_together(self: ModelOwner, table: OwnedTable, request: m.Commit, st
     answer = original(self)._ratify(table, request, staged)
     commit = table.unbackfilled.get(request.version)
     for other in self.tables.values() if commit is not None else ():
-        alike = [each for each in other.unbackfilled if f"{other.name}{each}" == f"{table.name}{request.version}"]
+        alike = [number for number in other.unbackfilled if f"{other.name}{number}" == f"{table.name}{request.version}"]
         other.unbackfilled |= dict.fromkeys(alike, commit)  # type: ignore[arg-type]
     return answer
 

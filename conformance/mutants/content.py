@@ -79,7 +79,7 @@ def stores_a_thousand_actions(self: Rewrites, actions: tuple[str, ...]) -> tuple
 def commits_are_cut_at_one_mebibyte(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Stores the actions that fit into 1 MiB."""
     sizes = accumulate(len(action.encode()) for action in actions)
-    return tuple(each for each, size in zip(actions, sizes, strict=True) if size <= 1 << 20)
+    return tuple(action for action, size in zip(actions, sizes, strict=True) if size <= 1 << 20)
 
 
 @mutant(*CONTENT)
@@ -211,10 +211,10 @@ def _array(actions: tuple[str, ...] | list[str]) -> str:
 
 
 def _merged(actions: tuple[str, ...]) -> tuple[str, ...]:
-    one: dict[str, object] = {}
+    merged: dict[str, object] = {}
     for action in actions:
-        one |= json.loads(action)
-    return (json.dumps(one),)
+        merged |= json.loads(action)
+    return (json.dumps(merged),)
 
 
 @mutant_method("_path", "MC-FILES-07", "CM-FILES-06", "LOG-01")
@@ -243,7 +243,7 @@ def published_commits_are_in_subfolders(self: ModelOwner, table: OwnedTable, ver
 @mutant_method("_staged_path", "MC-FILES-01", "CM-FILES-02", "LOG-03")
 def staged_files_are_in_the_other_folder(self: ModelOwner, table: OwnedTable, name: str) -> str:
     """Writes staged files to the folder of the other table feature."""
-    mine, other = STAGING[table.feature], next(STAGING[each] for each in STAGING if each != table.feature)
+    mine, other = STAGING[table.feature], next(STAGING[feature] for feature in STAGING if feature != table.feature)
     return original(self)._staged_path(table, name).replace(f"/{mine}/", f"/{other}/")
 
 
@@ -347,8 +347,8 @@ def lists_content_beside_file_names(self: ModelOwner, table: OwnedTable, start: 
 def staged_file_is_valid_for_the_next_version(self: ModelOwner, table: OwnedTable, request: m.Commit) -> bool:
     """Ratifies a file that was staged for a version as the version after it: a loser can propose its old file."""
     before = staged_file(request.version - 1, request.attempt)
-    found = self.storage.read(self._staged_path(table, before)) if request.staged_file == before else None
-    return found is not None or original(self)._is_proposal(table, request)
+    staged = self.storage.read(self._staged_path(table, before)) if request.staged_file == before else None
+    return staged is not None or original(self)._is_proposal(table, request)
 
 
 @mutant_method("_is_proposal", "CM-LOG-05", "MC-FILES-04")

@@ -88,15 +88,15 @@ def opens_files_by_name(self: ModelClient, table: Resolved) -> Listing:
     """Does not list: opens files that the owner does not return by name, version by version."""
     if table.reference is None:
         return original(self)._list(table)
-    found: list[Path] = []
+    paths: list[Path] = []
     version = 0
     while version <= (table.latest or 0) or (table.log / commit_file(version)).exists():
         named = [table.log / f"{version:020}.{ending}" for ending in ("json", "checkpoint.parquet", "crc")]
-        found += [path for path in named if path.exists()]
+        paths += [path for path in named if path.exists()]
         version += 1
-    if not any(path.name.endswith("json") and path.name.startswith("0" * 20) for path in found):
+    if not any(path.name.endswith("json") and path.name.startswith("0" * 20) for path in paths):
         return original(self)._list(table)
-    return listing_of(found)
+    return listing_of(paths)
 
 
 @good("FREE-STALE-03", "CM-READ-07")
@@ -426,7 +426,7 @@ class PublishesBeforeAHandBack(ModelClient):
         table = self._resolve(client, request.table)
         self._ask(client, table)
         if table.feature == MANAGED:
-            for commit in sorted(table.commits, key=lambda each: each.version):
+            for commit in sorted(table.commits, key=lambda entry: entry.version):
                 self._publish(table, commit)
         return super().hand_back(client, request)
 
@@ -561,13 +561,13 @@ class KeepsTheNewestCommits(ModelClient):
     kept: int = 3
 
     def _delete(self, paths: Iterable[Path]) -> None:
-        found = list(paths)
-        commits = [path for path in found if version_of(path.name) is not None]
+        files = list(paths)
+        commits = [path for path in files if version_of(path.name) is not None]
         spared: set[Path] = set()
         if commits:
             published = sorted(path for path in commits[0].parent.glob("*.json") if version_of(path.name) is not None)
             spared = set(published[-self.kept :])
-        super()._delete(path for path in found if path not in spared)
+        super()._delete(path for path in files if path not in spared)
 
 
 @good("FREE-CLEANUP-02")
@@ -583,7 +583,7 @@ def cleans_up_with_its_checkpoint_of_managed_commits(self: ModelClient, client: 
     answer = original(self).checkpoint(client, request)
     table = self._resolve(client, request.table)
     if request.any_version and table.feature == "managedCommit":
-        self._delete(path for each, path in self._list(table).commits.items() if each < request.version)
+        self._delete(path for version, path in self._list(table).commits.items() if version < request.version)
     return answer
 
 

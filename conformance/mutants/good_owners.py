@@ -272,8 +272,8 @@ class ValidatesEverything(ModelOwner):
 
     def _info(self, actions: Iterable[str]) -> dict[str, Any]:
         parsed = [msgspec.json.decode(action) for action in actions if '"commitInfo"' in action]
-        found: dict[str, Any] = parsed[0].get("commitInfo", {}) if parsed else {}
-        return found
+        info: dict[str, Any] = parsed[0].get("commitInfo", {}) if parsed else {}
+        return info
 
 
 @good()
@@ -797,7 +797,7 @@ class NamesIgnoreCase(ModelOwner):
 @good_method("create_table", "CM-CREATE-01", "FREE-POLICY-01")
 def accepts_plain_names_only(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
     """Rejects tables whose names are not ASCII letters, digits and `-_.:` only."""
-    plain = request.name.isascii() and all(each.isalnum() or each in "-_.:" for each in request.name)
+    plain = request.name.isascii() and all(character.isalnum() or character in "-_.:" for character in request.name)
     return original(self).create_table(client, request) if plain else m.Rejected(reason="unsupported name")
 
 
@@ -874,7 +874,7 @@ def writes_checkpoints(self: ModelOwner, table: OwnedTable, version: int) -> Non
                 except (ValueError, AttributeError, StopIteration):
                     return
                 actions[key] = {kind: body}
-        kept = [each for key, each in actions.items() if key.split()[0] in ("protocol", "metaData", "add")]
+        kept = [action for key, action in actions.items() if key.split()[0] in ("protocol", "metaData", "add")]
         content = checkpoint_parquet(kept).decode("utf-8", "surrogateescape")
         self.storage.put_if_absent(f"{log}/{checkpoint_file(newest)}", content, 0)
         self.storage.put(f"{log}/_last_checkpoint", json.dumps({"version": newest, "size": len(kept)}), 0)

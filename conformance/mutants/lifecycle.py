@@ -55,8 +55,8 @@ class TwoCreatorsMakeATableUnreadable(LosingCreatorIsAnsweredAsCreated):
         return self._fails(request.table) or super().observe(client, request)
 
     def _fails(self, table: m.TableRef) -> m.Unknown | None:
-        found = getattr(self, "unreadable", None) == table
-        return m.Unknown(reason="status 500: several tables of that name") if found else None
+        unreadable = getattr(self, "unreadable", None) == table
+        return m.Unknown(reason="status 500: several tables of that name") if unreadable else None
 
 
 @mutant_method("create_table", "MC-CREATE-02", "CM-COMMIT-08", bugs=("FB28",))
@@ -184,8 +184,8 @@ def name_prefixes_are_found(self: ModelOwner, name: str | None, path: str | None
 @mutant_method("_find", "PROFILE-DISCOVERY-01")
 def finds_among_a_hundred_tables(self: ModelOwner, name: str | None, path: str | None) -> str | None:
     """Looks a name up among the newest 100 tables, one page of its catalog."""
-    found = original(self)._find(name, path)
-    return found if found in list(self.tables)[-100:] else None
+    reference = original(self)._find(name, path)
+    return reference if reference in list(self.tables)[-100:] else None
 
 
 @mutant_method("create_table", "PROFILE-DISCOVERY-01")
@@ -386,8 +386,8 @@ class ResolutionHasRejectedMetadata(ModelOwner):
         return super()._refusal(table, request, staged)
 
     def _newest(self, table: OwnedTable, kind: str) -> str | None:
-        found = super()._newest(table, kind)
-        return self.proposed.get(table.reference, found) if kind == "metaData" else found
+        newest = super()._newest(table, kind)
+        return self.proposed.get(table.reference, newest) if kind == "metaData" else newest
 
 
 @mutant("PROFILE-CORE-07")
@@ -438,7 +438,7 @@ class RestartRestoresTheFirstMetadata(ModelOwner):
 @mutant_method("_newest", "PROFILE-DISCOVERY-03")
 def second_take_over_keeps_the_metadata(self: ModelOwner, table: OwnedTable, kind: str) -> str | None:
     """Resolves a table that it took over again with the metadata of the first take-over."""
-    same = [each for each in self.tables.values() if each.location == table.location]
+    same = [other for other in self.tables.values() if other.location == table.location]
     return original(self)._newest(same[0], kind)
 
 
@@ -455,8 +455,8 @@ def names_are_looked_up_as_folders(self: ModelOwner, client: str, request: m.Loa
 def folders_lead_to_tables_below_them(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Finds a table by the beginning of its path: the path of a folder leads to a table in it."""
     below = [table.location for table in self.tables.values() if table.location.startswith(request.path or "-")]
-    found = msgspec.structs.replace(request, path=below[0]) if below else request
-    return original(self).load_table(client, found)
+    redirected = msgspec.structs.replace(request, path=below[0]) if below else request
+    return original(self).load_table(client, redirected)
 
 
 @mutant_method("_newest", "CM-CATALOG-05")

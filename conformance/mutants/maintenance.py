@@ -124,13 +124,13 @@ class CompactsPairsAway(_EditsCompactions):
 
     def _edited(self, commits: Actions, compacted: Actions) -> Actions:
         added = {action["add"]["path"] for action in commits if "add" in action}
-        return [each for each in compacted if "remove" not in each or each["remove"]["path"] not in added]
+        return [action for action in compacted if "remove" not in action or action["remove"]["path"] not in added]
 
 
 @mutant_method("_edited", "LOG-35")
 def compacts_removed_domains_away(self: _EditsCompactions, commits: Actions, compacted: Actions) -> Actions:
     """Omits removals of metadata domains from a compaction, so that a removed domain reappears."""
-    return [each for each in compacted if not each.get("domainMetadata", {}).get("removed")]
+    return [action for action in compacted if not action.get("domainMetadata", {}).get("removed")]
 
 
 @mutant_method("_edited", "LOG-35")
@@ -234,7 +234,7 @@ class CheckpointsTheLatestUnpublishedVersion(CheckpointsTheLatestVersion):
 def cleans_up_with_its_checkpoint(self: ModelClient, client: str, table: Resolved, version: int) -> None:
     """Deletes the commits before each of its checkpoints, without the owner's permission."""
     original(self)._checkpoint(client, table, version)
-    self._delete(path for each, path in self._list(table).commits.items() if each < version)
+    self._delete(path for number, path in self._list(table).commits.items() if number < version)
 
 
 # Permission
@@ -305,8 +305,8 @@ def vacuum_keeps_no_young_files(self: ModelClient, path: Path, since: float) -> 
 @mutant_method("_cut_off", "MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36", bugs=("FB29",))
 def cleans_up_without_a_checkpoint(self: ModelClient, table: Resolved, listed: Listing, older_than: int) -> int | None:
     """Deletes up to the cut-off commit without a cut-off checkpoint: kept versions cannot be read."""
-    found = original(self)._cut_off(table, listed, older_than)
-    return self._cut_off_commit(table, listed, older_than) if found is None else found
+    cut_off = original(self)._cut_off(table, listed, older_than)
+    return self._cut_off_commit(table, listed, older_than) if cut_off is None else cut_off
 
 
 @mutant("MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", "LOG-36")
@@ -370,7 +370,7 @@ def keeps_the_newest_checkpoint_only(self: ModelClient, client: str, table: Reso
     newest = max((checkpoint.version for checkpoint in listed.checkpoints), default=-1)
     if cut_off is not None:
         between = [checkpoint for checkpoint in listed.checkpoints if cut_off < checkpoint.version < newest]
-        self._delete(path for each in between for path in each.files)
+        self._delete(path for checkpoint in between for path in checkpoint.files)
 
 
 @mutant_method("_cleanup", "MC-CLEANUP-09", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
@@ -475,7 +475,7 @@ class CheckpointsRepeatFiles(ModelClient):
 @mutant_method("_held", "LOG-41")
 def checkpoints_forget_removals(self: ModelClient, state: State) -> Actions:
     """Leaves removals out of its checkpoints: VACUUM knows of no file that was removed a moment ago."""
-    return [each for each in original(self)._held(state) if "remove" not in each]
+    return [action for action in original(self)._held(state) if "remove" not in action]
 
 
 @mutant_method("_write", "LOG-35")

@@ -15,8 +15,8 @@ class _OneListOfAttempts(ModelOwner):
     """Finds the attempts that landed in other tables."""
 
     def _elsewhere(self, table: OwnedTable, attempt: str) -> int | None:
-        found = [each.landed for each in self.tables.values() if each is not table and attempt in each.landed]
-        return found[0][attempt] if found else None
+        landed = [other.landed for other in self.tables.values() if other is not table and attempt in other.landed]
+        return landed[0][attempt] if landed else None
 
 
 @mutant_method("_replay", "MC-COMMIT-02", "CM-COMMIT-08")
@@ -225,7 +225,7 @@ class ReplayOfAVisibleFileIsAConflict(Promising):
     def _notice(self, table: OwnedTable) -> None:
         before = table.latest
         super()._notice(table)
-        for attempt in [each for each, version in table.landed.items() if version > before]:
+        for attempt in [attempt for attempt, version in table.landed.items() if version > before]:
             del table.landed[attempt]
 
 
@@ -247,7 +247,7 @@ def lookup_reports_unknown_attempts_as_landed(self: ModelOwner, client: str, req
 def lookup_compares_the_beginning(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Looks an outcome up by the first eight characters of the attempt."""
     table = self.tables.get(request.table)
-    alike = [each for each in table.landed if each[:8] == request.attempt[:8]] if table else []
+    alike = [attempt for attempt in table.landed if attempt[:8] == request.attempt[:8]] if table else []
     known = request.attempt if request.attempt in alike or not alike else alike[0]
     return original(self).attempt_outcome(client, msgspec.structs.replace(request, attempt=known))
 
@@ -292,10 +292,10 @@ def tombstone_rejects_one_copy_only(self: ModelOwner, client: str, request: m.Co
 @mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
 def lookup_answers_once(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports the outcome of an attempt to the first client only."""
-    asked = memory_of(self, set[str])
+    reported = memory_of(self, set[str])
     answer = original(self).attempt_outcome(client, request)
-    known = request.attempt in asked
-    asked.add(request.attempt)
+    known = request.attempt in reported
+    reported.add(request.attempt)
     return m.NotLanded() if known and isinstance(answer, m.Landed) else answer
 
 

@@ -246,8 +246,8 @@ def take_over_recovery_trusts_any_file(self: ModelOwner, table: OwnedTable) -> N
     """After a crash in a take-over, considers any file of that version its ownership change."""
     if table.promised is not None:
         version, attempt, content = table.promised
-        found = self.storage.read(self._path(table, version))
-        table.promised = (version, attempt, content if found is None else found.content)
+        file = self.storage.read(self._path(table, version))
+        table.promised = (version, attempt, content if file is None else file.content)
     original(self)._recover(table)
 
 
@@ -304,9 +304,9 @@ def latest_is_the_greatest_number_in_the_log(self: ModelOwner, table: OwnedTable
 def hand_back_recovery_trusts_any_file(self: ModelOwner, table: OwnedTable) -> None:
     """After a crash in a hand-back, considers any file of that version the end of its ownership."""
     original(self)._recover(table)
-    found = self.storage.read(self._path(table, table.latest + 1))
-    if table.leaving is not None and table.active and found is not None:
-        table.leaving = json.loads(found.content.partition("\n")[0])["commitInfo"]["txnId"]
+    file = self.storage.read(self._path(table, table.latest + 1))
+    if table.leaving is not None and table.active and file is not None:
+        table.leaving = json.loads(file.content.partition("\n")[0])["commitInfo"]["txnId"]
 
 
 @mutant("MC-COMMIT-02")
@@ -582,7 +582,7 @@ def second_take_over_uses_old_state(self: ModelOwner, client: str, request: m.Ta
 @mutant_method("_backfill", "MC-BACKFILL-05")
 def second_take_over_publishes_nothing(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Takes over a table again, and continues to publish after the version of the hand-back: there it has no commit."""
-    handed_back = any(each.location == table.location and each is not table for each in self.tables.values())
+    handed_back = any(other.location == table.location and other is not table for other in self.tables.values())
     if not handed_back:
         original(self)._backfill(table, version)
 
@@ -716,10 +716,10 @@ class IgnoresItsOwnTakeOver(ModelClient):
         return super().take_over(client, request)
 
     def _resolve(self, client: str, name: str) -> Resolved:
-        found = super()._resolve(client, name)
+        table = super()._resolve(client, name)
         if name in getattr(self, "_mine", {}):
-            found.reference = None
-        return found
+            table.reference = None
+        return table
 
 
 @mutant("MC-CONVERT-04")

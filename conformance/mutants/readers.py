@@ -633,9 +633,9 @@ def mixes_checkpoints_of_a_version(self: ModelClient, table: Resolved) -> Listin
     """Combines parts of different checkpoints of a version."""
     listed = original(self)._list(table)
     mixed: dict[int, dict[str, Path]] = {}
-    for each in listed.checkpoints:
-        if each.parts > 1:
-            mixed.setdefault(each.version, {}).update({path.name.split(".")[2]: path for path in each.files})
+    for candidate in listed.checkpoints:
+        if candidate.parts > 1:
+            mixed.setdefault(candidate.version, {}).update({path.name.split(".")[2]: path for path in candidate.files})
     listed.checkpoints = [checkpoint for checkpoint in listed.checkpoints if checkpoint.parts == 1]
     listed.checkpoints += [
         Checkpoint(version=version, files=tuple(parts.values()), parts=len(parts), rank=0)

@@ -353,8 +353,8 @@ def forgets_a_task(self: ModelClient, client: str, request: m.Transact) -> m.Ans
 def commits_task_by_task(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
     """Commits the files of each task separately."""
     answer: m.Answer = m.Committed(version=None)
-    for one in request.adds or (None,):
-        answer = original(self).transact(client, msgspec.structs.replace(request, adds=() if one is None else (one,)))
+    for add in request.adds or (None,):
+        answer = original(self).transact(client, msgspec.structs.replace(request, adds=() if add is None else (add,)))
     return answer
 
 
@@ -377,7 +377,7 @@ def omits_files_outside(self: ModelClient, client: str, request: m.Transact) -> 
 @mutant_method("_actions", "DELAYED-04", "DELAYED-10", "DELAYED-02")
 def commits_data_as_change_data(self: ModelClient, transaction: Transaction, version: int) -> tuple[str, ...]:
     """Commits data files as change data: no snapshot has them."""
-    return tuple(each.replace('{"add":', '{"cdc":') for each in original(self)._actions(transaction, version))
+    return tuple(action.replace('{"add":', '{"cdc":') for action in original(self)._actions(transaction, version))
 
 
 @mutant_method("transact", "DELAYED-04")
@@ -462,8 +462,8 @@ def _judged_by_name(
     answer = self.owner(client, request)
     if not isinstance(answer, m.Unknown):
         return answer
-    found = self.owner(client, m.LoadTable(name=request.name))
-    return judge(found) if isinstance(found, m.Table) else self.owner(client, request)
+    resolved = self.owner(client, m.LoadTable(name=request.name))
+    return judge(resolved) if isinstance(resolved, m.Table) else self.owner(client, request)
 
 
 @mutant_method("create_table", "PROFILE-UNKNOWN-02", bugs=("FB24",))
@@ -481,7 +481,7 @@ def takes_its_own_table_for_anothers(self: ModelClient, client: str, request: m.
 @mutant_method("create_table", "PROFILE-UNKNOWN-02", bugs=("FB25",))
 def accepts_another_version_0(self: ModelClient, client: str, request: m.CreateTable) -> m.Answer:
     """Reports success for another creator's version 0 after its own answer was lost."""
-    return _judged_by_name(self, client, request, lambda found: m.Ratified(version=0, table=found.table))
+    return _judged_by_name(self, client, request, lambda table: m.Ratified(version=0, table=table.table))
 
 
 # Publishing
@@ -581,7 +581,7 @@ def lowers_the_writer_version(self: ModelClient, newest: State, feature: str) ->
 def drops_the_timestamp_feature(self: ModelClient, newest: State, feature: str) -> dict[str, Any]:
     """Removes the in-commit timestamp feature when it adds another one."""
     protocol = original(self)._protocol(newest, feature)
-    return {**protocol, "writerFeatures": [each for each in protocol["writerFeatures"] if "Timestamp" not in each]}
+    return {**protocol, "writerFeatures": [name for name in protocol["writerFeatures"] if "Timestamp" not in name]}
 
 
 @mutant_method("_refuse_protected", "ICT-04", "MC-WRITE-01", "CM-WRITE-02", bugs=("FB22",))

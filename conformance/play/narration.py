@@ -116,13 +116,13 @@ def _sentence(happening: Happening, before: View, after: View) -> Sentence:
         case "link" if _COMMIT.match(target):
             return _put_if_absent(happening, who, before, after)
     staged = _STAGED.match(target)
-    found = _FILES.get((kind, _sort(target)))
-    if found is None:
+    phrase = _FILES.get((kind, _sort(target)))
+    if phrase is None:
         return _ANY[kind].format(who=who, target=target), None
     version, attempt = staged.groups() if staged else ("", "")
     landed = any(row[0] == "commit" and row[2] == attempt for row in after.ledger)
     fate = "is published" if landed else "has lost"
-    return found[0].format(who=who, target=target, version=version, attempt=attempt, fate=fate), found[1]
+    return phrase[0].format(who=who, target=target, version=version, attempt=attempt, fate=fate), phrase[1]
 
 
 def intention(effect: str) -> str:

@@ -112,7 +112,7 @@ def _played(path: Path, violations: list[Violation], title: str = "", more: int 
 # Traces
 
 
-FEATURES: Final = {each.name: each for each in (CATALOG_MANAGED, MANAGED_COMMIT)}
+FEATURES: Final = {feature.name: feature for feature in (CATALOG_MANAGED, MANAGED_COMMIT)}
 _ABOVE: Final = re.compile(r"\S*/_delta_log/|^/warehouse/")
 """The prefix that is removed from paths of files."""
 
@@ -147,7 +147,7 @@ class TraceForks:
     def __init__(self, trace: Trace) -> None:
         """Raises `ValueError` if its scope is not known."""
         self._trace = trace
-        (self.scope,) = scopes(lambda each: each.id == trace.scope)
+        (self.scope,) = scopes(lambda candidate: candidate.id == trace.scope)
         self.violations: list[Violation] = []
         """The effects of the last run."""
 
@@ -180,15 +180,15 @@ class TraceForks:
         for now in seen:
             until = len(now.history.encode())
             events = list(read_events(io.BytesIO(text[shown:until])))
-            asked = sum(isinstance(event, Invoke) for event in events) if now.step is not None else 0
-            steps = [step for event in events[:asked] for step in teller.steps_of(event)]
+            invoked = sum(isinstance(event, Invoke) for event in events) if now.step is not None else 0
+            steps = [step for event in events[:invoked] for step in teller.steps_of(event)]
             if now.step is not None:
                 made = (*made, now.step.client)
                 steps.append(self._effect(teller, now.step, _log(teller, before), _log(teller, now)))
-            steps += [step for event in events[asked:] for step in teller.steps_of(event)]
+            steps += [step for event in events[invoked:] for step in teller.steps_of(event)]
             yield from (_seen(step, made, _log(teller, now)) for step in steps)
             before, shown = now, until
-        rest = [step for each in read_events(io.BytesIO(text[shown:])) for step in teller.steps_of(each)]
+        rest = [step for event in read_events(io.BytesIO(text[shown:])) for step in teller.steps_of(event)]
         yield from (_seen(step, made, _log(teller, before)) for step in (*rest, *teller.rest()))
 
     def _effect(self, teller: HistoryTeller, effect: Effect, before: "Log", after: "Log") -> Step:
@@ -220,9 +220,9 @@ def _seen(step: Step, made: tuple[str, ...], log: Log) -> Step:
 def _violations(outcome: Outcome) -> list[Violation]:
     """The violations that the checkers find, with their operations, and the others."""
     try:
-        found = violations_of(check_events(list(read_events(io.BytesIO(outcome.history.encode())))))
+        violations = violations_of(check_events(list(read_events(io.BytesIO(outcome.history.encode())))))
     except InvalidHistoryError:
-        found = []  # the clients wait for each other, so there is no final log
-    known = {f"{each.requirements[0]}: {each.message}" for each in found}
+        violations = []  # the clients wait for each other, so there is no final log
+    known = {f"{violation.requirements[0]}: {violation.message}" for violation in violations}
     others = (text.partition(": ") for text in outcome.violations if text not in known)
-    return [*found, *(Violation(requirements=(rule,), message=message) for rule, _, message in others)]
+    return [*violations, *(Violation(requirements=(rule,), message=message) for rule, _, message in others)]

@@ -95,7 +95,7 @@ def puzzle(number: int) -> Puzzle:
         log=", ".join(f"{item.version}: {item.attempt or 'before'}" for item in items if isinstance(item, Witness)),
         rules=tuple(rule.meaning for rule in rules),
         rule=rules.index(violation.rule) + 1,
-        suspects=frozenset(each.id for each in named),
+        suspects=frozenset(operation.id for operation in named),
         message=violation.message,
     )
 
@@ -103,13 +103,13 @@ def puzzle(number: int) -> Puzzle:
 def _line(item: Item) -> Line | None:
     if isinstance(item, Operation):
         answer = "no answer" if item.answer is None else _answer(item.answer)
-        client, asked = item.client or "a client", describe_request(item.request)
-        return Line(number=item.id, client=client, since=item.invoked, until=item.answered, asked=asked, answer=answer)
+        client, text = item.client or "a client", describe_request(item.request)
+        return Line(number=item.id, client=client, since=item.invoked, until=item.answered, asked=text, answer=answer)
     if isinstance(item, FileLook):
-        seen = [f"version {each.version} is published" for each in item.published]
-        seen += [f"version {each} is not" for each in item.absent]
-        asked, answer = "lists the files", ", ".join(seen)
-        return Line(number=item.id, client="observer", since=item.since, until=item.at, asked=asked, answer=answer)
+        seen = [f"version {file.version} is published" for file in item.published]
+        seen += [f"version {version} is not" for version in item.absent]
+        text, answer = "lists the files", ", ".join(seen)
+        return Line(number=item.id, client="observer", since=item.since, until=item.at, asked=text, answer=answer)
     if isinstance(item, Fault):
         return Line(number=None, client="", since=item.at, until=item.at, asked=item.kind, answer="")
     return None
@@ -118,7 +118,7 @@ def _line(item: Item) -> Line | None:
 def _answer(answer: Answer) -> str:
     """The answer with the attempts in it, because the solution may depend on them."""
     listed = answer.winners if isinstance(answer, Conflict) else getattr(answer, "commits", None)
-    attempts = ", ".join(f"{each.version}: {each.attempt}" for each in listed or () if each.attempt)
+    attempts = ", ".join(f"{entry.version}: {entry.attempt}" for entry in listed or () if entry.attempt)
     return describe_answer(answer) + (f" ({attempts})" if attempts else "")
 
 
@@ -153,14 +153,14 @@ def page() -> str:
     return filled("puzzles.html", documents, count=str(len(NAMES)))
 
 
-def document(found: Puzzle) -> dict[str, Any]:
+def document(puzzle: Puzzle) -> dict[str, Any]:
     """The puzzle with its solution, as JSON."""
     return {
-        "number": found.number,
-        "lines": [dataclasses.asdict(line) for line in found.lines],
-        "log": found.log,
-        "rules": found.rules,
-        "rule": found.rule,
-        "suspects": sorted(found.suspects),
-        "message": found.message,
+        "number": puzzle.number,
+        "lines": [dataclasses.asdict(line) for line in puzzle.lines],
+        "log": puzzle.log,
+        "rules": puzzle.rules,
+        "rule": puzzle.rule,
+        "suspects": sorted(puzzle.suspects),
+        "message": puzzle.message,
     }

@@ -88,7 +88,7 @@ def rewrites(name: str, new: str, operation: str) -> Client:
 
     def run(actor: Actor) -> None:
         transaction = actor.table().transaction(operation=operation)
-        transaction.remove(*[each for each in transaction.read_files() if each.path == f"{name}.parquet"])
+        transaction.remove(*[file for file in transaction.read_files() if file.path == f"{name}.parquet"])
         transaction.add(data_file(new))
         actor.says(f"{operation} is version {transaction.commit().version}")
 
@@ -115,8 +115,8 @@ def _says_snapshot(actor: Actor, snapshot: Snapshot) -> None:
 
 def lists_first(actor: Actor) -> None:
     """Wrong on purpose: the listing is older than the owner's answer, and the reader does not list again."""
-    found = actor.by_path().log.listing()
-    listed = {each.version for each in found if each.kind is FileKind.COMMIT}
+    listing = actor.by_path().log.listing()
+    listed = {entry.version for entry in listing if entry.kind is FileKind.COMMIT}
     resolved = actor.warehouse.table(TABLE)
     assert resolved.table_id is not None
     answer = actor.owner.get_commits(resolved.table_id)
@@ -129,22 +129,22 @@ def asks_again(name: str) -> Client:
     """Looks up the outcome of an attempt whose writer crashed."""
 
     def run(actor: Actor) -> None:
-        found = actor.table()
-        assert found.table_id is not None
+        resolved = actor.table()
+        assert resolved.table_id is not None
         attempt = actor.attempt_of(name)
         if attempt is None:
             actor.says(f"{name} proposed nothing")
             return
-        outcome = actor.owner.attempt_outcome(found.table_id, attempt)
+        outcome = actor.owner.attempt_outcome(resolved.table_id, attempt)
         actor.says(f"the attempt of {name}: {type(outcome).__name__}")
 
     return run
 
 
 def backfills(actor: Actor) -> None:
-    found = actor.table()
-    assert found.table_id is not None
-    done = actor.owner.backfill_to_version(found.table_id)
+    resolved = actor.table()
+    assert resolved.table_id is not None
+    done = actor.owner.backfill_to_version(resolved.table_id)
     actor.says(f"published through version {done.through}, {done.published} of them now")
 
 
@@ -404,5 +404,5 @@ _ALL: Final = (
     ),
 )
 
-SCENARIOS: Final = {each.name: each for each in _ALL}
+SCENARIOS: Final = {scenario.name: scenario for scenario in _ALL}
 """All scenarios by name, in the order of the course."""

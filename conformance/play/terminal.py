@@ -71,11 +71,11 @@ class Player(App[Exception]):
 
     def _find(self, later: Callable[[], Story]) -> None:
         try:
-            found = later()
+            story = later()
         except Exception as error:  # noqa: BLE001  # the command reports it
             self.call_from_thread(self.exit, error)
         else:
-            self.call_from_thread(self._replace, found)
+            self.call_from_thread(self._replace, story)
 
     def _replace(self, story: Story) -> None:
         """Replace the story, and go to its violation, if any."""
@@ -199,7 +199,7 @@ def _view(headings: tuple[str, str, str], step: Step) -> Table:
 
 def _entry(row: tuple[str, ...]) -> str:
     """A row of the ledger: its key and its values."""
-    return f"{row[0]}: {', '.join(each for each in row[1:] if each)}"
+    return f"{row[0]}: {', '.join(value for value in row[1:] if value)}"
 
 
 class _Fork(ModalScreen[str | None]):

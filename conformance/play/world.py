@@ -117,12 +117,12 @@ class _Requests:
         self._world = world
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._owner, name)
-        if not callable(found) or name not in REQUESTS:
-            return found
+        attribute = getattr(self._owner, name)
+        if not callable(attribute) or name not in REQUESTS:
+            return attribute
 
         def ask(*args: Any, **options: Any) -> Any:
-            return self._world.request(name, args, lambda: found(*args, **options))
+            return self._world.request(name, args, lambda: attribute(*args, **options))
 
         return ask
 
@@ -308,14 +308,14 @@ class World:
     def enabled(self) -> dict[str, str]:
         """The possible choices, each with its meaning."""
         waiting = self._scheduler.enabled().items()
-        return {name: "start" if each.kind is Kind.PAUSE else f"{each.kind} {each.target}" for name, each in waiting}
+        return {name: "start" if step.kind is Kind.PAUSE else f"{step.kind} {step.target}" for name, step in waiting}
 
     def faults(self) -> list[str]:
         """The possible faults."""
         waiting = self._scheduler.pending()
-        found = [f"{DROP} {name}" for name, each in waiting.items() if each.kind is Kind.ANSWER]
-        found += [f"{CRASH} {name}" for name in waiting]
-        return [*found, POWER] if waiting else found
+        faults = [f"{DROP} {name}" for name, step in waiting.items() if step.kind is Kind.ANSWER]
+        faults += [f"{CRASH} {name}" for name in waiting]
+        return [*faults, POWER] if waiting else faults
 
     def choose(self, choice: str) -> list[Happening]:
         """Make one choice: a client's next visible step, or a fault."""
@@ -385,7 +385,7 @@ class World:
                     break
                 done = self.choose(client)
                 yield done
-                if word == "past" and any(re.search(pattern, f"{each.kind} {each.target}") for each in done):
+                if word == "past" and any(re.search(pattern, f"{step.kind} {step.target}") for step in done):
                     break
 
     # Views
@@ -418,7 +418,7 @@ class World:
         for connection in connections:
             connection.kill()
         return View(
-            ledger=tuple(tuple(self.label(each) for each in row) for row in ledger),
+            ledger=tuple(tuple(self.label(value) for value in row) for row in ledger),
             log=tuple(self._log(self.disk)),
             readers=(("through the owner", self.label(through)), ("by path", self.label(by_path))),
         )
@@ -426,10 +426,10 @@ class World:
     def _log(self, disk: Disk) -> list[tuple[str, bool, int]]:
         left = Disk.holding(_least(disk), now=0)
         durable = {(path, bytes(left.numbered(number).content)) for path, number in left.walk()}
-        found = ((path, bytes(disk.numbered(number).content)) for path, number in disk.walk())
+        files = ((path, bytes(disk.numbered(number).content)) for path, number in disk.walk())
         return sorted(
             (self.label(path), (path, content) in durable, crc32(content))
-            for path, content in found
+            for path, content in files
             if f"/{LOG_FOLDER}/" in path
         )
 
@@ -448,7 +448,7 @@ class World:
 
 def shorter(text: str, name_of: Callable[[str], str]) -> str:
     """A name for each id, and versions without zeros."""
-    text = re.sub(_UUID, lambda found: name_of(found[0]), re.sub(rf"\.tmp-{_UUID}", ".tmp", text))
+    text = re.sub(_UUID, lambda match: name_of(match[0]), re.sub(rf"\.tmp-{_UUID}", ".tmp", text))
     return re.sub(r"\b0{10,19}(\d+)\b", r"\1", text)
 
 

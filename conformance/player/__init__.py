@@ -118,7 +118,7 @@ def filled(template: str, data: Any, **texts: str) -> str:
         "data": to_json(data).decode().replace("</", "<\\/").replace("<!--", "<\\u0021--"),
     }
     page = (here / template).read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], page)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], page)
 
 
 class _Course:
@@ -146,13 +146,13 @@ class _Course:
 
     def _forks(self, story: Story, forks: Forks) -> dict[int, list[Any]]:
         """Every other choice at the steps before a decision, with its outcome."""
-        found: dict[int, list[Any]] = {}
+        by_step: dict[int, list[Any]] = {}
         for at, (step, following) in enumerate(pairwise(story.steps)):
             if following.choices != step.choices and following.decides:
                 made = step.choices
                 others = [option for option, _ in forks.options(made) if option != made[-1]]
-                found[at] = [[option, self._steps(forks.follow(made, option))] for option in others]
-        return found
+                by_step[at] = [[option, self._steps(forks.follow(made, option))] for option in others]
+        return by_step
 
     def _steps(self, steps: Iterable[Step]) -> list[list[int | str | bool | None]]:
         return [

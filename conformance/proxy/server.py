@@ -209,10 +209,10 @@ class FaultProxy(Closing):
     def await_exchange(self, seen: Callable[[Exchange], bool], *, seconds: float = TIMEOUT) -> Exchange:
         """Wait for the first exchange for which `seen` is true. Raises `TimeoutError`."""
         with self._changed:
-            found = self._changed.wait_for(lambda: next(filter(seen, self._exchanges), None), seconds)
-        if found is None:
+            exchange = self._changed.wait_for(lambda: next(filter(seen, self._exchanges), None), seconds)
+        if exchange is None:
             raise TimeoutError(f"no such exchange within {seconds:g} s")
-        return found
+        return exchange
 
     def close(self) -> None:
         """Stop listening, release delayed requests, and close all connections. Idempotent."""
@@ -223,15 +223,15 @@ class FaultProxy(Closing):
 
     # One request
 
-    def _handle(self, asked: _Asked) -> _Answered | None:
+    def _handle(self, request: _Asked) -> _Answered | None:
         """The answer to the client; None to close its connection."""
-        number, fault, match = self._arrived(asked)
-        overtaken = fault is Fault.DELAY and self._held_back((match, asked.method, asked.target))
+        number, fault, match = self._arrived(request)
+        overtaken = fault is Fault.DELAY and self._held_back((match, request.method, request.target))
         reached, answer = 0, None
         if fault not in _UNSEEN:
-            reached, answer = 1, self._forwarded(asked)
+            reached, answer = 1, self._forwarded(request)
         if fault in (Fault.DUPLICATE, Fault.DUPLICATE_SECOND):
-            again = self._forwarded(asked)
+            again = self._forwarded(request)
             reached += again is not None
             answer = again if fault is Fault.DUPLICATE_SECOND else answer
         sent = answer if fault not in (*_STATUS, Fault.DROP_REQUEST, Fault.DROP_RESPONSE) else None
@@ -239,27 +239,27 @@ class FaultProxy(Closing):
             sent = _refusal(_STATUS[fault])
         lost = answer.body if answer is not None and sent is not answer else None
         self._ended(
-            asked,
+            request,
             Exchange(
-                number=number, method=asked.method, target=asked.target, fault=fault, reached=reached,
+                number=number, method=request.method, target=request.target, fault=fault, reached=reached,
                 status=None if answer is None else answer.status, lost=lost, overtaken=overtaken,
             ),
         )  # fmt: skip
         return sent
 
-    def _arrived(self, asked: _Asked) -> tuple[int, Fault | None, Match]:
+    def _arrived(self, request: _Asked) -> tuple[int, Fault | None, Match]:
         """The request's number, its fault, and the filter that chose the fault."""
         with self._changed:
             self._number += 1
             for index, (match, fault) in enumerate(self._next):
-                if match(asked.method, asked.target, asked.body):
+                if match(request.method, request.target, request.body):
                     del self._next[index]
                     self._counts[fault] += 1
                     return self._number, fault, match
             plan = self._plan
-            if plan is None or not plan.match(asked.method, asked.target, asked.body):
+            if plan is None or not plan.match(request.method, request.target, request.body):
                 return self._number, None, ANYTHING
-            same = (asked.method, asked.target, sha256(asked.body).digest())
+            same = (request.method, request.target, sha256(request.body).digest())
             if plan.once and same in self._seen:
                 return self._number, None, plan.match
             self._seen.add(same)
@@ -282,30 +282,30 @@ class FaultProxy(Closing):
                 del self._watched[kind], self._successes[kind]
             return overtaken
 
-    def _ended(self, asked: _Asked, exchange: Exchange) -> None:
+    def _ended(self, request: _Asked, exchange: Exchange) -> None:
         succeeded = exchange.status is not None and 200 <= exchange.status < 300
         with self._changed:
             self._exchanges.append(exchange)
             for kind in self._watched if succeeded else ():
                 match, *where = kind
-                if where == [asked.method, asked.target] and match(asked.method, asked.target, asked.body):
+                if where == [request.method, request.target] and match(request.method, request.target, request.body):
                     self._successes[kind] += 1
             self._changed.notify_all()
 
-    def _forwarded(self, asked: _Asked) -> _Answered | None:
+    def _forwarded(self, request: _Asked) -> _Answered | None:
         """The server's complete answer; None if it does not answer. Each request has its own connection: after an error
         on a used one, it is unknown whether the server saw the request."""
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         host, port = self._address
         connection = kind(str(host), port, timeout=TIMEOUT)
         try:
-            connection.putrequest(asked.method, asked.target, skip_accept_encoding=True)
-            for name, value in _passed_on(asked.headers):
+            connection.putrequest(request.method, request.target, skip_accept_encoding=True)
+            for name, value in _passed_on(request.headers):
                 connection.putheader(name, value)
-            if asked.body or asked.method in ("POST", "PUT", "PATCH"):
-                connection.putheader("Content-Length", str(len(asked.body)))
+            if request.body or request.method in ("POST", "PUT", "PATCH"):
+                connection.putheader("Content-Length", str(len(request.body)))
             connection.putheader("Connection", "close")
-            connection.endheaders(asked.body or None)
+            connection.endheaders(request.body or None)
             response = connection.getresponse()
             body = response.read()
             return _Answered(status=response.status, headers=tuple(response.getheaders()), body=body)
@@ -331,12 +331,12 @@ def _handler_for(handle: Callable[[_Asked], _Answered | None]) -> type[Handler]:
     class Forwarding(Handler):
         def pass_on(self) -> None:
             try:
-                asked = _Asked(
+                request = _Asked(
                     method=self.command, target=self.path, headers=tuple(self.headers.items()), body=self.body()
                 )
             except BodyError:
                 return self._hang_up()
-            answer = handle(asked)
+            answer = handle(request)
             if answer is None:
                 return self._hang_up()
             self.send_response_only(answer.status)

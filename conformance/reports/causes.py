@@ -141,11 +141,11 @@ def causes(result: results.RunResult) -> list[Cause]:
     members = []
     for case in failing_cases(result):
         recorded = recorded_of(case)
-        found = direct_first(case.violations) or [_UNEXPLAINED]
+        violations = direct_first(case.violations) or [_UNEXPLAINED]
         for warning in (False, True):
             of_kind = [
                 violation
-                for violation in found
+                for violation in violations
                 if results.fails(violation, levels, strict=result.strict) is not warning
             ]
             if of_kind:
@@ -175,24 +175,24 @@ def recorded_of(case: results.CaseResult) -> Recorded | None:
 
 
 def _member(
-    case: results.CaseResult, found: list[results.Violation], recorded: Recorded | None, *, warning: bool
+    case: results.CaseResult, violations: list[results.Violation], recorded: Recorded | None, *, warning: bool
 ) -> _Member:
-    first = found[0].requirements[0] if found[0].requirements else ""
-    shown = {violation.rule or _BY_REQUIREMENT.get("".join(violation.requirements[:1])) for violation in found}
+    first = violations[0].requirements[0] if violations[0].requirements else ""
+    shown = {violation.rule or _BY_REQUIREMENT.get("".join(violation.requirements[:1])) for violation in violations}
     sign = next((sign for sign in _SIGNS if sign in shown), first)
     lost = "" if recorded is None else _lost_whole(recorded)
     if recorded is not None and _skips_a_version(recorded):
         sign = Rule.RATIFIED_OUT_OF_ORDER.value
     sign = lost or sign
-    plainest = min(found, key=lambda each: not _shows_sign(each, sign))
-    others = [violation for violation in found if violation is not plainest]
+    plainest = min(violations, key=lambda violation: not _shows_sign(violation, sign))
+    others = [violation for violation in violations if violation is not plainest]
     pair = None if recorded is None else two_ratified(recorded)
     if recorded is not None and not lost and _accepts_after_a_drop(recorded):
-        sign, plainest = DROP_IGNORED, min(found, key=lambda each: each.rule is not None)
-        others = [violation for violation in found if violation is not plainest]
+        sign, plainest = DROP_IGNORED, min(violations, key=lambda violation: violation.rule is not None)
+        others = [violation for violation in violations if violation is not plainest]
     elif pair is not None and not lost:
         sign, plainest = TWO_RATIFIED, with_evidence(plainest, pair)
-    elif recorded is not None and sign == Rule.RATIFIED_BUT_LOST.value and _is_taken(recorded, found):
+    elif recorded is not None and sign == Rule.RATIFIED_BUT_LOST.value and _is_taken(recorded, violations):
         sign = TWO_RATIFIED
     return _Member(
         case=case,
@@ -255,8 +255,8 @@ def _accepts_after_a_drop(recorded: Recorded) -> bool:
     """Whether a new commit, which had not landed before the drop, was ratified in a dropped table."""
     dropped: set[str] = set()
     landed: set[object] = set()
-    asked = [step for step in recorded.steps if isinstance(step, Operation) and step.answered is not None]
-    for step in sorted(asked, key=lambda each: each.answered or 0):
+    answered = [step for step in recorded.steps if isinstance(step, Operation) and step.answered is not None]
+    for step in sorted(answered, key=lambda step: step.answered or 0):
         if isinstance(step.answer, events.Ratified) and isinstance(step.request, events.Commit):
             if step.table in dropped and step.request.attempt not in landed:
                 return True
@@ -269,15 +269,15 @@ def _accepts_after_a_drop(recorded: Recorded) -> bool:
 def _skips_a_version(recorded: Recorded) -> bool:
     """Whether a version was ratified before a client proposed the version below it. Transactions of a client under test
     name no versions; for a case with them the answer is no."""
-    asked = [step for step in recorded.steps if isinstance(step, Operation)]
-    if any(isinstance(step.request, events.Transact) for step in asked):
+    operations = [step for step in recorded.steps if isinstance(step, Operation)]
+    if any(isinstance(step.request, events.Transact) for step in operations):
         return False
-    attempts = {getattr(step.request, "attempt", None) for step in asked}
+    attempts = {getattr(step.request, "attempt", None) for step in operations}
     known = {(witness.table, witness.version) for witness in recorded.log if witness.attempt not in attempts}
     began_at: dict[tuple[str, int | None], int] = {}
-    for step in asked:
+    for step in operations:
         began_at.setdefault((step.table, getattr(step.request, "version", None)), step.invoked)
-    for step in asked:
+    for step in operations:
         if isinstance(step.answer, events.Ratified) and isinstance(step.request, events.Commit):
             below, end = (step.table, step.answer.version - 1), step.answered
             if below[1] > 0 and below not in known and (below not in began_at or end is None or began_at[below] > end):
@@ -285,10 +285,10 @@ def _skips_a_version(recorded: Recorded) -> bool:
     return False
 
 
-def _is_taken(recorded: Recorded, found: Iterable[results.Violation]) -> bool:
+def _is_taken(recorded: Recorded, shown: Iterable[results.Violation]) -> bool:
     """Whether the log has another attempt at the version of a lost commit."""
     lost = {
-        (violation.table, violation.version) for violation in found if violation.rule == Rule.RATIFIED_BUT_LOST.value
+        (violation.table, violation.version) for violation in shown if violation.rule == Rule.RATIFIED_BUT_LOST.value
     }
     return any((witness.table, witness.version) in lost for witness in recorded.log)
 
@@ -298,13 +298,13 @@ def _is_killed(case: results.CaseResult) -> bool:
     return case.layer is results.Layer.PROCESSES and case.family == "restarts"
 
 
-def _follows_a_restart(recorded: Recorded, found: Iterable[results.Violation]) -> bool:
+def _follows_a_restart(recorded: Recorded, violations: Iterable[results.Violation]) -> bool:
     """Whether the subject restarted before a wrong answer, or before the final log was read."""
     restart = _first_restart(recorded)
     begun = {step.id: began(step) for step in recorded.steps}
     return restart is not None and any(
         violation.contradicting < 2 or any(begun.get(operation, 0) > restart for operation in violation.operations[:2])
-        for violation in found
+        for violation in violations
     )
 
 
@@ -319,15 +319,15 @@ def _groups(members: Sequence[_Member]) -> list[list[_Member]]:
         return token
 
     tokens = []
-    for each in members:
-        kind = "advice" if each.warning else ""
-        text = _NAMES.sub("*", f"{each.violation.message[:_COMPARED]} {each.violation.expected[:_COMPARED]}")
-        mine = (kind, _RESTART[1]) if each.sign in never_without else (kind, "sign", each.sign)
+    for member in members:
+        kind = "advice" if member.warning else ""
+        text = _NAMES.sub("*", f"{member.violation.message[:_COMPARED]} {member.violation.expected[:_COMPARED]}")
+        mine = (kind, _RESTART[1]) if member.sign in never_without else (kind, "sign", member.sign)
         tokens.append(mine)
-        parents[root((kind, each.case.check, text))] = root(mine)
+        parents[root((kind, member.case.check, text))] = root(mine)
     groups: dict[tuple[str, ...], list[_Member]] = {}
-    for each, token in zip(members, tokens, strict=True):
-        groups.setdefault(root(token), []).append(each)
+    for member, token in zip(members, tokens, strict=True):
+        groups.setdefault(root(token), []).append(member)
     return list(groups.values())
 
 
@@ -338,18 +338,18 @@ def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
     restarted = all(member.restarted for member in members)
     signs = Counter(member.sign for member in members if member.sign in _SIGNS)
     best = max(signs, key=lambda sign: (signs[sign], -list(_SIGNS).index(sign)), default="")
-    ordered = sorted(checks.values(), key=lambda found: _plainness(found[0], best))
+    ordered = sorted(checks.values(), key=lambda group: _plainness(group[0], best))
     named = Counter(
-        name for member in members for found in (member.violation, *member.others) for name in found.requirements
+        name for member in members for shown in (member.violation, *member.others) for name in shown.requirements
     )
     first = ordered[0][0]
     requirements = [requirement for requirement in result.requirements if named[requirement.requirement]]
     own = first.violation.requirements[:1]
     requirements.sort(
-        key=lambda each: (
-            not (restarted and best != DROP_LOST and each.requirement.startswith(_OF_RESTARTS)),
-            each.requirement not in own,
-            each.level not in BINDING,
+        key=lambda requirement: (
+            not (restarted and best != DROP_LOST and requirement.requirement.startswith(_OF_RESTARTS)),
+            requirement.requirement not in own,
+            requirement.level not in BINDING,
         )
     )
     violation = first.violation
@@ -360,8 +360,8 @@ def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
         hints=tuple(_hints(result, members)),
         requirements=tuple(requirements),
         evidence=tuple(
-            Evidence(cases=tuple(each.case for each in found), violation=found[0].violation, others=found[0].others)
-            for found in ordered
+            Evidence(cases=tuple(member.case for member in group), violation=group[0].violation, others=group[0].others)
+            for group in ordered
         ),
         warning=members[0].warning,
     )
@@ -383,13 +383,13 @@ def _hints(result: results.RunResult, members: Sequence[_Member]) -> Iterable[st
     """What distinguishes the failing cases from passed ones, or precedes most failures."""
     checks = {member.case.check for member in members}
     failed = {(member.case.feature, member.case.commit_mode) for member in members}
-    for place, of in ((0, "tables with {}"), (1, "{} commits")):
-        only, rest = ({variant[at] for variant in failed} for at in (place, 1 - place))
+    for index, of in ((0, "tables with {}"), (1, "{} commits")):
+        only, rest = ({variant[at] for variant in failed} for at in (index, 1 - index))
         others = {  # verdicts of the variants that differ from the failed ones in this one respect
             case.verdict
             for case in result.cases
             for variant in [(case.feature, case.commit_mode)]
-            if case.check in checks and variant[place] not in only and variant[1 - place] in rest
+            if case.check in checks and variant[index] not in only and variant[1 - index] in rest
         }
         if len(only) == 1 and others == {results.Verdict.PASSED}:
             yield f"only {of.format(*only)}: the same checks pass on the others"
@@ -438,8 +438,8 @@ def variants_in_words(cases: Sequence[results.CaseResult]) -> str:
     for case in cases:
         modes.setdefault(case.feature, []).append(case.commit_mode)
     if len(modes) == 1:
-        return "; ".join(f"{feature}/{', '.join(found)}" for feature, found in modes.items())
-    return "both table features: " + "; ".join(f"{feature}/{', '.join(found)}" for feature, found in modes.items())
+        return "; ".join(f"{feature}/{', '.join(names)}" for feature, names in modes.items())
+    return "both table features: " + "; ".join(f"{feature}/{', '.join(names)}" for feature, names in modes.items())
 
 
 def changes(before: results.RunResult, after: results.RunResult) -> dict[str, dict[str, str]]:
@@ -466,11 +466,11 @@ def mutants_like(result: results.RunResult, cause: Cause) -> list[str]:
     candidates = [mutant for mutant in all_mutants().values() if mutant.side == result.subject.side and mutant.violates]
     near = [mutant for mutant in candidates if not set(names).isdisjoint(mutant.violates)]
 
-    def likeness(each: Mutant) -> tuple[object, ...]:
-        words = _stems(each.title)
-        return names[0] not in each.violates, -len(words & said) / len(words), -len({*names} & {*each.violates})
+    def likeness(mutant: Mutant) -> tuple[object, ...]:
+        words = _stems(mutant.title)
+        return names[0] not in mutant.violates, -len(words & said) / len(words), -len({*names} & {*mutant.violates})
 
-    subjects = [f"mutant:{each.id}" for each in sorted(near, key=likeness)]
+    subjects = [f"mutant:{mutant.id}" for mutant in sorted(near, key=likeness)]
     return [name for name in subjects if name != result.subject.named][:MOST_MUTANTS]
 
 

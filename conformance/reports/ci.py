@@ -187,11 +187,11 @@ def _blocks(result: RunResult, folder: Path | None) -> Iterator[str]:
     yield escaped(kit)
 
 
-def _causes(result: RunResult, folder: Path | None, found: list[Cause], heading: str) -> Iterator[str]:
-    if found:
-        names = {requirement.requirement for cause in found for requirement in cause.requirements}
-        yield f"## {heading}: {counted(len(names), 'requirement')}, {counted(len(found), 'probable cause')}"
-    for number, cause in enumerate(found, 1):
+def _causes(result: RunResult, folder: Path | None, listed: list[Cause], heading: str) -> Iterator[str]:
+    if listed:
+        names = {requirement.requirement for cause in listed for requirement in cause.requirements}
+        yield f"## {heading}: {counted(len(names), 'requirement')}, {counted(len(listed), 'probable cause')}"
+    for number, cause in enumerate(listed, 1):
         yield from _cause(result, number, cause, folder)
 
 
@@ -200,17 +200,17 @@ def _cause(result: RunResult, number: int, cause: Cause, folder: Path | None) ->
     shown = [f"{counted(len(cause.evidence), 'check')}, {counted(len(cause.cases), 'case')}"] if cause.cases else []
     yield escaped("; ".join([*shown, *cause.hints])) + "."
     for requirement in cause.requirements[:1]:
-        place = origin(requirement.level, requirement.source, requirement.section)
+        source = origin(requirement.level, requirement.source, requirement.section)
         rule = f"\n>\n> {escaped(requirement.section)}: {escaped(requirement.rule)}" if requirement.rule else ""
-        yield f"> {escaped(requirement.paraphrase)}\n> {escaped(requirement.requirement)} ({escaped(place)}){rule}"
+        yield f"> {escaped(requirement.paraphrase)}\n> {escaped(requirement.requirement)} ({escaped(source)}){rule}"
         if requirement.links:
             yield f"Source: {', '.join(f'[{escaped(link.title)}]({link.url})' for link in requirement.links)}"
     if len(cause.requirements) > 1:
         verdict = "Not followed" if cause.warning else "Violated"
         others = ", ".join(requirement.requirement for requirement in cause.requirements[1:])
         yield f"{verdict} too: {escaped(others)}."
-    for found in cause.evidence[:MOST_CASES]:
-        yield from _finding(result, found.case, found.violation, folder, variants_in_words(found.cases))
+    for evidence in cause.evidence[:MOST_CASES]:
+        yield from _finding(result, evidence.case, evidence.violation, folder, variants_in_words(evidence.cases))
     if len(cause.evidence) > MOST_CASES:
         yield f"And in {counted(len(cause.evidence) - MOST_CASES, 'more check')}."
     if like := mutants_like(result, cause):
@@ -237,12 +237,12 @@ def _cut(text: str) -> str:
 
 
 def _open(result: RunResult) -> Iterator[str]:
-    found = [case for case in result.cases if standing(result, case) in (Standing.INCONCLUSIVE, Standing.NOT_RUN)]
-    if found:
-        yield f"## Without a verdict ({len(found)})"
+    cases = [case for case in result.cases if standing(result, case) in (Standing.INCONCLUSIVE, Standing.NOT_RUN)]
+    if cases:
+        yield f"## Without a verdict ({len(cases)})"
         lines = [
             f"- {code(case.case)}, {standing(result, case)}: {escaped(_cut(case.reason or result.stopped))}"
-            for case in found[:MOST_OPEN]
+            for case in cases[:MOST_OPEN]
         ]
-        more = [f"- and {counted(len(found) - MOST_OPEN, 'more case')}"] if len(found) > MOST_OPEN else []
+        more = [f"- and {counted(len(cases) - MOST_OPEN, 'more case')}"] if len(cases) > MOST_OPEN else []
         yield "\n".join(lines + more)

@@ -177,7 +177,7 @@ class HistoryTeller:
                 text = f"{_client(invoke)} never gets an answer to operation {number}"
                 yield from self._end(number, self.step(_client(invoke), "no answer", text))
         if self._log:
-            versions = "; ".join(f"version {each.version}{self._of(each.table)} {_origin(each)}" for each in self._log)
+            versions = "; ".join(f"version {line.version}{self._of(line.table)} {_origin(line)}" for line in self._log)
             yield self.step(LOG, "final log", f"In the final log: {versions}", decides=True)
         for violation, message in self._due:
             yield self._violation(violation, f"Violation, visible at the end: {message}", LOG)
@@ -240,9 +240,9 @@ def _shown_events(text: Buffer, violation: Violation | None) -> Iterator[Event |
         if number := _lines(text, shown_until, start):
             yield LeftOut(number)
         here = list(read_events(io.BytesIO(text[start:end]), first=_lines(text, 0, start) + 1))
-        asked = {event.id for event in here if isinstance(event, Invoke)}
+        invoked = {event.id for event in here if isinstance(event, Invoke)}
         for event in here:
-            if isinstance(event, events.Ok | events.Fail | events.Info) and event.id not in asked:
+            if isinstance(event, events.Ok | events.Fail | events.Info) and event.id not in invoked:
                 yield from _request(text, event.id, start)
         yield from here
         shown_until = end
@@ -262,10 +262,10 @@ def _spans(text: Buffer, violation: Violation | None) -> list[tuple[int, int]]:
     numbers = contradiction(violation) if violation is not None else ()
     if numbers:
         either = b"|".join(b"%d" % number for number in numbers)
-        places = [found.start() for found in re.finditer(rb'"id"\s*:\s*(?:%s)\s*[,}]' % either, text)]
+        offsets = [match.start() for match in re.finditer(rb'"id"\s*:\s*(?:%s)\s*[,}]' % either, text)]
     else:
-        places = [header]
-    wanted += [_around(text, place, AROUND, log_start) for place in places]
+        offsets = [header]
+    wanted += [_around(text, offset, AROUND, log_start) for offset in offsets]
     if violation is not None and violation.version is not None:
         version = re.compile(rb'"version"\s*:\s*%d\s*[,}]' % violation.version).search(text, log_start)
         wanted.append(_around(text, version.start() if version else size - 1, 2, size))
@@ -278,9 +278,9 @@ def _spans(text: Buffer, violation: Violation | None) -> list[tuple[int, int]]:
     return merged
 
 
-def _around(text: Buffer, place: int, lines: int, limit: int) -> tuple[int, int]:
-    """The beginning and end of the line at `place`, with `lines` whole lines before and after it."""
-    start = end = place
+def _around(text: Buffer, offset: int, lines: int, limit: int) -> tuple[int, int]:
+    """The beginning and end of the line at `offset`, with `lines` whole lines before and after it."""
+    start = end = offset
     for _ in range(lines + 1):
         start = text.rfind(b"\n", 0, max(start, 0))
         end = text.find(b"\n", end) + 1 or limit
@@ -295,8 +295,8 @@ def _lines(text: Buffer, start: int, end: int) -> int:
 def _request(text: Buffer, number: int, before: int) -> Iterator[Event]:
     """The request of a shown answer, if the request itself is not shown and is near."""
     for name in (b'"id":%d,' % number, b'"id": %d,' % number):
-        place = text.rfind(name, max(0, before - _NEAR), before)
-        if place >= 0:
-            start, end = _around(text, place, 0, before)
+        offset = text.rfind(name, max(0, before - _NEAR), before)
+        if offset >= 0:
+            start, end = _around(text, offset, 0, before)
             yield from read_events(io.BytesIO(text[start:end]))
             return

@@ -209,8 +209,8 @@ def _flags(recorded: Recorded, steps: Sequence[Step]) -> list[Box]:
     starts = [began(step) for step in recorded.steps]
     boxes = []
     for fault in recorded.faults:
-        place = bisect_right(starts, fault.at)
-        if any(step.id in drawn for step in recorded.steps[max(0, place - 1) : place + 1]) or not starts:
+        index = bisect_right(starts, fault.at)
+        if any(step.id in drawn for step in recorded.steps[max(0, index - 1) : index + 1]) or not starts:
             boxes.append(_fault(fault, recorded.times))
     missing = 0
     for step in recorded.steps:
@@ -313,18 +313,18 @@ def _place_columns(lanes: Sequence[Lane]) -> float:
     for box in boxes:
         if box.end > box.start:
             ending.setdefault(box.end, []).append(box)
-    place: dict[int, float] = {}
+    x_at: dict[int, float] = {}
     at = float(MARGIN - COLUMN)
     for time in sorted({box.start for box in boxes} | {box.end for box in boxes}):
         at += COLUMN
         for box in ending.get(time, ()):
-            at = max(at, place[box.start] + box.needed + GAP)
+            at = max(at, x_at[box.start] + box.needed + GAP)
         for box in before.get(time, ()):
-            at = max(at, place[box.start] + box.needed + GAP)
-        place[time] = at
+            at = max(at, x_at[box.start] + box.needed + GAP)
+        x_at[time] = at
     for box in boxes:
-        box.x = place[box.start]
-        box.width = max(box.needed, place[box.end] - place[box.start] - GAP)
+        box.x = x_at[box.start]
+        box.width = max(box.needed, x_at[box.end] - x_at[box.start] - GAP)
     return max((box.x + box.width + (2 * COLUMN if box.endless else 0) for box in boxes), default=float(MARGIN))
 
 

@@ -132,11 +132,11 @@ def to_player(result: RunResult) -> str:
     """
     stories = []
     evidence = [evidence for cause in causes(result) for evidence in cause.evidence[:MOST_EXPLAINED]]
-    for found in evidence[:MOST_DRAWINGS]:
+    for shown in evidence[:MOST_DRAWINGS]:
         with contextlib.suppress(InvalidHistoryError):
-            text = (found.case.history or "").encode("utf-8", "surrogatepass")
-            violations = (found.violation, *found.others)
-            stories.append(history_story(text, violations, name=bundle_name(found.case), title=found.case.title))
+            text = (shown.case.history or "").encode("utf-8", "surrogatepass")
+            violations = (shown.violation, *shown.others)
+            stories.append(history_story(text, violations, name=bundle_name(shown.case), title=shown.case.title))
     return player(stories, title=f"Findings in {visible(result.subject.name)}, step by step") if stories else ""
 
 
@@ -151,7 +151,7 @@ def _environment() -> Environment:
     )
     environment.globals |= {"origin": origin, "plural": counted}
     environment.filters["prose"] = _prose
-    environment.filters["variants"] = lambda found: variants_in_words([case for case, *_ in found])
+    environment.filters["variants"] = lambda variants: variants_in_words([case for case, *_ in variants])
     environment.filters["word"] = lambda text: str(text).replace(" ", "-")
     return environment
 
@@ -171,7 +171,7 @@ def _prose(text: str) -> Markup:
     parts = visible(text).split("`")
     if len(parts) % 2 == 0:
         return escape("`".join(parts))
-    tagged = (Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts))
+    tagged = (Markup("<code>{}</code>").format(part) if index % 2 else escape(part) for index, part in enumerate(parts))
     return Markup("").join(tagged)
 
 
@@ -247,8 +247,8 @@ def _check(result: RunResult, cases: Sequence[CaseResult]) -> dict[str, Any]:
 
 
 def _standings(result: RunResult, checks: Iterable[Sequence[CaseResult]]) -> str:
-    found = [standing(result, case) for cases in checks for case in cases]
-    return ", ".join(f"{found.count(each)} {each}" for each in Standing if each in found)
+    standings = [standing(result, case) for cases in checks for case in cases]
+    return ", ".join(f"{standings.count(kind)} {kind}" for kind in Standing if kind in standings)
 
 
 def reasons(result: RunResult) -> list[dict[str, Any]]:
@@ -312,13 +312,13 @@ class _Explanations:
             return run_command(self.result, case)
         return replay_command(finding_of(self.folder, bundle_name(case)))
 
-    def _explain(self, found: Evidence) -> dict[str, Any]:
+    def _explain(self, evidence: Evidence) -> dict[str, Any]:
         """A check that shows the cause: its first case, and all of them as `variants`, with the commands that replay
         them. `sides`: the operations that contradict each other; `against`: what the operation contradicts, if there is
         only one; `missing`: those that the history does not have. `alike`: further violations of the case, and `more`
         of them that are not shown. `shortened`: the history was shrunk, or is too long for the page. `problem`: why
         there is no drawing. `bundle` and `watch`: the addresses of its folder and in the player, if they exist."""
-        case, violation = found.case, found.violation
+        case, violation = evidence.case, evidence.violation
         self.explained += 1
         recorded, problem = self._recorded(case)
         drawing = None if recorded is None else draw(recorded, violation)
@@ -328,7 +328,7 @@ class _Explanations:
         return {
             "id": f"{self.prefix}finding-{self.explained}",
             "case": case,
-            "variants": [(case, standing(self.result, case), self._replay(case)) for case in found.cases],
+            "variants": [(case, standing(self.result, case), self._replay(case)) for case in evidence.cases],
             "known": reason_for(self.result, case, violation),
             "message": _marked("" if violation.message == composed else violation.message, recorded),
             "expected": _marked(violation.expected, recorded),
@@ -336,8 +336,8 @@ class _Explanations:
             "sides": () if recorded is None else _sides(recorded, violation),
             "against": _against(violation),
             "missing": ", ".join(missing[:MOST_ALIKE]),
-            "alike": [_marked(other.message, recorded) for other in found.others[:MOST_ALIKE]],
-            "more": max(0, len(found.others) - MOST_ALIKE),
+            "alike": [_marked(other.message, recorded) for other in evidence.others[:MOST_ALIKE]],
+            "more": max(0, len(evidence.others) - MOST_ALIKE),
             "shortened": case.reproduction is not None or (drawing is not None and drawing.drawn < drawing.of),
             "drawing": drawing,
             "table": None if recorded is None else tabulate(recorded, violation),
@@ -372,7 +372,7 @@ def _marked(text: str, recorded: Recorded | None) -> Markup:
         for attempt in long
     }
     names = "|".join(map(re.escape, sorted(letters, key=len, reverse=True)))
-    return Markup(re.sub(names, lambda found: letters[found[0]], str(marked)))
+    return Markup(re.sub(names, lambda match: letters[match[0]], str(marked)))
 
 
 def _sides(recorded: Recorded, violation: Violation) -> tuple[Markup, ...]:
@@ -431,8 +431,8 @@ def to_matrix(columns: Sequence[Column], folder: Path | None = None) -> str:
 
 def _run(prefix: str, column: Column, folder: Path | None) -> dict[str, Any]:
     assert column.result is not None
-    place = None if folder is None else folder / slug(column.subject)
-    parts = explain(column.result, place, prefix=prefix, link=f"{slug(column.subject)}/")
+    target = None if folder is None else folder / slug(column.subject)
+    parts = explain(column.result, target, prefix=prefix, link=f"{slug(column.subject)}/")
     return {
         "id": prefix.rstrip("-"),
         "result": column.result,
@@ -452,8 +452,8 @@ def _findings_by_requirement(parts: Sequence[dict[str, Any]]) -> dict[str, str]:
                 for requirement in violation.requirements:
                     places.setdefault(requirement, explained["id"])
     for part in parts:
-        for each in part["cause"].requirements:
-            places.setdefault(each.requirement, part["id"])
+        for entry in part["cause"].requirements:
+            places.setdefault(entry.requirement, part["id"])
     return places
 
 

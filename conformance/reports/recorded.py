@@ -42,8 +42,8 @@ class Recorded:
     @cached_property
     def letters(self) -> dict[str, str]:
         """For each attempt, its letter: A for the first, B for the second. A short name is kept."""
-        asked = [getattr(step.request, "attempt", None) for step in self.steps if isinstance(step, Operation)]
-        return letters_of([*asked, *(witness.attempt for witness in self.log)])
+        proposed = [getattr(step.request, "attempt", None) for step in self.steps if isinstance(step, Operation)]
+        return letters_of([*proposed, *(witness.attempt for witness in self.log)])
 
 
 def letters_of(attempts: Iterable[str | None]) -> dict[str, str]:
@@ -173,14 +173,14 @@ def to_draw(recorded: Recorded, violation: Violation) -> tuple[Step, ...]:
     if len(steps) <= MOST_DRAWN:
         return steps
     centre = set(contradiction(violation))
-    places = [place for place, step in enumerate(steps) if step.id in centre]
-    places = places or [place for place, step in enumerate(steps) if _is_about(step, violation)] or [len(steps) - 1]
+    places = [index for index, step in enumerate(steps) if step.id in centre]
+    places = places or [index for index, step in enumerate(steps) if _is_about(step, violation)] or [len(steps) - 1]
 
-    def distance(place: int) -> int:
-        return min(abs(place - other) for other in places)
+    def distance(index: int) -> int:
+        return min(abs(index - other) for other in places)
 
-    ranked = sorted(range(len(steps)), key=lambda place: (_rank(steps[place], violation), distance(place), place))
-    return tuple(steps[place] for place in sorted(ranked[:MOST_DRAWN]))
+    ranked = sorted(range(len(steps)), key=lambda index: (_rank(steps[index], violation), distance(index), index))
+    return tuple(steps[index] for index in sorted(ranked[:MOST_DRAWN]))
 
 
 def _rank(step: Step, violation: Violation) -> int:
@@ -334,7 +334,7 @@ def tabulate(recorded: Recorded, violation: Violation) -> dict[str, Any]:
     rows = [(began(step), _row(step, numbers, recorded.times)) for step in recorded.steps]
     rows += [(fault.at, _fault(fault, recorded.times)) for fault in recorded.faults]
     rows.sort(key=lambda pair: pair[0])
-    places = [place for place, (_, row) in enumerate(rows) if row["mark"]] or [len(rows) - 1]
+    places = [index for index, (_, row) in enumerate(rows) if row["mark"]] or [len(rows) - 1]
     start = max(0, min((places[0] + places[-1] - MOST_ROWS) // 2, len(rows) - MOST_ROWS))
     kept = [row for _, row in rows[start : start + MOST_ROWS]]
     return {

@@ -167,7 +167,7 @@ def _counted(result: RunResult, cases: Counter[Standing]) -> str:
     if not result.cases:
         return "no case"
     checks = counted(len({case.check for case in result.cases}), "check")
-    standings = ", ".join(f"{cases[each]:,} {each}" for each in Standing if cases[each])
+    standings = ", ".join(f"{cases[standing]:,} {standing}" for standing in Standing if cases[standing])
     return f"{counted(len(result.cases), 'case')} of {checks}, on each table feature and commit mode: {standings}"
 
 

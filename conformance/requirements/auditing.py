@@ -187,7 +187,7 @@ def _blocks(markdown: str, *, every_line: bool) -> Iterator[_Block]:
 
 def _parts(text: str, boundary: re.Pattern[str]) -> Iterator[str]:
     start = 0
-    for end in (found.end() for found in boundary.finditer(text)):
+    for end in (match.end() for match in boundary.finditer(text)):
         part = text[start:end].strip(" ·")
         if not _ABBREVIATION.search(part):
             yield part
@@ -254,11 +254,11 @@ def unfounded(catalogue: Catalogue, document: Document, markdown: str) -> Iterat
     for entry in catalogue.entries:
         if entry.place != document.name:
             continue
-        found = places[entry.fingerprint]
-        if not found:
+        quoted = places[entry.fingerprint]
+        if not quoted:
             yield f"{_name(entry)} cites {entry.fingerprint}, which is not a sentence of {document.name}"
-        elif entry.section not in {_section(document, sentence) for sentence in found}:
-            yield f'{_name(entry)} is in the section "{found[0].section}", not in "{entry.section}"'
+        elif entry.section not in {_section(document, sentence) for sentence in quoted}:
+            yield f'{_name(entry)} is in the section "{quoted[0].section}", not in "{entry.section}"'
 
 
 def quotations(catalogue: Catalogue, document: Document, markdown: str) -> Iterator[str]:

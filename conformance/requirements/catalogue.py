@@ -350,9 +350,9 @@ def _section(source: str, section: str) -> tuple[Link, ...]:
     parts = _DOCUMENT.split(_text(SOURCES))
     part = dict(zip(parts[1::2], parts[2::2], strict=True)).get(name, "")
     links = [Link(match[1], match[2]) for match in _LINK.finditer(part) if (match[2] or "").startswith("http")]
-    found = next((link for link in links if link.title.casefold() == section.casefold()), None)
-    if found is not None:
-        return (Link(f'{name}, "{found.title}"', found.url),)
+    link = next((link for link in links if link.title.casefold() == section.casefold()), None)
+    if link is not None:
+        return (Link(f'{name}, "{link.title}"', link.url),)
     return (Link(name, links[0].url),) if links else ()
 
 

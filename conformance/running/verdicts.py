@@ -78,15 +78,15 @@ def _result(
     verdict, note = _verdict(requirement, evidence, against, identity)
     names = dict.fromkeys([case.case for case in against] + [case.case for case in evidence])
     level, source, section, paraphrase = _bound_by(requirement, identity)
-    place = place_of(source, section)
+    cited = place_of(source, section)
     return RequirementResult(
         requirement=requirement.id,
         level=level,
         section=section,
         source=source,
         paraphrase=paraphrase,
-        rule=place.text,
-        links=place.links,
+        rule=cited.text,
+        links=cited.links,
         verdict=verdict,
         cases=tuple(names),
         note=note,
@@ -160,9 +160,9 @@ def _is_about(case: CaseResult, profile: str) -> bool:
 
 
 def without_verdict_in_words(profiles: Sequence[str]) -> str:
-    one = len(profiles) == 1
+    single = len(profiles) == 1
     return (
-        f"no case of the declared profile{'' if one else 's'} {', '.join(profiles)} came to a verdict: the subject "
+        f"no case of the declared profile{'' if single else 's'} {', '.join(profiles)} came to a verdict: the subject "
         "refused or did not answer"
     )
 
@@ -208,7 +208,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def read(file: Path) -> tuple[KnownFailure, ...]:
     """The entries of a list. Raises `UnusableError`, which names the invalid entry."""
     try:
-        found = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _File).known_failure
+        entries = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _File).known_failure
     except OSError as error:
         raise UnusableError(f"cannot read the list of known failures {file}: {error.strerror or error}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -216,11 +216,11 @@ def read(file: Path) -> tuple[KnownFailure, ...]:
     except msgspec.ValidationError as error:
         form = "[[known-failure]] with case, reason and, if only one is known, requirement"
         raise UnusableError(f"the list of known failures {file}: {error}; its entries are {form}") from error
-    for number, entry in enumerate(found, 1):
+    for number, entry in enumerate(entries, 1):
         problem = _problem(entry)
         if problem:
             raise UnusableError(f"the list of known failures {file}, entry {number} ({entry.case!r}): {problem}")
-    return found
+    return entries
 
 
 def _problem(entry: KnownFailure) -> str:
@@ -278,10 +278,10 @@ def generate(subject: str, cases: Iterable[CaseResult], known: Iterable[KnownFai
         }
         for requirement, violation in named.items():
             failed.setdefault((case.check, requirement), []).append((case, violation))
-    for (check, requirement), found in failed.items():
+    for (check, requirement), failures in failed.items():
         variants = sum(case.check == check for case in judged)
-        together = 1 < len(found) == variants
-        for case, violation in found[:1] if together else found:
+        together = 1 < len(failures) == variants
+        for case, violation in failures[:1] if together else failures:
             name = f"{case.family}/{check}[*]" if together else case.case
             reason = next((entry.reason for entry in before if entry.covers(case.case, violation)), "")
             parts.append(_entry(name, requirement, reason, violation.message))

@@ -199,10 +199,10 @@ class ActivityMonitor:
 
     def watch(self, subject: Subject) -> Subject:
         """The same subject, whose answers are counted, also those of its processes for concurrent clients."""
-        asked = subject.ask
+        original = subject.ask
 
         def ask(client: str, request: Request) -> Answer:
-            answer = asked(client, request)
+            answer = original(client, request)
             self.answers += 1
             return answer
 

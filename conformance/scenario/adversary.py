@@ -79,9 +79,9 @@ class ClientOwner(ModelOwner):
             self._newest(table, kind)
 
     def _newest(self, table: OwnedTable, kind: str) -> str | None:
-        found = super()._newest(table, kind)
-        if found is not None:
-            self._recorded[table.reference, kind] = found
+        newest = super()._newest(table, kind)
+        if newest is not None:
+            self._recorded[table.reference, kind] = newest
         return self._recorded.get((table.reference, kind))
 
     def _reference(self, name: str) -> str:

@@ -168,8 +168,8 @@ def _owned(
     at = f"after version {proposed.version}"
     writer = protocol.get("writerFeatures") or ()
     if protocol.get("minWriterVersion") != 7:
-        found = f"{at} it is {protocol.get('minWriterVersion')}"
-        yield Problem(("MC-ENABLE-01", "CM-ENABLE-01", "ICT-03"), "writer version 7", found)
+        observed = f"{at} it is {protocol.get('minWriterVersion')}"
+        yield Problem(("MC-ENABLE-01", "CM-ENABLE-01", "ICT-03"), "writer version 7", observed)
     if feature not in writer or (feature == "catalogManaged" and feature not in (protocol.get("readerFeatures") or ())):
         yield Problem(
             ("MC-ENABLE-02", "CM-ENABLE-02"), f"the protocol lists the feature {feature}", f"{at}: {dict(protocol)}"
@@ -260,10 +260,10 @@ def of_all(proposals: Sequence[Proposed]) -> Iterator[tuple[Proposed, Problem]]:
 
 def _parsed(lines: Sequence[str]) -> list[Mapping[str, Any]] | None:
     try:
-        found = [json.loads(line) for line in lines]
+        actions = [json.loads(line) for line in lines]
     except ValueError:
         return None
-    return found if all(isinstance(each, dict) and len(each) == 1 for each in found) else None
+    return actions if all(isinstance(action, dict) and len(action) == 1 for action in actions) else None
 
 
 def after(before: Before, content: str, operation: int | None) -> Before:

@@ -109,10 +109,10 @@ class Check:
 
 def applies(requirement: str, identity: Identity, variant: Variant) -> bool:
     """Whether the requirement applies to the subject on that variant. Raises `KeyError` for an unknown id."""
-    found = load().requirement(requirement)
+    entry = load().requirement(requirement)
     if requirement.startswith(OTHER_FEATURE[variant.feature]):
         return False
-    commit_mode = COMMIT_MODE_OF.get(found.profile)
+    commit_mode = COMMIT_MODE_OF.get(entry.profile)
     if commit_mode is not None and commit_mode != variant.commit_mode:
         return False
-    return found.profile is Profile.CORE or found.profile.value in identity.profiles
+    return entry.profile is Profile.CORE or entry.profile.value in identity.profiles

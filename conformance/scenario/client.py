@@ -103,7 +103,7 @@ class ClientScenario(Scenario):
         """Send a request to the client under test, and record it."""
         self.owner.begin()
         if isinstance(request, m.Cleanup):
-            self.archive = {table.name: {one.version: one for one in self.log_of(table)} for table in self.tables}
+            self.archive = {table.name: {entry.version: entry for entry in self.log_of(table)} for table in self.tables}
         about = request
         if isinstance(request, m.TakeOver | m.HandBack):
             # The client finds the version itself, so the history records a transaction.
@@ -115,7 +115,7 @@ class ClientScenario(Scenario):
         if isinstance(about, m.Transact):
             self.markers[number] = about.marker
             self.requested[number] = tuple(add.path for add in about.adds)
-            self.free = {reference: each.latest + 1 for reference, each in self.owner.owner.tables.items()}
+            self.free = {reference: owned.latest + 1 for reference, owned in self.owner.owner.tables.items()}
         others = self._others(request)
         before, visible = self._outside(others), self._visible()
         answer = self.client.ask(client, request)
@@ -166,7 +166,7 @@ class ClientScenario(Scenario):
         if not isinstance(exchange.answer, m.Conflict) or self.identity.limits.get(PROPOSALS) != 1:
             return False
         mine = [proposal.request for proposal in self.proposed if proposal.operation == exchange.number]
-        commits = [each for each in mine if isinstance(each, m.Commit)]
+        commits = [request for request in mine if isinstance(request, m.Commit)]
         return bool(commits) and all(commit.version >= self.free.get(commit.table, 0) for commit in commits)
 
     def commits_as(self, call: Exchange, version: int, *requirements: str, expected: str) -> None:
@@ -196,7 +196,7 @@ class ClientScenario(Scenario):
     def actions_of(self, table: TableHandle, version: int, kind: str) -> list[dict[str, Any]]:
         """The bodies of a commit's actions of this kind, published or not. A file that the client renamed is replaced
         by the requested files."""
-        parsed = [json.loads(each) for each in proposals.lines(self.content_of(table, version))]
+        parsed = [json.loads(line) for line in proposals.lines(self.content_of(table, version))]
         bodies = [action[kind] for action in parsed if kind in action]
         if kind not in ("add", "remove"):
             return bodies
@@ -206,12 +206,12 @@ class ClientScenario(Scenario):
 
     def action_of(self, table: TableHandle, version: int, kind: str, call: Exchange) -> dict[str, Any]:
         """The body of the only action of this kind, which the client's commit must have."""
-        found = self.actions_of(table, version, kind)
+        bodies = self.actions_of(table, version, kind)
         self.require(
-            len(found) == 1, "PROFILE-CLIENT-02", evidence=(call,), table=table, version=version,
-            expected=f"version {version} has one action `{kind}`", observed=f"version {version} has {len(found)}",
+            len(bodies) == 1, "PROFILE-CLIENT-02", evidence=(call,), table=table, version=version,
+            expected=f"version {version} has one action `{kind}`", observed=f"version {version} has {len(bodies)}",
         )  # fmt: skip
-        return found[0]
+        return bodies[0]
 
     def _relative(self, table: TableHandle, path: str) -> str:
         """A path in an action may be an absolute URI: relative to the table's folder, if it is below that."""
@@ -257,8 +257,8 @@ class ClientScenario(Scenario):
         """The files of a version as the kit's own reader finds them; none if it cannot read the version."""
         reference = None if table is None else self.name_of(table)
         reply = ModelReader(self.owner.subject.ask).snapshot("kit", m.Snapshot(table=reference, version=version))
-        found = reply.files if isinstance(reply, m.SnapshotRead) else ()
-        return {name for path in found for name in self.renamed.get(path, (path,))}
+        paths = reply.files if isinstance(reply, m.SnapshotRead) else ()
+        return {name for path in paths for name in self.renamed.get(path, (path,))}
 
     def listed(self, table: TableHandle | None) -> tuple[m.CommitEntry, ...]:
         """The commits that the owner lists; the history does not record this request."""
@@ -291,35 +291,35 @@ class ClientScenario(Scenario):
             for proposed in self.proposed
             if proposed.request.attempt in table.landed and proposed.operation in self.markers
         }
-        found = {
-            each.version: msgspec.structs.replace(each, attempt=markers.get(each.version, each.attempt))
-            for each in super().log_of(table)
+        current = {
+            entry.version: msgspec.structs.replace(entry, attempt=markers.get(entry.version, entry.attempt))
+            for entry in super().log_of(table)
         }
-        return [each for _, each in sorted({**self.archive.get(table.name, {}), **found}.items())]
+        return [entry for _, entry in sorted({**self.archive.get(table.name, {}), **current}.items())]
 
     def _own_files(self, table: TableHandle) -> dict[int, str]:
         """The versions of a plain table that the client under test created, with the markers of its transactions. A
         file without a `txnId`, or with the client's own, belongs to the transaction reported as that version."""
         if self.feature != FILESYSTEM:
             return {}
-        known, found = set(self.markers.values()), {}
+        known, own = set(self.markers.values()), {}
         for version, (_, content) in self._log(table.reference).items():
             marker = (proposals.body_of(content or "", "commitInfo") or {}).get("txnId")
             if marker not in self.attempts:
                 marker = self.reported.get((self.location(table), version))
             if marker in known:
-                found[version] = marker
-        return found
+                own[version] = marker
+        return own
 
     def _outside(self, others: set[Path]) -> set[Path]:
         """Files and folders next to the tables' folders, and in the folders of other tables."""
-        found = {*self.place.iterdir(), *self.folder.iterdir()}
-        return found.union(*(place.rglob("*") for place in others))
+        files = {*self.place.iterdir(), *self.folder.iterdir()}
+        return files.union(*(folder.rglob("*") for folder in others))
 
     def _others(self, request: m.Request) -> set[Path]:
         """The folders of other tables than that of the request. None while a rule lets other writers write there."""
-        asked = {getattr(request, "table", None), getattr(request, "path", None)}
-        own = {self._place_of(table) for table in self.tables if asked & self._names_of(table)}
+        references = {getattr(request, "table", None), getattr(request, "path", None)}
+        own = {self._place_of(table) for table in self.tables if references & self._names_of(table)}
         if not own or any(rule.times > 0 for rule in self.owner.rules):
             return set()
         return {self._place_of(table) for table in self.tables} - own
@@ -345,7 +345,7 @@ class ClientScenario(Scenario):
 
     def _visible(self) -> set[Path]:
         """The published commits of all tables."""
-        return {path for place in self._places() for path in (place / LOG).glob("*.json")}
+        return {path for folder in self._places() for path in (folder / LOG).glob("*.json")}
 
     def _of_publishing(self, before: Set[Path]) -> Iterator[Problem]:
         """Findings about the commits that the client published, and that the catalog still lists. `before`: the
@@ -363,11 +363,11 @@ class ClientScenario(Scenario):
                 content = self.owner.owner.listed_content(table, version)
                 if content is None:
                     continue
-                listed, copy = (digests.of_file(each) for each in (content.encode(), path.read_bytes()))
+                listed, copy = (digests.of_file(data) for data in (content.encode(), path.read_bytes()))
                 inline = table.unbackfilled[version].actions is not None  # it may be published in any layout
                 if copy.actions != listed.actions if inline else copy.bytes != listed.bytes:
-                    found = path.read_text("utf-8", "replace")
-                    differs = different_action("the catalog has", content.split("\n"), "the file", found.split("\n"))
+                    text = path.read_text("utf-8", "replace")
+                    differs = different_action("the catalog has", content.split("\n"), "the file", text.split("\n"))
                     yield Problem(
                         ("CM-PUBLISH-07",), f"{path.name} is a copy of the commit that the catalog lists",
                         f"the client published {path.name} with other {'actions' if inline else 'bytes'}: {differs}",
@@ -393,7 +393,7 @@ class ClientScenario(Scenario):
             )  # fmt: skip
 
     def _of_proposals(self) -> list[Violation]:
-        found = list(self._audited())
+        problems = list(self._audited())
         return [
             Violation(
                 requirements=held,
@@ -403,7 +403,7 @@ class ClientScenario(Scenario):
                 operations=(proposed.operation,),
                 version=proposed.version,
             )
-            for proposed, problem in found
+            for proposed, problem in problems
             if (
                 held := tuple(
                     requirement
@@ -426,7 +426,7 @@ class ClientScenario(Scenario):
                 proposed = Proposed(operation=operations[marker], request=request, lines=lines)
                 yield from ((proposed, problem) for problem in of_one(proposed, self.feature, self.commit_mode))
         for reference, table in self.owner.owner.tables.items():
-            landed = {table.landed[each.request.attempt]: each for each in self._proposed_for(reference, table.landed)}
+            landed = {table.landed[sent.request.attempt]: sent for sent in self._proposed_for(reference, table.landed)}
             before, lost = Before(), {proposal.operation for proposal in self.proposed if proposal.refused}
             versions = sorted(self._log(reference).items())
             contents = [(version, line) for version, (_, text) in versions for line in proposals.lines(text or "")]
@@ -434,9 +434,9 @@ class ClientScenario(Scenario):
                 if version in landed:
                     later = [line for other, line in contents if other > version]
                     removed = data_files(later, ("remove",), Path(table.location))
-                    yield from ((landed[version], each) for each in of_data_files(landed[version], removed))
+                    yield from ((landed[version], flaw) for flaw in of_data_files(landed[version], removed))
                     before.lost = landed[version].operation in lost
-                    yield from ((landed[version], each) for each in of_a_commit(landed[version], before, self.feature))
+                    yield from ((landed[version], flaw) for flaw in of_a_commit(landed[version], before, self.feature))
                 mine = landed.get(version)
                 before = after(before, content or "", None if mine is None else mine.operation)
 
@@ -446,8 +446,8 @@ class ClientScenario(Scenario):
         transactions = {marker: number for number, marker in self.markers.items()}
         tables = self.owner.owner.tables
         for reference, table in tables.items():
-            same_log = [each for each in tables.values() if each.location == table.location]
-            ratified = {version for each in same_log for attempt, version in each.landed.items() if attempt in heard}
+            same_log = [other for other in tables.values() if other.location == table.location]
+            ratified = {version for other in same_log for attempt, version in other.landed.items() if attempt in heard}
             for version, (attempt, content) in self._log(reference).items():
                 if attempt in transactions and version not in ratified:
                     lines = tuple((content or "").splitlines())

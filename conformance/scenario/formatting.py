@@ -76,36 +76,36 @@ def range_in_words(start: int | None, end: int | None) -> str:
     return f"{first} to {'the latest' if end is None else end}"
 
 
-def difference(one: str, first: str, other: str, second: str) -> str:
+def difference(label: str, first: str, other: str, second: str) -> str:
     """The first difference of two contents, and their lengths."""
-    sizes = f"{one} are {len(first.encode())} bytes, {other} {len(second.encode())}"
+    sizes = f"{label} are {len(first.encode())} bytes, {other} {len(second.encode())}"
     at = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
     if first == second:
         return f"{sizes}, the same"
-    return f"{sizes}; from character {at} on, {one}: {_from(first, at)}, {other}: {_from(second, at)}"
+    return f"{sizes}; from character {at} on, {label}: {_from(first, at)}, {other}: {_from(second, at)}"
 
 
-def different_action(one: str, first: Iterable[str], other: str, second: Iterable[str]) -> str:
+def different_action(label: str, first: Iterable[str], other: str, second: Iterable[str]) -> str:
     """The first action that differs in two lists of actions."""
     for number, (mine, theirs) in enumerate(zip_longest(first, second, fillvalue=""), start=1):
         if mine != theirs and not digests.same_actions([mine], [theirs]):
             field = _different_field(mine, theirs)
             if field is not None:
                 name, left, right = field
-                return f"action {number} differs in `{name}`: {one} {left}, {other} {right}"
-            return f"action {number} differs: {difference(one, mine, other, theirs)}"
+                return f"action {number} differs in `{name}`: {label} {left}, {other} {right}"
+            return f"action {number} differs: {difference(label, mine, other, theirs)}"
     return "the actions are the same"
 
 
-def _different_field(one: str, other: str) -> tuple[str, str, str] | None:
+def _different_field(action: str, other: str) -> tuple[str, str, str] | None:
     """The first field of two JSON objects that differs, such as `add.stats`, with both values."""
     try:
-        left, right = json.loads(one or "{}"), json.loads(other or "{}")
+        left, right = json.loads(action or "{}"), json.loads(other or "{}")
     except (ValueError, RecursionError):
         return None
     path: list[str] = []
     while isinstance(left, dict) and isinstance(right, dict):
-        name = next((each for each in (*left, *right) if left.get(each, _MISSING) != right.get(each, _MISSING)), None)
+        name = next((key for key in (*left, *right) if left.get(key, _MISSING) != right.get(key, _MISSING)), None)
         if name is None:
             return None  # a duplicate key, or 1 and 1.0
         path.append(name)

@@ -282,18 +282,18 @@ class LogBuilder:
 
     def at(self, version: int) -> Expected:
         """The snapshot of a version."""
-        found: dict[str, list[Any]] = {}
+        bodies: dict[str, list[Any]] = {}
         for action in self.reconciled(version):
             for kind, body in action.items():
-                found.setdefault(kind, []).append(body)
+                bodies.setdefault(kind, []).append(body)
         info: Action = next((action["commitInfo"] for action in self.actions[version] if "commitInfo" in action), {})
-        properties: dict[str, str] = found["metaData"][0]["configuration"]
+        properties: dict[str, str] = bodies["metaData"][0]["configuration"]
         return Expected(
             version=version,
-            files={unquote(add["path"]): add["partitionValues"].get("part") or None for add in found.get("add", [])},
+            files={unquote(add["path"]): add["partitionValues"].get("part") or None for add in bodies.get("add", [])},
             properties={name: value for name, value in properties.items() if not name.startswith(OWNED)},
-            applications={body["appId"]: body["version"] for body in found.get("txn", [])},
-            domains={body["domain"]: body["configuration"] for body in found.get("domainMetadata", [])},
+            applications={body["appId"]: body["version"] for body in bodies.get("txn", [])},
+            domains={body["domain"]: body["configuration"] for body in bodies.get("domainMetadata", [])},
             timestamp=info.get("inCommitTimestamp"),
         )
 
@@ -320,7 +320,7 @@ def _subject(action: Action) -> tuple[str, ...] | None:
             return (
                 "file",
                 body["path"],
-                *(str(vector.get(each)) for each in ("storageType", "pathOrInlineDv", "offset")),
+                *(str(vector.get(field)) for field in ("storageType", "pathOrInlineDv", "offset")),
             )
         case "txn":
             return (kind, body["appId"])

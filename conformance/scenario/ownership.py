@@ -181,11 +181,11 @@ def given_back(s: Scenario, table: TableHandle, exchange: Exchange) -> None:
         content = _published_later(s, table, exchange, version)
     else:
         table.ownership.append(exchange.request.attempt)
-    found = proposals.attempt_of(content)
+    attempt = proposals.attempt_of(content)
     s.require(
-        found == exchange.request.attempt, "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(exchange,), table=table,
+        attempt == exchange.request.attempt, "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(exchange,), table=table,
         version=version, expected=f"version {version} is the commit that ends the ownership",
-        observed=f"it is attempt {found}",
+        observed=f"it is attempt {attempt}",
     )  # fmt: skip
 
 
@@ -194,22 +194,22 @@ def _published_later(s: Scenario, table: TableHandle, exchange: Exchange, versio
     An owner that rejects requests for it may publish the staged commit by itself, at any later time."""
     assert isinstance(exchange.request, m.HandBack)
     for wait in WAITS:
-        asked = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=version))
+        backfill = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=version))
         files = s.observe(table)
         content = next((file.content for file in files if file.name == commit_file(version)), None)
         if content is not None:
             return content
-        if not isinstance(asked.answer, m.Done):
+        if not isinstance(backfill.answer, m.Done):
             time.sleep(wait)
     staged = [file for file in files if proposals.attempt_of(file.content or "") == exchange.request.attempt]
-    if staged and not isinstance(asked.answer, m.Done):
+    if staged and not isinstance(backfill.answer, m.Done):
         entry = m.CommitEntry(version=version, file_name=staged[0].name.rpartition("/")[2])
         table.final = witnesses(
             table.name, files, (entry,), commit_mode=s.commit_mode, before=table.before, ownership=table.ownership
         )
         raise Inconclusive(f"operation {exchange.number}: the hand-back is staged, and not published yet")
     return s.fail(
-        "MC-RELEASE-07", "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(exchange, asked), table=table,
+        "MC-RELEASE-07", "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(exchange, backfill), table=table,
         version=version,
         expected=f"version {version} ends the ownership, and the owner publishes it",
         observed=f"{commit_file(version)} does not exist, even after requests for it",

@@ -75,14 +75,14 @@ class Recording:
         wanted = dict.fromkeys(_DIGEST.findall(message))
         if len(wanted) != 2:
             return ""
-        found: dict[str, list[str]] = {}
+        by_digest: dict[str, list[str]] = {}
         for text in self.texts:
             actions = lines(text) if isinstance(text, str) else list(text)
             for digest in _digests(text, actions):
                 if digest[:12] in wanted:
-                    found.setdefault(digest[:12], actions)
-        one, other = (found.get(each) for each in wanted)
-        return "" if one is None or other is None else different_action("the first has", one, "the second", other)
+                    by_digest.setdefault(digest[:12], actions)
+        first, second = (by_digest.get(digest) for digest in wanted)
+        return "" if first is None or second is None else different_action("the first has", first, "the second", second)
 
     def final_log(self, versions: Iterable[events.Witness]) -> None:
         for version in versions:
@@ -120,10 +120,10 @@ def witnesses(
     `before`: the number of versions, from 0 on, that existed before the history. `ownership`: attempts that changed the
     owner, which became commits by becoming visible.
     """
-    found = final_contents(published, listed)
+    contents = final_contents(published, listed)
     changes = set(ownership)
     log = []
-    for version, (attempt, content) in sorted(found.items()):
+    for version, (attempt, content) in sorted(contents.items()):
         how = "ownership" if attempt in changes else commit_mode if version > 0 else None
         log.append(
             events.Witness(
@@ -145,13 +145,13 @@ def final_contents(
     list."""
     files = list(published)
     by_name = {file.name: file.content for file in files}
-    found: dict[int, tuple[str | None, str | None]] = {}
+    contents: dict[int, tuple[str | None, str | None]] = {}
     for commit in listed:
-        found[commit.version] = _listed(commit, by_name)
+        contents[commit.version] = _listed(commit, by_name)
     for file in translation.published(files):
         content = by_name[commit_file(file.version)]
-        found[file.version] = (None if content is None else attempt_of(content), content)
-    return found
+        contents[file.version] = (None if content is None else attempt_of(content), content)
+    return contents
 
 
 def _listed(commit: m.CommitEntry, files: dict[str, str | None]) -> tuple[str | None, str | None]:

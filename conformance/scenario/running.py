@@ -149,48 +149,48 @@ def _result(
 def _judge(scenario: Scenario) -> list[Violation]:
     """The violations that the checkers find in the history. Raises `InvalidHistoryError`."""
     verdict = scenario.recording.judge()
-    named = [violation for each in verdict.violations if (violation := _named(each, scenario)) is not None]
+    named = [violation for breach in verdict.violations if (violation := _named(breach, scenario)) is not None]
     return scenario.audit() + named
 
 
-def _named(found: HistoryViolation, scenario: Scenario) -> Violation | None:
+def _named(breach: HistoryViolation, scenario: Scenario) -> Violation | None:
     """The breach as a violation of the catalogue's requirements; None if none of them applies to the subject."""
     named = OF_CLIENTS if isinstance(scenario, ClientScenario) else REQUIREMENTS
-    if found.rule is Rule.READ_UNPUBLISHED and isinstance(scenario, ClientScenario) and _informed(found, scenario):
+    if breach.rule is Rule.READ_UNPUBLISHED and isinstance(scenario, ClientScenario) and _informed(breach, scenario):
         return None
-    broken = named[found.rule]
-    if scenario.mortal and found.rule in OF_RESTARTS:
+    broken = named[breach.rule]
+    if scenario.mortal and breach.rule in OF_RESTARTS:
         broken = ("PROFILE-DURABLE-01", *broken)
-    held = tuple(each for each in broken if applies(each, scenario.identity, scenario.variant))
+    held = tuple(requirement for requirement in broken if applies(requirement, scenario.identity, scenario.variant))
     if not held:
         return None
-    where = scenario.recording.difference(found.message) if found.rule is Rule.CONTENT_CHANGED else ""
-    return _violation(found, held, where)
+    where = scenario.recording.difference(breach.message) if breach.rule is Rule.CONTENT_CHANGED else ""
+    return _violation(breach, held, where)
 
 
 def violations_of(verdict: HistoryVerdict) -> list[Violation]:
     """The violations in a history without its subject: a rule violates all its requirements of the table feature."""
     foreign = "MC-" if verdict.header.feature == "catalogManaged" else "CM-"
     return [
-        _violation(found, tuple(each for each in REQUIREMENTS[found.rule] if not each.startswith(foreign)))
-        for found in verdict.violations
+        _violation(breach, tuple(name for name in REQUIREMENTS[breach.rule] if not name.startswith(foreign)))
+        for breach in verdict.violations
     ]
 
 
-def _violation(found: HistoryViolation, requirements: tuple[str, ...], where: str = "") -> Violation:
+def _violation(breach: HistoryViolation, requirements: tuple[str, ...], where: str = "") -> Violation:
     return Violation(
         requirements=requirements,
-        message=f"{found.message} They differ: {where}." if where else found.message,
-        expected=found.requirement,
+        message=f"{breach.message} They differ: {where}." if where else breach.message,
+        expected=breach.requirement,
         observed=where,
-        operations=tuple(operation.id for operation in found.operations),
-        contradicting=found.contradicting,
-        rule=found.rule.value,
-        table=found.table,
-        version=found.version,
+        operations=tuple(operation.id for operation in breach.operations),
+        contradicting=breach.contradicting,
+        rule=breach.rule.value,
+        table=breach.table,
+        version=breach.version,
     )
 
 
-def _informed(found: HistoryViolation, scenario: ClientScenario) -> bool:
+def _informed(breach: HistoryViolation, scenario: ClientScenario) -> bool:
     """Whether a client that got a path asked the owner of that table, and so knew its unpublished commits."""
-    return any(operation.id in scenario.informed for operation in found.operations)
+    return any(operation.id in scenario.informed for operation in breach.operations)

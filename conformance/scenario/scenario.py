@@ -425,9 +425,9 @@ class Scenario:
                       message=f"`{name_of(exchange.request)}` is unsupported, but a declared profile needs it: "
                       f"{answer.reason}")  # fmt: skip
         version = getattr(exchange.request, "version", None)
-        asked = what or f"`{name_of(exchange.request)}`{'' if version is None else f' of version {version}'}"
+        request = what or f"`{name_of(exchange.request)}`{'' if version is None else f' of version {version}'}"
         return self.fail(*requirements, evidence=(exchange, *because), expected=expected,
-                         observed=f"{asked} was answered {in_words(answer)}")  # fmt: skip
+                         observed=f"{request} was answered {in_words(answer)}")  # fmt: skip
 
     def require(
         self, condition: bool, *requirements: str, evidence: Sequence[Exchange] = (), expected: str, observed: str = "",
@@ -473,7 +473,7 @@ class Scenario:
         if len(numbers) == 1:
             request = evidence[0].request if evidence else None
             name = table.name if table is not None else NOWHERE if request is None else self._name(request)
-            made = {each: number for (log, each), number in self.made.items() if log == name and number not in numbers}
+            made = {at: number for (log, at), number in self.made.items() if log == name and number not in numbers}
             about: int | None = getattr(request, "version", 0) if version is None else version
             if about is not None and about in made:
                 numbers.append(made[about])
@@ -501,8 +501,8 @@ class Scenario:
                 unseen.append(self._unseen(table.name, error.reason, table))
         for log in logs:
             self.recording.final_log(log)
-        for each in unseen:
-            self.recording.writer.unseen(each)
+        for event in unseen:
+            self.recording.writer.unseen(event)
         self.recording.writer.complete()
         return unseen[0].reason if unseen else ""
 
@@ -518,12 +518,12 @@ class Scenario:
         looked up."""
         for name in sorted(self.recording.writer.tables - {table.name for table in self.tables} - {NOWHERE}):
             try:
-                found = self._looked_up(m.LoadTable(name=self.physical(name)), name)
+                answer = self._looked_up(m.LoadTable(name=self.physical(name)), name)
             except Inconclusive as error:
                 yield self._unseen(name, error.reason)
                 continue
-            if isinstance(found, m.Table):
-                self.tables.append(TableHandle(name=name, reference=found.table, versions=0))
+            if isinstance(answer, m.Table):
+                self.tables.append(TableHandle(name=name, reference=answer.table, versions=0))
             elif self.violations:
                 yield self._unseen(name, f"the final log of {name} cannot be read: the table was not found")
 
@@ -544,7 +544,7 @@ class Scenario:
             before=table.before,
             ownership=table.ownership,
         )
-        known = max((each.version for each in log), default=-1)
+        known = max((witness.version for witness in log), default=-1)
         if self.violations and isinstance(listed, m.Commits) and listed.latest is not None and listed.latest > known:
             raise Inconclusive(
                 f"the final log of {table.name} cannot be read: the latest version is {listed.latest}, and versions "

@@ -22,13 +22,13 @@ from conformance.scenario.scenario import Exchange, Inconclusive
 
 def must_read(
     log: LogBuilder, version: int, /, *requirements: str, expected: str, because: Sequence[Exchange] = (),
-    may_refuse: bool = False, about: Sequence[str] = (), client: str | None = None, **asked: Any,
+    may_refuse: bool = False, about: Sequence[str] = (), client: str | None = None, **fields: Any,
 ) -> m.SnapshotRead:  # fmt: skip
     """A read must return the complete, correct snapshot of `version`. `about`: fields of the answer that the assertion
     needs; if the reader does not return them, the scenario is inconclusive. `may_refuse`: the table has a feature that
-    a reader need not support. `asked`: more fields of the request."""
+    a reader need not support. `fields`: more fields of the request."""
     published = log.published
-    exchange, since = ask(log, client, **asked)
+    exchange, since = ask(log, client, **fields)
     read = exchange.answer
     if isinstance(read, m.Rejected) and may_refuse:
         raise Inconclusive(f"operation {exchange.number}: the reader does not support such a table: {read.reason}")
@@ -39,7 +39,7 @@ def must_read(
         raise Inconclusive(f"operation {exchange.number}: {excuse}")
     because = because or [log.committed[version]] if version in log.committed else because
     snapshot = log.s.expect(exchange, m.SnapshotRead, *held(log.s, requirements), expected=expected, because=because)
-    named = ("LOG-09",) if asked.get("version") is not None else requirements
+    named = ("LOG-09",) if fields.get("version") is not None else requirements
     log.s.require(
         snapshot.version == version, *held(log.s, named), evidence=(exchange, *because), table=log.table,
         version=version, expected=expected, observed=f"a snapshot of version {snapshot.version}",
@@ -48,9 +48,9 @@ def must_read(
     return snapshot
 
 
-def must_refuse(log: LogBuilder, /, *requirements: str, expected: str, **asked: Any) -> Exchange:
+def must_refuse(log: LogBuilder, /, *requirements: str, expected: str, **fields: Any) -> Exchange:
     """A read must not succeed; any kind of error is valid."""
-    exchange, _ = ask(log, **asked)
+    exchange, _ = ask(log, **fields)
     if isinstance(exchange.answer, m.SnapshotRead):
         log.s.fail(
             *held(log.s, requirements), evidence=(exchange,), table=log.table, expected=expected,
@@ -83,12 +83,12 @@ def held(s: ClientScenario, requirements: Sequence[str]) -> tuple[str, ...]:
     return (*requirements, "PROFILE-CLIENT-01")
 
 
-def ask(log: LogBuilder, /, client: str | None = None, **asked: Any) -> tuple[Exchange, int]:
+def ask(log: LogBuilder, /, client: str | None = None, **fields: Any) -> tuple[Exchange, int]:
     """Read, and count the reader's earlier requests to its owner, for `newest_returned`."""
     since, who = len(log.s.owner.exchanges), log.reader() if client is None else client
-    if "path" not in asked:
-        asked.update({"path": log.location} if log.s.feature == FILESYSTEM else {"table": log.s.physical(log.name)})
-    return log.s.act(who, m.Snapshot(**asked), log.table), since
+    if "path" not in fields:
+        fields.update({"path": log.location} if log.s.feature == FILESYSTEM else {"table": log.s.physical(log.name)})
+    return log.s.act(who, m.Snapshot(**fields), log.table), since
 
 
 def newest_returned(s: ClientScenario, since: int) -> int:
@@ -125,25 +125,25 @@ def is_snapshot(
 
 def differences(log: LogBuilder, expected: Expected, read: m.SnapshotRead) -> list[str]:
     """The differences in words. Fields that the reader does not return are not compared."""
-    found: list[str] = []
+    problems: list[str] = []
     right = sorted(_spelled(log, path) for path in expected.files)
     files = sorted(_spelled(log, path) for path in read.files)
     if files != right:
-        found.append(f"the snapshot of version {read.version} has the files {files}, and must have {right}")
+        problems.append(f"the snapshot of version {read.version} has the files {files}, and must have {right}")
     partitions = {_spelled(log, path): value for path, value in (read.partitions or {}).items()}
     for path, value in expected.files.items():
         returned = partitions.get(_spelled(log, path), value)
         if returned != value:
-            found.append(f"the partition value of {path} is {returned!r}, and must be {value!r}")
+            problems.append(f"the partition value of {path} is {returned!r}, and must be {value!r}")
     if read.applications is not None and read.applications != expected.applications:
-        found.append(f"the applications are at {read.applications}, and must be at {expected.applications}")
+        problems.append(f"the applications are at {read.applications}, and must be at {expected.applications}")
     if read.domains is not None and read.domains != expected.domains:
-        found.append(f"the metadata domains are {read.domains}, and must be {expected.domains}")
+        problems.append(f"the metadata domains are {read.domains}, and must be {expected.domains}")
     if read.properties is not None:
-        told_properties = {key: value for key, value in read.properties.items() if not key.startswith(OWNED)}
-        if told_properties != expected.properties:
-            found.append(f"the properties are {told_properties}, and must be {expected.properties}")
-    return found
+        properties = {key: value for key, value in read.properties.items() if not key.startswith(OWNED)}
+        if properties != expected.properties:
+            problems.append(f"the properties are {properties}, and must be {expected.properties}")
+    return problems
 
 
 def does_without_its_owner(s: ClientScenario) -> bool:

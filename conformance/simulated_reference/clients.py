@@ -420,7 +420,7 @@ class _Files(EffectFiles):
         return act()
 
     def list_directory(self, directory: Path) -> list[FileStatus]:
-        return sorted((_timed(status) for status in super().list_directory(directory)), key=lambda each: each.name)
+        return sorted((_timed(status) for status in super().list_directory(directory)), key=lambda status: status.name)
 
     def stat(self, path: Path) -> FileStatus | None:
         status = super().stat(path)

@@ -227,8 +227,8 @@ def explore(host: operations.Host, operation: operations.Operation, modes: Seque
         exploration.uninterrupted()
         for mode in modes:
             exploration.explore(mode)
-    except FoundError as found:
-        exploration.result.violations.append(found.violation)
+    except FoundError as error:
+        exploration.result.violations.append(error.violation)
     return exploration.finished()
 
 
@@ -353,12 +353,12 @@ class _Exploration:
         except Exception:  # noqa: BLE001  # while a first start stalls, no other process can start
             return exchanges
 
-        def asked(request: m.Request) -> m.Answer:
+        def send(request: m.Request) -> m.Answer:
             answer = ask(request)
             exchanges.append(operations.Exchange(request, answer))
             return answer
 
-        actor(asked, stalled)
+        actor(send, stalled)
         return exchanges
 
     # Runs and verdicts

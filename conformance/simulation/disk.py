@@ -61,7 +61,7 @@ class Renaming:
         return any((directory, name) in mine for directory, name, _ in other.names)
 
     def is_in(self, directory: Number) -> bool:
-        return any(each == directory for each, _, _ in self.names)
+        return any(parent == directory for parent, _, _ in self.names)
 
 
 def applied(content: bytes | bytearray, changes: tuple[Change, ...] | list[Change]) -> bytes:
@@ -268,8 +268,8 @@ class Disk:
         fails = self._sync_fails()
         chosen = settled(self._renamings, {at for at, renaming in enumerate(self._renamings) if renaming.is_in(number)})
         for at in sorted(chosen) if not fails else ():
-            for directory, name, found in self._renamings[at].names:
-                put(self._durable[directory], name, found)
+            for directory, name, target in self._renamings[at].names:
+                put(self._durable[directory], name, target)
         if chosen:
             self._renamings = [renaming for at, renaming in enumerate(self._renamings) if at not in chosen]
             self.revision += 1
@@ -348,10 +348,10 @@ class Disk:
 
     def _name(self, path: PurePath | str) -> tuple[Number, str]:
         """The directory of a path, which must exist, and the name in it."""
-        place = PurePath(path)
-        directory = self._required(place.parent)
+        pure_path = PurePath(path)
+        directory = self._required(pure_path.parent)
         self._entries(directory, path)
-        return directory, place.name
+        return directory, pure_path.name
 
     def _entries(self, number: Number, path: PurePath | str) -> dict[str, Number]:
         entries = self._directories.get(number)
@@ -615,8 +615,8 @@ class PowerCut:
 
     def _lost_of(self, number: Number, left: bytes) -> str:
         entries = (directory.items() for directory in self._snapshot.directories.values())
-        names = [name for entry in entries for name, found in entry if found == number]
-        names += [name for renaming in self._snapshot.renamings for _, name, found in renaming.names if found == number]
+        names = [name for entry in entries for name, other in entry if other == number]
+        names += [name for renaming in self._snapshot.renamings for _, name, other in renaming.names if other == number]
         whole = self._whole(number)
         right = sum(mine == yours for mine, yours in zip(left, whole, strict=False))
         return f"content of {names[0] if names else number}: {right} of {len(whole)} bytes are right"
@@ -644,11 +644,11 @@ class PowerCut:
         while waiting:
             number = waiting.pop()
             reached[number] = entries[number]
-            for found in entries[number].values():
-                if found in entries:
-                    waiting.append(found)
+            for child in entries[number].values():
+                if child in entries:
+                    waiting.append(child)
                 else:
-                    files[found] = None
+                    files[child] = None
         return reached, list(files)
 
 
@@ -697,11 +697,11 @@ def drawn(options: Sequence[Sequence[Option]], at: int, random: Random) -> list[
     if not count:
         return []
     patterns: tuple[Callable[[int, int], int], ...] = (
-        lambda each, n: int(each < n),  # a first part
-        lambda each, n: int(each != n),  # all but one
-        lambda each, n: 1 if each < n else -1 if each == n else 0,  # a first part with a torn end
-        lambda each, n: -1 if each == n else 1,  # one torn, all others whole
-        lambda each, n: int(each == n),  # only one
+        lambda index, n: int(index < n),  # a first part
+        lambda index, n: int(index != n),  # all but one
+        lambda index, n: 1 if index < n else -1 if index == n else 0,  # a first part with a torn end
+        lambda index, n: -1 if index == n else 1,  # one torn, all others whole
+        lambda index, n: int(index == n),  # only one
     )
     number, pattern = divmod(at - 1, len(patterns))
     if at == 0 or number > count:
@@ -724,11 +724,11 @@ def identity(tree: Tree) -> int:
     waiting = [(ROOT, "")]
     while waiting:
         number, path = waiting.pop()
-        for name, found in sorted(tree.directories[number].items()):
-            place = f"{path}/{name}"
-            if found in tree.directories:
-                parts.append(place)
-                waiting.append((found, place))
+        for name, child in sorted(tree.directories[number].items()):
+            child_path = f"{path}/{name}"
+            if child in tree.directories:
+                parts.append(child_path)
+                waiting.append((child, child_path))
             else:
-                parts.append((place, hash(tree.files[found]), names.setdefault(found, place)))
+                parts.append((child_path, hash(tree.files[child]), names.setdefault(child, child_path)))
     return hash(tuple(parts))

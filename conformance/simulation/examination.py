@@ -289,8 +289,8 @@ class Examination:
             require(before or outcomes.get(own or "") == version, f"version {version} is {own}, which did not land")
         for own, landed in outcomes.items():
             if landed is not None:
-                found = log.get(landed, (None, None))[0]
-                require(found == own, f"{own} landed as version {landed}, which is {found}")
+                logged = log.get(landed, (None, None))[0]
+                require(logged == own, f"{own} landed as version {landed}, which is {logged}")
 
     def _accepts_commits(self, client: _Client, table: str, log: Log) -> Log:
         """Require that the next version lands, and that all commits can be published unchanged."""
@@ -309,20 +309,20 @@ class Examination:
 
     # After a second power cut
 
-    def _survives_a_second_cut(self, disk: Disk, found: Recovered) -> None:
+    def _survives_a_second_cut(self, disk: Disk, recovered: Recovered) -> None:
         """Require that a second cut, which loses all unsynced changes, loses no answer given after the first cut."""
         self._host.stop()
         left = next(PowerCut(disk.snapshot()).disks(Random(0), limit=1))
         ask = self._start(Disk.holding(left, now=0))
-        for own, landed in found.outcomes.items():
-            answer = ask(m.AttemptOutcome(table=found.table, attempt=own))
+        for own, landed in recovered.outcomes.items():
+            answer = ask(m.AttemptOutcome(table=recovered.table, attempt=own))
             expected = m.NotLanded() if landed is None else m.Landed(version=landed)
             problem = f"after a second cut the outcome of {own} is {answer}; it was {expected}"
             require(answer == expected, problem, TOMBSTONE if landed is None else OUTCOME)
         alive = isinstance(ask(m.LoadTable(name=TABLE)), m.Table)
         problem = "after a second cut the table has its name again, or has lost it"
-        require(alive == found.alive, problem, "PROFILE-DISCOVERY-01")
-        require(log_of(ask, found.table) == found.log, "after a second cut the log has changed")
+        require(alive == recovered.alive, problem, "PROFILE-DISCOVERY-01")
+        require(log_of(ask, recovered.table) == recovered.log, "after a second cut the log has changed")
 
 
 class _Client:

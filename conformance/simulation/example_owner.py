@@ -43,16 +43,16 @@ class ExampleOwner:
                 if table["name"] == request.name:
                     mine = table["commits"][0]["attempt"] == request.attempt
                     return m.Ratified(version=0, table=key) if mine else m.Conflict(winner_table=key)
-            key, place = self._new_id(), Path(request.path or f"{STORAGE}/{request.name}")
-            if any(table["place"] == str(place) for table in ledger.values()):
+            key, location = self._new_id(), Path(request.path or f"{STORAGE}/{request.name}")
+            if any(table["place"] == str(location) for table in ledger.values()):
                 return m.Conflict()
-            for folder in (place, place / LOG):
+            for folder in (location, location / LOG):
                 with contextlib.suppress(FileExistsError):
                     self._files.make_directory(folder)
                 self._files.fsync_directory(folder.parent)
             first = {"attempt": request.attempt, "actions": request.actions}
             ledger[key] = {
-                "name": request.name, "place": str(place), "commits": [first], "published": -1, "resolved": [],
+                "name": request.name, "place": str(location), "commits": [first], "published": -1, "resolved": [],
             }  # fmt: skip
             return m.Ratified(version=0, table=key)
 

@@ -102,8 +102,8 @@ def with_others(exchange: Exchange, others: Sequence[Exchange]) -> Exchange:
     return replace(exchange, meanwhile=tuple(others))
 
 
-def asking(one: Ask, ask: Ask, exchanges: list[Exchange]) -> Asking:
-    """An `Asking`: `one` sends and records a single request; requests that `ask` sends together are recorded in
+def asking(single: Ask, ask: Ask, exchanges: list[Exchange]) -> Asking:
+    """An `Asking`: `single` sends and records a single request; requests that `ask` sends together are recorded in
     `exchanges`."""
 
     def together(requests: Sequence[m.Request]) -> None:
@@ -115,7 +115,7 @@ def asking(one: Ask, ask: Ask, exchanges: list[Exchange]) -> Asking:
 
         cast(Threads, ask).together(requests, answered)
 
-    return Asking(one, together)
+    return Asking(single, together)
 
 
 def in_words(exchanges: Sequence[Exchange]) -> tuple[str, ...]:
@@ -161,14 +161,14 @@ class DiskRun:
     def start(self, host: Host, start: int) -> Ask:
         ask = host.start(self.disk, start=start, hook=self._see)
 
-        def asked(request: m.Request) -> m.Answer:
+        def send(request: m.Request) -> m.Answer:
             at = len(self.exchanges)
             self.exchanges.append(Exchange(request, None))
             answer = ask(request)
             self.exchanges[at] = replace(self.exchanges[at], answer=answer)
             return answer
 
-        return asking(asked, ask, self.exchanges)
+        return asking(send, ask, self.exchanges)
 
     def _see(self, effect: Effect) -> None:
         raise NotImplementedError

@@ -90,8 +90,8 @@ def explore(host: Host, operation: Operation, budget: Budget, *, seed: int, prog
                 after = f"sync {sync} failed, and another process got the request again"
                 exploration.cut(last, budget.states_in_recovery, after)
                 exploration.die_after(cuts, f"sync {sync} failed, and the process died")
-    except FoundError as found:
-        exploration.result.violations.append(found.violation)
+    except FoundError as error:
+        exploration.result.violations.append(error.violation)
     return exploration.finished()
 
 
@@ -133,8 +133,8 @@ class _Exploration:
             if flaw is not None:
 
                 def shows(smaller: Tree, wanted: str = flaw.requirement) -> bool:
-                    found = self._examine(smaller, cut.exchanges, answers)
-                    return found is not None and found.requirement == wanted
+                    smaller_flaw = self._examine(smaller, cut.exchanges, answers)
+                    return smaller_flaw is not None and smaller_flaw.requirement == wanted
 
                 _, lost = power.least_lost(tree, shows)
                 raise FoundError(replace(self._violation(flaw, cut, after), lost=lost))

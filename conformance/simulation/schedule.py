@@ -147,14 +147,14 @@ class Scheduler:
         waiting = self.pending()
         enabled = {name: pending for name, pending in waiting.items() if not self._blocked(pending)}
         if waiting and not enabled:
-            held = ((name, each.target, self._held.get(each.target)) for name, each in sorted(waiting.items()))
+            held = ((name, effect.target, self._held.get(effect.target)) for name, effect in sorted(waiting.items()))
             raise Deadlock(
                 "; ".join(f"{name} waits for {target}, which {holder} holds" for name, target, holder in held)
             )
         return enabled
 
-    def _blocked(self, each: Pending) -> bool:
-        return each.kind in _TAKES and self._held.get(each.target) is not None
+    def _blocked(self, effect: Pending) -> bool:
+        return effect.kind in _TAKES and self._held.get(effect.target) is not None
 
     def step(self, name: str) -> Step:
         """Let one client execute its effect, and continue until its next effect."""
@@ -214,42 +214,42 @@ _LEDGER: Final = frozenset({Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.QUERY})
 _LOCKS: Final = frozenset({Kind.ACQUIRE, Kind.RELEASE})
 
 
-def dependent(one: Step, other: Step) -> bool:
+def dependent(step: Step, other: Step) -> bool:
     """Whether the order of two neighbouring steps can matter to a client or to a checker.
 
     The result is true whenever the order can matter; it may also be true if the order cannot matter.
     """
-    if one.client == other.client:
+    if step.client == other.client:
         return True
-    if (one.returns and other.invokes) or (other.returns and one.invokes):
+    if (step.returns and other.invokes) or (other.returns and step.invokes):
         return True  # the history orders a request after all earlier answers
-    if one.kind is Kind.PAUSE or other.kind is Kind.PAUSE:
+    if step.kind is Kind.PAUSE or other.kind is Kind.PAUSE:
         return False
-    if one.kind in _READS and other.kind in _READS:
+    if step.kind in _READS and other.kind in _READS:
         return False
-    if one.kind in _LOCKS or other.kind in _LOCKS or one.kind in _LEDGER or other.kind in _LEDGER:
-        return _same_resource(one, other)
-    return _same_place(one, other) or _same_place(other, one)
+    if step.kind in _LOCKS or other.kind in _LOCKS or step.kind in _LEDGER or other.kind in _LEDGER:
+        return _same_resource(step, other)
+    return _same_place(step, other) or _same_place(other, step)
 
 
-def _same_resource(one: Step, other: Step) -> bool:
-    if one.target != other.target:
+def _same_resource(step: Step, other: Step) -> bool:
+    if step.target != other.target:
         return False
     # A reader of the ledger has a snapshot: only commits before its first query matter to it.
-    return not ({one.kind, other.kind} & {Kind.QUERY} and {one.kind, other.kind} & {Kind.BEGIN, Kind.ROLLBACK})
+    return not ({step.kind, other.kind} & {Kind.QUERY} and {step.kind, other.kind} & {Kind.BEGIN, Kind.ROLLBACK})
 
 
-def _same_place(one: Step, other: Step) -> bool:
-    if one.target == other.target:
+def _same_place(step: Step, other: Step) -> bool:
+    if step.target == other.target:
         return True
-    if one.kind is Kind.LIST and other.kind in _ENTRIES | {Kind.WRITE}:
-        return other.target.rpartition("/")[0] == one.target
-    return one.kind in _FOLDERS and other.target.startswith(one.target + "/")
+    if step.kind is Kind.LIST and other.kind in _ENTRIES | {Kind.WRITE}:
+        return other.target.rpartition("/")[0] == step.target
+    return step.kind in _FOLDERS and other.target.startswith(step.target + "/")
 
 
-def may_race(one: Step, other: Step) -> bool:
+def may_race(step: Step, other: Step) -> bool:
     """Whether two dependent steps can both be possible next steps. Only its holder can free a lock."""
-    kinds = {one.kind, other.kind}
-    if (one.returns and other.invokes) or (other.returns and one.invokes):
+    kinds = {step.kind, other.kind}
+    if (step.returns and other.invokes) or (other.returns and step.invokes):
         return True
-    return not (one.target == other.target and kinds & _TAKES and kinds & _FREES)
+    return not (step.target == other.target and kinds & _TAKES and kinds & _FREES)

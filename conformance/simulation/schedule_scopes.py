@@ -194,8 +194,8 @@ def prepare(scope: Scope, host: Host) -> Start:
                 archived = seen.files if isinstance(seen, m.Observation) else ()
                 return replace(start, setup=tuple(exchanges), archived=archived)
 
-    found: Start = host.prepare(make)
-    return found
+    prepared: Start = host.prepare(make)
+    return prepared
 
 
 class ScopeRun:
@@ -283,7 +283,7 @@ class ScopeRun:
                 for answer in answers
                 if isinstance(answer, m.Unknown)
             ]
-        problems += [f"PROFILE-CLIENT-01: {each}" for each in self._unread]
+        problems += [f"PROFILE-CLIENT-01: {problem}" for problem in self._unread]
         if deadlock is None:
             problems += self._final_log()
             problems += _judged(self._recording.text)
@@ -449,7 +449,7 @@ QUICK: Final = tuple(name for name in NAMES if name not in ("creators-of-a-name"
 
 def scopes(wanted: Callable[[Scope], bool] = lambda _scope: True) -> list[Scope]:
     """The scopes for which `wanted` is true, in their order."""
-    found = [
+    known = [
         Scope(
             name=name,
             title=title,
@@ -464,4 +464,4 @@ def scopes(wanted: Callable[[Scope], bool] = lambda _scope: True) -> list[Scope]
         for name, title, requests, place, commits in _SCOPES
         for feature, commit_mode in COMMIT_MODES
     ]
-    return [scope for scope in found if wanted(scope)]
+    return [scope for scope in known if wanted(scope)]

@@ -70,10 +70,10 @@ def to_json(trace: Trace) -> bytes:
 def from_json(text: bytes) -> Trace:
     """Raises `msgspec.ValidationError` or `msgspec.DecodeError` for a text that is no trace, `ValueError` for a trace
     of another schema."""
-    found = msgspec.json.decode(text, type=Trace)
-    if found.schema != SCHEMA_VERSION:
-        raise ValueError(f"the trace has schema {found.schema}; this release reads {SCHEMA_VERSION}")
-    return found
+    trace = msgspec.json.decode(text, type=Trace)
+    if trace.schema != SCHEMA_VERSION:
+        raise ValueError(f"the trace has schema {trace.schema}; this release reads {SCHEMA_VERSION}")
+    return trace
 
 
 def replayed(trace: Trace, scope: Scope, host: Host) -> Trace:
@@ -102,7 +102,7 @@ def watched(trace: Trace, scope: Scope, host: Host, clients: Sequence[str]) -> t
     def watch(run: ScopeRun) -> None:
         steps = run.scheduler.steps
         try:
-            enabled = {name: f"{each.kind.value} {each.target}" for name, each in run.scheduler.enabled().items()}
+            enabled = {name: f"{effect.kind.value} {effect.target}" for name, effect in run.scheduler.enabled().items()}
         except Deadlock:
             enabled = {}
         last, files = steps[-1] if steps else None, frozenset(host.files())
@@ -158,7 +158,7 @@ class _Shrinking:
     def without_a_request(self) -> bool:
         return any(
             self.shows(
-                {**self.requests, client: tuple(each for each in numbers if each != number)},
+                {**self.requests, client: tuple(other for other in numbers if other != number)},
                 [step.client for step in self.steps],
             )
             for client, numbers in sorted(self.requests.items())
@@ -223,7 +223,7 @@ def explore_scope(
     schedules."""
     start = prepare(scope, host)
     began = time.perf_counter()
-    found = Explored(scope=scope.id, title=scope.title, report=Report())
+    result = Explored(scope=scope.id, title=scope.title, report=Report())
     answers: set[str] = set()
     runs: list[ScopeRun] = []
     bad: list[tuple[list[Step], str]] = []
@@ -235,28 +235,28 @@ def explore_scope(
     def take(outcomes: Iterator[object]) -> Iterator[None]:
         for outcome in cast(Iterator[Outcome], outcomes):
             answers.add(str(outcome.answers))
-            if outcome.violations and not found.bad:
+            if outcome.violations and not result.bad:
                 bad.append((list(runs[0].scheduler.steps), min(outcome.requirements)))
-            found.bad += bool(outcome.violations)
-            new = [violation for violation in outcome.violations if violation not in found.violations]
-            found.violations += new[: VIOLATIONS_KEPT - len(found.violations)]
+            result.bad += bool(outcome.violations)
+            new = [violation for violation in outcome.violations if violation not in result.violations]
+            result.violations += new[: VIOLATIONS_KEPT - len(result.violations)]
             yield
 
-    for _ in take(depth_first(begin, found.report)):
-        progress(lambda: f"{found.report.schedules:,} schedules")
+    for _ in take(depth_first(begin, result.report)):
+        progress(lambda: f"{result.report.schedules:,} schedules")
         if time.perf_counter() - began > budget:
             break
-    if not found.report.finished:
-        found.random = found.report.schedules
+    if not result.report.finished:
+        result.random = result.report.schedules
         by_chance = by_priorities(
-            begin, found.report, seed=seed, schedules=found.random, depth=DEPTH, length=found.report.longest
+            begin, result.report, seed=seed, schedules=result.random, depth=DEPTH, length=result.report.longest
         )
         for _ in take(by_chance):
             pass
     for steps, requirement in bad:
-        found.trace = shrunk(subject, scope, host, steps, requirement)
-    found.outcomes, found.seconds = len(answers), time.perf_counter() - began
-    return found
+        result.trace = shrunk(subject, scope, host, steps, requirement)
+    result.outcomes, result.seconds = len(answers), time.perf_counter() - began
+    return result
 
 
 def _run(

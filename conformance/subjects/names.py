@@ -125,9 +125,9 @@ def _confined(directory: Path) -> dict[str, str]:
     """The environment of an engine that may write only to its own folder. Fetched programs and the user's own Python
     packages stay where they are."""
     places = {name: directory / folder for name, folder in (("HOME", "home"), ("TMPDIR", "temporary"))}
-    for place in places.values():
-        place.mkdir(parents=True, exist_ok=True)
-    environment = {name: str(place.absolute()) for name, place in places.items()}
+    for folder in places.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    environment = {name: str(folder.absolute()) for name, folder in places.items()}
     environment |= {"XDG_CACHE_HOME": str(jars.cache().parent), "PYTHONUSERBASE": site.getuserbase()}
     environment["RUST_BACKTRACE"] = "0"  # otherwise each error message holds a backtrace
     if os.environ.get(jars.VARIABLE):
@@ -296,9 +296,9 @@ def _class(name: str, rest: str) -> Any:
         raise UsageError(f"{name!r}: importing {module_name!r} failed: {error}") from error
     except Exception as error:
         raise UsageError(f"{name!r}: importing {module_name!r} failed: {type(error).__name__}: {error}") from error
-    found = getattr(module, member, None)
-    if found is None:
+    factory = getattr(module, member, None)
+    if factory is None:
         raise UsageError(f"{name!r}: module {module_name!r} has no {member!r}{wire.near(member, vars(module))}")
-    if not callable(found):
-        raise UsageError(f"{name!r}: {member!r} is a {type(found).__name__}; it must be a class, or make the subject")
-    return found
+    if not callable(factory):
+        raise UsageError(f"{name!r}: {member!r} is a {type(factory).__name__}; it must be a class, or make the subject")
+    return factory

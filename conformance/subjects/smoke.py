@@ -514,10 +514,10 @@ class _Smoke:
             Log(m.Commits(commits=(), latest=None), seen).check_version(1, *table.proposed[1])
 
     def _discover(self, table: _Table) -> None:
-        found = self._expect(m.LoadTable(name=table.name), m.Table, "`table` for its name")
-        if found.table != table.reference:
+        resolved = self._expect(m.LoadTable(name=table.name), m.Table, "`table` for its name")
+        if resolved.table != table.reference:
             self._wrong(
-                f"`load_table` returned the table {found.table!r}; `create_table` named it {table.reference!r}",
+                f"`load_table` returned the table {resolved.table!r}; `create_table` named it {table.reference!r}",
                 "load_table",
             )
         self._expect(m.DropTable(table=table.reference), m.Done, "`done` after the table is dropped")
@@ -620,7 +620,7 @@ class Log:
                 f"`get_commits` lists version {version} as the file {name!r}. A staged file of the kit's proposals is "
                 f"named `<version with 20 digits>.<attempt>.json`, here '{version:020}.{attempt}.json'"
             )
-        places = [found for found in self._files if found.endswith(f"/{name}")]
+        places = [path for path in self._files if path.endswith(f"/{name}")]
         if not places:
             seen = ", ".join(sorted(self._files)[:10]) or "nothing"
             raise self.WrongError(
@@ -635,13 +635,13 @@ class Log:
             raise self.UnreadableError(f"`observe` returned no content of {name!r}, though `contents` was true")
         self._check_actions(content.splitlines(), attempt, actions, f"the file {name!r}")
 
-    def _check_actions(self, found: Sequence[str], attempt: str, proposed: Sequence[str] | None, where: str) -> None:
+    def _check_actions(self, lines: Sequence[str], attempt: str, proposed: Sequence[str] | None, where: str) -> None:
         """`proposed` None: compare only the first action, because an owner may add to version 0."""
         try:
-            parsed = [json.loads(line) for line in found]
+            parsed = [json.loads(line) for line in lines]
             first: Any = parsed[0]["commitInfo"]["txnId"]
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            text = wire.shown("\n".join(found))
+            text = wire.shown("\n".join(lines))
             raise self.WrongError(
                 f"{where} does not hold the proposed actions, one per line, commitInfo first: {text}"
             ) from error
@@ -687,9 +687,9 @@ class ReadableTable(Closing):
 
     def has(self, version: int) -> bool:
         """Whether the owner ratified the version, or, in a plain table, its file exists."""
-        found = self._owner.load_table("kit", m.LoadTable(name=self.name))
-        if isinstance(found, m.Table):
-            return found.latest == version
+        answer = self._owner.load_table("kit", m.LoadTable(name=self.name))
+        if isinstance(answer, m.Table):
+            return answer.latest == version
         return Path(self.name, LOG_FOLDER, commit_file(version)).exists()
 
     def __enter__(self) -> Self:

@@ -114,8 +114,8 @@ class DuckDb(EngineClient):
     def _by_path(self, client: str, path: str) -> m.Answer:
         """The snapshot of a table that DuckDB reads without a catalog. Its version is the newest published one."""
         self.files.write_missing(Path(path))
-        place = path.replace("'", "''")
-        files = self._rows(client, "", f"delta_scan('{place}')")
+        quoted = path.replace("'", "''")
+        files = self._rows(client, "", f"delta_scan('{quoted}')")
         return m.SnapshotRead(version=self.files.newest_published(Path(path)), files=files)
 
     @answering

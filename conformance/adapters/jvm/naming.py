@@ -141,10 +141,10 @@ def _by_class(words: Sequence[str]) -> Named:
     parser.add_argument("--conf", action="append", default=[])
     options = parser.parse_args(words)
     conf = {}
-    for each in options.conf:
-        key, equals, value = each.partition("=")
+    for setting in options.conf:
+        key, equals, value = setting.partition("=")
         if not equals:
-            raise UnknownError(f"--conf {each!r} is invalid; expected KEY=VALUE")
+            raise UnknownError(f"--conf {setting!r} is invalid; expected KEY=VALUE")
         conf[key] = value
     if "." not in options.class_name and not options.classpath:
         known = ", ".join(f"jvm:{name}" for name in _NAMES)

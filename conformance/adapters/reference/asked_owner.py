@@ -46,27 +46,27 @@ class AskedOwner:
     def resolve(self, reference: str | Path) -> ResolvedTable:
         by_path = isinstance(reference, Path) or "/" in reference
         request = m.LoadTable(path=str(reference)) if by_path else m.LoadTable(name=str(reference))
-        found = self._question(request, m.Table)
-        if found.location is None:
+        table = self._question(request, m.Table)
+        if table.location is None:
             raise errors.InvalidRequestError(
                 f"the owner does not return the location of {reference}; a client needs it"
             )
-        feature, commit_mode = TABLE_FEATURES.get(found.feature), _COMMIT_MODES.get(found.commit_mode)
+        feature, commit_mode = TABLE_FEATURES.get(table.feature), _COMMIT_MODES.get(table.commit_mode)
         if feature is None or commit_mode is None:
-            named = f"{found.feature!r} with {found.commit_mode!r} commits"
+            named = f"{table.feature!r} with {table.commit_mode!r} commits"
             raise errors.UnsupportedFeatureError(
-                f"this client does not support {named} tables", features=(found.feature,)
+                f"this client does not support {named} tables", features=(table.feature,)
             )
         return ResolvedTable(
-            table_id=found.table,
+            table_id=table.table,
             name=None if by_path else str(reference),
-            location=Path(found.location),
-            feature_name=found.feature,
+            location=Path(table.location),
+            feature_name=table.feature,
             commit_mode=commit_mode,
             state=TableState.ACTIVE,
-            policy=self._policy(found.table),
+            policy=self._policy(table.table),
             commits=commits.CommitsAnswer(
-                commits=_stored(found.commits or ()), latest_ratified_version=_version(found.latest)
+                commits=_stored(table.commits or ()), latest_ratified_version=_version(table.latest)
             ),
         )
 
@@ -261,7 +261,7 @@ def _version(latest: Version | None) -> Version | None:
 
 
 def _stored(listed: Iterable[m.CommitEntry]) -> tuple[commits.RatifiedCommit, ...]:
-    return tuple(_of_entry(each) for each in sorted(listed, key=lambda each: each.version))
+    return tuple(_of_entry(entry) for entry in sorted(listed, key=lambda entry: entry.version))
 
 
 def _of_entry(entry: m.CommitEntry) -> commits.RatifiedCommit:

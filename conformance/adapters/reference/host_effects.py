@@ -278,16 +278,16 @@ class _Files(EffectFiles):
         if operation == "link" and _is_commit(path):
             what = life.visible_effect()
             life.reach(f"before-{what}")
-            found = act()
+            result = act()
             life.reach(f"after-{what}")
-            return found
+            return result
         if torn is not None and path.parent.name in STAGING_FOLDERS and life.crash_point == "during-stage":
             torn()
             life.reach("during-stage")
-        found = act()
+        result = act()
         if operation == "fsync_directory" and path.name in STAGING_FOLDERS:
             life.reach("after-stage")
-        return found
+        return result
 
     def hold_shared(self, path: str, start: int, length: int) -> object:
         self._life.alive()
@@ -297,5 +297,5 @@ class _Files(EffectFiles):
 def _is_commit(path: Path) -> bool:
     if path.parent.name != LOG_FOLDER:
         return False
-    found = parse(path.name)
-    return found is not None and found.kind is FileKind.COMMIT
+    log_path = parse(path.name)
+    return log_path is not None and log_path.kind is FileKind.COMMIT

@@ -404,13 +404,13 @@ def _owned(warehouse: refimpl.Warehouse, reference: str | Path) -> ResolvedTable
     The next writing request completes or forgets an interrupted take-over. So a backfill is sent here, which writes
     nothing else.
     """
-    found = warehouse.owner.resolve(reference)
-    if found.state is TableState.TAKING_OVER:
-        warehouse.owner.backfill_to_version(found.table_id)
-        found = warehouse.owner.resolve(reference)
-    if found.state is not TableState.ACTIVE:
-        raise errors.TableNotFoundError(f"{found.table_id} is {found.state.value}", table_id=found.table_id)
-    return found
+    table = warehouse.owner.resolve(reference)
+    if table.state is TableState.TAKING_OVER:
+        warehouse.owner.backfill_to_version(table.table_id)
+        table = warehouse.owner.resolve(reference)
+    if table.state is not TableState.ACTIVE:
+        raise errors.TableNotFoundError(f"{table.table_id} is {table.state.value}", table_id=table.table_id)
+    return table
 
 
 def _described(warehouse: refimpl.Warehouse, table_id: str) -> tuple[ResolvedTable, tuple[Protocol, Metadata] | None]:

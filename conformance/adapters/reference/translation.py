@@ -78,8 +78,8 @@ def entry(commit: commits.RatifiedCommit) -> m.CommitEntry:
     )
 
 
-def entries(found: Iterable[commits.RatifiedCommit]) -> tuple[m.CommitEntry, ...]:
-    return tuple(entry(commit) for commit in found)
+def entries(ratified: Iterable[commits.RatifiedCommit]) -> tuple[m.CommitEntry, ...]:
+    return tuple(entry(commit) for commit in ratified)
 
 
 def outcome(answer: commits.Outcome, table: str | None = None) -> m.Answer:

@@ -287,12 +287,12 @@ class DeltaApi:
 
     def config(self) -> Config:
         """Raises `AdapterError` if the server has no such catalog, `NoConnectionError` if there is no server."""
-        found = self._asked("GET", self._address.config, Config)
-        if isinstance(found, Refused):
+        answer = self._asked("GET", self._address.config, Config)
+        if isinstance(answer, Refused):
             raise AdapterError(
-                f"no Delta API for the catalog {self._address.catalog!r} at {self._address.server}: {found}"
+                f"no Delta API for the catalog {self._address.catalog!r} at {self._address.server}: {answer}"
             )
-        return found
+        return answer
 
     def load(self, table: str) -> Loaded | Refused:
         return self._asked("GET", self._table(table), Loaded)

@@ -305,11 +305,11 @@ class UcOwner(LogAccess):
         name = table_name(request.name)
         if (name, request.attempt) in self._known.created:
             return self._created_again(name, request)
-        found = self._api.load(name)
-        if isinstance(found, Loaded):
-            return self._name_taken(name, found, request)
-        if found.status != 404:
-            return _rejected(found)
+        existing = self._api.load(name)
+        if isinstance(existing, Loaded):
+            return self._name_taken(name, existing, request)
+        if existing.status != 404:
+            return _rejected(existing)
         staged = self._api.stage(name)
         if isinstance(staged, Refused):
             return _rejected(staged)
@@ -527,12 +527,12 @@ def _publish(log: LogFolder, commits: tuple[ApiCommit, ...]) -> str | None:
     published; the files before it are published."""
     for commit in commits:
         content = log.read(f"{STAGING}/{Path(commit.file_name).name}")
-        found = log.read(commit_file(commit.version))
-        if content is None and found is None:
+        copy = log.read(commit_file(commit.version))
+        if content is None and copy is None:
             return f"the staged file {commit.file_name} of version {commit.version} is missing"
-        if content is not None and found is None and not log.put(commit_file(commit.version), content, if_absent=True):
-            found = log.read(commit_file(commit.version))
-        if content is not None and found is not None and found != content:
+        if content is not None and copy is None and not log.put(commit_file(commit.version), content, if_absent=True):
+            copy = log.read(commit_file(commit.version))
+        if content is not None and copy is not None and copy != content:
             return f"version {commit.version} is published with a content that differs from {commit.file_name}"
     return None
 
