@@ -38,9 +38,9 @@ Item = events.Header | Operation | events.Fault | events.FileLook | events.Witne
 
 _REFUSALS = (events.Rejected, events.NotFound, events.Unsupported, events.Unknown)
 ANSWERS: Final[dict[type[Any], frozenset[type[Any]]]] = {
-    kind: frozenset({*_REFUSALS, *(getattr(events, answer.__name__) for answer in messages.ANSWERS[asked])})
+    kind: frozenset({*_REFUSALS, *(getattr(events, answer.__name__) for answer in messages.ANSWERS[message])})
     for kind in get_args(events.Request)
-    if (asked := getattr(messages, kind.__name__, None)) is not None
+    if (message := getattr(messages, kind.__name__, None)) is not None
 }
 ANSWERS[events.CreateTable] |= {events.Gap}
 ANSWERS[events.Other] = frozenset({events.Done, events.Conflict, *_REFUSALS})

@@ -85,10 +85,10 @@ class Owner:
         newer = self.direct[latest + 1 : state.length]
         return not newer or (all(newer) and Promise.FRESH_DIRECT not in self.header.promises)
 
-    def claim(self, latest: int | None, *, asked: bool) -> int | None:
+    def claim(self, latest: int | None, *, is_read: bool) -> int | None:
         """The version that a `latest` of null stands for: no version in a read, and no claim in a refusal."""
         if latest is None:
-            latest = -1 if asked else None
+            latest = -1 if is_read else None
         if latest == -1 and self.header.feature == "managedCommit":
             return None
         return latest
@@ -126,7 +126,7 @@ class Owner:
     def refusal_is_right(
         self, state: State, version: int, landed: int | None, answer: events.Conflict | events.Gap
     ) -> bool:
-        latest = self.claim(answer.latest, asked=False)
+        latest = self.claim(answer.latest, is_read=False)
         if not self.payload_is_right(state, latest):
             return False
         if isinstance(answer, events.Gap):
@@ -151,7 +151,7 @@ class Owner:
                 return (state,)
             return self.append(state, attempt) if state.length == answer.version else ()
         if isinstance(answer, events.Conflict):
-            latest = self.claim(answer.latest, asked=False)
+            latest = self.claim(answer.latest, is_read=False)
             agrees = latest is None or latest < state.length
             return (state,) if agrees and self.entries_are_right(state, answer.winners) else ()
         return (state,)
@@ -165,7 +165,7 @@ class Owner:
         return (state,)
 
     def read(self, answer: events.Commits | events.Table, state: State) -> Iterable[State]:
-        latest = self.claim(answer.latest, asked=True)
+        latest = self.claim(answer.latest, is_read=True)
         listed = answer.commits or ()
         if latest is not None and not self.unnoticed(state, latest):
             return ()
@@ -175,7 +175,7 @@ class Owner:
 
     def omission(self, request: events.Request, answer: events.Commits | events.Table, state: State) -> Iterable[State]:
         """Every version in the requested range that the owner does not list is published."""
-        latest = self.claim(answer.latest, asked=True)
+        latest = self.claim(answer.latest, is_read=True)
         first, last = 0, -1 if latest is None else latest
         if isinstance(request, events.GetCommits):
             first = request.start or 0

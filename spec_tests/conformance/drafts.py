@@ -84,26 +84,26 @@ class Draft:
 
     def events(self) -> list[Event]:
         """The events ordered by time. Operations are numbered in the order of their lines."""
-        moments = [moment for at, each in enumerate(self.asked) for moment in _moments(at, each)]
-        moments += [(each.at, 1, len(self.asked) + at, each) for at, each in enumerate(self.looked)]
-        moments += [(each.at, 2, at, each) for at, each in enumerate(self.faults)]
+        moments = [moment for at, operation in enumerate(self.asked) for moment in _moments(at, operation)]
+        moments += [(listing.at, 1, len(self.asked) + at, listing) for at, listing in enumerate(self.looked)]
+        moments += [(fault.at, 2, at, fault) for at, fault in enumerate(self.faults)]
         moments.sort(key=lambda moment: moment[:3])
         numbers: dict[int, int] = {}
         lines: list[Event] = []
-        for time, _, at, each in moments:
-            if isinstance(each, Fault):
-                lines.append(each)
-            elif isinstance(each, DraftListing):
+        for time, _, at, drafted in moments:
+            if isinstance(drafted, Fault):
+                lines.append(drafted)
+            elif isinstance(drafted, DraftListing):
                 numbers[at] = len(numbers)
-                lines.append(_look(each, numbers[at]))
+                lines.append(_look(drafted, numbers[at]))
             elif at not in numbers:
                 numbers[at] = len(numbers)
                 lines.append(
-                    events.Invoke(at=time, id=numbers[at], client=each.client, table=TABLE, request=each.request)
+                    events.Invoke(at=time, id=numbers[at], client=drafted.client, table=TABLE, request=drafted.request)
                 )
             else:
-                assert each.answer is not None
-                lines.append(ended(time, numbers[at], each.answer))
+                assert drafted.answer is not None
+                lines.append(ended(time, numbers[at], drafted.answer))
         return [self._header(), *lines, *self._witnesses(), self._footer(lines)]
 
     def text(self) -> str:
@@ -126,14 +126,14 @@ class Draft:
         )
 
     def _witnesses(self) -> Iterator[Witness]:
-        for version, each in enumerate(self.log, self.first):
+        for version, entry in enumerate(self.log, self.first):
             yield Witness(
                 table=TABLE,
                 version=version,
-                attempt=each.attempt,
+                attempt=entry.attempt,
                 before=version - self.first < self.before,
-                commit_mode="direct" if each.direct else None,
-                content=each.content,
+                commit_mode="direct" if entry.direct else None,
+                content=entry.content,
             )
 
     def _footer(self, lines: list[Event]) -> Footer:
@@ -147,18 +147,18 @@ class Draft:
 Moment = tuple[int, int, int, DraftOperation | DraftListing | Fault]
 
 
-def _moments(at: int, each: DraftOperation) -> Iterator[Moment]:
-    yield each.invoked, 0, at, each
-    if each.answered is not None and each.answer is not None:
-        yield each.answered, 1, at, each
+def _moments(at: int, operation: DraftOperation) -> Iterator[Moment]:
+    yield operation.invoked, 0, at, operation
+    if operation.answered is not None and operation.answer is not None:
+        yield operation.answered, 1, at, operation
 
 
-def _look(each: DraftListing, number: int) -> events.FileLook:
+def _look(listing: DraftListing, number: int) -> events.FileLook:
     files = tuple(
-        events.PublishedFile(version=version, content=each.contents.get(version)) for version in each.published
+        events.PublishedFile(version=version, content=listing.contents.get(version)) for version in listing.published
     )
     return events.FileLook(
-        since=each.since, at=each.at, id=number, table=TABLE, published=files, absent=tuple(each.absent)
+        since=listing.since, at=listing.at, id=number, table=TABLE, published=files, absent=tuple(listing.absent)
     )
 
 

@@ -107,7 +107,7 @@ def is_remembered(subject: str, case: Case) -> bool:
 
 def failed_case(name: str) -> Case | None:
     """A case that the subject of that name fails; None if there is no such case."""
-    everything = sorted(cases(identity(name)), key=lambda each: not is_remembered(name, each))
+    everything = sorted(cases(identity(name)), key=lambda case: not is_remembered(name, case))
     return next((case for case in everything if run(case, name).verdict is Verdict.FAILED), None)
 
 
@@ -174,7 +174,7 @@ def kill(mutant: Mutant) -> Kill:
     name = name_of(mutant)
     try:
         everything = list(cases(identity_of(mutant), mutant.violates))
-        for case in sorted(everything, key=lambda each: not is_remembered(mutant.id, each)):
+        for case in sorted(everything, key=lambda case: not is_remembered(mutant.id, case)):
             result = run(case, name)
             requirement = names(result, mutant.violates)
             if requirement is None:
@@ -239,14 +239,14 @@ def found_by(check: Check, mutants: Iterable[Mutant]) -> Trial | None:
 def _trials(plans: Iterable[tuple[Mutant, list[Case]]]) -> list[Trial]:
     """The remembered cases first."""
     trials = [(mutant, case) for mutant, mine in plans for case in mine]
-    return sorted(trials, key=lambda each: not is_remembered(each[0].id, each[1]))
+    return sorted(trials, key=lambda trial: not is_remembered(trial[0].id, trial[1]))
 
 
 def meant_for(check: Check) -> list[Mutant]:
     """The mutants that the check may find: they violate one of its requirements. The likely ones come first."""
-    guilty = [each for each in bad() if set(each.violates) & set(check.requirements)]
-    return sorted(guilty, key=lambda each: min(check.requirements.index(r) for r in each.violates
-                                               if r in check.requirements))  # fmt: skip
+    guilty = [mutant for mutant in bad() if set(mutant.violates) & set(check.requirements)]
+    return sorted(guilty, key=lambda mutant: min(check.requirements.index(r) for r in mutant.violates
+                                                 if r in check.requirements))  # fmt: skip
 
 
 @cache

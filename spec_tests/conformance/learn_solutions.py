@@ -41,5 +41,5 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         sys.stdout.write(solution(Language(sys.argv[1]), int(sys.argv[2])))
     else:
-        for each in Language:
-            (SKELETONS / f"{each.file}.txt").write_text(solution(each, 0), encoding="utf-8")
+        for language in Language:
+            (SKELETONS / f"{language.file}.txt").write_text(solution(language, 0), encoding="utf-8")

@@ -98,8 +98,8 @@ def remember() -> int:
     checks = [check for check in all_checks() if check.layer in kills.DETERMINISTIC]
     trials = [kills.found_by(check, kills.meant_for(check)) for check in checks]
     for mutant in kills.bad():
-        found = kills.kill(mutant).case
-        trials += [(mutant, case) for case in kills.cases(kills.identity(kills.name_of(mutant))) if str(case) == found]
+        killer = kills.kill(mutant).case
+        trials += [(mutant, case) for case in kills.cases(kills.identity(kills.name_of(mutant))) if str(case) == killer]
     for requirement in [
         requirement.id
         for requirement in load().requirements
@@ -107,7 +107,7 @@ def remember() -> int:
     ]:
         guilty = [mutant for mutant in kills.bad() if requirement in mutant.violates]
         trials += [kills.shown_by(requirement, guilty), *(
-            kills.shown_by(requirement, [each]) for each in guilty if kills.is_thorough(each)
+            kills.shown_by(requirement, [mutant]) for mutant in guilty if kills.is_thorough(mutant)
         )]  # fmt: skip
     pairs = {(mutant.id, str(case)) for mutant, case in fewest([trial for trial in trials if trial])}
     pairs |= {
@@ -115,7 +115,7 @@ def remember() -> int:
         for outsider in all_outsiders()
         if outsider.bad and not outsider.unseen
     }
-    remembered = {mutant: sorted(case for each, case in pairs if each == mutant) for mutant, _ in sorted(pairs)}
+    remembered = {mutant: sorted(case for name, case in pairs if name == mutant) for mutant, _ in sorted(pairs)}
     kills.FILE.write_text(json.dumps(remembered, indent=1) + "\n", encoding="utf-8")
     return len(pairs)
 
@@ -125,7 +125,7 @@ def fewest(trials: Sequence[kills.Trial]) -> list[kills.Trial]:
     shown = {trial: _shown(*trial) for trial in trials}
     left, kept = set[tuple[str, ...]]().union(*shown.values()), list[kills.Trial]()
     while left:
-        kept.append(max(shown, key=lambda each: len(shown[each] & left)))
+        kept.append(max(shown, key=lambda trial: len(shown[trial] & left)))
         left -= shown[kept[-1]]
     return kept
 
@@ -136,10 +136,10 @@ def _shown(mutant: Mutant, case: kills.Case) -> set[tuple[str, ...]]:
     violated = {requirement for violation in result.violations for requirement in violation.requirements} & set(
         mutant.violates
     )
-    shown = {("requirement", each, mutant.id if kills.is_thorough(mutant) else "") for each in violated}
-    shown |= {("requirement", each) for each in violated}
-    found = kills.names(result, mutant.violates)
-    return shown | ({("mutant", mutant.id), ("check", case.check.name)} if found else set[tuple[str, ...]]())
+    shown = {("requirement", requirement, mutant.id if kills.is_thorough(mutant) else "") for requirement in violated}
+    shown |= {("requirement", requirement) for requirement in violated}
+    requirement = kills.names(result, mutant.violates)
+    return shown | ({("mutant", mutant.id), ("check", case.check.name)} if requirement else set[tuple[str, ...]]())
 
 
 def checked() -> tuple[int, int]:
@@ -150,7 +150,7 @@ def checked() -> tuple[int, int]:
         if requirement.level is not Level.MAY and not requirement.untestable
     ]
     named = {requirement for check in all_checks() for requirement in check.requirements}
-    return sum(each in named for each in testable), len(testable)
+    return sum(requirement in named for requirement in testable), len(testable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +206,9 @@ def judged(name: str, *, bad: bool, strict: bool = False, profile: str = "quick"
 
 def _note(result: RunResult) -> str:
     against = [
-        each.requirement
-        for each in result.requirements
-        if each.verdict in (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
+        entry.requirement
+        for entry in result.requirements
+        if entry.verdict in (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
     ]
     violations = [
         f"{violation.requirements[0]}: {violation.message}" for case in result.cases for violation in case.violations
@@ -263,9 +263,9 @@ def _printed(rows: Iterable[Row], what: str, *, as_json: bool) -> int:
         known.append(row)
         if not as_json:
             print(row[1], flush=True)
-    right = sum(each for *_, each in known)
+    right = sum(is_right for *_, is_right in known)
     if as_json:
-        print(json.dumps({"right": right, "subjects": [asdict(each) for each, *_ in known]}, indent=2))  # type: ignore[call-overload]
+        print(json.dumps({"right": right, "subjects": [asdict(subject) for subject, *_ in known]}, indent=2))  # type: ignore[call-overload]
     else:
         print(f"{right} of {len(known)} {what}" if known else "no subject matches")
     return 0 if known and right == len(known) else 1
@@ -275,19 +275,19 @@ def _kill_rows(pattern: str) -> Iterator[Row]:
     for mutant in kills.bad():
         if fnmatchcase(mutant.id, pattern):
             kill = kills.kill(mutant)
-            found = f"{kill.requirement:20} {kill.operations:4} operations  {kill.layer:8} {kill.case}"
+            text = f"{kill.requirement:20} {kill.operations:4} operations  {kill.layer:8} {kill.case}"
             killed = kill.fate is Fate.KILLED
-            yield kill, f"{mutant.id:45} {found if killed else f'{kill.fate.upper()}  {kill.note[:600]}'}", killed
+            yield kill, f"{mutant.id:45} {text if killed else f'{kill.fate.upper()}  {kill.note[:600]}'}", killed
 
 
 def _plain_rows(pattern: str) -> Iterator[Row]:
     """Run the good subjects first, then the bad ones; only those whose `good:ID` or `mutant:ID` matches."""
-    for mutant in sorted(all_mutants().values(), key=lambda each: bool(each.violates)):
+    for mutant in sorted(all_mutants().values(), key=lambda mutant: bool(mutant.violates)):
         if fnmatchcase(kills.name_of(mutant), pattern):
-            each = judge(mutant)
-            word = "right" if each.right else "WRONG"
-            line = f"{word} {each.subject:45} exit {each.exit_code}  {each.seconds:5.1f} s  {each.note[:200]}"
-            yield each, line, each.right
+            result = judge(mutant)
+            word = "right" if result.right else "WRONG"
+            line = f"{word} {result.subject:45} exit {result.exit_code}  {result.seconds:5.1f} s  {result.note[:200]}"
+            yield result, line, result.right
 
 
 def _outsider_rows(pattern: str) -> Iterator[Row]:
@@ -296,12 +296,12 @@ def _outsider_rows(pattern: str) -> Iterator[Row]:
     """
     for outsider in all_outsiders():
         if fnmatchcase(outsider.name, pattern):
-            each = judged(outsider.name, bad=outsider.bad, strict=outsider.advice)
-            if each.exit_code == ExitCode.CONFORMANT:
-                each = judged(outsider.name, bad=outsider.bad, strict=outsider.advice, profile="standard")
-            word = "right" if each.right else "not seen" if outsider.unseen else "WRONG"
-            line = f"{word:8} {outsider.kind:11} {outsider.subject.__name__:30} {each.note[:200]}"
-            yield each, line, each.right or bool(outsider.unseen)
+            result = judged(outsider.name, bad=outsider.bad, strict=outsider.advice)
+            if result.exit_code == ExitCode.CONFORMANT:
+                result = judged(outsider.name, bad=outsider.bad, strict=outsider.advice, profile="standard")
+            word = "right" if result.right else "not seen" if outsider.unseen else "WRONG"
+            line = f"{word:8} {outsider.kind:11} {outsider.subject.__name__:30} {result.note[:200]}"
+            yield result, line, result.right or bool(outsider.unseen)
 
 
 def _clean(scenarios: int, *, every: int | None, as_json: bool) -> int:
@@ -311,8 +311,8 @@ def _clean(scenarios: int, *, every: int | None, as_json: bool) -> int:
     else:
         for alarm in runs.alarms:
             print(f"FALSE ALARM  {alarm}")
-        for each in runs.inconclusive:
-            print(f"no verdict   {each}")
+        for case in runs.inconclusive:
+            print(f"no verdict   {case}")
         print(
             f"{len(runs.alarms)} false alarms in {runs.scenarios} generated scenarios and {runs.examples} examples "
             f"on {runs.subjects} good subjects, {(runs.scenarios + runs.examples) / runs.seconds:.0f} a second"
@@ -323,7 +323,7 @@ def _clean(scenarios: int, *, every: int | None, as_json: bool) -> int:
 def _figures(scenarios: int, *, as_json: bool) -> int:
     named, testable = checked()
     every_kill = [kills.kill(mutant) for mutant in kills.bad()]
-    killed = sum(each.fate is Fate.KILLED for each in every_kill)
+    killed = sum(kill.fate is Fate.KILLED for kill in every_kill)
     runs = clean(scenarios)
     if as_json:
         figures = {

@@ -47,81 +47,80 @@ def _pick(draft: Draft, random: Random, *answers: type[Any]) -> DraftOperation |
 
 
 def _move_a_time(draft: Draft, random: Random) -> None:
-    if (each := _pick(draft, random)) is None:
+    if (operation := _pick(draft, random)) is None:
         return
     by = random.choice((-5, -3, -2, -1, 1, 2, 3, 5))
-    if each.answered is not None and random.random() < 0.5:
-        each.answered = max(each.invoked, each.answered + by)
+    if operation.answered is not None and random.random() < 0.5:
+        operation.answered = max(operation.invoked, operation.answered + by)
     else:
-        each.invoked = each.invoked + by if each.answered is None else min(each.answered, each.invoked + by)
+        invoked = operation.invoked + by
+        operation.invoked = invoked if operation.answered is None else min(operation.answered, invoked)
 
 
 def _shift_an_operation(draft: Draft, random: Random) -> None:
-    if each := _pick(draft, random):
+    if operation := _pick(draft, random):
         by = random.choice((-6, -4, -2, -1, 1, 2, 4, 6))
-        each.invoked += by
-        each.answered = None if each.answered is None else each.answered + by
+        operation.invoked += by
+        operation.answered = None if operation.answered is None else operation.answered + by
 
 
 def _answer_at_once(draft: Draft, random: Random) -> None:
     """Answer every operation at once: intervals of one moment contradict each other most easily."""
-    for each in draft.asked:
-        if each.answered is not None and random.random() < 0.7:
-            each.answered = each.invoked
+    for operation in draft.asked:
+        if operation.answered is not None and random.random() < 0.7:
+            operation.answered = operation.invoked
 
 
 def _change_latest(draft: Draft, random: Random) -> None:
     if (
-        each := _pick(draft, random, events.Conflict, events.Gap, events.Commits, events.Table)
-    ) and each.answer is not None:
-        latest: int | None = each.answer.latest  # type: ignore[union-attr]
+        operation := _pick(draft, random, events.Conflict, events.Gap, events.Commits, events.Table)
+    ) and operation.answer is not None:
+        latest: int | None = operation.answer.latest  # type: ignore[union-attr]
         latest = random.choice((None, -1, 0, 1, 2)) if latest is None else max(-1, latest + random.choice((-2, -1, 1)))
-        each.answer = msgspec.structs.replace(each.answer, latest=latest)
+        operation.answer = msgspec.structs.replace(operation.answer, latest=latest)
 
 
 def _change_version(draft: Draft, random: Random) -> None:
     if (
-        each := _pick(draft, random, events.Ratified, events.Committed, events.Landed, events.SnapshotRead)
-    ) and each.answer is not None:
-        version = max(0, each.answer.version + random.choice((-1, 1)))  # type: ignore[union-attr]
-        each.answer = msgspec.structs.replace(each.answer, version=version)
+        operation := _pick(draft, random, events.Ratified, events.Committed, events.Landed, events.SnapshotRead)
+    ) and operation.answer is not None:
+        version = max(0, operation.answer.version + random.choice((-1, 1)))  # type: ignore[union-attr]
+        operation.answer = msgspec.structs.replace(operation.answer, version=version)
 
 
 def _change_answer(draft: Draft, random: Random) -> None:
     """Replace an answer by another possible answer to the request."""
-    if (each := _pick(draft, random)) is None:
+    if (operation := _pick(draft, random)) is None:
         return
-    version = getattr(each.request, "version", None)
+    version = getattr(operation.request, "version", None)
     if version is None:
         version = random.randint(0, len(draft.log))
-    kind = random.choice(sorted(ANSWERS[type(each.request)], key=lambda found: found.__name__))
+    kind = random.choice(sorted(ANSWERS[type(operation.request)], key=lambda kind: kind.__name__))
     fields = set(kind.__struct_fields__)
     values: dict[str, Any] = {}
     if "version" in fields:
         values["version"] = version
     if "latest" in fields and kind in (events.Commits, events.Table):
         values["latest"] = random.randint(-1, len(draft.log))
-    each.answer = kind(**values)
-    if each.answered is None:
-        each.answered = each.invoked + random.randint(0, 4)
+    operation.answer = kind(**values)
+    if operation.answered is None:
+        operation.answered = operation.invoked + random.randint(0, 4)
 
 
 def _lose_the_answer(draft: Draft, random: Random) -> None:
-    if each := _pick(draft, random):
-        each.answer, each.answered = None, None
+    if operation := _pick(draft, random):
+        operation.answer, operation.answered = None, None
 
 
 def _swap_answers(draft: Draft, random: Random) -> None:
-    one = _pick(draft, random)
-    if one is None:
+    operation = _pick(draft, random)
+    if operation is None:
         return
-    same = [
-        operation for operation in draft.asked if type(operation.request) is type(one.request) and operation is not one
-    ]
+    same = [other for other in draft.asked if type(other.request) is type(operation.request) and other is not operation]
     if same:
         other = random.choice(same)
-        if (one.answered is None) == (other.answered is None):
-            one.answer, other.answer = other.answer, one.answer
+        if (operation.answered is None) == (other.answered is None):
+            operation.answer, other.answer = other.answer, operation.answer
 
 
 def _forget_an_operation(draft: Draft, random: Random) -> None:
@@ -131,34 +130,34 @@ def _forget_an_operation(draft: Draft, random: Random) -> None:
 
 def _change_the_request(draft: Draft, random: Random) -> None:
     """Change the version, range or attempt of a request."""
-    if (each := _pick(draft, random)) is None:
+    if (operation := _pick(draft, random)) is None:
         return
-    request = each.request
+    request = operation.request
     if isinstance(request, events.GetCommits):
         start, end = random.choice((None, 0, 1, 2)), random.choice((None, 0, 1, 2))
-        each.request = msgspec.structs.replace(request, start=start, end=end)
+        operation.request = msgspec.structs.replace(request, start=start, end=end)
     elif isinstance(request, events.Snapshot):
-        each.request = msgspec.structs.replace(request, by_path=not request.by_path)
+        operation.request = msgspec.structs.replace(request, by_path=not request.by_path)
     elif isinstance(request, (events.Commit, events.HandBack, events.BackfillToVersion, events.Checkpoint)):
         version = max(0, request.version + random.choice((-1, 1)))
-        each.request = msgspec.structs.replace(request, version=version)
+        operation.request = msgspec.structs.replace(request, version=version)
     elif isinstance(request, events.AttemptOutcome) and draft.log:
-        each.request = events.AttemptOutcome(attempt=random.choice(draft.log).attempt)
+        operation.request = events.AttemptOutcome(attempt=random.choice(draft.log).attempt)
 
 
 def _change_winners(draft: Draft, random: Random) -> None:
-    each = _pick(draft, random, events.Conflict, events.Commits, events.Table)
-    if each is None or not draft.log:
+    operation = _pick(draft, random, events.Conflict, events.Commits, events.Table)
+    if operation is None or not draft.log:
         return
-    name = "winners" if isinstance(each.answer, events.Conflict) else "commits"
-    entries = list(getattr(each.answer, name) or ())
+    name = "winners" if isinstance(operation.answer, events.Conflict) else "commits"
+    entries = list(getattr(operation.answer, name) or ())
     attempt = random.choice((None, random.choice(draft.log).attempt))
     entry = Entry(version=random.randint(0, len(draft.log)), attempt=attempt)
     if entries and random.random() < 0.5:
         entries.pop(random.randrange(len(entries)))
     else:
         entries.append(entry)
-    each.answer = msgspec.structs.replace(each.answer, **{name: tuple(entries)})
+    operation.answer = msgspec.structs.replace(operation.answer, **{name: tuple(entries)})
 
 
 def _swap_versions(draft: Draft, random: Random) -> None:
@@ -292,7 +291,7 @@ def compare(seed: int, numbers: range) -> Figures:
     figures = Figures()
     for number in numbers:
         lines, perturbed = history(seed, number)
-        items, found = judged(lines)
+        items, violations = judged(lines)
         expected = is_linearizable(items)
         seen = [item for item in items if isinstance(item, Operation)]
         on_record = bool(judged(without_final_log(lines))[1])
@@ -301,8 +300,8 @@ def compare(seed: int, numbers: range) -> Figures:
         figures.counts["trait"].update(traits(seen, lines))
         figures.counts["trait"]["unchanged, of a correct owner"] += not perturbed
         figures.counts["trait"]["a violation without the final log"] += on_record
-        figures.counts["rule"].update({violation.rule.value for violation in found})
-        if expected == bool(found) or (not perturbed and not expected) or (on_record and expected):
+        figures.counts["rule"].update({violation.rule.value for violation in violations})
+        if expected == bool(violations) or (not perturbed and not expected) or (on_record and expected):
             figures.disagreements.append(number)
     return figures
 
@@ -335,7 +334,7 @@ def traits(seen: list[Operation], lines: list[Event]) -> Iterator[str]:
     sends = Counter(o.request.attempt for o in seen if isinstance(o.request, (events.Commit, events.CreateTable)))
     resolved = {o.request.attempt for o in seen if isinstance(o.answer, events.NotLanded)}  # type: ignore[union-attr]
     tells_latest = {type(o.answer) for o in seen if getattr(o.answer, "latest", None) is not None}
-    found: dict[str, bool] = {
+    present: dict[str, bool] = {
         "an attempt sent again": any(count > 1 for count in sends.values()),
         "a tombstone": bool(resolved),
         "a request of an attempt with a tombstone": any(
@@ -349,7 +348,7 @@ def traits(seen: list[Operation], lines: list[Event]) -> Iterator[str]:
         "versions from before": any(isinstance(event, events.Witness) and event.before for event in lines),
         "direct commits": any(isinstance(event, events.Witness) and event.commit_mode == "direct" for event in lines),
     }
-    yield from (name for name, holds in found.items() if holds)
+    yield from (name for name, holds in present.items() if holds)
     header = lines[0]
     assert isinstance(header, events.Header)
     yield from header.profiles
@@ -392,9 +391,9 @@ def show(seed: int, number: int) -> None:
     lines, perturbed = history(seed, number)
     for event in lines:
         print(msgspec.json.encode(event).decode())
-    items, found = judged(lines)
+    items, violations = judged(lines)
     print(f"perturbed: {perturbed}; brute force: {CONFORMANT if is_linearizable(items) else VIOLATION}")
-    for violation in found:
+    for violation in violations:
         print(f"checker: {violation.rule.value}: {violation.message}")
 
 

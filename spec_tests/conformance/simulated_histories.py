@@ -80,23 +80,23 @@ class Simulation:
         """Send a request now; its effect and answer follow later, or never."""
         client = self.random.choice(list(self.offsets))
         offset = self.offsets[client]
-        asked = DraftOperation(client, request, self.now + offset)
-        self.draft.asked.append(asked)
+        operation = DraftOperation(client, request, self.now + offset)
+        self.draft.asked.append(operation)
         happens = self.now + self.random.choice((0, 0, 1, 1, 2, 3, 5))
         fate = self.random.random()
 
         def answered() -> None:
             answer = effect()
             if fate < 0.8:
-                asked.answer = answer
-                asked.answered = self.now + self.random.choice((0, 0, 1, 2, 3)) + offset
+                operation.answer = answer
+                operation.answered = self.now + self.random.choice((0, 0, 1, 2, 3)) + offset
 
         if fate < 0.95:
             self._at(happens, answered)
         if fate >= 0.8 and self.random.random() < 0.5:
-            asked.answer = Unknown()
-            asked.answered = self.now + self.random.choice((0, 1, 2, 3)) + offset
-        return asked
+            operation.answer = Unknown()
+            operation.answered = self.now + self.random.choice((0, 1, 2, 3)) + offset
+        return operation
 
     def _commit(self) -> None:
         version = max(0, len(self.log) + self.random.choice((-1, 0, 0, 0, 0, 0, 1, 2)))
@@ -124,7 +124,7 @@ class Simulation:
         self._send(request, effect)
 
     def _judge(self, attempt: str, version: int) -> events.Answer:
-        landed = next((at for at, each in enumerate(self.log) if each.attempt == attempt), None)
+        landed = next((at for at, entry in enumerate(self.log) if entry.attempt == attempt), None)
         chance = self.random.random
         if attempt in self.buried and (Promise.TOMBSTONE_FIRST in self.draft.promises or version == len(self.log)):
             return events.Rejected(reason="resolved")
@@ -176,8 +176,8 @@ class Simulation:
         attempt = self.random.choice(self.sent).attempt
 
         def effect() -> events.Answer:
-            for version, each in enumerate(self.log):
-                if each.attempt == attempt:
+            for version, entry in enumerate(self.log):
+                if entry.attempt == attempt:
                     return events.Landed(version=version)
             self.buried.add(attempt)
             return events.NotLanded()

@@ -67,7 +67,7 @@ def text_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
 @pytest.mark.parametrize(
     ("findings", "name"),
     [
-        *((each, name) for each in (uncovered, unfounded) for name in DOCUMENTS),
+        *((audit, name) for audit in (uncovered, unfounded) for name in DOCUMENTS),
         *((quotations, name) for name in PUBLIC),
     ],
 )
@@ -209,7 +209,7 @@ def damaged(entry: object, **fields: object) -> Catalogue:
     """The small catalogue with other fields of one entry."""
     other = msgspec.structs.replace(entry, **fields)  # type: ignore[type-var]
     return small_catalogue(
-        **{kind: tuple(other if each is entry else each for each in entries) for kind, entries in ENTRIES.items()}
+        **{kind: tuple(other if old is entry else old for old in entries) for kind, entries in ENTRIES.items()}
     )
 
 

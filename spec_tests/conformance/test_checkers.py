@@ -405,13 +405,13 @@ def test_equal_content_everywhere_is_conformant() -> None:
     assert rules(history(None, None, None, None)) == []
 
 
-@pytest.mark.parametrize(("one", "other"), [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
-def test_content_is_compared_between_any_two_places(one: int, other: int) -> None:
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
+def test_content_is_compared_between_any_two_places(first: int, second: int) -> None:
     """FB45: an owner accepted "already exists" without a comparison; FB26: an owner overwrote the file."""
     contents: list[Content | None] = [None] * 4
-    contents[one], contents[other] = SAME, WRONG
+    contents[first], contents[second] = SAME, WRONG
     assert set(rules(history(*contents))) == {Rule.CONTENT_CHANGED}
-    contents[other] = SAME
+    contents[second] = SAME
     assert rules(history(*contents)) == []
 
 

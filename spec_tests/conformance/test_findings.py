@@ -117,7 +117,7 @@ def test_a_finding_has_all_facts_that_its_maintainers_need(entry: Stored) -> Non
     shown = [requirement for violation in entry.finding.violations for requirement in violation.requirements]
     assert entry.about.requirements[0] in shown
     assert set(shown) <= set(entry.about.requirements)
-    levels = {load().requirement(each).level for each in entry.about.requirements}
+    levels = {load().requirement(name).level for name in entry.about.requirements}
     assert entry.about.quotes or "MUST" not in levels
     for text in (entry.about.title, entry.about.versions, entry.about.cause, entry.about.consequence):
         assert text.strip()
@@ -129,7 +129,7 @@ def test_a_finding_has_all_facts_that_its_maintainers_need(entry: Stored) -> Non
 
 
 def test_a_finding_quotes_the_documents() -> None:
-    (entry,) = [each for each in FINDINGS if each.id == "delta-spark-reads-above-the-catalogs-latest-version"]
+    (entry,) = [finding for finding in FINDINGS if finding.id == "delta-spark-reads-above-the-catalogs-latest-version"]
     assert "\n\n> Additionally, Delta clients must ignore any files" in markdown.report(entry)
 
 
@@ -146,10 +146,10 @@ def test_the_report_of_a_finding_is_complete_and_independent() -> None:
     assert "(sent before step 3 was answered)" in text
     assert "version 2 is D, version 3 is C." in text
     (landed,) = (entry for entry in FINDINGS if entry.id == "dynamodb-calls-a-hand-back-that-landed-failed")
-    asked = markdown.report(landed).split("## What is asked for")[1].split("## Steps")[0]
-    assert asked.count("\n- ") == 1
-    assert "MC-FEATURE-03, MUST" in asked
-    assert "fail for the same cause: PROFILE-TRANSFER-01." in asked
+    section = markdown.report(landed).split("## What is asked for")[1].split("## Steps")[0]
+    assert section.count("\n- ") == 1
+    assert "MC-FEATURE-03, MUST" in section
+    assert "fail for the same cause: PROFILE-TRANSFER-01." in section
     for entry in FINDINGS:
         assert "The same:" not in entry.about.cause, "the report must not refer to another report"
 

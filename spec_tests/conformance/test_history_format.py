@@ -126,7 +126,7 @@ def at(line: int, **fields: object) -> Callable[[list[Event]], None]:
 
 def footer(**fields: object) -> Callable[[list[Event]], None]:
     """Change fields of the last line."""
-    return lambda found: at(len(found), **fields)(found)
+    return lambda source: at(len(source), **fields)(source)
 
 
 def without_a_version(source: list[Event]) -> None:
@@ -141,7 +141,7 @@ def with_a_line_twice(source: list[Event]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda found: found.pop(lines_with(found, events.Fault)[0]), "1 `fault` lines, found 0"),
+        (lambda source: source.pop(lines_with(source, events.Fault)[0]), "1 `fault` lines, found 0"),
         (with_a_line_twice, "1 `fault` lines, found 2"),
         (footer(counts=msgspec.structs.replace(COUNTS, ok=3)), "3 `ok` lines, found 2"),
         (without_a_version, "2 versions in the final log of 'orders', found 1"),
@@ -164,20 +164,20 @@ def swapped(source: list[Event]) -> None:
 
 
 INVALID: dict[str, tuple[Callable[[list[Event]], object], int, str]] = {
-    "no header": (lambda found: found.pop(0), 1, "begins with its header, not with `invoke`"),
-    "two headers": (lambda found: found.insert(1, found[0]), 2, "second header"),
+    "no header": (lambda source: source.pop(0), 1, "begins with its header, not with `invoke`"),
+    "two headers": (lambda source: source.insert(1, source[0]), 2, "second header"),
     "unknown schema": (at(1, schema=2), 1, "schema 2; this version reads 1"),
     "swapped": (swapped, 4, "time decreases from 3 to 2"),
     "an id twice": (at(4, id=0), 4, "operation 0 follows operation 0"),
     "never asked": (at(3, id=77), 3, "operation 77, which was never sent"),
-    "answered twice": (lambda found: found.insert(3, found[2]), 4, "operation 0, which was answered before"),
+    "answered twice": (lambda source: source.insert(3, source[2]), 4, "operation 0, which was answered before"),
     "no answer to it": (
         at(3, answer=events.Landed(version=0)), 3, "`landed` is not a valid answer to `commit` (operation 0)",
     ),
     "begun too late": (at(11, since=11), 11, "began at 11, after its end at 10"),
-    "footer in the middle": (lambda found: found.append(found[-2]), 15, "follows the footer"),
+    "footer in the middle": (lambda source: source.append(source[-2]), 15, "follows the footer"),
     "fault after the log": (
-        lambda found: found.insert(-1, events.Fault(at=99, kind="late")), 14, "`fault` after the final log has begun",
+        lambda source: source.insert(-1, events.Fault(at=99, kind="late")), 14, "`fault` after the final log has begun",
     ),
 }  # fmt: skip
 
@@ -364,7 +364,7 @@ ENTRY = messages.CommitEntry(version=2, file_name="00000000000000000002.uuid.jso
 
 
 @pytest.mark.parametrize(
-    ("asked", "answered", "expected"),
+    ("message", "answered", "expected"),
     [
         (COMMIT, messages.Ratified(version=3), events.Ratified(version=3)),
         (
@@ -405,9 +405,9 @@ ENTRY = messages.CommitEntry(version=2, file_name="00000000000000000002.uuid.jso
     ],
 )
 def test_an_answer_has_an_event_if_the_request_permits_it(
-    asked: messages.Request, answered: messages.Answer, expected: events.Answer | None
+    message: messages.Request, answered: messages.Answer, expected: events.Answer | None
 ) -> None:
-    assert translation.answer(asked, answered) == expected
+    assert translation.answer(message, answered) == expected
 
 
 def test_published_commits_are_found_among_files() -> None:
@@ -461,7 +461,7 @@ def test_real_times_are_shown_relative_to_the_start(tmp_path: Path, capsys: pyte
     assert main(["check", str(file), "--json"]) == 1
     (violation,) = json.loads(capsys.readouterr().out)["violations"]
     assert "(operation 1, 3.000..4.500 ms: commits" in violation["message"]
-    assert [each["invoked"] - began for each in violation["operations"]] == [3_000_000, 0]
+    assert [operation["invoked"] - began for operation in violation["operations"]] == [3_000_000, 0]
 
 
 def test_json_has_the_verdict_the_rule_and_the_operations(capsys: pytest.CaptureFixture[str]) -> None:

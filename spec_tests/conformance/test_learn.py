@@ -331,12 +331,12 @@ def test_a_broken_owner_is_described_and_not_waited_for_twice(
     """The check waits for the owner's start, and once for a missing answer."""
     file = tmp_path / "owner.py"
     file.write_text(source, encoding="utf-8")
-    slow, asked = "no answer" in headline, Process.ask
+    slow, original = "no answer" in headline, Process.ask
     silences = list[m.Request]()
 
     def ask(process: Process, client: str, request: m.Request, timeout: float) -> m.Answer:
         starts = isinstance(request, m.Hello) and not broken
-        answer = asked(process, client, request, 0.5 if slow and not starts else timeout)
+        answer = original(process, client, request, 0.5 if slow and not starts else timeout)
         if isinstance(answer, m.Unknown) and "no answer" in answer.reason:
             silences.append(request)
         return answer

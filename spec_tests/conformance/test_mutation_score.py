@@ -54,7 +54,7 @@ def test_a_good_subject_is_not_accused(number: int, name: str) -> None:
     """The subject must also pass some cases, so that an accusation was possible."""
     cases = list(kills.cases(kills.identity(name)))[number % SHARE :: SHARE]
     results = [kills.run(case, name, count=2) for case in cases]
-    assert {each.case: each.violations for each in failing(results)} == {}
+    assert {result.case: result.violations for result in failing(results)} == {}
     assert any(result.verdict in JUDGED for result in results)
 
 
@@ -192,7 +192,7 @@ BINDING = [
     for requirement in load().requirements
     if requirement.level is not Level.MAY and not requirement.untestable
 ]
-MUSTS = [each for each in BINDING if each.level is Level.MUST]
+MUSTS = [requirement for requirement in BINDING if requirement.level is Level.MUST]
 FREEDOMS = load().freedoms
 PERMISSIONS = [
     requirement for requirement in load().requirements if requirement.level is Level.MAY and not requirement.untestable
@@ -206,7 +206,7 @@ def by_id(value: object) -> str:
 
 def test_each_requirement_has_a_check() -> None:
     evidence = {requirement for check in all_checks() for requirement in check.requirements}
-    assert [each.id for each in BINDING if each.id not in evidence] == []
+    assert [requirement.id for requirement in BINDING if requirement.id not in evidence] == []
 
 
 @pytest.mark.parametrize("requirement", MUSTS, ids=by_id)
@@ -214,7 +214,7 @@ def test_each_requirement_has_a_mutant_that_a_check_finds(requirement: Requireme
     guilty = [mutant for mutant in kills.bad() if requirement.id in mutant.violates]
     assert guilty, f"no mutant violates {requirement.id}: {requirement.paraphrase}"
     assert kills.shown_by(requirement.id, guilty), (
-        f"no check names {requirement.id} for {', '.join(each.id for each in guilty)}"
+        f"no check names {requirement.id} for {', '.join(mutant.id for mutant in guilty)}"
     )
 
 
@@ -223,12 +223,12 @@ def test_each_check_finds_a_bad_subject(check: Check) -> None:
     """The bad subject violates a requirement of the check."""
     assert check.requirements
     guilty = kills.meant_for(check)
-    assert kills.found_by(check, guilty), f"not one of {', '.join(each.id for each in guilty)}"
+    assert kills.found_by(check, guilty), f"not one of {', '.join(mutant.id for mutant in guilty)}"
 
 
 def test_each_freedom_has_a_good_subject() -> None:
     used = {freedom for subject in kills.good() for freedom in subject.freedoms}
-    assert {each.id: each.paraphrase for each in [*FREEDOMS, *PERMISSIONS] if each.id not in used} == {}
+    assert {entry.id: entry.paraphrase for entry in [*FREEDOMS, *PERMISSIONS] if entry.id not in used} == {}
 
 
 @pytest.mark.parametrize("bug", FIELD_BUGS)

@@ -163,7 +163,7 @@ def test_a_delayed_request_arrives_after_another_successful_one(server: Remember
         assert post(proxy.url, b"another commit a") == (201, b'{"number": 3}')
         assert delayed.result(LONG) == (201, b'{"number": 4}')
     assert server.arrived == [b"other", b"taken", b"another commit a", b"late commit a"]
-    late = proxy.await_exchange(lambda each: each.fault is Fault.DELAY)
+    late = proxy.await_exchange(lambda exchange: exchange.fault is Fault.DELAY)
     assert late.overtaken
 
 
@@ -441,4 +441,4 @@ def test_a_check_loses_answers_on_the_wire(lossy: bool) -> None:
     ):
         result = run_case(check, VARIANT, subject if lossy else InProcess(ModelOwner()))
     assert result.verdict is Verdict.PASSED
-    assert [type(each.args[1]) for each in lose.call_args_list] == [m.Commit] * lossy
+    assert [type(call.args[1]) for call in lose.call_args_list] == [m.Commit] * lossy

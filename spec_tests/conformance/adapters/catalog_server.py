@@ -181,7 +181,7 @@ class Catalog:
         table.properties |= {
             "delta.minReaderVersion": str(protocol["min-reader-version"]),
             "delta.minWriterVersion": str(protocol["min-writer-version"]),
-            **{f"delta.feature.{each}": "supported" for each in protocol["writer-features"]},
+            **{f"delta.feature.{name}": "supported" for name in protocol["writer-features"]},
         }
 
     def _shown(self, table: Table) -> Any:
@@ -199,7 +199,7 @@ class Catalog:
         self.updates.append(body)
         table = copy.deepcopy(table)
         updates = {update["action"]: update for update in body["updates"]}
-        requirements = {each["type"]: each for each in body["requirements"]}
+        requirements = {requirement["type"]: requirement for requirement in body["requirements"]}
         commit = updates.get("add-commit", {}).get("commit")
         report = updates.get("set-latest-backfilled-version", {}).get("latest-published-version")
         if requirements["assert-table-uuid"]["uuid"] != table.uuid:

@@ -59,11 +59,11 @@ def create(opened: Open) -> Create:
 
 def names(sent: list[m.Commit]) -> list[str]:
     """The names of the staged files."""
-    return [staged_file(each.version, each.attempt) for each in sent]
+    return [staged_file(commit.version, commit.attempt) for commit in sent]
 
 
 def listed(table: Table) -> list[str | None]:
-    return [each.file_name for each in table.commits().commits]
+    return [commit.file_name for commit in table.commits().commits]
 
 
 @pytest.mark.parametrize("name", ["jvm:in-memory", "jvm:dynamodb", f"jvm:{PACKAGE}.InMemoryCommitCoordinator"])
@@ -119,12 +119,12 @@ def test_the_kit_can_change_a_staged_file_by_its_listed_name(create: Create) -> 
 
 
 def test_a_publication_by_the_kit_goes_through_the_coordinator(create: Create) -> None:
-    asked = create("jvm:in-memory")
-    unasked = asked.owner.table("parcels", "managedCommit", backfill="subject")
-    for table in (asked, unasked):
+    on_request = create("jvm:in-memory")
+    on_its_own = on_request.owner.table("parcels", "managedCommit", backfill="subject")
+    for table in (on_request, on_its_own):
         table.land(*range(1, delta.EVERY + 1))
-    assert delta.EVERY not in asked.published()
-    assert delta.EVERY in unasked.published()
+    assert delta.EVERY not in on_request.published()
+    assert delta.EVERY in on_its_own.published()
 
 
 # The simulated database below the DynamoDB coordinator

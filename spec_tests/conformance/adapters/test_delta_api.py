@@ -93,7 +93,7 @@ def test_a_table_is_described_by_its_log(kit: Kit) -> None:
 def test_a_commit_is_listed_until_it_is_published(kit: Kit) -> None:
     status, description = kit.commit(1)
     assert (status, description["latest-table-version"]) == (200, 1)
-    assert [(each["version"], each["timestamp"]) for each in description["commits"]] == [(1, TIME + 1)]
+    assert [(commit["version"], commit["timestamp"]) for commit in description["commits"]] == [(1, TIME + 1)]
     status, description = kit.update({"action": "set-latest-backfilled-version", "latest-published-version": 1})
     assert (status, description["commits"], description["latest-table-version"]) == (200, [], 1)
 
@@ -206,7 +206,7 @@ RULES: list[tuple[str, dict[str, Any], int | None, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "status", "latest"), [each[1:] for each in RULES], ids=[each[0] for each in RULES])
+@pytest.mark.parametrize(("rule", "status", "latest"), [row[1:] for row in RULES], ids=[row[0] for row in RULES])
 def test_a_fault_rule_becomes_an_http_event(kit: Kit, rule: dict[str, Any], status: int | None, latest: int) -> None:
     """The identical request, sent again, is answered `ratified` if the first one landed or may land."""
     kit.owner.on(m.Commit, **rule)
@@ -246,7 +246,7 @@ def test_the_answer_has_the_commits_that_the_owner_lists(
     }
     kit.owner.override_commits(changes[listed])
     description = kit.load()[1]
-    assert [each["version"] for each in description["commits"]] == versions
+    assert [commit["version"] for commit in description["commits"]] == versions
     assert description["latest-table-version"] == latest
 
 

@@ -113,8 +113,8 @@ def test_other_versions_of_duckdb_are_fetched_with_their_extensions(
     with pytest.raises(UsageError) as raised:
         DuckDb.fetch("1.99.0")
     assert raised.value.problem == "pip cannot install duckdb 1.99.0: ERROR: No matching distribution found"
-    asked = (tmp_path / "asked").read_text().split()
-    assert {"duckdb==1.99.0", "duckdb-extension-unity-catalog==1.99.0"} <= set(asked)
+    arguments = (tmp_path / "asked").read_text().split()
+    assert {"duckdb==1.99.0", "duckdb-extension-unity-catalog==1.99.0"} <= set(arguments)
     assert "invalid version" in DuckDb.missing("newest")
     pip.write_text(
         "#!/bin/sh\necho WARNING: Retrying after connection broken by X >&2\necho ERROR: No match >&2\nexit 1\n"
@@ -124,7 +124,7 @@ def test_other_versions_of_duckdb_are_fetched_with_their_extensions(
     assert raised.value.problem.endswith("cannot reach the package index; check the network")
     with pytest.raises(UsageError, match="invalid version"):
         DuckDb.fetch("../../elsewhere")
-    assert [each.name for each in (tmp_path / "cache").rglob("*")] == ["delta-commit-conformance"]
+    assert [path.name for path in (tmp_path / "cache").rglob("*")] == ["delta-commit-conformance"]
     assert "does not speak Unity Catalog's Delta API; expected 1.5.5" in DuckDb.missing("1.5.4")
 
 
@@ -175,7 +175,7 @@ def test_cargo_builds_the_requested_version(tmp_path: Path, monkeypatch: pytest.
     assert crates["delta_kernel"]["version"] == crates["delta_kernel_default_engine"] == "=0.30.0"
     assert crates["delta-kernel-unity-catalog"] == "=0.2.0"
     assert Path(f"{seen}.version").read_text().strip() == "0.30.0"
-    assert [each.name for each in program("0.30.0").parent.iterdir()] == [PROGRAM]
+    assert [path.name for path in program("0.30.0").parent.iterdir()] == [PROGRAM]
     assert DeltaKernelRs.missing("0.30.0") == ""
 
 
@@ -298,8 +298,8 @@ def test_another_version_has_its_own_folder(folder: Path, maven: Path, monkeypat
     assert str(other / "delta-storage-4.3.0.jar") in printed
     assert CliRunner().invoke(application, ["jars", "--delta", "4.3.1", "--group", "spark"]).exit_code == 2
     listed = {
-        each.findtext("artifactId", ""): each.findtext("version", "")
-        for each in ElementTree.fromstring(jars._pom_of("4.3.1")).iter("dependency")
+        dependency.findtext("artifactId", ""): dependency.findtext("version", "")
+        for dependency in ElementTree.fromstring(jars._pom_of("4.3.1")).iter("dependency")
     }
     assert set(listed) == set(jars.GROUPS[jars.KERNEL])
     assert (listed["delta-kernel-api"], listed["delta-storage"]) == ("[4.3.1]", "[4.3.0,4.3.1]")

@@ -74,7 +74,7 @@ def test_the_durable_example_survives_a_kill_and_a_torn_write(tmp_path: Path) ->
         owner.expect(m.Done, m.Restart())
         (second,) = table.land(2)
         owner.expect(m.Done, m.Restart())
-        assert [owner.ask(each) for each in (first, second)] == [m.Ratified(version=1), m.Ratified(version=2)]
+        assert [owner.ask(commit) for commit in (first, second)] == [m.Ratified(version=1), m.Ratified(version=2)]
         owner.expect(m.Conflict, table.proposal(2))
 
 

@@ -202,7 +202,7 @@ def test_calls_are_answered_in_order_until_the_end() -> None:
     replies = io.BytesIO()
     calls = line(5, m.DropTable(table="t"), "first") + b"\n" + line(4, m.DropTable(table="t"), "second")
     serve_stdio(refuse, io.BytesIO(calls), replies)
-    assert [json.loads(each) for each in replies.getvalue().splitlines()] == [
+    assert [json.loads(reply) for reply in replies.getvalue().splitlines()] == [
         {"id": 5, "answer": {"outcome": "rejected", "reason": "first"}},
         {"id": 4, "answer": {"outcome": "rejected", "reason": "second"}},
     ]

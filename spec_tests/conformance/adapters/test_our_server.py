@@ -115,7 +115,7 @@ def test_an_unreliable_network_causes_no_violation(url: str, seed: int) -> None:
             result = run_case(
                 case.check, case.variant, subject, seed=case.seed, count=case.count, salt=f"-{seed}", shrink=False
             )
-            accused = [each for each in result.violations if fails(each)]
+            accused = [violation for violation in result.violations if fails(violation)]
             assert not accused, (result.case, accused, result.history)
             verdicts[result.verdict] += 1
         happened = proxy.counts()

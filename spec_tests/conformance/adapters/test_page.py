@@ -185,11 +185,11 @@ def test_the_schema_can_be_printed_whole_and_by_message() -> None:
 
 def test_real_calls_and_replies_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every message to the model and from it is valid on the wire."""
-    asked, operations = InProcess.ask, set[str]()
+    original, operations = InProcess.ask, set[str]()
     calls, replies = validator("Call"), validator("Reply")
 
     def ask(subject: InProcess, client: str, request: m.Request) -> m.Answer:
-        answer = asked(subject, client, request)
+        answer = original(subject, client, request)
         call, reply = m.Call(id=7, client=client, request=request), m.Reply(id=7, answer=answer)
         calls.validate(json.loads(wire.encode(call)))
         replies.validate(json.loads(wire.encode(reply)))

@@ -50,8 +50,8 @@ def results(check: Check, make: type, *, features_only: bool = False) -> Iterato
     if features_only:
         variants = list({variant.feature: variant for variant in variants}.values())
     for variant in variants:
-        with subject() as each:
-            yield run_case(check, variant, each, host=host)
+        with subject() as fresh:
+            yield run_case(check, variant, fresh, host=host)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def unnamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     require, expect = Scenario.require, Scenario.expect
 
     def note(s: Scenario, requirements: tuple[str, ...]) -> None:
-        sides = {load().requirement(each).side for each in requirements}
+        sides = {load().requirement(requirement).side for requirement in requirements}
         of_the_kit = isinstance(s, ClientScenario) and sides == {Side.OWNER}
         if not of_the_kit and not any(applies(requirement, s.identity, s.variant) for requirement in requirements):
             demands.append(f"{s.name}: {requirements}")
@@ -97,10 +97,9 @@ def test_one_transaction_committed_twice_does_not_violate_txnid_02() -> None:
     """CM-TXNID-02 is about two transactions with one id. A single transaction that landed twice violates another
     requirement.
     """
-    check = next(each for each in EXAMPLES if each.name == "a-client-resolves-a-lost-answer-first")
-    violated = {
-        name for each in results(check, RetriesAnUnknownOutcome) for one in each.violations for name in one.requirements
-    }
+    check = next(check for check in EXAMPLES if check.name == "a-client-resolves-a-lost-answer-first")
+    violations = [violation for result in results(check, RetriesAnUnknownOutcome) for violation in result.violations]
+    violated = {name for violation in violations for name in violation.requirements}
     assert "PROFILE-UNKNOWN-01" in violated
     assert "CM-TXNID-02" not in violated
 
@@ -121,14 +120,14 @@ def test_the_finding_says_how_an_attempt_was_reused(
         request = m.Commit(table="t", version=version, attempt="x", actions=(actions,))
         return Proposed(operation=version, request=request, lines=(actions,), refused=refused)
 
-    found = [problem.observed for _, problem in of_all([proposed(1, "a"), proposed(version, actions)])]
-    assert found == ([] if observed is None else [observed])
+    observations = [problem.observed for _, problem in of_all([proposed(1, "a"), proposed(version, actions)])]
+    assert observations == ([] if observed is None else [observed])
 
 
 def test_a_case_is_reproducible() -> None:
     """The same seed and the same subject give the same history, byte for byte."""
     mutant = next(mutant for mutant in kills.bad() if mutant.id == "last-writer-wins")
-    check = next(each for each in EXAMPLES if each.name == "two-writers-of-one-version-have-one-winner")
+    check = next(candidate for candidate in EXAMPLES if candidate.name == "two-writers-of-one-version-have-one-winner")
     first, second = next(results(check, mutant.make)), next(results(check, mutant.make))
     assert first.history is not None
     assert first == second
@@ -175,7 +174,7 @@ READS_CONTENT = (
 @pytest.mark.parametrize("garbled", ['{"metaData', '{"metaData":3}', '[1]\n{"commitInfo":[]}'])
 @pytest.mark.parametrize("name", READS_CONTENT)
 def test_unreadable_content_is_a_violation(name: str, garbled: str) -> None:
-    (check,) = (each for each in EXAMPLES if each.name == name)
+    (check,) = (candidate for candidate in EXAMPLES if candidate.name == name)
     judged = list(results(check, lambda: Garbled(garbled)))  # type: ignore[arg-type]
     assert {result.verdict for result in judged} == {Verdict.FAILED}
 

@@ -256,7 +256,7 @@ def test_a_long_history_becomes_two_operations_and_the_log() -> None:
     kept = read(small.history)
     assert len([event for event in kept if isinstance(event, events.Invoke)]) <= 3
     assert len(small.violations) == 1
-    assert {each.rule.value for each in judged(small.history).violations} == {small.violations[0].rule}
+    assert {violation.rule.value for violation in judged(small.history).violations} == {small.violations[0].rule}
 
 
 @pytest.mark.parametrize("fixture", BAD, ids=lambda fixture: fixture.file)
@@ -267,7 +267,7 @@ def test_a_shrunk_history_has_the_same_violation_and_only_recorded_lines(fixture
     assert small.history is not None
     assert len(small.history) <= len(text)
     assert small.violations[0] == whole.violations[0]
-    assert {each.rule for each in judged(small.history).violations} <= {each.rule for each in judged(text).violations}
+    assert {flaw.rule for flaw in judged(small.history).violations} <= {flaw.rule for flaw in judged(text).violations}
     kept, before = read(small.history), read(text)
     requests = [event for event in kept if isinstance(event, events.Invoke | events.Ok | events.Fail | events.Info)]
     assert all(event in before for event in requests)

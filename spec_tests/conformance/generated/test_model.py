@@ -18,8 +18,8 @@ FRESH = Contract(
 TABLE = World(log=("zero", "one", "two"))
 
 
-def worlds(*found: World) -> Worlds:
-    return frozenset(found)
+def worlds(*members: World) -> Worlds:
+    return frozenset(members)
 
 
 def commit(version: int, attempt: str = "new") -> m.Commit:
@@ -107,8 +107,8 @@ WRONG: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("world", "contract", "request_", "answer"), [each[1:] for each in RIGHT],
-                         ids=[each[0] for each in RIGHT])  # fmt: skip
+@pytest.mark.parametrize(("world", "contract", "request_", "answer"), [row[1:] for row in RIGHT],
+                         ids=[row[0] for row in RIGHT])  # fmt: skip
 def test_an_answer_that_the_documents_permit_is_possible(
     world: World, contract: Contract, request_: m.Request, answer: m.Answer
 ) -> None:

@@ -150,9 +150,9 @@ class LoserIsNamedAsWinner(ModelOwner):
 
     def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         winners = [
-            m.CommitEntry(version=each.version, file_name=staged, actions=request.actions if staged is None else None)
-            if each.version == request.version else each
-            for each in self._entries(table, request.version, None)
+            m.CommitEntry(version=entry.version, file_name=staged, actions=request.actions if staged is None else None)
+            if entry.version == request.version else entry
+            for entry in self._entries(table, request.version, None)
         ]  # fmt: skip
         return m.Conflict(latest=table.latest, winners=tuple(winners))
 
@@ -257,10 +257,10 @@ class CompactsPairsAway(ModelClient):
         added = set()
         listed = self._list(table)
         for version in range(request.start, request.end + 1):
-            added |= {each["add"]["path"] for each in log_files.actions_in(listed.commits[version]) if "add" in each}
-        kept = [
-            each for each in log_files.actions_in(path) if "remove" not in each or each["remove"]["path"] not in added
-        ]
+            actions = log_files.actions_in(listed.commits[version])
+            added |= {action["add"]["path"] for action in actions if "add" in action}
+        actions = log_files.actions_in(path)
+        kept = [action for action in actions if "remove" not in action or action["remove"]["path"] not in added]
         self._write(path, "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in kept).encode())
 
 
@@ -392,7 +392,7 @@ class OddReferences(ModelOwner):
         return f' {name}/../"ταблица 表" #{len(self.tables)}\n'
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        fields = {each: getattr(request, each) for each in request.__struct_fields__}
+        fields = {name: getattr(request, name) for name in request.__struct_fields__}
         path = request.path or f"{self.storage.root}/t{len(self.tables)}"
         return super().create_table(client, m.CreateTable(**{**fields, "path": path}))
 

@@ -139,7 +139,7 @@ class FormatsInlineCommits(ModelOwner):
 
 def _spaced(action: str) -> str:
     """The line with a space after every separator outside of strings."""
-    return re.sub(r'("(?:[^"\\]|\\.)*")|([:,])', lambda found: found[1] or f"{found[2]} ", action)
+    return re.sub(r'("(?:[^"\\]|\\.)*")|([:,])', lambda match: match[1] or f"{match[2]} ", action)
 
 
 @outsider("legal owner", 'managed-commits, "Managed Commit Enablement": the owner may store its configuration')

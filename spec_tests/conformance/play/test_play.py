@@ -118,23 +118,23 @@ def test_every_sentence_is_true_of_its_step(name: str) -> None:
 def _checks(before: Step, step: Step) -> int:
     """Assert the claims of the sentence; return the number of claims."""
     text, then, now = step.text, before.view, step.view
-    files = {each: durable for each, durable, _ in now.log}
+    files = {path: durable for path, durable, _ in now.log}
     if match := re.search(r"commits its transaction: version (\d+) is attempt (\w+)", text):
         row = ("commit", f"version {match[1]}", match[2])
-        assert row not in [each[:3] for each in then.ledger]
-        assert row in [each[:3] for each in now.ledger]
+        assert row not in [entry[:3] for entry in then.ledger]
+        assert row in [entry[:3] for entry in now.ledger]
     elif match := re.search(r"puts (\S+) in place\. The name was free", text):
         assert match[1] in files
-        assert match[1] not in [each for each, _, _ in then.log]
+        assert match[1] not in [path for path, _, _ in then.log]
     elif match := re.search(r"puts (\S+) in place\. The store overwrites", text):
-        old, new = ({each: content for each, _, content in view.log} for view in (then, now))
+        old, new = ({path: content for path, _, content in view.log} for view in (then, now))
         assert old[match[1]] != new[match[1]]
     elif match := re.search(r"tries to put (\S+) in place, but the file already exists", text):
-        assert match[1] in [each for each, _, _ in then.log]
+        assert match[1] in [path for path, _, _ in then.log]
     elif match := re.search(r"creates the staged file of attempt (\w+), for version (\d+)", text):
         assert any(f"/{match[2]}.{match[1]}.json" in file for file in files)
     elif re.search("syncs the folder _staged_commits", text):
-        assert all(durable for each, durable in files.items() if each.startswith("_staged_commits/"))
+        assert all(durable for path, durable in files.items() if path.startswith("_staged_commits/"))
     elif match := re.search(r"deletes the staged file of attempt (\w+), which (has lost|is published)", text):
         landed = [row for row in now.ledger if row[0] == "commit" and row[2] == match[1]]
         assert [row[3] for row in landed] == (["published"] if match[2] == "is published" else [])
@@ -153,13 +153,13 @@ def _checks(before: Step, step: Step) -> int:
 def test_the_same_choices_give_the_same_run() -> None:
     choices = story("lost-race")[-1].choices
     again = list(steps_of(SCENARIOS["lost-race"], choices))
-    assert [(each.text, each.view) for each in again] == [(each.text, each.view) for each in story("lost-race")]
+    assert [(step.text, step.view) for step in again] == [(step.text, step.view) for step in story("lost-race")]
 
 
 def test_every_rule_is_in_the_catalogue() -> None:
     from conformance.requirements.catalogue import load
 
-    rules = {step.rule for each in SCENARIOS for step in story(each) if step.rule}
+    rules = {step.rule for name in SCENARIOS for step in story(name) if step.rule}
     assert len(rules) > 20
     assert all(load().requirement(rule) for rule in rules)
 
@@ -206,7 +206,7 @@ def test_every_fork_of_a_race_keeps_acknowledged_commits() -> None:
     assert {f"{CRASH} A", f"{CRASH} B", POWER} < set(options)
     for option in options:
         forked = forks.follow(steps[decision].choices, option)
-        acknowledged = re.findall(r"(\w)\.parquet is in version", " ".join(each.text for each in forked))
+        acknowledged = re.findall(r"(\w)\.parquet is in version", " ".join(step.text for step in forked))
         assert {"a", *acknowledged} == set(re.findall(r"(\w)\.parquet", forked[-1].view.readers[0][1])), option
 
 

@@ -154,7 +154,7 @@ def played(player: Player, *actions: str | Do) -> tuple[str, str]:
                 await pilot.pause()
             if player.return_value is not None:
                 return "", ""
-            sentence, title = (str(player.query_one(each, Static).render()) for each in ("#now", "#title"))
+            sentence, title = (str(player.query_one(selector, Static).render()) for selector in ("#now", "#title"))
             return sentence, title
 
     return asyncio.run(play())
@@ -293,7 +293,7 @@ def test_a_damaged_score_counts_as_empty(state: Path) -> None:
 
 def test_the_page_has_all_puzzles_and_loads_nothing(tmp_path: Path) -> None:
     assert puzzle_command("--html", tmp_path / "a/puzzles.html").exit_code == 0
-    assert [each["number"] for each in data_of((tmp_path / "a/puzzles.html").read_text())] == [*EVERY]
+    assert [puzzle["number"] for puzzle in data_of((tmp_path / "a/puzzles.html").read_text())] == [*EVERY]
 
 
 # Opening a finding, a history or a trace

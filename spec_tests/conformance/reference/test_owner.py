@@ -218,8 +218,8 @@ def test_the_owner_syncs_to_disk_if_configured(tmp_path: Path, monkeypatch: pyte
 def dies(owner: Asking, point: str, request: m.Request) -> None:
     """Send a request that kills the owner. The owner answers no request until it starts again."""
     owner.expect(m.Done, m.Crash(point=point))
-    for asked in (request, m.LoadTable(name="orders"), m.Crash()):
-        answer = owner.expect(m.Unknown, asked)
+    for message in (request, m.LoadTable(name="orders"), m.Crash()):
+        answer = owner.expect(m.Unknown, message)
         assert answer.reason.startswith(GONE), answer
     owner.expect(m.Done, m.Restart())
 

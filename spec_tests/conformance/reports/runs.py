@@ -43,8 +43,8 @@ START = 7_024_625_000_000
 def in_nanoseconds(path: Path) -> str:
     """The history with real times instead of ticks: a tick is 1.5 ms."""
 
-    def moment(found: re.Match[str]) -> str:
-        return f'"{found[1]}":{START + int(found[2]) * 1_500_000}'
+    def moment(match: re.Match[str]) -> str:
+        return f'"{match[1]}":{START + int(match[2]) * 1_500_000}'
 
     return re.sub(r'"(at|since)":(\d+)', moment, path.read_text("utf-8")).replace('"unit":"tick"', '"unit":"ns"')
 
@@ -117,27 +117,27 @@ def requirements(cases: tuple[CaseResult, ...]) -> tuple[RequirementResult, ...]
     against = {name: case for case in cases for violation in case.violations for name in violation.requirements}
     evidence = {name for case in cases if case.verdict is Verdict.PASSED for name in case.requirements}
     results = []
-    for each in load().requirements:
+    for requirement in load().requirements:
         note = ""
-        if each.id in against:
-            verdict = RequirementVerdict.WARNED if each.level is Level.SHOULD else RequirementVerdict.VIOLATED
-        elif each.id in evidence:
+        if requirement.id in against:
+            verdict = RequirementVerdict.WARNED if requirement.level is Level.SHOULD else RequirementVerdict.VIOLATED
+        elif requirement.id in evidence:
             verdict = RequirementVerdict.HELD
-        elif each.side is not Side.OWNER:
-            verdict, note = RequirementVerdict.NOT_APPLICABLE, f"binds a {each.side}; the subject is an owner"
+        elif requirement.side is not Side.OWNER:
+            verdict, note = RequirementVerdict.NOT_APPLICABLE, f"binds a {requirement.side}; the subject is an owner"
         else:
-            verdict, note = RequirementVerdict.NOT_CHECKED, each.untestable or "no case of this run is evidence"
+            verdict, note = RequirementVerdict.NOT_CHECKED, requirement.untestable or "no case of this run is evidence"
         results.append(
             RequirementResult(
-                requirement=each.id,
-                level=each.level,
-                section=each.passage,
-                source=each.source,
-                paraphrase=each.paraphrase,
-                rule=(cited := place_of(each.source, each.passage)).text,
+                requirement=requirement.id,
+                level=requirement.level,
+                section=requirement.passage,
+                source=requirement.source,
+                paraphrase=requirement.paraphrase,
+                rule=(cited := place_of(requirement.source, requirement.passage)).text,
                 links=tuple(Link(title=link.title, url=link.url) for link in cited.links),
                 verdict=verdict,
-                cases=tuple(case.case for case in cases if each.id in case.requirements),
+                cases=tuple(case.case for case in cases if requirement.id in case.requirements),
                 note=note,
             )
         )
@@ -199,7 +199,7 @@ def sample() -> RunResult:
     named = {name for case in cases for name in case.requirements} | {
         name for case in cases for violation in case.violations for name in violation.requirements
     }
-    kept = tuple(each for each in result.requirements if each.requirement in named)
+    kept = tuple(entry for entry in result.requirements if entry.requirement in named)
     return msgspec.structs.replace(result, requirements=kept)
 
 

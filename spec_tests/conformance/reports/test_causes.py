@@ -37,10 +37,10 @@ def case(check: str, *violations: Violation, feature: str = "managedCommit", **m
     return cases.case(f"limits/{check}[{feature}/staged]", Verdict.FAILED, **fields)
 
 
-def history(*asked: DraftOperation, restart: int | None = None, footer: bool = True) -> str:
+def history(*operations: DraftOperation, restart: int | None = None, footer: bool = True) -> str:
     """The history of one table, with a restart at this time."""
     faults = [] if restart is None else [Fault(at=restart, kind="restart")]
-    text = Draft(feature="managedCommit", asked=list(asked), faults=faults).text()
+    text = Draft(feature="managedCommit", asked=list(operations), faults=faults).text()
     return text if footer else text[: text.rindex('{"event":"footer"')]
 
 
@@ -49,7 +49,7 @@ FIRST, SECOND = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000
 
 def of(result: RunResult) -> list[list[str]]:
     """The checks of each cause."""
-    return [[each.case.check for each in cause.evidence] for cause in causes(result)]
+    return [[evidence.case.check for evidence in cause.evidence] for cause in causes(result)]
 
 
 def test_cases_with_the_same_violation_have_one_cause() -> None:
@@ -58,12 +58,12 @@ def test_cases_with_the_same_violation_have_one_cause() -> None:
     assert of(result) == [["b", "a"], ["c"]]
     first, second = causes(result)
     assert first.headline == "A commit that was answered as ratified is not in the log"
-    assert {each.requirement for each in first.requirements} == {"MC-COMMIT-02", "PROFILE-DURABLE-01"}
+    assert {requirement.requirement for requirement in first.requirements} == {"MC-COMMIT-02", "PROFILE-DURABLE-01"}
     assert second.headline == f"{LATE[0].upper()}{LATE[1:]}"
 
 
 def test_the_cause_of_most_checks_comes_first_and_advice_last() -> None:
-    should = next(each.requirement for each in runs.requirements(()) if each.level == "SHOULD")
+    should = next(entry.requirement for entry in runs.requirements(()) if entry.level == "SHOULD")
     advised = [case(f"s{number}", violation(should)) for number in range(3)]
     many = [case(f"m{number}", violation("LOG-05")) for number in range(2)]
     result = runs.run(*advised, case("one", violation("LOG-07", LATE)), *many)
@@ -72,8 +72,8 @@ def test_the_cause_of_most_checks_comes_first_and_advice_last() -> None:
 
 
 def test_direct_evidence_comes_before_conclusions() -> None:
-    concluded, asked = violation("MC-READ-06", CONCLUDED, rule="stale-read"), violation("MC-READ-06")
-    result = runs.run(case("short", concluded, operations=1), case("long", concluded, asked, operations=9))
+    concluded, direct = violation("MC-READ-06", CONCLUDED, rule="stale-read"), violation("MC-READ-06")
+    result = runs.run(case("short", concluded, operations=1), case("long", concluded, direct, operations=9))
     assert of(result) == [["long", "short"]]
     for text in (reports.to_markdown(result), reports.to_html(result)):
         assert text.index(ASKED) < text.index(CONCLUDED)
@@ -92,9 +92,9 @@ def test_a_restart_is_part_of_a_cause_only_if_every_case_needs_it(restarted: boo
 @pytest.mark.parametrize("dropped", [True, False])
 def test_a_table_lost_in_a_restart_is_the_cause_of_later_violations(dropped: bool) -> None:
     drop = DraftOperation("c", events.Other(name="drop_table"), 4, 5, events.Done())
-    asked = [commit(FIRST, 1, 1, 2), *([drop] if dropped else []), commit(SECOND, 1, 6, 7, events.NotFound())]
-    refused = violation("PROFILE-RETRY-01", operations=(len(asked) - 1,))
-    (cause,) = causes(runs.run(case("a", refused, history=history(*asked, restart=3))))
+    operations = [commit(FIRST, 1, 1, 2), *([drop] if dropped else []), commit(SECOND, 1, 6, 7, events.NotFound())]
+    refused = violation("PROFILE-RETRY-01", operations=(len(operations) - 1,))
+    (cause,) = causes(runs.run(case("a", refused, history=history(*operations, restart=3))))
     assert (cause.headline == "After a restart, a table that was not dropped is not found") is not dropped
 
 
@@ -140,9 +140,9 @@ def test_a_history_without_a_final_log_is_drawn() -> None:
 
 
 def test_a_finding_of_both_features_is_shown_once() -> None:
-    one = case("a", violation("MC-LOG-05", f"{ASKED} of managedCommit 0a1b2c3d-0000-4000-8000-000000000001"))
+    managed = case("a", violation("MC-LOG-05", f"{ASKED} of managedCommit 0a1b2c3d-0000-4000-8000-000000000001"))
     other = violation("CM-LOG-02", f"{ASKED} of catalogManaged 0a1b2c3d-1111-4111-8111-11")
-    result = runs.run(one, case("a", other, feature="catalogManaged"))
+    result = runs.run(managed, case("a", other, feature="catalogManaged"))
     (cause,) = causes(result)
     (evidence,) = cause.evidence
     assert len(evidence.cases) == 2
@@ -197,12 +197,12 @@ def test_all_reports_have_the_same_causes_in_one_order() -> None:
     summary = re.findall(r"^### \d+\. (.*)$", reports.to_markdown(result), re.M)
     page = re.findall(r"</span> (?:violated|not followed)</b> (.*)</h3>", reports.to_html(result))
     assert console == names[: len(console)]
-    assert [re.sub(r"\W", "", each) for each in summary] == [re.sub(r"\W", "", name) for name in names]
-    assert [re.sub(r"<.*?>|\W", "", each) for each in page] == [re.sub(r"\W", "", name) for name in names]
+    assert [re.sub(r"\W", "", heading) for heading in summary] == [re.sub(r"\W", "", name) for name in names]
+    assert [re.sub(r"<.*?>|\W", "", heading) for heading in page] == [re.sub(r"\W", "", name) for name in names]
     stored = json.loads(reports.to_json(result))["causes"]
-    assert [each["headline"] for each in stored] == names
-    assert {name for each in stored for name in each["cases"]} == {
-        each.case for each in result.cases if each.violations
+    assert [cause["headline"] for cause in stored] == names
+    assert {name for cause in stored for name in cause["cases"]} == {
+        failed.case for failed in result.cases if failed.violations
     }
 
 
@@ -269,7 +269,7 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
 def test_the_first_cause_of_a_mutant_is_its_defect(mutant: str, family: Family, headline: str) -> None:
     name = f"mutant:{mutant}"
     matching = [case for case in kills.cases(kills.identity(name)) if case.check.family is family]
-    examples = [kills.run(each, name) for each in matching if each.check.layer is Layer.EXAMPLE]
+    examples = [kills.run(example, name) for example in matching if example.check.layer is Layer.EXAMPLE]
     first = causes(runs.run(*examples))[0]
     assert first.headline == headline
     if mutant == "replaces-timestamps":

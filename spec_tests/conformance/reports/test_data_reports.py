@@ -118,12 +118,12 @@ def test_a_result_of_a_later_schema_is_refused_with_both_numbers() -> None:
 
 
 def test_reports_of_comparable_results_are_equal() -> None:
-    one = runs.everything()
-    environment = msgspec.structs.replace(one.environment, seconds=99.0, started="2030-01-01T00:00:00Z")
+    original = runs.everything()
+    environment = msgspec.structs.replace(original.environment, seconds=99.0, started="2030-01-01T00:00:00Z")
     other = msgspec.structs.replace(runs.everything(), environment=environment)
     for make in (reports.to_json, reports.to_junit, reports.to_markdown, reports.to_badge, reports.to_html):
-        assert make(reports.comparable(one)) == make(reports.comparable(other))
-    assert reports.to_json(one) != reports.to_json(other)
+        assert make(reports.comparable(original)) == make(reports.comparable(other))
+    assert reports.to_json(original) != reports.to_json(other)
 
 
 # The verdict
@@ -148,7 +148,7 @@ def test_a_runs_verdict_has_its_tone_and_reason(
 ) -> None:
     summary = summarise(msgspec.structs.replace(make(), **changes))
     assert (summary.tone, bool(re.search(says, summary.sentence))) == (tone, True), summary.sentence
-    held, violated = (summary.requirements[each] for each in (RequirementVerdict.HELD, RequirementVerdict.VIOLATED))
+    held, violated = (summary.requirements[kind] for kind in (RequirementVerdict.HELD, RequirementVerdict.VIOLATED))
     assert f" {held} " in summary.sentence and (not violated or f" {violated} are violated" in summary.sentence)
 
 
@@ -326,8 +326,8 @@ def test_escaped_text_has_no_markup(text: str) -> None:
     st.lists(st.sampled_from(PIECES), max_size=8).map("".join),
     st.lists(st.sampled_from(PIECES), max_size=8).map("".join),
 )
-def test_two_escaped_texts_in_one_paragraph_have_no_markup(one: str, other: str) -> None:
-    rendered = RENDERER.render(f"Subject: {escaped(one)} ({escaped(other)}), named {code('x')}.")
+def test_two_escaped_texts_in_one_paragraph_have_no_markup(first: str, second: str) -> None:
+    rendered = RENDERER.render(f"Subject: {escaped(first)} ({escaped(second)}), named {code('x')}.")
     assert not set(re.findall(r"<\s*([^\s>]*)", rendered)) - {"p", "/p", "code", "/code"}, rendered
 
 

@@ -44,14 +44,14 @@ def test_all_reports_and_a_bundle_for_each_finding_are_written(tmp_path: Path) -
 
 
 def test_a_bundle_is_enough_to_reproduce_the_failure(tmp_path: Path) -> None:
-    one = result(1)
-    case = one.cases[0]
-    written = reports.write_bundle(one, case, tmp_path / "bundle")
+    run = result(1)
+    case = run.cases[0]
+    written = reports.write_bundle(run, case, tmp_path / "bundle")
     assert {path.name for path in written} == BUNDLE
     finding = reports.read_finding(tmp_path / "bundle" / "finding.json")
-    assert finding == finding_of_case(one, case)
+    assert finding == finding_of_case(run, case)
     assert (finding.case, finding.seed, finding.profile) == (case.case, 7, "quick")
-    assert finding.subject == one.subject
+    assert finding.subject == run.subject
     verdict = check_file(tmp_path / "bundle" / "history.jsonl")
     assert [violation.message for violation in verdict.violations] == [
         violation.message for violation in case.violations
@@ -74,17 +74,17 @@ def test_a_finding_links_to_its_steps_in_the_report_page(tmp_path: Path) -> None
 
 
 def test_a_case_without_a_history_has_a_bundle_without_one(tmp_path: Path) -> None:
-    one = result(1)
-    reports.write_bundle(one, one.cases[0], tmp_path)
-    bare = msgspec.structs.replace(one.cases[0], history=None)
-    reports.write_bundle(one, bare, tmp_path)
+    run = result(1)
+    reports.write_bundle(run, run.cases[0], tmp_path)
+    bare = msgspec.structs.replace(run.cases[0], history=None)
+    reports.write_bundle(run, bare, tmp_path)
     assert there(tmp_path) == {"finding.json", "README.md"}
     assert reports.read_finding(tmp_path / "finding.json").history is None
 
 
 def test_a_history_is_not_accepted_as_a_finding(tmp_path: Path) -> None:
-    one = result(1)
-    reports.write_bundle(one, one.cases[0], tmp_path)
+    run = result(1)
+    reports.write_bundle(run, run.cases[0], tmp_path)
     with pytest.raises(reports.ReportError) as raised:
         reports.read_finding(tmp_path / "history.jsonl")
     assert "check" in raised.value.problem

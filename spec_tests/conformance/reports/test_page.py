@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("page")
 HTML = "{http://www.w3.org/1999/xhtml}"
 SVG = "{http://www.w3.org/2000/svg}"
 FOLDER = Path("a folder/report")
-SOURCES = {link.url for each in runs.requirements(()) for link in each.links}
+SOURCES = {link.url for requirement in runs.requirements(()) for link in requirement.links}
 """The public addresses of the documents. The page may link to them, but loads none of them."""
 
 
@@ -98,12 +98,12 @@ def test_text_of_a_hostile_subject_is_shown_escaped() -> None:
 def test_without_a_folder_the_command_runs_that_case_again() -> None:
     result = runs.run(runs.failed(runs.histories("bad")[0]))
     finding = next(of_class(parsed(reports.to_html(result)), "finding"))
-    commands = [shlex.split(text_of(each[0])) for each in of_class(finding, "command")]
+    commands = [shlex.split(text_of(block[0])) for block in of_class(finding, "command")]
     assert commands == [
         ["delta-commit-conformance", "run", "--profile", "quick", "--seed", "7", "--check", result.cases[0].case,
          result.subject.named]
     ]  # fmt: skip
-    assert not [each for each in finding.iter(f"{HTML}a") if "findings/" in each.attrib["href"]]
+    assert not [link for link in finding.iter(f"{HTML}a") if "findings/" in link.attrib["href"]]
 
 
 def test_many_checks_are_listed_and_few_explained() -> None:
@@ -113,8 +113,8 @@ def test_many_checks_are_listed_and_few_explained() -> None:
         for number in range(9)
     ]
     article = next(of_class(parsed(reports.to_html(runs.run(*cases), FOLDER)), "accused"))
-    assert len([each for each in of_class(article, "finding") if each.attrib.get("id")]) == MOST_EXPLAINED
-    assert all(each.case in text_of(article) for each in cases)
+    assert len([element for element in of_class(article, "finding") if element.attrib.get("id")]) == MOST_EXPLAINED
+    assert all(case.case in text_of(article) for case in cases)
     assert text_of(article).index("limits/c8[") < text_of(article).index("limits/c0[")
 
 
@@ -151,8 +151,8 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
-    darker, lighter = sorted((luminance(one), luminance(other)))
+def contrast(colour: str, other: str) -> float:
+    darker, lighter = sorted((luminance(colour), luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -185,7 +185,7 @@ def test_reports_are_combined_without_a_new_run(tmp_path: Path) -> None:
     ran = CliRunner().invoke(application, ["matrix", *words, "--json"])
     assert ran.exit_code == 3
     go, other, missing = json.loads(ran.stdout)
-    assert go["requirements"] == {each.requirement: each.verdict for each in runs.everything().requirements}
+    assert go["requirements"] == {entry.requirement: entry.verdict for entry in runs.everything().requirements}
     assert (go["exit_code"], other["exit_code"]) == (runs.everything().exit_code, 0)
     assert set(missing) == {"subject", "reason"}
     assert (output / "index.html").read_text("utf-8").startswith("<!DOCTYPE html>")

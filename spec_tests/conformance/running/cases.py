@@ -51,7 +51,7 @@ def case(
         "title": "A check.",
         "layer": Layer.EXAMPLE,
         "requirements": (MUST,),
-        "violations": tuple(Violation(requirements=each, message="it was so") for each in violated),
+        "violations": tuple(Violation(requirements=requirements, message="it was so") for requirements in violated),
         **more,
     }
     verdict = Verdict.FAILED if violated else verdict

@@ -73,7 +73,7 @@ def test_a_correct_owner_is_conformant() -> None:
     assert sorted(name for name, _, _ in listener.cases) == sorted(case.case for case in result.cases)
     assert listener.workers == 2
     assert result.subject.named == "model"
-    held = {each.requirement for each in result.requirements if each.verdict is results.RequirementVerdict.HELD}
+    held = {row.requirement for row in result.requirements if row.verdict is results.RequirementVerdict.HELD}
     assert held == {requirement for case in result.cases for requirement in case.requirements}
 
 
@@ -83,7 +83,7 @@ def test_a_wrong_owner_fails_and_the_requirement_is_named() -> None:
     assert (result.exit_code, result.complete) == (results.ExitCode.VIOLATION, True)
     assert verdicts_of(result) == {results.Verdict.FAILED}
     assert all(fails and not known for _, fails, known in listener.cases)
-    violated = {each.requirement for each in result.requirements if each.verdict is results.RequirementVerdict.VIOLATED}
+    violated = {row.requirement for row in result.requirements if row.verdict is results.RequirementVerdict.VIOLATED}
     assert violated == {requirement for case in result.cases for v in case.violations for requirement in v.requirements}
     assert "PROFILE-CORE-05" in violated
     assert all(case.history for case in result.cases)
@@ -118,7 +118,7 @@ def test_violated_advice_fails_only_a_strict_run() -> None:
     selection = Selection(check=(ONE.name, *(check.name for check in all_checks() if advice in check.requirements)))
     for strict, code in ((False, results.ExitCode.CONFORMANT), (True, results.ExitCode.VIOLATION)):
         result = run("mutant:resolution-lacks-protocol-and-metadata", selection=selection, strict=strict)
-        (verdict,) = [each for each in result.requirements if each.requirement == advice]
+        (verdict,) = [row for row in result.requirements if row.requirement == advice]
         assert verdict.verdict is results.RequirementVerdict.WARNED
         assert (result.exit_code, result.strict, result.complete) == (code, strict, True)
 

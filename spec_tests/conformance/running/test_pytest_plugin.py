@@ -160,9 +160,9 @@ def test_the_workflow_gives_the_expected_exit_codes(
     test = next(text for name, text in steps.items() if name in ("Check the owner", "Check the engine"))
     smoke = [(text, (0,)) for name, text in steps.items() if name == "Check the adapter" and code == 0]
     smaller = test.rstrip() + f" --check {check} -n 1"
-    for each, expected in (*smoke, (smaller, (code,)), (steps["Show the summary on the page of the job"], (0,))):
-        done = subprocess.run(["bash", "-e", "-c", each], cwd=tmp_path, capture_output=True, text=True, env=environment)
-        assert done.returncode in expected, f"{each}\n{done.stdout}\n{done.stderr}"
+    for text, expected in (*smoke, (smaller, (code,)), (steps["Show the summary on the page of the job"], (0,))):
+        done = subprocess.run(["bash", "-e", "-c", text], cwd=tmp_path, capture_output=True, text=True, env=environment)
+        assert done.returncode in expected, f"{text}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "step-summary.md").read_text("utf-8").startswith("# ")
     assert reports.from_json((tmp_path / "report" / "result.json").read_bytes()).exit_code == code
 

@@ -27,7 +27,7 @@ RETRY = identity("idempotent-retry")
 
 
 def verdict_of(requirement: str, *cases: CaseResult, who: Identity = RETRY) -> RequirementResult:
-    (result,) = [each for each in verdicts.requirement_results(cases, who) if each.requirement == requirement]
+    (result,) = [entry for entry in verdicts.requirement_results(cases, who) if entry.requirement == requirement]
     return result
 
 
@@ -297,9 +297,9 @@ def test_variants_that_fail_alike_are_one_entry(tmp_path: Path) -> None:
         for commit_mode in ("staged", "direct")
     ]
     assert 'case = "limits/a-check[*]"' in verdicts.generate("my owner", alike, [])
-    one = verdicts.generate("my owner", [alike[0], case("limits/a-check[managedCommit/direct]")], [])
-    assert 'case = "limits/a-check[managedCommit/staged]"' in one
-    assert "[*]" not in one
+    generated = verdicts.generate("my owner", [alike[0], case("limits/a-check[managedCommit/direct]")], [])
+    assert 'case = "limits/a-check[managedCommit/staged]"' in generated
+    assert "[*]" not in generated
 
 
 def test_a_hostile_name_or_message_is_escaped(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     options = parser.parse_args(arguments)
     wanted = set(options.id)
-    chosen = [each for each in MUTANTS if not wanted or wanted & {each.id, each.family}]
-    if wanted - {each.id for each in chosen} - {each.family for each in chosen}:
-        known = ", ".join(each.id for each in MUTANTS)
+    chosen = [mutant for mutant in MUTANTS if not wanted or wanted & {mutant.id, mutant.family}]
+    if wanted - {mutant.id for mutant in chosen} - {mutant.family for mutant in chosen}:
+        known = ", ".join(mutant.id for mutant in MUTANTS)
         print(f"unknown mutant; expected schedule, crash, power, {known}", file=sys.stderr)
         return 2
     results, started = [], time.perf_counter()
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     killed = sum(hunt.found == mutant.requirement for mutant, hunt in results)
     if options.json:
         keys = ("id", "family", "title", "scope", "requirement")
-        show_json({"mutants": [{key: getattr(each, key) for key in keys} | asdict(hunt) for each, hunt in results]})
+        show_json({"mutants": [{key: getattr(mutant, key) for key in keys} | asdict(hunt) for mutant, hunt in results]})
     else:
         show(f"{counted(len(results), 'mutant')}, {killed} killed, in {time.perf_counter() - started:.0f} s")
     return 0 if killed == len(results) else 1

@@ -85,7 +85,7 @@ class ScheduleMutant(_Mutant):
 
 
 def scope_of(mutant: ScheduleMutant) -> Scope:
-    (scope,) = scopes(lambda each: each.id == mutant.scope)
+    (scope,) = scopes(lambda candidate: candidate.id == mutant.scope)
     return scope
 
 

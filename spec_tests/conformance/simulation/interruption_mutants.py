@@ -301,7 +301,7 @@ class GroupAnsweredBeforeItsSync(_OnDisk):
 
 def _group_decided(owner: LocalOwner, group: Sequence[Waiting], decided: list[Decision | None]) -> None:
     with owner.context.ledger.write() as writer:
-        decided.extend(owner._decide_in(writer, each) for each in group)
+        decided.extend(owner._decide_in(writer, member) for member in group)
 
 
 @power("patch", "group/catalogManaged/inline", "PROFILE-DURABLE-01", LocalOwner, "_decide_together", failing_syncs=True)
@@ -332,9 +332,9 @@ def group_acknowledged_although_rolled_back(owner: LocalOwner, group: Sequence[W
 def group_published_before_its_sync(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
     """The members of a group are published before the transaction that ratifies them is durable."""
     with owner.context.ledger.write() as writer:
-        decided = [owner._decide_in(writer, each) for each in group]
-        for each in group:
-            owner.context.log(each.cached).publish(each.examined.version, each.examined.content)
+        decided = [owner._decide_in(writer, member) for member in group]
+        for member in group:
+            owner.context.log(member.cached).publish(member.examined.version, member.examined.content)
         return decided
 
 

@@ -143,10 +143,10 @@ def attempts_checked_outside_the_transaction() -> AbstractContextManager[Any]:
     looked_up: dict[str, AttemptRecord | None] = {}
     examined, attempt = LocalOwner._examined, Writer.attempt
 
-    def examined_early(owner: LocalOwner, place: TableRecord, version: int, proposal: Any) -> Any:
+    def examined_early(owner: LocalOwner, record: TableRecord, version: int, proposal: Any) -> Any:
         with owner.ledger.read() as view:
-            looked_up[proposal.attempt] = view.attempt(place, proposal.attempt)
-        return examined(owner, place, version, proposal)
+            looked_up[proposal.attempt] = view.attempt(record, proposal.attempt)
+        return examined(owner, record, version, proposal)
 
     def remembered(writer: Writer, table: TableRecord, wanted: str) -> AttemptRecord | None:
         return looked_up[wanted] if wanted in looked_up else attempt(writer, table, wanted)
@@ -163,13 +163,13 @@ def _contents(context: Context, table_id: str, version: Version | None) -> tuple
         table = context.required(view, table_id)
         latest = -1 if table.latest is None else table.latest
         wanted = range(table.first_unbackfilled, min(latest, latest if version is None else version) + 1)
-        stored = [(each, view.commit_details(table, each)) for each in wanted]
+        stored = [(number, view.commit_details(table, number)) for number in wanted]
     log, contents = context.log(table), []
-    for each, details in stored:
+    for number, details in stored:
         assert details is not None
         content = log.ratified_bytes(table.feature.staging_folder, details[0])
         assert content is not None
-        contents.append((each, content))
+        contents.append((number, content))
     return table, contents
 
 
@@ -181,8 +181,8 @@ def forgets_before_it_publishes(context: Context, table_id: str, version: Versio
         if contents:
             with context.ledger.write() as writer:
                 writer.mark_published(table, contents[-1][0], context.now)
-        for each, content in contents:
-            context.log(table).publish(each, content)
+        for number, content in contents:
+            context.log(table).publish(number, content)
     return Backfilled(through=table.backfilled, published=len(contents))
 
 
@@ -191,8 +191,8 @@ def publishes_the_newest_first(context: Context, table_id: str, version: Version
     """A backfill makes the last version visible before the versions below it."""
     with context.lock():
         table, contents = _contents(context, table_id, version)
-        for each, content in reversed(contents):
-            context.log(table).publish(each, content)
+        for number, content in reversed(contents):
+            context.log(table).publish(number, content)
         if contents:
             with context.ledger.write() as writer:
                 writer.mark_published(table, contents[-1][0], context.now)
@@ -204,13 +204,13 @@ def backfillers_divide_the_versions(context: Context, table_id: str, version: Ve
     """Backfillers share the versions without a lock: the first that claims a version publishes it."""
     table, contents = _contents(context, table_id, version)
     log, files = context.log(table), context.environment.files
-    for each, content in contents:
+    for number, content in contents:
         try:
-            with files.create(table.location / f".publishing-{each}"):
+            with files.create(table.location / f".publishing-{number}"):
                 pass
         except FileExistsError:
             continue
-        log.publish(each, content)
+        log.publish(number, content)
     with context.lock(), context.changing(table_id) as (writer, now):
         last = now.first_unbackfilled - 1
         while log.published(last + 1):
@@ -336,9 +336,9 @@ def writer_keeps_its_time() -> Iterator[None]:
 @schedule("patch", "threads[catalogManaged,inline]", "CM-COMMIT-08", Groups, "_decide")
 def group_answered_as_it_arrived(groups: Groups, group: Sequence[Waiting]) -> None:
     """The members are decided in the order of their versions, but get the answers in the order of their arrival."""
-    arrived = [each for each in groups._waiting if each in group]
-    for each, answer in zip(arrived, groups._together(group), strict=True):
-        each.answer = answer
+    arrived = [member for member in groups._waiting if member in group]
+    for member, answer in zip(arrived, groups._together(group), strict=True):
+        member.answer = answer
 
 
 @schedule(
@@ -349,11 +349,11 @@ def group_judged_before_any_is_written(owner: LocalOwner, group: Sequence[Waitin
     """The members of a group are all judged in the state before the group: two of them get the same version."""
     with owner.context.ledger.write() as writer:
         judged = []
-        for each in group:
-            table = owner.context.required(writer, each.cached.table_id)
-            judged.append((table, *owner._judge(writer, table, each)))
+        for member in group:
+            table = owner.context.required(writer, member.cached.table_id)
+            judged.append((table, *owner._judge(writer, table, member)))
         return [
-            owner._ratified(writer, table, each.examined, facts) if isinstance(verdict, decide.Ratify)
+            owner._ratified(writer, table, member.examined, facts) if isinstance(verdict, decide.Ratify)
             else None if verdict is None else Decision(outcome=verdict)
-            for each, (table, verdict, facts) in zip(group, judged, strict=True)
+            for member, (table, verdict, facts) in zip(group, judged, strict=True)
         ]  # fmt: skip

@@ -33,7 +33,7 @@ def test_explore_prints_the_explored_space(capsys: pytest.CaptureFixture[str]) -
     (scope,) = printed(capsys, "explore", "two-writers[catalogManaged,inline")["scopes"]
     assert (scope["scope"], scope["finished"], scope["bad"]) == ("two-writers[catalogManaged,inline]", True, 0)
     assert scope["schedules"] == 6
-    assert {each["by"] for each in scope["switches"]} == {"alice", "bob"}
+    assert {switch["by"] for switch in scope["switches"]} == {"alice", "bob"}
     assert 0 < len(scope["switches"]) < scope["switch_points"]
     assert simulate("explore", "two-writers[catalogManaged,inline") == 0
     assert "1 scope, 1 finished, 6 schedules, 0 bad schedules" in capsys.readouterr().out
@@ -89,17 +89,17 @@ def test_two_processes_print_the_same_as_one(capsys: pytest.CaptureFixture[str])
 
 def test_progress_is_printed_at_intervals(capsys: pytest.CaptureFixture[str]) -> None:
     times = iter([0.0, 1.0, simulating.SECONDS_BETWEEN_LINES, simulating.SECONDS_BETWEEN_LINES + 1])
-    asked: list[str] = []
+    calls: list[str] = []
 
     def so_far() -> str:
-        asked.append("3 cuts")
-        return asked[-1]
+        calls.append("3 cuts")
+        return calls[-1]
 
     progress = simulating._Progress("commit", lambda: next(times))
     for _ in range(3):
         progress(so_far)
     assert capsys.readouterr().err == "commit: 3 cuts so far\n"
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 # A subject in Python
@@ -174,10 +174,8 @@ def test_a_failed_request_is_not_repeated_at_a_process_that_cannot_start() -> No
 def test_scopes_with_a_missing_operation_are_left_out() -> None:
     assert not hasattr(example_owner.ExampleOwner, "hand_back")
     clients, processes = PythonClients.named(EXAMPLE), PythonProcesses.named(EXAMPLE)
-    (without, able) = (
-        scopes(lambda each, name=name: each.id == f"{name}[catalogManaged,inline]") for name in ("hand-back", "looker")
-    )
-    assert [clients.can(scope) for scope in (*without, *able)] == [False, True]
+    names = [f"{name}[catalogManaged,inline]" for name in ("looker", "hand-back")]
+    assert [clients.can(scope) for scope in scopes(lambda scope: scope.id in names)] == [True, False]
     assert not processes.can_do(operation_named("hand-back/catalogManaged/staged"))
     assert processes.can_do(operation_named("commit/catalogManaged/inline"))
 
@@ -193,7 +191,7 @@ def test_an_invalid_subject_is_a_usage_error(capsys: pytest.CaptureFixture[str])
 
 def in_turn(owner: type[example_owner.ExampleOwner]) -> Outcome:
     """Run a writer, a backfiller and a reader, one after the other."""
-    (scope,) = scopes(lambda each: each.id == "backfiller[catalogManaged,inline]")
+    (scope,) = scopes(lambda scope: scope.id == "backfiller[catalogManaged,inline]")
     with PythonClients(owner) as host:
         start = prepare(scope, host)
         choices = [client for client in ("writer", "backfiller", "reader") for _ in range(100)]

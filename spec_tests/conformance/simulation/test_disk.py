@@ -125,7 +125,7 @@ def outcome(files: Files, root: Path, operation: str, *names: str) -> object:
     except OSError as error:
         return error.errno
     if operation == "list_directory":
-        return sorted(each.name for each in result)
+        return sorted(status.name for status in result)
     return result if operation == "read" else None
 
 
@@ -137,8 +137,8 @@ def test_operations_have_the_results_and_errors_of_a_real_file_system(operations
     simulated = SimulatedFiles(Disk())
     simulated.make_directory(LOG)
     with tempfile.TemporaryDirectory() as folder:
-        for each in (*operations, *(("read", name) for name in ("a", "b", "sub/a"))):
-            assert outcome(cast(Files, simulated), LOG, *each) == outcome(PosixFiles(), Path(folder), *each)
+        for operation in (*operations, *(("read", name) for name in ("a", "b", "sub/a"))):
+            assert outcome(cast(Files, simulated), LOG, *operation) == outcome(PosixFiles(), Path(folder), *operation)
 
 
 def test_a_failed_sync_is_reported_once_and_its_data_is_lost(files: SimulatedFiles) -> None:
@@ -299,8 +299,8 @@ def test_equal_disks_have_the_same_identity(files: SimulatedFiles) -> None:
     write(other, "b", b"else", synced=True)
     other.unlink(LOG / "b")
     write(other, "a", b"one", synced=True)
-    for each in (files, other):
-        each.disk.sync_everything()
+    for simulated in (files, other):
+        simulated.disk.sync_everything()
     assert identity(next(trees(files))) == identity(next(trees(other)))
     write(other, "c", b"more", synced=True)
     other.disk.sync_everything()
@@ -326,15 +326,15 @@ def sqlite() -> Iterator[SimulatedSqlite]:
 def test_two_connections_share_one_write_ahead_log(sqlite: SimulatedSqlite) -> None:
     disk = Disk()
     connect = sqlite.mounted(disk)
-    one, other = connect(DATABASE), connect(DATABASE)
-    assert one.pragma("journal_mode", "wal") == "wal"
-    one.execute("CREATE TABLE t(a); INSERT INTO t VALUES (1)").fetchall()
-    assert other.execute("SELECT a FROM t").fetchall() == [(1,)]
-    other.execute("INSERT INTO t VALUES (2)")
-    assert one.execute("SELECT a FROM t ORDER BY a").fetchall() == [(1,), (2,)]
+    first, second = connect(DATABASE), connect(DATABASE)
+    assert first.pragma("journal_mode", "wal") == "wal"
+    first.execute("CREATE TABLE t(a); INSERT INTO t VALUES (1)").fetchall()
+    assert second.execute("SELECT a FROM t").fetchall() == [(1,)]
+    second.execute("INSERT INTO t VALUES (2)")
+    assert first.execute("SELECT a FROM t ORDER BY a").fetchall() == [(1,), (2,)]
     assert len(disk.file(WAL).content) > 0
-    one.close()
-    other.close()
+    first.close()
+    second.close()
     assert disk.find(WAL) is None, "the last connection moves the log into the database"
     assert sqlite.mounted(disk)(DATABASE).execute("SELECT count(*) FROM t").fetchall() == [(2,)]
 

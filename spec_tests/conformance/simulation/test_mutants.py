@@ -53,7 +53,7 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("mutant", [each for each in SCHEDULE_MUTANTS if each.id not in SLOW], ids=lambda each: each.id)
+@pytest.mark.parametrize("mutant", [bad for bad in SCHEDULE_MUTANTS if bad.id not in SLOW], ids=lambda bad: bad.id)
 def test_a_small_schedule_exposes_a_mutant_and_not_the_reference(mutant: hunting.ScheduleMutant) -> None:
     scope = hunting.scope_of(mutant)
     with mutant.host() as host:
@@ -68,7 +68,7 @@ def test_a_small_schedule_exposes_a_mutant_and_not_the_reference(mutant: hunting
         assert traces.replayed(trace, scope, good).violations == ()
 
 
-@pytest.mark.parametrize("mutant", SCHEDULE_MUTANTS, ids=lambda each: each.id)
+@pytest.mark.parametrize("mutant", SCHEDULE_MUTANTS, ids=lambda mutant: mutant.id)
 def test_a_schedule_mutant_conforms_without_switches(mutant: hunting.ScheduleMutant) -> None:
     """Otherwise an ordinary test could find it."""
     scope = hunting.scope_of(mutant)
@@ -82,8 +82,8 @@ def test_a_schedule_mutant_conforms_without_switches(mutant: hunting.ScheduleMut
 
 @pytest.mark.parametrize(
     "mutant",
-    [each for each in (*CRASH_MUTANTS, *POWER_MUTANTS) if each.id not in SLOW | {bug.subject for bug in BUGS.values()}],
-    ids=lambda each: each.id,
+    [bad for bad in (*CRASH_MUTANTS, *POWER_MUTANTS) if bad.id not in SLOW | {bug.subject for bug in BUGS.values()}],
+    ids=lambda mutant: mutant.id,
 )
 def test_an_interruption_exposes_a_mutant(mutant: hunting.CrashMutant | hunting.PowerMutant) -> None:
     hunt = mutant.hunt()
@@ -91,7 +91,7 @@ def test_an_interruption_exposes_a_mutant(mutant: hunting.CrashMutant | hunting.
     assert hunt.counterexample[0].startswith(("effect ", "power cut "))
 
 
-@pytest.mark.parametrize("mutant", CRASH_MUTANTS, ids=lambda each: each.id)
+@pytest.mark.parametrize("mutant", CRASH_MUTANTS, ids=lambda mutant: mutant.id)
 def test_a_crash_mutant_conforms_without_interruption(mutant: hunting.CrashMutant) -> None:
     """Otherwise the interruption would not be the cause. The mutant starts again once, after the operation."""
     with SimulatedProcesses(change=mutant.change, patch=mutant.patch) as host:
@@ -102,9 +102,9 @@ def test_a_crash_mutant_conforms_without_interruption(mutant: hunting.CrashMutan
 
 def test_each_mutant_violates_a_requirement_of_the_catalogue() -> None:
     assert len(MUTANTS) >= 62
-    assert len({each.id for each in MUTANTS}) == len(MUTANTS)
-    assert {each.requirement for each in MUTANTS} <= {requirement.id for requirement in load().requirements}
-    assert {each.family for each in MUTANTS} == {"schedule", "crash", "power"}
+    assert len({mutant.id for mutant in MUTANTS}) == len(MUTANTS)
+    assert {mutant.requirement for mutant in MUTANTS} <= {requirement.id for requirement in load().requirements}
+    assert {mutant.family for mutant in MUTANTS} == {"schedule", "crash", "power"}
 
 
 def test_the_command_prints_how_each_mutant_was_found(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +121,7 @@ def test_the_command_prints_how_each_mutant_was_found(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS)
 def test_without_its_fix_a_bug_is_found_again(bug: Bug) -> None:
-    mutant: hunting.Mutant = next(each for each in MUTANTS if each.id == bug.subject)
+    mutant: hunting.Mutant = next(mutant for mutant in MUTANTS if mutant.id == bug.subject)
     hunt = mutant.hunt()
     assert (mutant.family, mutant.scope) == (bug.family, bug.scope)
     assert (hunt.found, hunt.size, hunt.counterexample) == (bug.requirement, bug.size, bug.counterexample)

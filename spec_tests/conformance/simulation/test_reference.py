@@ -23,7 +23,7 @@ FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-
 
 
 def the_scope(name: str, feature: str, commit_mode: str) -> Scope:
-    (scope,) = scopes(lambda each: (each.name, each.feature, each.commit_mode) == (name, feature, commit_mode))
+    (scope,) = scopes(lambda scope: (scope.name, scope.feature, scope.commit_mode) == (name, feature, commit_mode))
     return scope
 
 
@@ -79,7 +79,7 @@ def test_threads_of_one_process_form_groups(host: SimulatedClients, monkeypatch:
     assert report.finished
     assert [outcome.violations for outcome in outcomes if outcome.violations] == []
     assert sizes == {2, 3}
-    answers = {tuple(type(each[0]).__name__ for _, each in outcome.answers) for outcome in outcomes}
+    answers = {tuple(type(answer[0]).__name__ for _, answer in outcome.answers) for outcome in outcomes}
     assert answers == {
         (*pair, last) for pair in (("Ratified", "Conflict"), ("Conflict", "Ratified")) for last in ("Ratified", "Gap")
     }
@@ -102,8 +102,8 @@ def test_a_cleanup_does_not_disturb_a_reader(host: SimulatedClients) -> None:
 
 def test_every_scope_has_all_commit_modes(host: SimulatedClients) -> None:
     for name in NAMES:
-        scopes_of_name = scopes(lambda each, name=name: each.name == name)  # type: ignore[misc]
-        assert tuple((each.feature, each.commit_mode) for each in scopes_of_name) == COMMIT_MODES
+        scopes_of_name = scopes(lambda scope, name=name: scope.name == name)  # type: ignore[misc]
+        assert tuple((scope.feature, scope.commit_mode) for scope in scopes_of_name) == COMMIT_MODES
         start = prepare(scopes_of_name[0], host)
         outcome, steps = follow(lambda: ScopeRun(scopes_of_name[0], host, start), [])  # noqa: B023
         assert isinstance(outcome, Outcome)
@@ -115,7 +115,7 @@ def test_pruning_loses_no_outcome_of_two_writers(host: SimulatedClients) -> None
     scope = the_scope("two-writers", "catalogManaged", "inline")
     everything, complete = explored(scope, host, pruned=False)
     outcomes, report = explored(scope, host)
-    assert {outcome.answers for outcome in outcomes} == {each.answers for each in everything}
+    assert {outcome.answers for outcome in outcomes} == {outcome.answers for outcome in everything}
     assert complete.schedules == 16  # 2 for the first critical section, times 8 for the other's first request
     assert report.schedules < complete.schedules
     assert complete.finished

@@ -19,7 +19,7 @@ class Cells:
     def __init__(self, *clients: Client) -> None:
         self.cells: dict[str, int] = {}
         self.scheduler = Scheduler()
-        self.scheduler.start((f"client{number}", self._running(each)) for number, each in enumerate(clients))
+        self.scheduler.start((f"client{number}", self._running(client)) for number, client in enumerate(clients))
 
     def _running(self, client: Client) -> Callable[[], None]:
         def do(kind: Kind, target: str) -> None:
@@ -180,7 +180,7 @@ def test_an_error_of_a_client_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "expected"),
+    ("step", "other", "expected"),
     [
         (Step("a", Kind.READ, "f"), Step("b", Kind.STAT, "f"), False),
         (Step("a", Kind.READ, "f"), Step("b", Kind.WRITE, "f"), True),
@@ -196,6 +196,6 @@ def test_an_error_of_a_client_is_kept() -> None:
         (Step("a", Kind.READ, "f", invokes=True), Step("b", Kind.READ, "g", invokes=True), False),
     ],
 )
-def test_which_steps_commute(one: Step, other: Step, expected: bool) -> None:
-    assert dependent(one, other) is expected
-    assert dependent(other, one) is expected
+def test_which_steps_commute(step: Step, other: Step, expected: bool) -> None:
+    assert dependent(step, other) is expected
+    assert dependent(other, step) is expected
