@@ -218,11 +218,6 @@ def _as_date(of: exp.Expression, node: exp.Expression, scope: Struct) -> pc.Expr
     return pc.field(*column.path).cast(pa.date32(), safe=False)
 
 
-def _is_whole(node: exp.Expression) -> bool:
-    node = predicate.bare(node.this if isinstance(node, exp.Neg) else node)
-    return isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit()
-
-
 def _number(node: exp.Expression) -> pa.Scalar:
     """A numeric literal, in the type that Spark gives it."""
     number = predicate.literal_of(node)
@@ -231,7 +226,7 @@ def _number(node: exp.Expression) -> pa.Scalar:
         if isinstance(node, exp.Cast):
             kind = predicate.NUMBERS[node.to.this]
             return pa.scalar(float(number) if kind in FLOATS else int(number), arrow_type(kind))
-        if _is_whole(node):
+        if predicate.is_whole(node):
             return pa.scalar(int(number), pa.int32() if -(2**31) <= number < 2**31 else pa.int64())
         return pa.scalar(number)
     except (OverflowError, ValueError):
@@ -266,7 +261,7 @@ def _operands(node: exp.Expression, scope: Struct) -> list[pc.Expression]:
         return [value.cast(wide, safe=False) if numeric else value for value, numeric in zip(values, cast, strict=True)]
     if any(pa.types.is_decimal(kind) for kind in kinds):
         return [
-            pc.scalar(pa.scalar(predicate.literal_of(node))) if _is_whole(node) else value
+            pc.scalar(pa.scalar(predicate.literal_of(node))) if predicate.is_whole(node) else value
             for node, value in zip(nodes, values, strict=True)
         ]
     if len(integers) > 1:
@@ -350,7 +345,7 @@ def _checked(node: exp.Expression, value: pc.Expression, scope: Struct) -> pc.Ex
 
 
 def _type_name(node: exp.Expression, scope: Struct) -> str:
-    if _is_whole(node):
+    if predicate.is_whole(node):
         return "a number"
     (kind,) = _types([_value(node, scope)], scope)
     try:
@@ -374,7 +369,7 @@ def _built(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
             return pc.scalar(pa.scalar(None))
         case exp.Literal(is_string=False):
             return pc.scalar(_number(node))
-        case exp.Neg() if _is_whole(node):
+        case exp.Neg() if predicate.is_whole(node):
             return pc.scalar(_number(node))
         case exp.Cast() if node.find(exp.Column):
             return _as_date(node.this, node, scope)

@@ -9,7 +9,8 @@ columns are case-insensitive, as in Spark. A timestamp without a zone is taken a
 ignored.
 
 Integers and decimals are compared with all digits of a literal, but as in Spark in double precision with a double
-(`1e3`, `CAST(1 AS DOUBLE)`) and, if they are decimals, with a text. With one of these in an IN list, all values are.
+(`1e3`, `CAST(1 AS DOUBLE)`) and, if they are decimals, with a text. With one of these in an IN list, all values are; so
+are integers if a text follows a decimal (`IN (1.5, '2')`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import datetime
 import decimal
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -155,7 +157,7 @@ def condition_of(node: exp.Expression, schema: Struct) -> Condition:
         case exp.In() if node.args.get("query") is None and node.expressions:
             column = column_of(node.this, schema)
             values = [literal_of(item) for item in node.expressions]
-            if any(_is_double(value, column) for value in values):  # Spark converts all of them to one type
+            if is_exact(column.type) and _has_double(node.expressions, values, column):
                 values = [float(_number(v, node)) if isinstance(v, decimal.Decimal | str) else v for v in values]
             return either(*(_compare(column, exp.EQ, value, node) for value in values))
         case exp.Is():
@@ -215,6 +217,26 @@ def _compare(column: Column, kind: type[exp.Expression], literal: Any, node: exp
 def _is_double(literal: Any, column: Column) -> bool:
     """Whether Spark compares an exact column with this literal in double precision."""
     return is_exact(column.type) and isinstance(literal, (float, str) if isinstance(column.type, Decimal) else float)
+
+
+def _has_double(items: Sequence[exp.Expression], values: Sequence[_Literal], column: Column) -> bool:
+    """Whether Spark converts the values of an IN list to doubles. It derives their common type from left to right: an
+    integer and a text become an integer, a decimal and a text a double."""
+    decimals = False
+    for item, value in zip(items, values, strict=True):
+        if _is_double(value, column) or (decimals and isinstance(value, str)):
+            return True
+        if isinstance(value, decimal.Decimal):
+            cast = item.find(exp.Cast)
+            whole = cast.to.this in NUMBERS if cast else is_whole(bare(item)) and -(2**63) <= value < 2**63
+            decimals = decimals or not whole
+    return False
+
+
+def is_whole(node: exp.Expression) -> bool:
+    """Whether this is a number without a decimal point."""
+    node = bare(node.this if isinstance(node, exp.Neg) else node)
+    return isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit()
 
 
 def _compare_columns(left: Column, kind: type[exp.Expression], right: Column, node: exp.Expression) -> Condition:
