@@ -79,8 +79,8 @@ class Groups:
         waiting, turn = self._waiting, self._turn
         # A commit point by link takes two transactions.
         mine.alone = isinstance(mine.examined.proposal, DirectProposal)
-        waiting.append(mine)
         try:
+            waiting.append(mine)
             while turn.take(lambda: mine.answer is not None):
                 self._lead(mine)
                 turn.pass_on()
@@ -88,7 +88,8 @@ class Groups:
             turn.pass_on()
             raise
         finally:
-            waiting.remove(mine)
+            if mine in waiting:  # else it was interrupted before
+                waiting.remove(mine)
         assert mine.answer is not None
         if not isinstance(mine.answer, Decision):
             raise mine.answer

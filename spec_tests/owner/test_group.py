@@ -332,6 +332,23 @@ def test_interruption_at_any_call_leaves_the_turn_and_the_lock_free(tmp_path: Pa
     assert left >= 0
 
 
+def test_interrupted_member_is_not_decided_later(
+    warehouse: refimpl.Warehouse, tables: list[OwnedTable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python checks for signals after a call of a C function, too: here just after the member was added."""
+
+    class Interrupted(list[Any]):
+        def append(self, member: Any) -> None:
+            super().append(member)
+            raise KeyboardInterrupt
+
+    waiting = Interrupted()
+    monkeypatch.setattr(warehouse.owner._groups, "_waiting", waiting)
+    with pytest.raises(KeyboardInterrupt):
+        tables[0].commit(1)
+    assert waiting == []
+
+
 def test_every_waiting_member_gets_the_error_of_a_busy_lock(threads: Threads, tables: list[OwnedTable]) -> None:
     """Otherwise each member in turn would wait for the lock as long as the member before it."""
     lock = tables[0].owner.context.lock
