@@ -29,6 +29,7 @@ LONGEST_WAIT_SECONDS: Final = 5.0
 _COUNTERS: Final = struct.Struct("<QQ")
 """The start of the file: the next ticket, and the newest ticket that was handed back."""
 _FIRST_TICKET_BYTE: Final = 2**20
+_HIGHEST_TICKET: Final = 2**62
 _SECONDS_PER_TURN: Final = 0.0004
 """Polling interval of a waiting process, multiplied by the number of processes in front of it."""
 _SECONDS_PER_DRAW: Final = 0.00005
@@ -67,6 +68,8 @@ def _draw(fd: int) -> int:
             raise TimeoutError("another process was stopped while it drew a ticket")
         time.sleep(_SECONDS_PER_DRAW)
     following, done = _COUNTERS.unpack(os.pread(fd, _COUNTERS.size, 0).ljust(_COUNTERS.size, b"\0"))
+    if following >= _HIGHEST_TICKET:  # the file is damaged: no process has drawn so many
+        following = done = 0
     os.pwrite(fd, _COUNTERS.pack(following + 1, done), 0)
     _lock(fd, _FIRST_TICKET_BYTE + following)
     _unlock(fd, 0)

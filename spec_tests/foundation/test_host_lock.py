@@ -360,6 +360,15 @@ def test_missing_queue_file_stops_no_writer(tmp_path: Path) -> None:
     assert descriptors() == before
 
 
+@pytest.mark.parametrize("ticket", [2**62, 2**63, 2**64 - 1])
+def test_damaged_queue_file_stops_no_writer(tmp_path: Path, ticket: int) -> None:
+    (tmp_path / "turns").write_bytes(ticket.to_bytes(8, "little") * 2)
+    for number in (1, 2):
+        with host_queue(tmp_path / "turns")() as waited:
+            assert waited is False
+        assert drawn(tmp_path / "turns") == number
+
+
 def test_no_writer_waits_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
 
