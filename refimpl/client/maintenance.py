@@ -25,6 +25,7 @@ from refimpl.client.table_state import ReplayedState
 from refimpl.commit_owner import Maintenance
 from refimpl.errors import CorruptLogError, InvalidRequestError, MaintenanceRefusedError, NotFoundInHistoryError
 from refimpl.log_path import CHECKPOINT_KINDS, SIDECAR_FOLDER, FileKind, LogPath, Version
+from refimpl.log_store import LogStore
 
 
 def write_checkpoint(table: Table, version: Version | None = None) -> Checkpointed:
@@ -252,7 +253,8 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
     5. sidecars that no checkpoint names any more, and temporary files that a crash left behind, are deleted if they
        are older than a day.
 
-    Order: oldest first, so that a crash leaves a log that only begins later.
+    Order: the cut-off checkpoint is made durable, then `_last_checkpoint`; then the deletions, oldest first, so that a
+    crash leaves a log that only begins later; fsync of the log at the end.
 
     `older_than`: ms; by default the table's `delta.logRetentionDuration`, else 30 days.
     Raises `MaintenanceRefusedError` if the owner does not allow it, and the errors of `Table.snapshot`.
@@ -270,6 +272,8 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
     oldest = table.environment.now() - YOUNG
     doomed += _doomed_sidecars(table, [path for path in listing if path.name not in doomed], oldest)
     doomed += [name for name, modified in table.log.temporaries() if modified < oldest]
+    if doomed:
+        _make_durable(table.log, kept)
     _move_pointer(table, kept)
     for name in doomed:
         table.log.delete(name)
@@ -350,6 +354,20 @@ def _doomed_sidecars(table: Table, kept: list[LogPath], oldest: int) -> list[str
     except (CorruptLogError, FileNotFoundError):  # the checkpoint may need any of them
         return []
     return [f"{SIDECAR_FOLDER}/{file.name}" for file in files if file.name not in names and file.modified < oldest]
+
+
+def _make_durable(log: LogStore, checkpoint_files: tuple[LogPath, ...]) -> None:
+    """Make a checkpoint durable that will replace deleted commits. Its writer may not have synced it, or in vain.
+
+    Order: the same bytes become new files, the sidecars first; then the name of their folder.
+    """
+    from refimpl.client import checkpoint
+
+    for path in checkpoint_files:
+        sidecars = (f"{SIDECAR_FOLDER}/{name}" for name in checkpoint.sidecar_names(log, path))
+        for name in (*sidecars, path.name):
+            log.overwrite(name, log.read(name))
+    log.sync_sidecars()
 
 
 def _move_pointer(table: Table, cut_off: tuple[LogPath, ...]) -> None:

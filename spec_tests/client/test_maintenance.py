@@ -1,6 +1,8 @@
 """Compactions, checksums and metadata cleanup: the files they write and delete, and the permission that every job needs
 from the owner."""
 
+import contextlib
+import dataclasses
 import json
 import os
 from collections.abc import Callable
@@ -10,11 +12,13 @@ import pytest
 
 from refimpl import actions, log_path
 from refimpl.actions import Add, CommitInfo, DomainMetadata, Metadata, Remove
+from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import CleanedUp, clean_up, compact, write_checkpoint, write_checksum
 from refimpl.client.properties import DELETED_FILES, LOG, retention
 from refimpl.client.table import Table
 from refimpl.commit_owner import Backfilled, Maintenance, MaintenancePolicy
 from refimpl.commits import CommitsAnswer
+from refimpl.environment import random_uuid
 from refimpl.errors import CorruptLogError, InvalidRequestError, InvalidTableError, MaintenanceRefusedError
 from refimpl.log_path import LAST_CHECKPOINT, FileKind
 from refimpl.log_store import LogStore
@@ -26,6 +30,7 @@ from spec_tests.client.conftest import (
     GENEROUS,
     SCHEMA,
     Setting,
+    appending,
     backfill,
     both,
     busy,
@@ -34,6 +39,8 @@ from spec_tests.client.conftest import (
     names,
     state,
 )
+from spec_tests.foundation.test_log_store import LOCATION, left
+from spec_tests.foundation.test_log_store import host as simulated
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles, SimulatedCrash
 from spec_tests.support.other_readers import by_delta_rs
@@ -429,6 +436,33 @@ def test_deletions_are_durable_when_they_are_reported(
     table.log.put_if_absent(log_path.commit(0), b"{}")
     assert cleaned(setting, table).deleted
     assert storage.done[-1] == ("fsync_directory", table.log.folder)
+
+
+@pytest.mark.parametrize("policy", ["classic", "v2"])
+def test_checkpoint_is_durable_before_its_commits_are_deleted(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writer synced nothing, or one of its syncs failed. After a power cut, the table must still have its files."""
+    cleanups = 0
+    for failing in range(8):
+        at = simulated()
+        environment = dataclasses.replace(at.log.environment, new_id=random_uuid)
+        properties = {"delta.checkpointPolicy": policy}
+        table = create_filesystem_table(
+            LOCATION, environment, SCHEMA, partition_columns=["month"], properties=properties
+        )
+        for name in "ab":
+            appending(table, name).commit()
+        at.files.make_directory(at.folder / "_sidecars")
+        at.disk.sync_everything()
+        with monkeypatch.context() as patched, contextlib.suppress(OSError):
+            at.disk.failing_sync = at.disk.syncs + failing
+            for sync in ("sync", "sync_directory") if not failing else ():
+                patched.setattr(at.disk, sync, lambda _: None)
+            write_checkpoint(table)
+        at.disk.failing_sync = None
+        cleanups += bool(clean_up(Table.by_path(LOCATION, environment), older_than=-DAY).deleted)
+        for disk in left(at.disk):
+            assert len(Table.by_path(LOCATION, simulated(disk).log.environment).snapshot().files) == 2, failing
+    assert cleanups > 3
 
 
 @pytest.fixture
