@@ -23,7 +23,7 @@ from conformance.interface.log_names import (
 from conformance.models import log_files, proposals
 from conformance.models.owner import COMMIT_MODES, OWNER_PROPERTY
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
-from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure
+from conformance.models.reader import ModelReader, Refused, Resolved, State, answered
 from conformance.models.writer import ModelWriter
 
 METADATA_CLEANUP: Final = "metadata-cleanup"
@@ -63,13 +63,11 @@ class ModelMaintainer(ModelReader):
         return self._job(lambda: self._publish_all(client, self._resolve(client, request.table), request.version))
 
     def _job(self, run: Callable[[], None]) -> m.Answer:
-        try:
+        def done() -> m.Answer:
             run()
-        except Refused as refused:
-            return m.Rejected(reason=str(refused))
-        except Unsure as unsure:
-            return m.Unknown(reason=str(unsure))
-        return m.Done()
+            return m.Done()
+
+        return answered(done)
 
     # Jobs that are always allowed, on published versions
 
@@ -286,12 +284,7 @@ class ModelMigrator(ModelReader):
     most_tries: int = 100
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        try:
-            return self._take_over(client, request)
-        except Refused as refused:
-            return m.Rejected(reason=str(refused))
-        except Unsure as unsure:
-            return m.Unknown(reason=str(unsure))
+        return answered(lambda: self._take_over(client, request))
 
     def _take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         """Propose the version after the newest one, and again after each race that a filesystem writer won."""
@@ -356,12 +349,7 @@ class ModelMigrator(ModelReader):
         return {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(timestamp)}
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        try:
-            return self._hand_back(client, request)
-        except Refused as refused:
-            return m.Rejected(reason=str(refused))
-        except Unsure as unsure:
-            return m.Unknown(reason=str(unsure))
+        return answered(lambda: self._hand_back(client, request))
 
     def _hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         for _ in range(self.most_tries):

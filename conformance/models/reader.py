@@ -30,6 +30,16 @@ class Unsure(Exception):  # noqa: N818  # it is an answer
     """The client cannot know whether the request took effect."""
 
 
+def answered(ask: Callable[[], m.Answer]) -> m.Answer:
+    """The answer of `ask`; `Refused` and `Unsure` become answers too."""
+    try:
+        return ask()
+    except Refused as refused:
+        return m.Rejected(reason=str(refused))
+    except Unsure as unsure:
+        return m.Unknown(reason=str(unsure))
+
+
 READER_VERSION: Final = 3
 READER_FEATURES: Final = frozenset({"catalogManaged", "vacuumProtocolCheck", "deletionVectors", "v2Checkpoint"})
 """What this reader supports."""

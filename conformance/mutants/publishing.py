@@ -7,6 +7,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.models.owner import Commit, Entries, ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.mutants import memory, memory_of, mutant, mutant_method, original
+from conformance.mutants.committing import DirectCommitOverwrites
 from conformance.mutants.good_owners import StagesVersion0
 
 # Published versions and their order
@@ -125,20 +126,13 @@ def repeated_backfill_fails(self: ModelOwner, client: str, request: m.BackfillTo
 
 
 @mutant("MC-FILES-08", "CM-FILES-07")
-class PublishesProposals(ModelOwner):
+class PublishesProposals(DirectCommitOverwrites):
     """Publishes a proposal before it is ratified."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         actions = request.actions or ()
         self.storage.put_if_absent(self._path(table, request.version), content_of(actions), time_of(actions))
         return super()._refusal(table, request, staged)
-
-    def _notice(self, table: OwnedTable) -> None:
-        pass
-
-    def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
-        self.storage.remove(self._path(table, request.version))
-        return super()._publish_directly(table, request)
 
 
 @mutant_method("backfill_to_version", "MC-FILES-08", "CM-FILES-07")

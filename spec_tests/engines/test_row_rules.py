@@ -16,15 +16,11 @@ from refimpl.client.schema import arrow_type
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError
 from refimpl.spark import connect
+from spec_tests.client.test_row_rules import column
 from spec_tests.engines.prerequisites import Engine, rows_of
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
 pytestmark = pytest.mark.engines
-
-
-def column(name: str, kind: str, *, nullable: bool = True, **metadata: Any) -> dict[str, Any]:
-    keys = {key.replace("__", "."): value for key, value in metadata.items()}
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": keys}
 
 
 IDENTITY: dict[str, Any] = {
