@@ -308,6 +308,18 @@ class LogStore:
             self._files.fsync_directory(self.folder / SIDECAR_FOLDER)
             self._files.fsync_directory(self.folder)
 
+    def sync_newest(self) -> None:
+        """Make the newest version durable, as far as its writers have not done so. Nothing helps if their fsync failed.
+
+        Order: fsync the commits and checkpoints from the newest checkpoint on, and the sidecars; then their folders.
+        """
+        names = [path.name for path in self.listing(newest=True) if path.kind in CHECKPOINT_KINDS | {FileKind.COMMIT}]
+        for name in (*names, *(f"{SIDECAR_FOLDER}/{file.name}" for file in self.sidecars())):
+            with contextlib.suppress(FileNotFoundError):  # cleaned up meanwhile
+                self._files.fsync(self.folder / name)
+        self.sync_sidecars()
+        self.sync()
+
     def temporaries(self) -> list[tuple[str, int]]:
         """Unfinished temporary files, as (name, modification time in ms): left behind by a crash. The owner's repair
         and a client's cleanup delete old ones."""

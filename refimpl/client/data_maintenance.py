@@ -178,7 +178,9 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     store's modification times are used.
 
     `dry_run`, the default, only lists. `force` allows an `older_than` below the table's retention: only when no other
-    process writes the table or reads an old version. All files are listed before the first one is deleted; an
+    process writes the table or reads an old version.
+
+    Order: list all files; sync the newest version, because an older one would need the files; delete them. An
     interrupted vacuum can be repeated.
 
     Limit: if the table's retention was shorter in the past, or `older_than` is longer than it, files that were removed
@@ -203,7 +205,8 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     # After the listing: files that are committed meanwhile are needed too.
     needed = _needed(table, oldest)
     doomed = [(path, size) for path, size, modified in files if path not in needed and modified < oldest]
-    if not dry_run:
+    if doomed and not dry_run:
+        table.log.sync_newest()
         for path, _ in doomed:
             with contextlib.suppress(FileNotFoundError):
                 table.environment.files.unlink(table.location / path)

@@ -314,8 +314,9 @@ def _check_log(context: Context, record: TableRecord, latest: Version | None) ->
 def adopt(context: Context, owner_name: str, table_id: str) -> commits.Outcome:
     """See `LocalOwner.adopt`.
 
-    Order: the version's bytes become a new file, durably, because the fsync of their writer may have failed; then
-    the transaction records it. The files of a table that is not adopted stay unchanged: another owner may own it.
+    Order: the earlier versions are synced, because their writers may not have done so; the version's bytes become a new
+    file, durably, because the fsync of their writer may have failed; then the transaction records it. The files of a
+    table that is not adopted stay unchanged: another owner may own it.
     """
     with context.lock():
         table = context.cached_record(table_id)
@@ -333,6 +334,7 @@ def adopt(context: Context, owner_name: str, table_id: str) -> commits.Outcome:
             refusal = decide.not_new(table) or flaw
             if refusal is not None:
                 return refusal
+            log.sync_newest()
             log.overwrite(name, proposal.content)
             writer.set_name(table, _free_name(writer, table))
             commit = writer.ratify(table, examined, CommitMode.DIRECT, context.now, published=True)
@@ -378,7 +380,10 @@ def take_over(
     commit_mode: CommitMode | None,
     wanted: MaintenancePolicy | None,
 ) -> commits.Outcome:
-    """Own the table at `location` from `version` on; see `CommitOwner.take_over`."""
+    """Own the table at `location` from `version` on; see `CommitOwner.take_over`.
+
+    Order: the earlier versions are synced, because their writers may not have done so; then a promise: see `promises`.
+    """
     _check_filesystem_table(context, location)
     flaw = decide.message_flaw(version, proposal)
     if flaw is not None:
@@ -400,6 +405,7 @@ def take_over(
         if early is not None:
             return early
         context.log(record).create_folders(feature.staging_folder)
+        context.log(record).sync_newest()
         promise = promise_of(PromiseKind.TAKE_OVER, examined, context.now)
         try:
             with context.ledger.write() as writer:

@@ -396,6 +396,18 @@ def test_a_failing_disk_stops_vacuum(setting: Setting, storage: FailingFiles, op
     assert on_disk(table) == before
 
 
+def test_newest_version_is_durable_before_vacuum_deletes(setting: Setting, storage: FailingFiles) -> None:
+    """Its writer may not have synced it. After a power cut, the version before it would need the deleted files."""
+    table = setting.table(None)
+    table.append(rows(1))
+    table.overwrite(rows(2))
+    storage.done.clear()
+    assert vacuum(table, older_than=-(10**13), force=True, dry_run=False).files
+    done = [(operation, path.name) for operation, path in storage.done]
+    synced = done.index(("fsync", log_path.commit(2))), done.index(("fsync_directory", "_delta_log"))
+    assert synced[0] < synced[1] < [operation for operation, _ in done].index("unlink")
+
+
 def test_other_readers_read_an_optimized_and_vacuumed_table(tmp_path: Path) -> None:
     table = create_filesystem_table(tmp_path / "plain", Environment(), SCHEMA, partition_columns=["month"])
     for number in range(3):

@@ -354,6 +354,11 @@ def nothing(_: Host) -> None:
     """The folder is empty."""
 
 
+def unsynced_sidecar(at: Host) -> None:
+    at.files.make_directory(at.folder / SIDECAR_FOLDER)
+    at.write(at.folder / SIDECAR_FOLDER / "1.parquet")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """`act` leaves the content `after` at `path`, durably. A power cut during `act` leaves one of `meanwhile` (None: no
@@ -416,6 +421,12 @@ CASES = {
         before=lambda at: at.write_in_vain(at.folder / COMMIT_3),
         act=lambda log: log.put_once(COMMIT_3, NEW),
         path=COMMIT_3,
+    ),
+    "sync the newest commit of another writer": Case(
+        before=lambda at: at.write(at.folder / COMMIT_3), act=lambda log: log.sync_newest(), path=COMMIT_3
+    ),
+    "sync a sidecar of another writer": Case(
+        before=unsynced_sidecar, act=lambda log: log.sync_newest(), path=f"{SIDECAR_FOLDER}/1.parquet"
     ),
     "overwrite": Case(
         before=lambda at: at.write(at.folder / "_last_checkpoint", OLD),

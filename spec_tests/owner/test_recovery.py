@@ -135,6 +135,16 @@ def taken_over(warehouse: refimpl.Warehouse, attempt: AttemptId) -> Outcome:
     return warehouse.owner.take_over(warehouse.directory / "plain", "plain", MANAGED_COMMIT, 2, proposal)
 
 
+def test_versions_before_a_take_over_are_durable_first(tmp_path: Path) -> None:
+    """Their writer may not have synced them, and the owner's versions cannot be read without them."""
+    faults = Faults()
+    with refimpl.open(tmp_path / "w", environment=faults.environment(), create=True) as warehouse:
+        filesystem_table(warehouse.directory / "plain", versions=2)
+        faults.seen.clear()
+        assert isinstance(taken_over(warehouse, new_attempt()), Ratified)
+    assert {"fsync 0.json", "fsync 1.json"} <= {*faults.seen[: faults.seen.index("commit")]}
+
+
 @pytest.mark.parametrize("by_name", [True, False], ids=["name", "path"])
 @pytest.mark.parametrize("first", [True, False], ids=["no-call-first", "another-first"])
 def test_take_over_killed_before_its_link_blocks_no_table(tmp_path: Path, by_name: bool, first: bool) -> None:

@@ -42,7 +42,7 @@ from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_
 from refimpl.warehouse import Warehouse
 from spec_tests.benchmarks import table as made
 from spec_tests.support import builders
-from spec_tests.support.faults import FailingFiles
+from spec_tests.support.faults import FailingFiles, Faults
 from spec_tests.support.lock_watch import Others, watched_lock
 
 FOLDER = CATALOG_MANAGED.staging_folder
@@ -785,6 +785,18 @@ def test_announced_table_is_owned_from_the_first_call_on(warehouse: refimpl.Ware
     assert mine.table_id == table.table_id
     assert isinstance(mine.commit(1), Ratified)
     assert mine.published() == [0, 1]
+
+
+def test_versions_before_an_adopted_one_are_durable_first(tmp_path: Path) -> None:
+    """Their writer may not have synced them, and the owner's versions cannot be read without them."""
+    faults = Faults()
+    with refimpl.open(tmp_path / "w", environment=faults.environment(), create=True) as warehouse:
+        log = builders.filesystem_table(warehouse.directory / "orders", versions=2)
+        table = announced(warehouse, latest=1)
+        put(log, 2, builders.ownership_change(COORDINATED_COMMITS, builders.START + 2))
+        faults.seen.clear()
+        assert isinstance(warehouse.owner.adopt(table.table_id), Ratified)
+    assert {"fsync 0.json", "fsync 1.json"} <= {*faults.seen[: faults.seen.index("commit")]}
 
 
 def test_version_that_lands_during_the_lock_wait_is_adopted(tmp_path: Path) -> None:
