@@ -17,7 +17,7 @@ function colour(lane) {
 }
 
 function open(name, step = 0) {
-  scenario = data.stories.find((each) => each.name === name) || data.stories[0];
+  scenario = data.stories.find((story) => story.name === name) || data.stories[0];
   element("scenario").value = scenario.name;
   tell(scenario.steps, step, null);
 }
@@ -38,9 +38,9 @@ function tell(shown, step, name) {
   const body = make("tbody");
   steps.forEach(([lane, text, , , decides], number) => {
     const line = make("tr", "", ["", "decides", "decides violates"][decides]);
-    for (const each of scenario.lanes) {
+    for (const column of scenario.lanes) {
       const cell = make("td");
-      if (each === lane || (lane === "host" && each === scenario.lanes[0])) {
+      if (column === lane || (lane === "host" && column === scenario.lanes[0])) {
         const whole = data.texts[text], said = make("span", whole.length > 140 ? whole.slice(0, 139) + "…" : whole);
         said.style.setProperty("--lane", colour(lane));
         cell.append(said);
@@ -146,9 +146,9 @@ document.addEventListener("touchend", (event) => {
   }
 }, { passive: true });
 element("slider").addEventListener("input", (event) => { stop(); go(Number(event.target.value)); });
-element("scenario").append(...data.stories.map((each) => {
-  const option = make("option", each.title);
-  option.value = each.name;
+element("scenario").append(...data.stories.map((story) => {
+  const option = make("option", story.title);
+  option.value = story.name;
   return option;
 }));
 element("scenario").addEventListener("change", (event) => { stop(); open(event.target.value); });

@@ -29,7 +29,7 @@
   }
 
   // Filter lists. What has nothing left to show goes with it.
-  const filter = (form, asked) => {
+  const filter = (form, byUser) => {
     const section = form.parentElement;
     const text = (form.elements.text.value || "").trim().toLowerCase().split(/\s+/).filter(Boolean);
     const side = form.elements.side ? form.elements.side.value : "";
@@ -41,14 +41,14 @@
       item.words ??= (item.textContent + " " + (item.closest(".part")?.querySelector("h4")?.textContent ?? "")).toLowerCase();
       const fits = text.every((word) => item.words.includes(word))
         && (!side || item.dataset.side === side)
-        && (!boxes.length || item.dataset.verdict.trim().split(" ").some((each) => verdicts.has(each)));
+        && (!boxes.length || item.dataset.verdict.trim().split(" ").some((verdict) => verdicts.has(verdict)));
       item.hidden = !fits;
       shown += fits;
     }
     for (const part of all(".part, .document", section)) {
       const any = all(form.dataset.items, part).some((item) => !item.hidden);
       part.hidden = !any;
-      if (any && asked && part.tagName === "DETAILS") part.open = true;
+      if (any && byUser && part.tagName === "DETAILS") part.open = true;
     }
     form.querySelector(".shown").textContent = `${shown} of ${items.length} ${form.dataset.noun} shown`;
     section.querySelector(".none").hidden = shown > 0 || items.length === 0;
@@ -98,7 +98,7 @@
   document.addEventListener("keydown", (event) => {
     const step = { j: 1, k: -1 }[event.key];
     if (!step || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
-    const tops = causes.map((each) => each.getBoundingClientRect().top);
+    const tops = causes.map((heading) => heading.getBoundingClientRect().top);
     const next = step > 0 ? tops.findIndex((top) => top > 32) : tops.findLastIndex((top) => top < -8);
     if (next < 0) return;
     causes[next].focus({ preventScroll: true });
@@ -109,7 +109,7 @@
   let closed = [];
   window.addEventListener("beforeprint", () => {
     closed = all("details:not([open])");
-    for (const each of closed) each.open = true;
+    for (const details of closed) details.open = true;
   });
-  window.addEventListener("afterprint", () => { for (const each of closed) each.open = false; });
+  window.addEventListener("afterprint", () => { for (const details of closed) details.open = false; });
 })();
