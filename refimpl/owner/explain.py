@@ -45,9 +45,9 @@ _PROPOSED = {
     CommitMode.DIRECT: "The owner recorded a promise durably, then linked the file: the link is the commit.",
 }
 _PROPOSED_SOURCE = {
-    CommitMode.STAGED: "catalog-managed, Commit Protocol, option 1; managed-commits, Commit Protocol, choice 1",
-    CommitMode.INLINE: "catalog-managed, Commit Protocol, option 2",
-    CommitMode.DIRECT: "catalog-managed, Commit Protocol, option 3; managed-commits, Commit Protocol, choice 2",
+    CommitMode.STAGED: 'catalog-managed, "Commit Protocol", option 1; managed-commits, "Commit Protocol", choice 1',
+    CommitMode.INLINE: 'catalog-managed, "Commit Protocol", option 2',
+    CommitMode.DIRECT: 'catalog-managed, "Commit Protocol", option 3; managed-commits, "Commit Protocol", choice 2',
 }
 
 
@@ -147,7 +147,7 @@ def _timestamped(commit: RatifiedCommit, before: RatifiedCommit | None, info: di
         title="in-commit timestamp",
         facts={key: value for key, value in facts.items() if value is not None},
         why=why,
-        source="in-commit timestamps: the larger of now and the previous commit's plus one",
+        source='in-commit timestamps, "Writer Requirements for In-Commit Timestamps"',
     )
 
 
@@ -163,7 +163,7 @@ def _decided(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
         title="decided",
         facts=before | ({"lost attempts": sorted(lost)} if lost else {}),
         why=why,
-        source="managed-commits and catalog-managed, Commit Protocol",
+        source='managed-commits and catalog-managed, "Commit Protocol"',
     )
 
 
@@ -179,7 +179,7 @@ def _ratified(commit: RatifiedCommit) -> Step:
         title="ratified",
         facts={"at": commit.ratified_at, "version": commit.version},
         why=_RATIFIED[commit.commit_mode],
-        source="managed-commits and catalog-managed, Commit Protocol",
+        source='managed-commits and catalog-managed, "Commit Protocol"',
     )
 
 
@@ -201,5 +201,5 @@ def _published(table: TableRecord, commit: RatifiedCommit, published_at: int | N
         title="backfilled",
         facts=facts | {"file": log_path.commit(commit.version)},
         why=why,
-        source="managed-commits, Commit Backfills; catalog-managed, Publishing Commits",
+        source='managed-commits, "Commit Backfills"; catalog-managed, "Publishing Commits"',
     )

@@ -103,7 +103,7 @@ class TestRule5TheTimeOfAVersion:
     def test_modification_times_are_made_monotonic(self) -> None:
         assert monotonic([5, 3, 3, 9, 1]) == [5, 6, 7, 9, 10]
 
-    def test_times_come_from_files_before_the_enablement_and_then_from_commits(self) -> None:
+    def test_times_come_from_files_until_the_enablement(self) -> None:
         times = history([100, 90, 200], [1000, 1001], Enablement(version=3, timestamp=1000))
         assert [times.of(version) for version in range(5)] == [100, 101, 200, 1000, 1001]
 

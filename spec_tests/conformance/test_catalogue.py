@@ -71,7 +71,7 @@ def text_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
         *((quotations, name) for name in PUBLIC),
     ],
 )
-def test_sentences_are_covered_citations_exist_and_paraphrases_are_our_own(
+def test_the_catalogue_fits_the_documents(
     findings: Callable[..., Iterable[object]], name: str, text_of: Callable[[str], str]
 ) -> None:
     assert list(findings(load(), DOCUMENTS[name], text_of(name))) == []

@@ -163,7 +163,7 @@ def test_the_findings_on_the_last_page_exist() -> None:
 
 
 @pytest.mark.parametrize("language", Language)
-def test_a_temporary_file_after_a_crash_does_not_change_the_published_one(language: Language, tmp_path: Path) -> None:
+def test_a_leftover_temporary_file_changes_no_published_one(language: Language, tmp_path: Path) -> None:
     """The owner is killed after the link. It must not write the next file through the old temporary one, which is the
     same file.
     """

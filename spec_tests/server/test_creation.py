@@ -156,9 +156,7 @@ def test_version_0_behind_a_symbolic_link_is_refused(http: TestClient, tmp_path:
 # Names
 
 
-def test_the_schema_default_holds_the_owners_flat_names_and_others_are_prefixes(
-    http: TestClient, warehouse: refimpl.Warehouse
-) -> None:
+def test_schemas_are_the_prefixes_of_the_owners_names(http: TestClient, warehouse: refimpl.Warehouse) -> None:
     columns = pa.schema([("id", pa.int64())])
     for name in ("plain", "sales.orders", "default.hidden", "a.b.c"):
         warehouse.create_table(name, columns)

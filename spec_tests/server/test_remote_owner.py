@@ -151,7 +151,7 @@ def calls_answered(answer: Reply, *before: Exception) -> DeltaCalls:
 
 
 @pytest.mark.parametrize("table", ["orders", None, {}], ids=repr)
-def test_error_of_another_server_with_a_member_called_table_is_understood(table: object) -> None:
+def test_an_error_with_a_member_named_table_is_understood(table: object) -> None:
     """Only this server adds this member: UNITY_CATALOG.md#conflict."""
     error = {"message": "dropped", "type": "NoSuchTableException", "code": 404}
 
@@ -510,7 +510,7 @@ def test_token_that_expires_in_the_middle(listen: Listen, reach: Reach, director
 
 
 @pytest.mark.parametrize("match", [CREATE, UPDATE])
-def test_token_that_expires_after_a_lost_answer_leaves_the_outcome_unknown(
+def test_a_token_that_expires_leaves_the_outcome_unknown(
     listen: Listen, directory: Path, monkeypatch: pytest.MonkeyPatch, match: Match
 ) -> None:
     """The commit landed. The rejection of the repeated request does not prove the contrary."""

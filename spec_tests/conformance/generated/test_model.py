@@ -133,7 +133,7 @@ def test_a_ratified_proposal_is_the_next_version() -> None:
     }
 
 
-def test_both_outcomes_of_a_lost_answer_are_possible_until_an_answer_decides() -> None:
+def test_a_lost_answer_leaves_both_outcomes_possible() -> None:
     both = model.lost(worlds(TABLE), commit(3))
     assert {len(world.log) for world in both} == {3, 4}
     landed = model.judge(both, TERMS, m.GetCommits(table="t"), listing(latest=3))

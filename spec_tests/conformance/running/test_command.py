@@ -180,7 +180,7 @@ def test_a_list_of_known_failures_is_written_completed_and_used(tmp_path: Path) 
     assert "stale known failure" in fixed.stdout
 
 
-def test_an_existing_list_of_known_failures_is_overwritten_only_if_it_is_read(tmp_path: Path) -> None:
+def test_a_list_of_known_failures_is_overwritten_only_if_read(tmp_path: Path) -> None:
     file = tmp_path / "known.toml"
     file.write_text("# my reasons\n", "utf-8")
     ran = command("run", "model", *SMALL, "--write-known", file)

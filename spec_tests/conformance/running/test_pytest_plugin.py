@@ -66,7 +66,7 @@ def test_each_process_of_xdist_opens_its_own_subject(folder: Path) -> None:
     assert all(f"{ONE.name}[{variant}]" in done.stdout for variant in ("managedCommit/staged", "catalogManaged/inline"))
 
 
-def test_a_failure_is_explained_known_ones_are_expected_and_stale_ones_fail(folder: Path) -> None:
+def test_a_known_failure_is_expected_and_a_stale_one_fails(folder: Path) -> None:
     known = folder / "known.toml"
     words = ("--commit-owner-subject", f"{OURS}:Wrong", "--commit-owner-known", str(known), "-rx", "-k")
     entry = "[[known-failure]]\ncase = '{}'\nreason = 'ticket 17'\n".format
