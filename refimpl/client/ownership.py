@@ -84,7 +84,7 @@ def take_over(
 
 
 def _opened(handle: Table, owner: CommitOwner, version: Version) -> Table:
-    """The table after its take-over landed: no error may say that nothing did."""
+    """The table after its take-over landed: an error must not say that nothing landed."""
     try:
         return Table.resolve(handle.location, owner, handle.environment)
     except (DeltaError, OSError) as error:

@@ -1,2 +1,2 @@
-"""A commit owner on another host, through Unity Catalog's Delta API. `connection` sends requests, `owner` decides on
-them."""
+"""A commit owner on another host, through Unity Catalog's Delta API. `connection` sends requests, `calls`
+interprets the answers, and `owner` implements `CommitOwner`."""

@@ -1,6 +1,6 @@
 """The older Unity Catalog calls that clients of the Delta API also make: lists, and a drop by full name.
 
-interop: DuckDB lists schemas and tables with them, Spark's connector requests a schema and drops a table.
+DuckDB lists schemas and tables with them; Spark's connector requests a schema and drops a table.
 """
 
 import uuid

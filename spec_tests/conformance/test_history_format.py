@@ -502,7 +502,7 @@ CUT = GOOD.read_bytes().rpartition(b'{"event":"footer"')[0]
 def test_an_invalid_history_does_not_pass_and_the_error_names_its_line(
     content: bytes, line: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """conformance: a history without a footer is invalid, and never passes."""
+    """LOG_CHECKER.md#history: a history without a footer is invalid, and never passes."""
     file = tmp_path / "no-history"
     file.write_bytes(content)
     assert main(["check", str(file), "--json"]) == 2

@@ -399,7 +399,7 @@ def test_importing_the_package_loads_no_other_library() -> None:
 
 
 def test_no_utils_module_and_no_manager_class() -> None:
-    """style: no `utils.py`, no managers."""
+    """A module or class is named after its subject, not after its role."""
     assert [m for m in MODULES if m.rpartition(".")[2] in ("utils", "util", "helpers", "common", "misc")] == []
     everything = (node for m in MODULES for node in statements(tree_of(m).body, for_types=True))
     named = [node.name for node in everything if isinstance(node, ast.ClassDef)]
