@@ -159,8 +159,8 @@ def _feature_at(log: LogStore, owner_name: str) -> TableFeature | None:
         name = log_path.commit(version)
         try:
             content = log.read(name)
-            says = b'"protocol"' in content or b'"metaData"' in content
-            parsed = actions.decode(content, source=name) if says else []
+            relevant = b'"protocol"' in content or b'"metaData"' in content
+            parsed = actions.decode(content, source=name) if relevant else []
         except (CorruptLogError, OSError):
             break
         protocol = protocol or next((action for action in parsed if isinstance(action, Protocol)), None)

@@ -153,7 +153,7 @@ def test_missing_columns_become_null_only_with_the_option(
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         ({"a.csv": ""}, "a.csv is empty"),
         ({"a.csv": "\n\n"}, "a.csv is empty"),
@@ -167,13 +167,13 @@ def test_missing_columns_become_null_only_with_the_option(
     ids=["empty", "blank", "another order", "twice", "no gzip", "empty parquet", "no parquet", "missing column"],
 )
 def test_invalid_files_are_rejected_before_spark_starts(
-    cli: CommandLine, warehouse: Warehouse, sales: str, content: dict[str, str], says: str
+    cli: CommandLine, warehouse: Warehouse, sales: str, content: dict[str, str], message: str
 ) -> None:
     for name, text in content.items():
         Path(name).write_text(text)
     answer = cli("ingest", sales, *content)
     assert answer.code == ExitCode.USAGE
-    assert says in " ".join(answer.err.split())
+    assert message in " ".join(answer.err.split())
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
@@ -334,7 +334,7 @@ def test_nothing_matched_is_no_commit(cli: CommandLine, warehouse: Warehouse) ->
 
 @pytest.mark.usefixtures("named_rows")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["delete", "sales"], "--where"),
         (["delete", "sales", "--where", "id = 1", "--all"], "--all"),
@@ -355,10 +355,10 @@ def test_nothing_matched_is_no_commit(cli: CommandLine, warehouse: Warehouse) ->
     ],
 )
 def test_invalid_call_names_the_error_and_changes_nothing(
-    cli: CommandLine, warehouse: Warehouse, words: list[str], said: str
+    cli: CommandLine, warehouse: Warehouse, words: list[str], message: str
 ) -> None:
     Path("empty.parquet").touch()
     answer = cli(*words)
     assert answer.code == ExitCode.USAGE
-    assert said in answer.err
+    assert message in answer.err
     assert warehouse.table("sales").snapshot().version == 1

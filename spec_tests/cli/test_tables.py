@@ -203,7 +203,7 @@ def test_show_by_path_reads_published_versions_with_a_warning(
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         ("", "Usage: commit-owner"),
         ("comits", "did you mean 'commits'"),
@@ -218,11 +218,11 @@ def test_show_by_path_reads_published_versions_with_a_warning(
     ],
 )
 def test_usage_error_says_what_is_wrong_and_changes_nothing(
-    cli: CommandLine, warehouse: Warehouse, sales: str, words: str, says: str
+    cli: CommandLine, warehouse: Warehouse, sales: str, words: str, message: str
 ) -> None:
     answer = cli(*words.split())
     assert answer.code == ExitCode.USAGE
-    assert says in answer.out + answer.err
+    assert message in answer.out + answer.err
     assert warehouse.tables() == [sales]
     assert not Path("place").exists()
 
@@ -261,12 +261,12 @@ def test_drop_forgets_the_name_and_keeps_the_files(cli: CommandLine, warehouse: 
     assert cli("drop", sales, "--yes").code == ExitCode.USAGE
 
 
-@pytest.mark.parametrize(("said", "code", "left"), [("n", ExitCode.REFUSED, ["sales"]), ("y", ExitCode.OK, [])])
+@pytest.mark.parametrize(("typed", "code", "left"), [("n", ExitCode.REFUSED, ["sales"]), ("y", ExitCode.OK, [])])
 def test_drop_follows_the_answer(
-    warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch, said: str, code: ExitCode, left: list[str]
+    warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: ExitCode, left: list[str]
 ) -> None:
     monkeypatch.setattr("refimpl.cli.tables.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    result = CliRunner().invoke(application, ["drop", sales], input=f"{said}\n")
+    result = CliRunner().invoke(application, ["drop", sales], input=f"{typed}\n")
     assert result.exit_code == code
     assert ("nothing was changed" in result.stderr) == bool(left)
     assert warehouse.tables() == left

@@ -546,16 +546,16 @@ class TestCheckpointsThatCannotBeRead:
         log = WrittenLog(tmp_path / "t").create()
         return log.publish(1, add("a")).publish(2, add("b")).publish(3, remove("a"), add("c"))
 
-    @pytest.mark.parametrize(("name", "content", "says"), UNREADABLE.values(), ids=UNREADABLE.keys())
+    @pytest.mark.parametrize(("name", "content", "message"), UNREADABLE.values(), ids=UNREADABLE.keys())
     def test_the_commits_are_read_instead_with_a_warning(
-        self, full: WrittenLog, name: str, content: bytes, says: str, caplog: pytest.LogCaptureFixture
+        self, full: WrittenLog, name: str, content: bytes, message: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         full.write(name, content)
         snapshot = full.table().snapshot()
         assert {path for path, _ in snapshot.files} == {"b", "c"}
         (warning,) = snapshot.warnings
         assert name in warning
-        assert says in warning
+        assert message in warning
         assert "older files were read instead" in warning
         assert name in caplog.text
 

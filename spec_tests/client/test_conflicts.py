@@ -92,7 +92,7 @@ class Row:
     raises none.
     """
 
-    says: str
+    title: str
     kind: type[DeltaError]
     winner: Sequence[Action]
     twin: Sequence[Action]
@@ -116,9 +116,9 @@ ADDED_PROPERTY = Metadata(
 NO_PROPERTY = Metadata(id="t", schema_string=SCHEMA, partition_columns=("month",))
 
 
-def appended(says: str, winner: Sequence[Action], twin: Sequence[Action], **more: Any) -> Row:
+def appended(title: str, winner: Sequence[Action], twin: Sequence[Action], **more: Any) -> Row:
     """A row of step 5: an overwrite of one partition races a winner that adds files."""
-    return Row(says, ConcurrentAppendError, winner, twin, **{"reads": SOME, "actions": OVERWRITE, **more})
+    return Row(title, ConcurrentAppendError, winner, twin, **{"reads": SOME, "actions": OVERWRITE, **more})
 
 
 ROWS = [
@@ -259,7 +259,7 @@ def outcome(row: Row, winner: Sequence[Action]) -> ReadBasis:
     return check(work, Winner(version=5, actions=winner), basis)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.says)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
 def test_each_rule_rejects_its_winner_and_accepts_the_twin(row: Row) -> None:
     """DELTA.md#order-of-checks, DELTA.md#isolation, DELTA.md#pruning."""
     with pytest.raises(row.kind) as caught:

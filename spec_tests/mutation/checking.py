@@ -104,14 +104,14 @@ def collect(copy: Path, tests: Sequence[str], files: Sequence[str], body: Callab
     Raises `ValueError` with pytest's output if the collection fails.
     """
     ours, theirs = os.pipe()
-    said = copy.parent / "collected.txt"
+    path = copy.parent / "collected.txt"
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
         try:
             os.close(ours)
-            with said.open("wb", buffering=0) as output:
+            with path.open("wb", buffering=0) as output:
                 os.dup2(output.fileno(), 1)
             answer = _collected(copy, tests, files, body)
             sys.stdout.flush()
@@ -127,7 +127,7 @@ def collect(copy: Path, tests: Sequence[str], files: Sequence[str], body: Callab
         received = pipe.read()
     os.waitpid(pid, 0)
     if not received:
-        raise ValueError(said.read_text(encoding="utf-8", errors="replace")[-4000:])
+        raise ValueError(path.read_text(encoding="utf-8", errors="replace")[-4000:])
     return received[1:]
 
 

@@ -318,7 +318,7 @@ def test_an_entry_is_not_stale_because_its_files_were_not_chosen(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (ENTRY + ENTRY, "twice"),
         (ENTRY.replace("the file is closed by its caller", "equivalent"), "no reason"),
@@ -326,8 +326,8 @@ def test_an_entry_is_not_stale_because_its_files_were_not_chosen(
         (ENTRY + 'line = "3"\n', "line"),
     ],
 )
-def test_incomplete_explanation_is_rejected(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_incomplete_explanation_is_rejected(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         load(text)
 
 

@@ -96,7 +96,7 @@ def test_an_edit_of_module_level_runs_on_disk(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"before": "return items[-2]"}, "0 times"),
         ({"before": "return items"}, "2 times"),
@@ -106,10 +106,10 @@ def test_an_edit_of_module_level_runs_on_disk(copy: Path) -> None:
         ({"tests": ("spec_tests/owner/test_none.py",)}, "no file"),
     ],
 )
-def test_entry_that_does_not_fit_the_code_is_an_error(copy: Path, change: dict[str, object], said: str) -> None:
+def test_entry_that_does_not_fit_the_code_is_an_error(copy: Path, change: dict[str, object], message: str) -> None:
     result = run(copy, replace(LATEST, **change))  # type: ignore[arg-type]
     assert result.verdicts == []
-    assert [said in error for error in result.errors] == [True], result.errors
+    assert [message in error for error in result.errors] == [True], result.errors
 
 
 def test_test_that_fails_without_the_edit_kills_nothing(copy: Path) -> None:
@@ -132,7 +132,7 @@ tests = ["spec_tests/owner/test_items.py"]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (ENTRY + ENTRY, "not unique"),
         (ENTRY.replace("a version is given away twice", "bad"), "sentence"),
@@ -141,8 +141,8 @@ tests = ["spec_tests/owner/test_items.py"]
         (ENTRY + 'line = "3"\n', "line"),
     ],
 )
-def test_incomplete_entry_is_rejected(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_incomplete_entry_is_rejected(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         sabotage.load(text)
 
 

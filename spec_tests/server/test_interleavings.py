@@ -157,8 +157,8 @@ def test_repeated_creation_changes_nothing(http: TestClient) -> None:
     properties = {**ENABLED, "team": "a", "steward": "x"}
     assert table.register(properties=properties).json()["metadata"]["properties"]["steward"] == "x"
     staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "b"})})
-    said = {"action": "set-properties", "updates": {"steward": "y"}}
-    assert table.propose(staged, said).status_code == 200
+    update = {"action": "set-properties", "updates": {"steward": "y"}}
+    assert table.propose(staged, update).status_code == 200
     before = table.state()
     assert table.register(properties=properties).status_code == 200
     assert table.state() == before

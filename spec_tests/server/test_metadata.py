@@ -20,17 +20,17 @@ def properties(table: WireTable) -> dict[str, str]:
 def test_metadata_and_etag_change_with_the_commit_that_changes_them(table: WireTable) -> None:
     etag = table.state()[2]
     staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
-    said = {"action": "set-properties", "updates": {"team": "a"}}
-    assert table.propose(staged, said, etag=etag).status_code == 200
+    update = {"action": "set-properties", "updates": {"team": "a"}}
+    assert table.propose(staged, update, etag=etag).status_code == 200
     assert properties(table)["team"] == "a"
     assert table.state()[2] != etag
-    assert refusal(table.propose(table.write_staged(2), said, etag=etag)) == REQUIREMENT
+    assert refusal(table.propose(table.write_staged(2), update, etag=etag)) == REQUIREMENT
 
 
 def test_other_updates_of_a_request_must_agree_with_its_commit(table: WireTable) -> None:
     etag = table.state()[2]
     staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
-    for said in (
+    for update in (
         {"action": "set-properties", "updates": {"team": "b"}},
         {"action": "remove-properties", "removals": ["team"]},
         {"action": "set-columns", "columns": {"type": "struct", "fields": WIRE_COLUMNS[:1]}},
@@ -39,7 +39,7 @@ def test_other_updates_of_a_request_must_agree_with_its_commit(table: WireTable)
         {"action": "set-protocol", "protocol": {"min-reader-version": 1, "min-writer-version": 2}},
         {"action": "set-properties", "updates": {"io.unitycatalog.tableId": "another"}},
     ):
-        assert refusal(table.propose(staged, said)) == BAD, said
+        assert refusal(table.propose(staged, update)) == BAD, update
     assert table.state() == (0, [], etag)
     same = {"action": "set-columns", "columns": {"type": "struct", "fields": WIRE_COLUMNS}}
     assert table.propose(staged, same, {"action": "set-table-comment"}).status_code == 200
@@ -51,7 +51,7 @@ def domain(name: str, configuration: str, *, removed: bool = False) -> dict[str,
 
 def test_domain_metadata_of_a_request_must_be_in_its_commit(table: WireTable) -> None:
     staged = table.write_staged(1, domain("d", '{"mark": 7, "domainName": "d"}'), domain("gone", "{}", removed=True))
-    for said in (
+    for update in (
         {"action": "set-domain-metadata", "updates": {"d": {"mark": 8}}},
         {"action": "set-domain-metadata", "updates": {"d": {"mark": 7, "more": None}}},
         {"action": "set-domain-metadata", "updates": {"d": {"mark": 7}, "other": {}}},
@@ -60,9 +60,9 @@ def test_domain_metadata_of_a_request_must_be_in_its_commit(table: WireTable) ->
         {"action": "remove-domain-metadata", "domains": ["gone", "other"]},
         {"action": "set-properties", "updates": {"delta.feature.rowTracking": "supported"}},
     ):
-        assert refusal(table.propose(staged, said)) == BAD, said
-        assert refusal(table.propose(table.write_staged(1), said)) == BAD, said
-        assert refusal(table.update(said)) == BAD, said
+        assert refusal(table.propose(staged, update)) == BAD, update
+        assert refusal(table.propose(table.write_staged(1), update)) == BAD, update
+        assert refusal(table.update(update)) == BAD, update
     assert table.state()[0] == 0
     same = {"action": "set-domain-metadata", "updates": {"d": {"mark": 7}}}
     removed = {"action": "remove-domain-metadata", "domains": ["gone"]}

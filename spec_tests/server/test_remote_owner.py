@@ -772,7 +772,7 @@ def test_clocks_that_differ_by_an_hour_keep_times_increasing(listen: Listen) -> 
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "message"),
     [
         ("http://10.0.0.1:8080", "use https://"),
         ("https://", "expected https://host:port"),
@@ -785,8 +785,8 @@ def test_clocks_that_differ_by_an_hour_keep_times_increasing(listen: Listen) -> 
         ("http://localhost/\u00e4", "expected https://host:port"),
     ],
 )
-def test_invalid_url_is_refused(url: str, says: str) -> None:
-    with pytest.raises(InvalidRequestError, match=re.escape(says)) as refused:
+def test_invalid_url_is_refused(url: str, message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=re.escape(message)) as refused:
         refimpl.open(url)
     assert "secret" not in str(refused.value)
 
@@ -815,7 +815,7 @@ def handler(status: int, body: bytes, headers: dict[str, str]) -> type[Handler]:
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "body", "says"),
+    ("status", "headers", "body", "message"),
     [
         (200, {}, b"<html>welcome</html>", "is not the Delta API"),
         (200, {}, b'{"metadata": {}}', "is not the Delta API"),
@@ -826,10 +826,10 @@ def handler(status: int, body: bytes, headers: dict[str, str]) -> type[Handler]:
     ],
 )
 def test_answer_of_another_kind_of_server_is_explained(
-    reach: Reach, status: int, headers: dict[str, str], body: bytes, says: str
+    reach: Reach, status: int, headers: dict[str, str], body: bytes, message: str
 ) -> None:
     with Listener("127.0.0.1", 0, handler(status, body, headers)) as server:
-        with pytest.raises((InvalidRequestError, OwnerUnavailableError), match=re.escape(says)) as refused:
+        with pytest.raises((InvalidRequestError, OwnerUnavailableError), match=re.escape(message)) as refused:
             reach(server.url, token="dco_secret").table("orders")
         assert server.url in str(refused.value)
         assert "dco_secret" not in str(refused.value)
