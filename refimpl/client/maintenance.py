@@ -357,7 +357,8 @@ def _doomed_sidecars(table: Table, kept: list[LogPath], oldest: int) -> list[str
 
 
 def _make_durable(log: LogStore, checkpoint_files: tuple[LogPath, ...]) -> None:
-    """Make a checkpoint durable that will replace deleted commits. Its writer may not have synced it, or that sync may have failed.
+    """Make a checkpoint durable that will replace deleted commits. Its writer may not have synced it, or its sync may
+    have failed.
 
     Order: the same bytes become new files, the sidecars first; then the name of their folder.
     """

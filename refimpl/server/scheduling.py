@@ -287,7 +287,7 @@ class FairQueue:
 
     One proposal for a table is judged at a time, and a client that lost may try again alone. The winner knows the next
     version at once and would win again and again; a loser has to load the table and stage again, and would starve.
-    If all losers were answered at once, all but one would stage a commit that loses. So one client has the turn: while its proposal
+    If all losers were answered at once, all but one would lose again. So one client has the turn: while its proposal
     is judged, and after it lost, until it comes back on the same connection. The other proposals wait, first come,
     first served: each has lost by its turn, gets the latest version, and does not lose a second time. A client that
     lands and proposes again at once keeps the turn for its part of `ROUND_SECONDS`.

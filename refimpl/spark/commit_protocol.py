@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string, totals string"
 """One row for each file of a task, and one row with `totals`, if there are any. A task that rejects its rows does not
-fail, but sends one row with `error`: Spark would retry a failed task, which fails again, and would lose the kind of the error."""
+fail, but sends one row with `error`: Spark would retry a failed task, and would lose the kind of
+the error."""
 
 
 class _TaskError(msgspec.Struct, frozen=True, kw_only=True):
