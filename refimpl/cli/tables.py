@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,7 @@ from refimpl.table_feature import MANAGED_COMMIT
 if TYPE_CHECKING:
     from refimpl.client.schema import Struct
     from refimpl.client.snapshot import Snapshot
+    from refimpl.client.table import Table
 
 commands = typer.Typer()
 
@@ -212,14 +214,24 @@ def show(
         from refimpl.environment import Environment
 
         handle = Table.by_path(Path(table).absolute(), Environment())
-        snapshot = handle.snapshot(version=version, timestamp=moment)
+        snapshot = _snapshot(handle, version, moment)
         _show_table(None, snapshot, _first_rows(snapshot, rows), json=json)
         return
     with options.reached(address) as warehouse:
         handle = warehouse.table(table)
-        snapshot = handle.snapshot(version=version, timestamp=moment)
+        snapshot = _snapshot(handle, version, moment)
         sample = _first_rows(snapshot, rows)
         _show_table(warehouse.owner.resolve(handle.table_id or table), snapshot, sample, json=json)
+
+
+def _snapshot(table: Table, version: int | None, moment: int | None) -> Snapshot:
+    """The snapshot. Its warnings are in the output, so they are not logged, too."""
+    logger = logging.getLogger("refimpl.client.loading")
+    logger.setLevel(logging.ERROR)
+    try:
+        return table.snapshot(version=version, timestamp=moment)
+    finally:
+        logger.setLevel(logging.NOTSET)
 
 
 def _show_tables(address: str | None, *, json: bool) -> None:

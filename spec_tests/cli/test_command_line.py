@@ -122,10 +122,15 @@ def test_a_logged_warning_is_a_line_on_stderr(warehouse: Warehouse, sales: str) 
     table = warehouse.table(sales)
     path = table.location / "_delta_log" / write_checkpoint(table).name
     path.write_bytes(b"PAR1")
-    shown = subprocess.run([SCRIPT, "show", sales, "-w", warehouse.directory], capture_output=True, text=True)
-    (line,) = shown.stderr.splitlines()
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([SCRIPT, *words, "-w", warehouse.directory], capture_output=True, text=True, check=True)
+
+    (line,) = run("checkpoint", sales, "--checksum").stderr.splitlines()
     assert line.startswith("warning: ")
     assert path.name in line
+    shown = run("show", sales)
+    assert (shown.stderr, shown.stdout.count(path.name)) == ("", 1)
 
 
 @pytest.mark.processes
