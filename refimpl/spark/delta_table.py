@@ -211,10 +211,10 @@ class _Work:
         self, condition: object, test: FileTest | None, true: Column, after: Sequence[Column] = ()
     ) -> DataFrame:
         """Remove the files that hold a matching row from the table, and return their rows."""
-        rows = self.rows(self._candidates(condition, test), with_file=True)
-        matching = rows.where(true)
-        check_deterministic(matching, f"the condition {condition}")
-        check_deterministic(rows.select(*after), "a value of set")
+        columns = self.rows([])  # without `FILE_COLUMN`, which Spark's errors would suggest
+        check_deterministic(columns.where(true), f"the condition {condition}")
+        check_deterministic(columns.select(*after), "a value of set")
+        matching = self.rows(self._candidates(condition, test), with_file=True).where(true)
         removed = self.leaving(row[0] for row in matching.select(FILE_COLUMN).distinct().collect())
         return self.rows(removed, tracked=True)
 
@@ -456,7 +456,9 @@ class _MergeWork(_Work):
 
     def run(self) -> row_changes.RowsChanged:
         clauses = [clause for kind in Kind for clause in self._clauses.of(kind)]
-        self._check(self._on, *(part for clause in clauses for part in _sql_of(clause)))
+        parts = [part for clause in clauses for part in _sql_of(clause)]
+        self._check(self._on, *parts)
+        self._resolve(*parts)
         given = self._given.localCheckpoint()
         source = given.withColumn(_IN_SOURCE, functions.lit(True)).alias(self._source_alias)
         inserts = bool(self._clauses.of(Kind.NOT_MATCHED))
@@ -488,6 +490,14 @@ class _MergeWork(_Work):
                 except InvalidRequestError as error:
                     if "deterministic" in str(error):
                         raise
+
+    def _resolve(self, *parts: Any) -> None:
+        """Resolve the SQL without this module's own columns, which Spark's errors would suggest."""
+        source = self._given.alias(self._source_alias)
+        both = self.rows([]).alias(self._target_alias).join(source)
+        both.select(functions.expr(self._on))
+        scope = both if self._clauses.of(Kind.MATCHED) or self._clauses.of(Kind.NOT_MATCHED_BY_SOURCE) else source
+        scope.select(*(functions.expr(part) for part in parts if isinstance(part, str)))
 
     def _target(self, files: Sequence[Add], *, tracked: bool = False) -> DataFrame:
         rows = self.rows(files, with_file=True, tracked=tracked).withColumn(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.errors import AnalysisException
 
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
@@ -184,6 +185,14 @@ def test_invalid_requests_commit_nothing(delta: DeltaConnection, warehouse: Ware
         lambda: on_spark(handle, delta.spark).whenMatchedDelete("uuid() > 'a'").execute(),
     ):
         with pytest.raises(InvalidRequestError):
+            attempt()
+    for attempt in (
+        lambda: handle.delete("price = 1"),
+        lambda: handle.update({"id": "price"}),
+        lambda: handle.merge(source, "target.price = source.id").whenMatchedDelete().execute(),
+        lambda: on_spark(handle, delta.spark).whenMatchedUpdate(set={"id": "source.price"}).execute(),
+    ):
+        with pytest.raises(AnalysisException, match=r"(?s)^((?!__).)*price((?!__).)*month((?!__).)*$"):
             attempt()
     for clause, given in (
         (DeltaMerge.whenMatchedUpdateAll, ()),
