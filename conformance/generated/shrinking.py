@@ -1,5 +1,6 @@
 """Shrinks a recorded history: removes everything that a contradiction does not need.
 
+Hypothesis shrinks generated programs. It cannot shrink this: concurrent processes do not repeat a run.
 No answer is invented. Observations are removed, and proposals only if their version is not in the final log, or if the
 final log is changed to begin after it or to end before it. A candidate counts only if it shows the same contradiction
 as the whole history, by the same operations, and breaks no rule that the whole one keeps.

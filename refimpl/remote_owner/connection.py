@@ -1,7 +1,8 @@
 """HTTP connections to one server: reused connections, a token, TLS, timeouts; and the error for each failure.
 
 A failure before the request is sent proves that the server did nothing. After that, only an answer proves anything.
-Redirects are not followed: a token is sent only to the server that the user named.
+Redirects are not followed: a token is sent only to the server that the user named. The standard library sends the
+requests: other libraries repeat one by themselves, or do not say whether it was sent.
 """
 
 import contextlib

@@ -15,6 +15,8 @@ makes only the careless edits.
 `sabotage` instead makes the edits of the catalogue `sabotages.toml`, each against the tests that it names. An edit that
 does not fit in exactly one place is an error. Entries that need a Java virtual machine run only with --slow.
 
+No library is used: general tools for mutation testing know no locks, transactions and syncs.
+
 Exit status: 0 all killed or explained; 1 a survivor, or a stale entry; 2 usage; 3 the unchanged source fails a check,
 or a mutant could not be judged.
 """
