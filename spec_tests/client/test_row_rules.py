@@ -271,7 +271,7 @@ class TestIdentityColumns:
     ) -> None:
         table = made(warehouse, identity(step=step), X)
         table.append(pa.table({"x": [1, 2]}))
-        given = identity(step=step, **({} if mark is None else {"highWaterMark": mark}))
+        given = identity(step=step) if mark is None else identity(step=step, highWaterMark=mark)
         transaction = table.transaction()
         text = json.dumps(struct(given, X, column("new")))
         transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, schema_string=text))
