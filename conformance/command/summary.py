@@ -66,7 +66,7 @@ def _show_cause(result: RunResult, number: int, cause: Cause, folder: Path | Non
         for link in requirement.links:
             show(f"  source: {link.url}")
     if more := [requirement.requirement for requirement in cause.requirements[1:]]:
-        show(f"  {verdict} too: {listed(more, 8)}")
+        show(f"  also {verdict}: {listed(more, 8)}")
     for evidence in cause.evidence[:1]:
         _show_case(result, evidence.case, evidence.violation, variants_in_words(evidence.cases))
         again = run_command(result, evidence.case)
@@ -74,7 +74,7 @@ def _show_cause(result: RunResult, number: int, cause: Cause, folder: Path | Non
             again = replay_command(finding_of(folder, bundle_name(evidence.case)))
         show(f"    replay: {again}")
     if others := [evidence.case.check for evidence in cause.evidence[1:]]:
-        show(f"  shown too by: {listed(others, 4)}")
+        show(f"  also shown by: {listed(others, 4)}")
     if alike := mutants_like(result, cause):
         show(f"  bad subjects with a similar defect: {', '.join(alike)}")
     show()

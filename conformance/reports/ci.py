@@ -206,9 +206,9 @@ def _cause(result: RunResult, number: int, cause: Cause, folder: Path | None) ->
         if requirement.links:
             yield f"Source: {', '.join(f'[{escaped(link.title)}]({link.url})' for link in requirement.links)}"
     if len(cause.requirements) > 1:
-        verdict = "Not followed" if cause.warning else "Violated"
+        verdict = "not followed" if cause.warning else "violated"
         others = ", ".join(requirement.requirement for requirement in cause.requirements[1:])
-        yield f"{verdict} too: {escaped(others)}."
+        yield f"Also {verdict}: {escaped(others)}."
     for evidence in cause.evidence[:MOST_CASES]:
         yield from _finding(result, evidence.case, evidence.violation, folder, variants_in_words(evidence.cases))
     if len(cause.evidence) > MOST_CASES:

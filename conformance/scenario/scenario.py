@@ -223,7 +223,7 @@ class Scenario:
         if isinstance(answer, m.Unknown) and answer.reason.startswith(RAISED):
             self.fail(
                 "PROFILE-CORE-03", evidence=(exchange,), expected="one of the outcomes of the request",
-                message=answer.reason,
+                message=f"the subject {answer.reason}",
             )  # fmt: skip
         if not belongs:
             message = f"`{name_of(request)}` was answered {in_words(answer)}, which is not a valid answer to it."
