@@ -3,10 +3,10 @@
     values = assigned({"price": "price * 2", "day": "DATE '2026-11-22'"}, columns=schema, scope=schema)
     evaluated(rows, values)
 
-Supported: literals, columns, `+`, `-`, `*`, `||`, COALESCE, UPPER, LOWER, LENGTH, SUBSTRING, ABS, YEAR, MONTH, DAY,
-HOUR, CAST of a time to DATE, and CASE WHEN, with the conditions of `refimpl.client.predicate`. Times are in UTC. As in
-Spark's ANSI mode, an overflow is an error; a result of decimals has at most 38 digits, and may be rounded to fit.
-Anything else is rejected.
+Supported: literals, columns, `+`, `-`, `*`, `%` of integers, `||`, COALESCE, UPPER, LOWER, LENGTH, SUBSTRING, ABS,
+YEAR, MONTH, DAY, HOUR, CAST of a time to DATE, and CASE WHEN, with the conditions of `refimpl.client.predicate`. Times
+are in UTC. As in Spark's ANSI mode, an overflow is an error; a result of decimals has at most 38 digits, and may be
+rounded to fit. Anything else is rejected.
 """
 
 import datetime
@@ -307,6 +307,16 @@ _KEPT_DIGITS: Final = 6
 """See Spark's `DecimalType.MINIMUM_ADJUSTED_SCALE`."""
 
 
+def _remainder(node: exp.Binary, scope: Struct) -> pc.Expression:
+    """`%` of integers, with the sign of the left side. -1 is replaced by 1: the quotient of the lowest number and -1
+    is an overflow, but the remainder is 0."""
+    left, right = operands = _operands(node, scope)
+    if not all(pa.types.is_integer(kind) for kind in _types(operands, scope)):
+        predicate.refuse(node, "is not supported: % takes integers")
+    divisor = pc.if_else(right == -1, pc.negate(right), right)
+    return pc.subtract(left, pc.multiply(pc.divide_checked(left, divisor), divisor))
+
+
 def _types(values: Sequence[pc.Expression], scope: Struct) -> list[pa.DataType]:
     named = {str(position): value for position, value in enumerate(values)}
     return list(evaluated(to_arrow(scope).empty_table(), named).schema.types)
@@ -394,6 +404,8 @@ def _built(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
             return pc.scalar(pa.scalar(predicate.literal_of(node)))
         case exp.Add() | exp.Sub() | exp.Mul():
             return _computed(node, scope)
+        case exp.Mod():
+            return _remainder(node, scope)
         case exp.Neg() | exp.Length() | exp.Abs() | exp.Upper() | exp.Lower():
             return _FUNCTIONS[type(node)](_value(node.this, scope))
         case exp.DPipe():
@@ -407,7 +419,7 @@ def _built(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
                 result = pc.if_else(pc.coalesce(condition, False), value, result)
             return result
     known = (
-        "literals, columns, +, -, *, ||, COALESCE, UPPER, LOWER, LENGTH, SUBSTRING, ABS, YEAR, MONTH, DAY, HOUR, CAST, "
+        "literals, columns, +, -, *, % of integers, ||, COALESCE, UPPER, LOWER, LENGTH, SUBSTRING, ABS, YEAR, MONTH, "
     )
-    known += "CASE WHEN"
+    known += "DAY, HOUR, CAST, CASE WHEN"
     predicate.refuse(node, f"is not supported in a value; expected {known}")

@@ -364,6 +364,11 @@ class TestWhatIsRefused:
             with pytest.raises(InvalidRequestError, match=f"the expression .* does not fit: {re.escape(problem)}"):
                 bind()
 
+    @pytest.mark.parametrize("text", ["f % 2", "m % 2", "i % 1.5", "s % 2"])
+    def test_a_remainder_takes_integers(self, text: str) -> None:
+        with pytest.raises(InvalidRequestError, match=f"'{text}' at position 1 is not supported: % takes integers"):
+            value_of(text, SCHEMA["l"], SCHEMA)
+
     def test_the_error_for_sides_of_other_types_names_them(self) -> None:
         with pytest.raises(InvalidRequestError, match=r"LENGTH\(s\) is integer, 'a' is string; expected values of one"):
             condition_on_rows("length(s) = 'a'", SCHEMA)

@@ -149,6 +149,10 @@ def test_a_row_that_violates_a_rule_is_refused(
         ("x + CAST(5 AS INT)", "integer", ("integer", 1), 6),
         ("x + 100", "integer", ("byte", 100), 200),
         ("-1 - x", "integer", ("short", 32767), -32768),
+        ("x % 3", "long", ("long", -7), -1),
+        ("x % -1", "long", ("long", -(2**63)), 0),
+        ("mod(x, 100)", "integer", ("byte", -128), -28),
+        ("5 % x", "long", ("long", None), None),
     ],
 )
 def test_a_missing_generated_column_is_computed(
@@ -181,6 +185,12 @@ def test_an_overflow_of_the_operands_type_is_refused(warehouse: Warehouse, expre
     """As in Spark's ANSI mode, also if the column holds the result."""
     table = made(warehouse, column("x", "integer"), generated("y", expression, "long"))
     assert "overflow" in str(refused(table, pa.table({"x": pa.array([2**31 - 1], pa.int32())})))
+
+
+def test_a_remainder_by_zero_is_refused(warehouse: Warehouse) -> None:
+    """As in Spark's ANSI mode."""
+    table = made(warehouse, X, generated("y", "7 % x", "long"))
+    assert "divide by zero" in str(refused(table, pa.table({"x": [7, 0]})))
 
 
 def test_a_default_replaces_a_missing_column(warehouse: Warehouse) -> None:
