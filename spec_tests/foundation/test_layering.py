@@ -216,7 +216,11 @@ def private_uses() -> set[tuple[str, str]]:
 
 
 def test_no_private_name_of_another_module_is_used() -> None:
+    """In tests, only the import of a private name counts."""
     assert private_uses() == set()
+    private = re.compile(r"^ *from \S+ import (?:[^(\n]*|\([^)]*)\b_[a-z]\w*", re.MULTILINE | re.IGNORECASE)
+    tests = (path.read_text(encoding="utf-8") for path in (ROOT / "spec_tests").rglob("*.py"))
+    assert [line for text in tests for line in private.findall(text)] == []
 
 
 def test_kit_page_shows_the_layers() -> None:

@@ -46,7 +46,7 @@ from refimpl.errors import (
 from refimpl.remote_owner import documents
 from refimpl.remote_owner.calls import LONGEST_PAUSE, TRIES, DeltaCalls, Refusal
 from refimpl.remote_owner.connection import Connection, NoAnswerError, Reply, address_of
-from refimpl.remote_owner.owner import RemoteOwner, _Table
+from refimpl.remote_owner.owner import RemoteOwner
 from refimpl.server.access import Scope, Tokens
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import RemoteWarehouse
@@ -726,9 +726,9 @@ def test_two_threads_that_miss_a_table_get_the_same_error(remote: RemoteWarehous
     """The other thread has forgotten the table in the meantime."""
     table_id = remote.create_table("orders", SCHEMA).table_id or ""
     owner = remote.owner
-    original = owner._calls.retried
+    original, seen = owner._calls.retried, owner._seen[table_id]
     owner.drop_table(table_id)
-    owner._seen[table_id] = _Table(table_id=table_id, location=Path("/"), name=owner._full_name("orders"))
+    owner._seen[table_id] = seen
 
     def also_by_another_thread(*values: Any, **options: Any) -> Any:
         owner._seen.clear()
