@@ -64,8 +64,9 @@ class LocalOwner:
         self._lost: list[tuple[int, Version, commits.AttemptId, int]] = []
         self._due: set[str] = set()
         """Tables whose policies require a backfill now."""
-        self._in_doubt: set[str] = set()
-        """Staged files whose fsync failed in this process; other processes see their marks, unless the disk failed."""
+        self._in_doubt: dict[str, object] = {}
+        """Staged files whose fsync failed, or is under way, in this process; other processes see the marks of failed
+        ones, unless the disk failed."""
 
     @property
     def ledger(self) -> Ledger:
@@ -258,18 +259,18 @@ class LocalOwner:
         log, folder = self._context.log(cached), cached.feature.staging_folder
         try:
             with contextlib.suppress(FileNotFoundError):
-                if file_name not in self._in_doubt and not log.is_doubtful(file_name):
+                mine = object()  # in doubt before the fsync: the same request may arrive again while it fails
+                if self._in_doubt.setdefault(file_name, mine) is mine and not log.is_doubtful(file_name):
                     log.make_staged_durable(folder, file_name)
                 elif (log.staged_size(folder, file_name) or 0) <= decide.size_limit(CommitMode.STAGED):
                     log.stage_again(folder, file_name, log.read_staged(folder, file_name))
-                    self._in_doubt.discard(file_name)
                     log.mark_doubtful(file_name, doubtful=False)
         except OSError as error:
             log.mark_doubtful(file_name, doubtful=True)
-            if len(self._in_doubt) >= _DOUBTS_KEPT:
-                self._in_doubt.pop()
-            self._in_doubt.add(file_name)
+            for oldest in [*self._in_doubt][:-_DOUBTS_KEPT]:
+                self._in_doubt.pop(oldest, None)
             raise OwnerUnavailableError(f"cannot make {file_name} durable: {error}; nothing was committed") from error
+        self._in_doubt.pop(file_name, None)
 
     def update(self, table_id: str, preconditions: UpdatePreconditions) -> PreconditionFailed | commits.Rejected | None:
         with disk_errors("change a table"):

@@ -14,16 +14,18 @@ import pytest
 
 import refimpl
 from refimpl.commit_owner import MaintenancePolicy
-from refimpl.commits import Landed
+from refimpl.commits import Landed, StagedProposal
 from refimpl.environment import Environment
-from refimpl.errors import OutcomeUnknown
+from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner import decide
 from refimpl.server.application import Server
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.names import Names
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import UNAVAILABLE, VERSION_CONFLICT, WireTable, refusal
 from spec_tests.support import faults as disk
+from spec_tests.support.builders import START, append, create
 from spec_tests.support.faults import disk_is_broken, disk_is_full, read_only
 from spec_tests.support.serving import SERVE, started
 
@@ -133,6 +135,30 @@ def test_a_failed_fsync_is_known_to_every_server(serve: Serve, marked: bool) -> 
     assert list((table.location / "_delta_log").glob(".tmp-*")) == []
 
 
+def test_request_repeated_during_a_failing_fsync_rewrites_the_file(tmp_path: Path) -> None:
+    """The client does not wait for a disk that takes long to fail. Its second request must not trust a second fsync."""
+    files = disk.FailingFiles()
+    with refimpl.open(tmp_path / "w", environment=Environment(files=files), create=True) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+        staged = table.propose(1, append(START + 1))
+        assert isinstance(staged, StagedProposal)
+        syncs: list[Path] = []
+
+        def fails(operation: str, path: Path) -> bool:
+            if operation == "fsync" and path.name == staged.file_name:
+                syncs.append(path)
+                if len(syncs) == 1:
+                    warehouse.owner.make_staged_durable(table.table_id, staged.file_name)
+                    return True
+            return False
+
+        files.fail_when = fails
+        with pytest.raises(OwnerUnavailableError):
+            warehouse.owner.make_staged_durable(table.table_id, staged.file_name)
+        assert ("replace", syncs[0]) in files.done
+        assert len(syncs) == 1
+
+
 def test_a_staged_file_is_durable_before_it_is_ratified(serve: Serve) -> None:
     """Clients write the file without a sync."""
     faults = Faults()
@@ -143,9 +169,10 @@ def test_a_staged_file_is_durable_before_it_is_ratified(serve: Serve) -> None:
     assert faults.seen[before:] == ["fsync staged", "fsync _staged_commits/", "commit"]
 
 
-def test_every_staged_file_with_a_failed_fsync_is_rewritten(serve: Serve) -> None:
+@pytest.mark.parametrize("marked", [True, False], ids=["marked", "not marked"])
+def test_every_staged_file_with_a_failed_fsync_is_rewritten(serve: Serve, marked: bool) -> None:
     """Rewriting one file does not count for another file."""
-    faults = Faults(fail_from=10**9, fail_count=1, error=disk_is_broken)
+    faults = Faults(fail_from=10**9, fail_count=1 if marked else 2, error=disk_is_broken)
     table = WireTable(serve(environment=faults.environment())).create()
     first, second = table.write_staged(1), table.write_staged(2)
     for staged in (second, first):  # `second` is a gap, which another commit may fill
