@@ -16,6 +16,7 @@ from refimpl.client.snapshot import Snapshot
 from refimpl.client.table_state import ReplayedState
 from refimpl.commit_owner import Maintenance, ResolvedTable, TableState
 from refimpl.errors import MaintenanceRefusedError
+from refimpl.files import UncertainError
 from refimpl.log_path import LAST_CHECKPOINT, SIDECAR_FOLDER, FileKind, LogPath, Version
 from refimpl.log_store import LogStore
 
@@ -128,8 +129,8 @@ def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpoin
             content, actions = checkpoint.top_level(snapshot.state, snapshot.version, sidecars)
             log.overwrite(name, content)
             size = len(content)
-        except OSError:
-            if log.find(name) is None:
+        except OSError as error:
+            if log.find(name) is None and not isinstance(error, UncertainError):  # perhaps it appears later
                 for sidecar in sidecars:
                     log.delete(f"{SIDECAR_FOLDER}/{sidecar.path}")
             raise

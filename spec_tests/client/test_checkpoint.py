@@ -4,11 +4,13 @@ DELTA.md#file-names, DELTA.md#log-segment.
 
 import datetime
 import decimal
+import errno
 import io
 import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +23,9 @@ from refimpl.client.maintenance import Checkpointed, write_checkpoint
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import CorruptLogError
+from refimpl.files import UncertainError
 from refimpl.log_path import LAST_CHECKPOINT, FileKind
+from refimpl.log_store import LogStore
 from refimpl.table_feature import TableFeature
 from spec_tests.client.conftest import DAY, EVERY_COMMIT, Setting, busy, every_kind, hide, state
 from spec_tests.support.faults import HOST_START as START
@@ -299,6 +303,16 @@ def test_sidecars_stay_when_the_checkpoint_is_visible(setting: Setting, storage:
     hide(table, *range(3))
     assert sidecars(table)
     assert state(setting.again(table).snapshot()) == before
+
+
+def test_sidecars_stay_when_the_checkpoint_may_appear_later(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store may carry out a request that it did not answer."""
+    table = setting.table(None, properties=V2)
+    busy(setting, table, 3)
+    monkeypatch.setattr(LogStore, "overwrite", Mock(side_effect=UncertainError(errno.EIO, "no answer")))
+    with pytest.raises(UncertainError):
+        write_checkpoint(table)
+    assert sidecars(table)
 
 
 def test_the_v2_policy_adds_the_feature_for_readers_and_writers(setting: Setting) -> None:
