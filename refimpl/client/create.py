@@ -293,7 +293,7 @@ class Creation:
         """Abandon the creation and remove, as far as possible, its files. Not allowed after `OutcomeUnknown`.
 
         It removes a version 0 only with this creation's bytes, only the data files in `adds`, and only empty
-        directories.
+        directories. Order: the owner's record, version 0, the data files, the directories.
         """
         with contextlib.suppress(errors.InvalidRequestError, errors.OutcomeUnknown, errors.OwnerUnavailableError):
             self._owner.drop_table(self.table_id)

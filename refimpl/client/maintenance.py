@@ -35,7 +35,8 @@ def write_checkpoint(table: Table, version: Version | None = None) -> Checkpoint
 
 
 def write_checksum(table: Table, version: Version | None = None) -> str:
-    """Write the checksum of a version, by default the newest; returns the file's name. An existing file stays.
+    """Write the checksum of a version, by default the newest; returns the file's name. An existing file stays. Order:
+    that of `LogStore.put_if_absent`.
 
     Raises `MaintenanceRefusedError` if the owner forbids it, and the errors of `Table.snapshot`.
     """
@@ -52,7 +53,7 @@ def compact(table: Table, start: Version, end: Version) -> str:
     Delta's protocol, "Log Compaction Files"; DELTA.md#checkpoint-published: only if the end is published. The file
     holds the last action of the range on each file, application or domain; removals stay, because they hide earlier
     adds. commitInfo is left out. Lines are copied unchanged, including fields and whole actions that this client does
-    not know, because other clients may.
+    not know, because other clients may. Order: that of `LogStore.overwrite`; the commits stay until a cleanup.
 
     Raises `InvalidRequestError` for a range of fewer than two versions, `NotFoundInHistoryError` for one above the
     newest version, `MaintenanceRefusedError` if the end is not published, commits of the range are missing, or the

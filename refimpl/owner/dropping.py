@@ -44,8 +44,8 @@ commit differently."""
 def drop_table(context: Context, table_id: str) -> None:
     """Soft delete: the name is free again, the files and the ledger's rows stay.
 
-    Ratified commits are published first, unless the log is damaged: after the drop the owner writes no file
-    there, because another table may use the location.
+    Order: ratified commits are published, unless the log is damaged, because after the drop the owner writes no file
+    there: another table may use the location. Then one transaction; then the lock's file of a table without a version.
     """
     with contextlib.suppress(CorruptionError):
         backfill(context, table_id, None)

@@ -270,7 +270,10 @@ def announce(
     owner_conf: str | None,
     wanted: MaintenancePolicy | None,
 ) -> ResolvedTable:
-    """See `LocalOwner.announce`. A repeated call for the same location returns the same table, until it is adopted."""
+    """See `LocalOwner.announce`. A repeated call for the same location returns the same table, until it is adopted.
+
+    Order: the transaction, then the folders; a crash in between leaves a table that the next call returns.
+    """
     refuse_unusual_path(location)
     flaw = policy.conf_flaw(owner_conf)
     if flaw is not None:  # after the engine's commit it is too late

@@ -22,7 +22,8 @@ from refimpl.commit_owner import Registered, TableState
 from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, RejectionReason
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_store import LogStore
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.owner.repair import repair
+from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (
     FEATURES_AND_COMMIT_MODES,
     START,
@@ -38,6 +39,7 @@ from spec_tests.support.builders import (
     owned,
     ownership_change,
     refused,
+    replace_ledger,
 )
 from spec_tests.support.faults import (
     OPENING,
@@ -463,6 +465,53 @@ def test_interrupted_purge_can_be_repeated(tmp_path: Path) -> None:
             locks = [path.name for path in warehouse.owner.ledger.path.parent.glob("publishing-*")]
             assert locks == [f"publishing-{other.table_id}"], ended
             assert warehouse.owner.undrop_table(other.table_id).commits.latest_ratified_version == 1
+
+
+# Files that the owner did not publish itself
+
+
+def reporting(warehouse: refimpl.Warehouse) -> Act:
+    """A client has published the versions of a table, and reports them."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
+    commits = table.owner.get_commits(table.table_id).commits
+    table.log.publish_ratified(CATALOG_MANAGED.staging_folder, commits)
+    return lambda failing: [failing.owner.report_published(table.table_id, 2)]
+
+
+def adopting(warehouse: refimpl.Warehouse) -> Act:
+    """An engine has made this owner the owner of its table."""
+    log = filesystem_table(warehouse.directory / "orders", versions=2)
+    table = warehouse.owner.announce(log.location, "orders", COORDINATED_COMMITS, 1)
+    assert log.put_if_absent(log_path.commit(2), ownership_change(COORDINATED_COMMITS, START + 2))
+    return lambda failing: failing.owner.adopt(table.table_id)
+
+
+def repairing(warehouse: refimpl.Warehouse) -> Act:
+    """A ledger was restored that is older than a published version and a registered table."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
+    backup = warehouse.directory / "backup"
+    warehouse.owner.ledger.back_up(backup)
+    table.land()
+    table.backfill()
+    warehouse.close()
+    replace_ledger(warehouse.owner.ledger.path, backup)
+    return lambda failing: repair(failing.owner, adopt_published=True)
+
+
+@pytest.mark.parametrize("prepare", [reporting, adopting, repairing])
+def test_interrupted_adoption_of_published_files_is_repeated(
+    tmp_path: Path, prepare: Callable[[refimpl.Warehouse], Act]
+) -> None:
+    runs = Runs(tmp_path, prepare)
+    for folder, ended in runs.interruptions():
+        with opened(folder) as warehouse:
+            runs.act(warehouse)
+            table = owned(warehouse, "orders")
+            assert list(table.history()) == [0, 1, 2], ended
+            assert table.latest == 2, ended
+            table.land()
+            table.backfill()
+            assert table.published() == [0, 1, 2, 3], ended
 
 
 # The first start
