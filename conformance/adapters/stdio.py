@@ -495,7 +495,7 @@ class Process:
         self._error_reader.join(ENDING / 5)
         with self._state:
             how = "it closed its standard output, and still runs" if closed else _how(self._process.returncode)
-            self._death = self._killed or f"{how}{self.last_words()}"
+            self._death = self._killed or f"{how}{self._unfinished_line()}{self.last_words()}"
             waiting, self._waiting = self._waiting, {}
         for _, heard in waiting.values():
             heard.put(None)

@@ -49,6 +49,8 @@ def decode(text: bytes, kind: type[_T]) -> _T:
         return msgspec.json.decode(text, type=kind)
     except RecursionError as error:
         raise msgspec.DecodeError("nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"invalid UTF-8 in {shown(repr(error.object), 40)}") from error
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError as error:
@@ -90,6 +92,8 @@ def reply_of(text: bytes, where: str) -> Reply:
     except msgspec.DecodeError as error:
         # Say where the JSON becomes invalid only if the text was meant to be JSON.
         where_it_stops = f" ({error})" if text.lstrip()[:1] in (b"{", b"[") else ""
+        if text.startswith(b"\xef\xbb\xbf"):
+            where_it_stops = " (it begins with a byte order mark)"
         expected = f"a reply is one JSON object, such as {EXAMPLE}"
         raise AdapterError(
             f"{where} {shown(text)}, which is not JSON{where_it_stops}; {expected}", shown(text), expected

@@ -61,7 +61,11 @@ def run(
     engine_version: EngineVersionOption = None,
     profile: ProfileOption = "quick",
     budget: Annotated[
-        str | None, option("--budget TIME", "maximum time; a run that exceeds it is incomplete (exit code 3)")
+        str | None,
+        option(
+            "--budget TIME",
+            "maximum time (quick 5m, standard 1h, thorough 8h); a run that exceeds it is incomplete (exit code 3)",
+        ),
     ] = None,
     seed: SeedOption = 0,
     workers: WorkersOption = "auto",

@@ -255,7 +255,7 @@ class _Smoke:
         process, or a missing operation of a declared profile, is the owner's error."""
         where = see or name_of(request)
         if isinstance(self.answer, m.Unknown) and not self.answer.reason.startswith(RAISED):
-            self._broken(f"no answer; expected {expected}", where)
+            self._broken(f"{self.answer.reason or 'the outcome is `unknown`'}; expected {expected}", where)
         if isinstance(self.answer, m.Unsupported):
             if isinstance(request, CORE):
                 self._broken(f"this operation is required; expected {expected}", where)
@@ -452,7 +452,7 @@ class _Smoke:
                 if tables:
                     self._step(f"profile {profile}", lambda action=action: action(tables[0]))  # type: ignore[misc]
                 else:
-                    self._skip(f"profile {profile}", "no table could be created")
+                    self._skip(f"profile {profile}", "an earlier step failed")
 
     def _sent(self, table: _Table) -> m.Commit:
         attempt, actions = table.proposed[1]

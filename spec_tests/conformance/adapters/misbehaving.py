@@ -106,6 +106,14 @@ def misbehave(number: int) -> None:
         case "no UTF-8":
             sys.stdout.buffer.write(b'{"id": \xff}\n')
             sys.stdout.flush()
+        case "Latin-1":
+            sys.stdout.buffer.write(f'{{"id": {number}, "answer": {{"outcome": "caf\xe9"}}}}\n'.encode("latin-1"))
+            sys.stdout.flush()
+        case "byte order mark":
+            write(f'\ufeff{{"id": {number}, "answer": {{"outcome": "not_found"}}}}\n')
+        case "half a line":
+            write(f'{{"id": {number}, ')
+            sys.exit(0)
         case "wrong id":
             reply(number + 1000, {"outcome": "not_found"})
         case "twice":

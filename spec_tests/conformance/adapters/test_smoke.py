@@ -90,7 +90,7 @@ BROKEN: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str, str]] = {
         {"create_table": lambda answer: m.Ratified(version=0)}, "must name the table, in `table`", "#create_table",
     ),
     "no answer to commit": (
-        {"commit": lambda answer: m.Unknown(reason="no answer within 10 s")}, "no answer; expected", "#commit",
+        {"commit": lambda answer: m.Unknown(reason="no answer within 10 s")}, "10 s; expected `ratified`", "#commit",
     ),
     "whole paths": (
         {"observe": lambda answer: msgspec.structs.replace(answer, files=tuple(

@@ -280,6 +280,8 @@ NO_REPLIES = {
     "a line of a log": ("which is not a valid reply", "write everything else to stderr"),
     "nested too deeply": ("which is no",),
     "no UTF-8": ("which is not JSON",),
+    "Latin-1": ("which is not JSON (invalid UTF-8 in `b'caf\\xe9'`)",),
+    "byte order mark": ("which is not JSON (it begins with a byte order mark)",),
     "wrong id": ("a reply to call 1002, which is unknown or already answered", "open calls: 2"),
     "twice": ("a reply to call 2, which is unknown or already answered",),
     "endless line": ("a line of more than 67,108,864 bytes", "which begins `xxx"),
@@ -321,6 +323,7 @@ DEATHS = {
     "panic": "it ended with exit code 2; the end of its standard error: panic: no such folder | goroutine 1 [running]: "
     "| main.step0(...) | ... | main.step39(...) | /owner/main.go:39 | exit status 2",
     "crash": "it was ended by SIGKILL; its standard error is empty",
+    "half a line": "it ended with exit code 0; 10 bytes came without a line feed",
     "closed output": "it closed its standard output, and still runs",
 }
 
