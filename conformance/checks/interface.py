@@ -40,9 +40,11 @@ def hello_is_constant_and_consistent(s: Scenario) -> None:
 
 @check(Family.INTERFACE, LOOKED_AT)
 def observe_shows_the_whole_log(s: Scenario) -> None:
-    """`observe` shows every file of the log with its size and, on request, its content."""
+    """`observe` shows every file of the log with its size in bytes and, on request, its content."""
     table = s.create()
-    s.land(table)
+    attempt, time = s.attempt(), s.timestamp(1)
+    text = proposals.add("x.parquet", time).replace("x.", "größe.")  # characters of two bytes
+    s.land(table, attempt=attempt, actions=(proposals.commit_info(attempt, time), text))
     s.observe(table)
     s.backfill(table, 1)
     files = s.observe(table)

@@ -8,6 +8,7 @@ Catalog", "Creating and Dropping Catalog-managed Tables".
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -80,8 +81,8 @@ def refused(s: Scenario, table: TableHandle, call: Exchange, dropped: Exchange, 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", needs=FOUND)
 def a_table_is_found_by_its_name(s: Scenario) -> None:
-    """Each of two tables is found by its name and accepts commits. An unknown name, even one that begins like theirs or
-    that is like theirs as a pattern, finds nothing."""
+    """Each of two tables is found by its name and accepts commits. An unknown name, even one that begins like theirs,
+    that is like theirs as a pattern, or that every JavaScript object has as a property, finds nothing."""
     table, other = s.create("orders"), s.create("items")
     s.land(other)
     for handle in (table, other):
@@ -90,7 +91,7 @@ def a_table_is_found_by_its_name(s: Scenario) -> None:
         s.expect(call, m.Commits, "PROFILE-DISCOVERY-01", expected="the table that was found can be read")
         handle.reference = reference
         s.land(handle, client="finder")
-    for name in map(s.physical, ("order", "orders-archive", "order_", "customers")):
+    for name in (*map(s.physical, ("order", "orders-archive", "order_", "customers")), "constructor", "__proto__"):
         request = m.LoadTable(name=name)
         call = attributed(s, request, s.subject.ask("reader", request), table, other)
         not_found(s, call, f"no table is called {name}")
@@ -197,7 +198,7 @@ def _is_at(table: m.Table, path: str) -> bool:
     return (table.location or "").rstrip("/") == path.rstrip("/")
 
 
-@check(Family.LIFECYCLE, "CM-GET-05", "CM-GET-04", needs=FOUND, features=CATALOG)
+@check(Family.LIFECYCLE, "CM-GET-05", "CM-GET-04", "LOG-05", needs=FOUND, features=CATALOG)
 def a_resolution_contains_the_commits(s: Scenario) -> None:
     """Resolving a table returns the latest version and all unpublished commits, now and after the next commit."""
     table = s.create()
@@ -216,7 +217,11 @@ def contains_the_commits(s: Scenario, table: TableHandle, call: Exchange) -> Non
         expected=f"the resolution returns latest version {last}",
         observed=f"the resolution returned latest version {answer.latest}",
     )  # fmt: skip
-    listed = {commit.version for commit in answer.commits or ()}
+    listed = [commit.version for commit in answer.commits or ()]
+    disorder = [f"version {later} after version {first}" for first, later in pairwise(listed) if later <= first]
+    s.require(not disorder, "LOG-05", evidence=(call,), table=table,
+              expected="the commits of a resolution are listed by ascending version, each once",
+              observed=f"the resolution lists {disorder[0] if disorder else ''}")  # fmt: skip
     log = s.published(table)
     missing = [v for v in range(table.versions) if v not in listed and v not in log]
     s.require(

@@ -181,7 +181,8 @@ class FaultControl:
             file = self.storage.read(f"{folder}/{name}")
             if file is not None:
                 content = file.content if request.contents else None
-                files.append(m.LogFile(name=name, size=len(file.content), content=content, modified=file.modified))
+                size = len(file.content.encode("utf-8", "surrogateescape"))
+                files.append(m.LogFile(name=name, size=size, content=content, modified=file.modified))
         return m.Observation(files=tuple(files))
 
     def plant(self, client: str, request: m.Plant) -> m.Answer:

@@ -38,6 +38,20 @@ def observe_hides_the_staging_folder(self: ModelOwner, client: str, request: m.O
     return m.Observation(files=tuple(file for file in answer.files if "/" not in file.name)[:-1])
 
 
+@mutant_method("observe", "PROFILE-CORE-02")
+def observe_counts_characters(self: ModelOwner, client: str, request: m.Observe) -> m.Answer:
+    """Shows the number of characters of a file as its size."""
+    answer = original(self).observe(client, request)
+    if not isinstance(answer, m.Observation):
+        return answer
+    return m.Observation(
+        files=tuple(
+            file if file.content is None else msgspec.structs.replace(file, size=len(file.content))
+            for file in answer.files
+        )
+    )
+
+
 @mutant_method("get_commits", "PROFILE-CORE-03")
 def fails_on_unknown_tables(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Raises an exception for a request about an unknown table."""

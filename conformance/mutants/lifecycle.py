@@ -285,6 +285,16 @@ def resolution_has_fifty_commits(self: ModelOwner, client: str, request: m.LoadT
     return answer
 
 
+@mutant_method("load_table", "LOG-05")
+def resolution_sorts_versions_as_text(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
+    """Lists version 10 before version 9 in a resolution; `get_commits` lists them in order."""
+    answer = original(self).load_table(client, request)
+    if isinstance(answer, m.Table) and answer.commits is not None:
+        commits = sorted(answer.commits, key=lambda commit: str(commit.version))
+        return msgspec.structs.replace(answer, commits=tuple(commits))
+    return answer
+
+
 @mutant_method("load_table", "PROFILE-DISCOVERY-03")
 def caches_metadata_by_name(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Caches the protocol and metadata of each name and version: a new table has those of a dropped one."""
@@ -315,6 +325,15 @@ def unknown_names_are_found(self: ModelOwner, client: str, request: m.LoadTable)
     if isinstance(answer, m.NotFound) and others:
         return original(self).load_table(client, m.LoadTable(name=others[-1]))
     return answer
+
+
+@mutant_method("load_table", "PROFILE-DISCOVERY-01")
+def names_of_properties_are_found(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
+    """Keeps its tables in a JavaScript object, in which it also finds `constructor`, a property of every object."""
+    others = [reference for reference, table in self.tables.items() if table.active]
+    if request.name == "constructor" and others:
+        return original(self).load_table(client, m.LoadTable(name=others[-1]))
+    return original(self).load_table(client, request)
 
 
 @mutant_method("load_table", "PROFILE-DISCOVERY-01")

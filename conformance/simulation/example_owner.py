@@ -123,8 +123,9 @@ class ExampleOwner:
         if not self._files.exists(str(folder)):
             return m.Observation(files=())
         names = sorted(entry.name for entry in self._files.list_directory(folder))
-        contents = {name: self._files.read(folder / name).decode() for name in names if name.endswith(".json")}
-        return m.Observation(files=tuple(m.LogFile(name=n, size=len(c), content=c) for n, c in contents.items()))
+        contents = {name: self._files.read(folder / name) for name in names if name.endswith(".json")}
+        files = (m.LogFile(name=n, size=len(c), content=c.decode()) for n, c in contents.items())
+        return m.Observation(files=tuple(files))
 
     # Durability: a visible file is complete, and an answered request is durable
 
