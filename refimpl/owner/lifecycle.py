@@ -457,9 +457,19 @@ def _given_id(feature: TableFeature, examined: Examined) -> str | None:
 
 
 def previous_timestamp_flaw(log: LogStore, examined: Examined) -> commits.Rejected | None:
-    """in-commit timestamps, rules 2 and 3: greater than the previous commit's, or than its file's modification time."""
+    """in-commit timestamps, rules 2 and 3: greater than the previous commit's, or than its file's modification time.
+
+    The time of a version that was cleaned up is unknown, and no reader needs it: its checkpoint suffices. Without one,
+    the log has a gap.
+    """
     name = log_path.commit(examined.version - 1)
-    first = next(iter(actions.decode(log.read(name), source=name)), None)
+    try:
+        first = next(iter(actions.decode(log.read(name), source=name)), None)
+    except FileNotFoundError:
+        if log.in_checkpoint(examined.version - 1):
+            return None
+        missing = f"version {examined.version - 1} is in no file and no checkpoint; restore {log.folder / name}"
+        return commits.Rejected(reason=commits.RejectionReason.INCONSISTENT_TABLE, detail=missing)
     previous = first.in_commit_timestamp if isinstance(first, CommitInfo) else None
     if previous is None:
         previous = log.modified(name) or 0

@@ -526,7 +526,7 @@ class LocalOwner:
         """Own an announced table from its newest published version on; that version must name this owner.
 
         `VersionGap(None)`: no version is published yet. `Conflict`: it is owned already. `Rejected`: the version does
-        not name this owner, and the table stays announced.
+        not name this owner, or the one before it is missing; the table stays announced.
         """
         with disk_errors("adopt a table"):
             return lifecycle.adopt(self._context, self.name, table_id)

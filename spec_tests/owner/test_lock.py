@@ -405,7 +405,7 @@ def test_announced_table_is_made_durable_and_adopted_under_lock(directory: Path,
     (log.folder / log_path.commit(0)).write_bytes(first_version(COORDINATED_COMMITS))
     before = len(watch.seen)
     assert isinstance(watched.owner.adopt(table.table_id), Ratified)
-    assert watch.seen[before:] == [*rewrite_effects(0), "commit"]
+    assert watch.seen[before:] == ["fsync 0.json", "fsync _delta_log/", *rewrite_effects(0), "commit"]
     assert watched.owner.resolve("orders").state is TableState.ACTIVE
 
 

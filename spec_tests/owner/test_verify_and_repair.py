@@ -823,6 +823,27 @@ def test_an_existing_table_is_owned_from_its_ownership_change_on(warehouse: refi
     assert isinstance(builders.owned(warehouse, "orders").commit(5), Ratified)
 
 
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_cleaned_up_version_before_an_adopted_one_needs_a_checkpoint(
+    warehouse: refimpl.Warehouse, checkpoint: bool
+) -> None:
+    """Without it, the log has a gap: the table is rejected, and stays announced. Lookups of other names still work."""
+    log = builders.filesystem_table(warehouse.directory / "orders", versions=2, environment=warehouse.environment)
+    table = announced(warehouse, latest=1)
+    put(log, 2, builders.ownership_change(COORDINATED_COMMITS, builders.START + 2))
+    if checkpoint:
+        (log.folder / log_path.classic_checkpoint(2)).write_bytes(b"")
+    log.delete(log_path.commit(0))
+    log.delete(log_path.commit(1))
+    with pytest.raises(TableNotFoundError):
+        warehouse.owner.resolve("unknown")
+    assert warehouse.tables() == ["orders"][: int(checkpoint)]
+    if checkpoint:
+        assert isinstance(builders.owned(warehouse, "orders").commit(3), Ratified)
+    else:
+        builders.refused(warehouse.owner.adopt(table.table_id), RejectionReason.INCONSISTENT_TABLE)
+
+
 def test_a_table_that_was_announced_and_created_is_found_by_its_name(warehouse: refimpl.Warehouse) -> None:
     """The engine may never call again; other clients need not wait for it."""
     for name in ("orders", "sales"):
