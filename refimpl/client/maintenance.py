@@ -361,7 +361,7 @@ def _make_durable(log: LogStore, checkpoint_files: tuple[LogPath, ...]) -> None:
     """Make a checkpoint durable that will replace deleted commits. Its writer may not have synced it, or its sync may
     have failed.
 
-    Order: the same bytes become new files, the sidecars first; then the name of their folder.
+    Order: the same bytes become new files, the sidecars first. The last sync covers the name of their folder, too.
     """
     from refimpl.client import checkpoint
 
@@ -369,7 +369,6 @@ def _make_durable(log: LogStore, checkpoint_files: tuple[LogPath, ...]) -> None:
         sidecars = (f"{SIDECAR_FOLDER}/{name}" for name in checkpoint.sidecar_names(log, path))
         for name in (*sidecars, path.name):
             log.overwrite(name, log.read(name))
-    log.sync_sidecars()
 
 
 def _move_pointer(table: Table, cut_off: tuple[LogPath, ...]) -> None:

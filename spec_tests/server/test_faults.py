@@ -157,6 +157,9 @@ def test_request_repeated_during_a_failing_fsync_rewrites_the_file(tmp_path: Pat
             warehouse.owner.make_staged_durable(table.table_id, staged.file_name)
         assert ("replace", syncs[0]) in files.done
         assert len(syncs) == 1
+        for _ in range(2):
+            warehouse.owner.make_staged_durable(table.table_id, staged.file_name)
+        assert len(syncs) == 2, "the file is durable again, so it need not be written again"
 
 
 def test_a_staged_file_is_durable_before_it_is_ratified(serve: Serve) -> None:
