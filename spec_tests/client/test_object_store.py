@@ -41,6 +41,7 @@ from refimpl.owner import dropping
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.client.test_deletion_vectors import bitmap, stored
+from spec_tests.server.conftest import SCHEMA, ids_in, rows
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.lock_watch import watched_lock
 
@@ -52,16 +53,6 @@ exceptions = pytest.importorskip("obstore.exceptions")
 from_url = pytest.importorskip("obstore.store").from_url
 pytest.importorskip("flask", reason="moto's server is not installed")
 moto_server = pytest.importorskip("moto.server", reason="moto is not installed")
-
-SCHEMA = pa.schema({"id": pa.int64(), "day": pa.int32()})
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": list(ids), "day": pa.array([number % 2 for number in ids], pa.int32())}, schema=SCHEMA)
-
-
-def ids_in(table: Any, **which: Any) -> list[int]:
-    return sorted(table.snapshot(**which).to_arrow()["id"].to_pylist())
 
 
 @pytest.fixture(scope="module")

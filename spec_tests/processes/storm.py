@@ -82,7 +82,12 @@ class _Process:
 
 @dataclass
 class WorkerPool:
-    """The workers on one warehouse."""
+    """The workers on one warehouse.
+
+    `soak` and the demonstration start their own processes. Here a worker must start in milliseconds (a fork that serves
+    many rounds) and die within milliseconds of a note. Theirs are new interpreters, which may start Spark, end on
+    SIGTERM or as a process group, and report in files or to threads: one pool for all would be longer than the three.
+    """
 
     directory: Path
     durable: bool

@@ -25,6 +25,17 @@ Serve = Callable[..., TestClient]
 Listen = Callable[..., str]
 
 
+SCHEMA = pa.schema({"id": pa.int64(), "day": pa.int32()})
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids), "day": pa.array([number % 2 for number in ids], pa.int32())}, schema=SCHEMA)
+
+
+def ids_in(table: Any, **which: Any) -> list[int]:
+    return sorted(table.snapshot(**which).to_arrow()["id"].to_pylist())
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     return tmp_path / "warehouse"

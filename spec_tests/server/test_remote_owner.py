@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 from unittest.mock import Mock, patch
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 import refimpl
@@ -52,22 +51,12 @@ from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import RemoteWarehouse
 from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.conformance.adapters.catalog_server import FORGETTING, serving
-from spec_tests.server.conftest import Listen
+from spec_tests.server.conftest import SCHEMA, Listen, ids_in, rows
 from spec_tests.support.builders import append
 
 __all__ = ["cli"]
 
 Reach = Callable[..., RemoteWarehouse]
-
-SCHEMA = pa.schema({"id": pa.int64(), "day": pa.int32()})
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": list(ids), "day": pa.array([number % 2 for number in ids], pa.int32())}, schema=SCHEMA)
-
-
-def ids_in(table: Any, **which: Any) -> list[int]:
-    return sorted(table.snapshot(**which).to_arrow()["id"].to_pylist())
 
 
 @pytest.fixture
