@@ -58,9 +58,9 @@ def any_sequence_with_restarts(g: Generation) -> None:
 @check(Family.CONCURRENT_WRITERS, *COMMITTING, *READING, *PUBLISHING, "MC-RELEASE-03", "MC-RELEASE-04",
        layer=Layer.PROCESSES)  # fmt: skip
 def concurrent_client_processes(rounds: Rounds) -> None:
-    """Writers, a reader and a publisher work on one table concurrently. Commits are looked up while they are under way,
-    and race with a hand-back. The answers are consistent with one order of the requests that agrees with their
-    times."""
+    """Writers, a reader and a publisher work on one table concurrently. Commits are looked up, or sent a second time,
+    while they are under way, and race with a hand-back. The answers are consistent with one order of the requests that
+    agrees with their times."""
     rounds.run()
 
 

@@ -114,15 +114,17 @@ class Client:
 
 class Writer(Client):
     """Commits one version after the other. With `killed`, its process is killed during one of the commits. The
-    `resolver` looks some of its commits up; the `migrator` requests a hand-back during the last ones."""
+    `resolver` looks some of its commits up, and the `repeater` sends copies of others, as after a lost connection; the
+    `migrator` requests a hand-back during the last ones."""
 
     def __init__(
         self, shared: Shared, name: str, seed: int, *, killed: StdioSubject | None, resolver: "Assistant | None",
-        migrator: "Assistant | None",
+        repeater: "Assistant", migrator: "Assistant | None",
     ) -> None:  # fmt: skip
         super().__init__(shared, name, seed)
         self._killed = killed
         self._resolver = resolver
+        self._repeater = repeater
         self._migrator = migrator
 
     def run(self) -> None:
@@ -140,7 +142,10 @@ class Writer(Client):
         if kill:
             answer = self._killed_while(lambda: self.ask(request))
         elif self._resolver is not None and self.random.randrange(3) == 0:
-            answer = self._resolved_while(request, self._resolver)
+            lookup = m.AttemptOutcome(table=request.table, attempt=request.attempt)
+            answer = self._together(request, self._resolver, lookup)
+        elif self.random.randrange(4) == 0:
+            answer = self._together(request, self._repeater, request)
         else:
             answer = self.ask(request)
         self._go_on(request, answer)
@@ -175,12 +180,12 @@ class Writer(Client):
             return m.Ratified(version=answer.version) if isinstance(answer, m.Landed) else answer
         return self.ask(request) if choice <= 1 else m.Unknown()
 
-    def _resolved_while(self, request: m.Commit, resolver: "Assistant") -> m.Answer:
-        """Send the commit and a lookup of its attempt at the same time: either of them may arrive first."""
+    def _together(self, request: m.Commit, assistant: "Assistant", other: m.Request) -> m.Answer:
+        """Send the commit and another request about its attempt at the same time: either of them may arrive first."""
         with ThreadPoolExecutor(1) as pool:
-            outcome = pool.submit(resolver.ask, m.AttemptOutcome(table=request.table, attempt=request.attempt))
+            second = pool.submit(assistant.ask, other)
             answer = self.ask(request)
-            outcome.result()
+            second.result()
         return answer
 
     def _give_back(self, migrator: "Assistant") -> None:
@@ -412,6 +417,7 @@ class Round:
         subject = self._mortal() if kills else None
         one_by_one = subject is not None and self.s.identity.shared_state
         resolver = Assistant(self.shared, "resolver", self.seed) if self.shared.resolvable() else None
+        repeater = Assistant(self.shared, "repeater", self.seed)
         leaves = "ownership-transfer" in self.s.identity.profiles and self.s.feature == "managedCommit" and not kills
         migrator = Assistant(self.shared, "migrator", self.seed) if leaves else None
         clients: list[Client] = [
@@ -421,11 +427,12 @@ class Round:
                 self.seed,
                 killed=subject if one_by_one and number else None,
                 resolver=resolver,
+                repeater=repeater,
                 migrator=None if number else migrator,
             )
             for number in range(writers)
         ]
-        clients += [client for client in (resolver, migrator) if client is not None]
+        clients += [client for client in (resolver, repeater, migrator) if client is not None]
         clients += [Reader(self.shared, "reader", self.seed), Publisher(self.shared, "publisher", self.seed)]
         if subject is not None and not one_by_one:
             clients.append(Operator(self.shared, "operator", self.seed))

@@ -78,11 +78,12 @@ def test_an_owner_without_a_lock_is_found_and_its_history_is_small(unlocked: Sub
 
 
 def test_a_request_that_is_not_atomic_is_found() -> None:
-    """A lookup of an attempt, or a hand-back, races with a commit. An owner that locks each request is not accused, nor
-    if the answer to its hand-back is lost."""
+    """A lookup of an attempt, a second copy of the request, or a hand-back, races with a commit. An owner that locks
+    each request is not accused, nor if the answer to its hand-back is lost."""
     for owner, requirement in (
         (LocksEachRequest(), None), (LosesItsHandBack(), None), (LooksUpAndRecordsSeparately(), "PROFILE-OUTCOME-02"),
-        (ChecksAndHandsBackSeparately(), "MC-COMMIT-02"), (HandsBackAndEndsSeparately(), "MC-RELEASE-04"),
+        (LooksForReplaysSeparately(), "PROFILE-RETRY-01"), (ChecksAndHandsBackSeparately(), "MC-COMMIT-02"),
+        (HandsBackAndEndsSeparately(), "MC-RELEASE-04"),
     ):  # fmt: skip
         with HttpServer(InProcess(owner).ask, serialized=False) as server, opened(server.url) as subject:
             count = 1 if requirement is None else ROUNDS_TO_RACE
@@ -249,6 +250,27 @@ class LooksUpAndRecordsSeparately(LocksEachRequest):
         with self.lock:
             table.never.add(request.attempt)
         return m.NotLanded()
+
+
+class LooksForReplaysSeparately(LocksEachRequest):
+    """Unlocks between the search for an earlier copy of a commit and the commit: of two copies, one loses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: set[m.AttemptId] = set()
+
+    def commit(self, client: str, request: m.Request) -> m.Answer:
+        assert isinstance(request, m.Commit)
+        table, second = self.owner.tables[request.table], self.looked_up[request.attempt]
+        with self.lock:
+            replay = request.attempt in table.landed
+            if request.attempt in self.begun:
+                second.set()
+            self.begun.add(request.attempt)
+        second.wait(0.02)
+        with self.lock:
+            lost = not replay and request.attempt in table.landed
+        return m.Conflict(latest=table.latest) if lost else self._ask(client, request)
 
 
 class LosesItsHandBack(LocksEachRequest):
