@@ -4,6 +4,7 @@ managed-commits, "Commit Protocol"; catalog-managed, "Commit Protocol".
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from conformance.checks import check
 from conformance.history import digests
@@ -13,6 +14,7 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.formatting import in_words
+from conformance.scenario.ownership import DELAYS, is_local, put_while_asked
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 RACE = ("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")
@@ -357,6 +359,26 @@ def a_client_and_the_owner_publish_one_version(s: Scenario) -> None:
     s.expect(call, (m.Conflict, m.Rejected), *WHOLE, "MC-COMMIT-02", "CM-COMMIT-08", because=(made,),
              expected="version 1 exists: it is not ratified again")  # fmt: skip
     s.published(table)
+
+
+@check(Family.CONCURRENT_WRITERS, *WHOLE, needs=(Profile.STORAGE_ACCESS, Profile.DISCOVERY), commit_modes=DIRECT)
+def a_direct_commit_races_with_a_clients_commit(s: Scenario) -> None:
+    """A client creates the file of the version during a direct commit, a few milliseconds after the request. One of the
+    two wins, and the file is the winner's."""
+    for number, delay in enumerate(DELAYS):
+        table = s.create(f"orders-{number}")
+        answers: list[Exchange] = []
+        found = s.ask("silent", m.LoadTable(name=s.physical(table.name)), table).answer
+        location = getattr(found, "location", None) or ""
+        request, folder = s.proposal(table), location if is_local(location) else table.reference
+        race = partial(put_while_asked, s, table, request, delay, answers)
+        made = storage_access.publish(s, table, s.proposal(table), "silent", put=race, folder=folder)
+        both = isinstance(made.answer, m.Done) and isinstance(answers[0].answer, m.Ratified)
+        s.require(not both, *WHOLE, evidence=answers, table=table, version=1,
+                  expected="a client created the file of version 1: the commit through the owner loses",
+                  observed="a commit was ratified as a version that a client had created")  # fmt: skip
+        table.versions += 1
+        s.published(table)
 
 
 @check(

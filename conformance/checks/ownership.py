@@ -6,9 +6,7 @@ managed-commit table to filesystem table".
 """
 
 import json
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
@@ -27,6 +25,7 @@ from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.ownership import (
+    DELAYS,
     ask_back,
     crash,
     drop,
@@ -34,9 +33,9 @@ from conformance.scenario.ownership import (
     given_back,
     giving_back,
     hand_back,
-    is_local,
     owned,
     put_beside,
+    put_while_asked,
     restart,
     take_over,
     taking_over,
@@ -713,10 +712,6 @@ def _loses_while_dead(s: Scenario, table: TableHandle, request: m.TakeOver | m.H
     )  # fmt: skip
 
 
-DELAYS: Final = (0.0, 0.002, 0.005, 0.005, 0.008)
-"""Seconds between a take-over and the filesystem commit that races with it."""
-
-
 @check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
 def a_take_over_races_with_a_filesystem_commit(s: Scenario) -> None:
     """A filesystem writer creates the file of the version during a take-over, a few milliseconds after the request.
@@ -725,7 +720,7 @@ def a_take_over_races_with_a_filesystem_commit(s: Scenario) -> None:
         table = filesystem_table(s, f"imports-{number}")
         request = taking_over(s, table)
         answers: list[Exchange] = []
-        _, won = write_file(s, table, 1, put=partial(_while_taken_over, s, table, request, delay, answers))
+        _, won = write_file(s, table, 1, put=partial(put_while_asked, s, table, request, delay, answers))
         owner_won = isinstance(answers[0].answer, m.Ratified)
         s.require(
             not (won and owner_won), "MC-CONVERT-05", "MC-CONVERT-09", evidence=answers, table=table, version=1,
@@ -735,25 +730,6 @@ def a_take_over_races_with_a_filesystem_commit(s: Scenario) -> None:
         if owner_won:
             assert isinstance(answers[0].answer, m.Ratified)
             owned(s, table, answers[0], answers[0].answer)
-
-
-def _while_taken_over(
-    s: Scenario, table: TableHandle, request: m.TakeOver, delay: float, answers: list[Exchange], plant: m.Plant
-) -> m.Answer:
-    """Create the file `delay` seconds after the request is sent, or before it if the kit cannot write by itself."""
-    if not is_local(plant.table):
-        answer = put_beside(s, plant)
-        answers.append(s.ask("migrator", request, table))
-        return answer
-
-    def later() -> m.Answer:
-        time.sleep(delay)
-        return put_beside(s, plant)
-
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(later)
-        answers.append(s.ask("migrator", request, table))
-        return writing.result()
 
 
 def _is_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str) -> None:

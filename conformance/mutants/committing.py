@@ -1,5 +1,7 @@
 """Owners that ratify what they must reject, or reject what they must ratify."""
 
+import time
+from pathlib import Path
 from typing import ClassVar
 
 import msgspec
@@ -7,6 +9,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.interface.log_names import staged_file
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
+from conformance.models.storage import FolderStorage, Storage
 from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 
 
@@ -282,6 +285,20 @@ class DirectCommitOverwrites(ModelOwner):
 
     def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
         self.storage.remove(self._path(table, request.version))
+        return super()._publish_directly(table, request)
+
+
+@mutant("MC-COMMIT-04", "CM-COMMIT-04")
+class DirectCommitLooksThenWrites(ModelOwner):
+    """Checks whether the version of a direct commit is free, and writes it 10 ms later without another check."""
+
+    def __init__(self, storage: Storage | None = None, directory: Path | None = None) -> None:
+        super().__init__(storage if directory is None else FolderStorage(directory))
+
+    def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
+        if self.storage.read(self._path(table, request.version)) is None:
+            time.sleep(0.01)
+            self.storage.remove(self._path(table, request.version))
         return super()._publish_directly(table, request)
 
 

@@ -12,6 +12,7 @@ breaks the profile that it declares.
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ from conformance.models import proposals
 from conformance.scenario.recording import witnesses
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
+DELAYS: Final = (0.0, 0.002, 0.005, 0.005, 0.008)
+"""Seconds between a request to the owner and the filesystem commit that races with it."""
 WAITS: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
 """Seconds after each request to publish a hand-back that the owner rejects."""
 
@@ -97,6 +100,25 @@ def put_beside(s: Scenario, plant: m.Plant) -> m.Answer:
     finally:
         temporary.unlink(missing_ok=True)
     return m.Done()
+
+
+def put_while_asked(
+    s: Scenario, table: TableHandle, request: m.Request, delay: float, answers: list[Exchange], plant: m.Plant
+) -> m.Answer:
+    """Create the file `delay` seconds after the request is sent, or before it if the kit cannot write by itself."""
+    if not is_local(plant.table):
+        answer = put_beside(s, plant)
+        answers.append(s.ask("owner's client", request, table))
+        return answer
+
+    def later() -> m.Answer:
+        time.sleep(delay)
+        return put_beside(s, plant)
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(later)
+        answers.append(s.ask("owner's client", request, table))
+        return writing.result()
 
 
 def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **options: Any) -> m.TakeOver:
