@@ -15,7 +15,7 @@ import msgspec
 from refimpl import actions, log_path
 from refimpl.actions import Add, Cdc, Remove
 from refimpl.client import data_files, deletion_vectors, row_tracking
-from refimpl.client.checkpointing import ask
+from refimpl.client.checkpoint_writing import ask
 from refimpl.client.features import check_writable
 from refimpl.client.history import actions_since
 from refimpl.client.properties import DELETED_FILES, retention

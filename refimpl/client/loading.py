@@ -122,10 +122,10 @@ def _read(reader: LogReader, segment: LogSegment, base: ReplayedState, warnings:
     with collector_paused():
         state, changes = base, Changes()
         if segment.checkpoint:
-            from refimpl.client import checkpoint
+            from refimpl.client import checkpoint_format
 
             try:
-                state = checkpoint.read(reader.log, segment.checkpoint)
+                state = checkpoint_format.read(reader.log, segment.checkpoint)
             except CorruptLogError as error:
                 raise Unreadable(segment.checkpoint, error) from error
         reached, newest = segment.checkpoint_version, None

@@ -13,8 +13,8 @@ from typing import Final
 
 from refimpl import log_path
 from refimpl.actions import Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn, decode
-from refimpl.client import checkpointing, checksum
-from refimpl.client.checkpointing import Checkpointed, ask, check_published, point_to
+from refimpl.client import checkpoint_writing, checksum
+from refimpl.client.checkpoint_writing import Checkpointed, ask, check_published, point_to
 from refimpl.client.loading import check_reconciled, load
 from refimpl.client.log_reading import LogReader, last_checkpoint
 from refimpl.client.log_segment import Commit, complete_checkpoints, known_commits
@@ -30,8 +30,8 @@ from refimpl.log_store import LogStore
 
 def write_checkpoint(table: Table, version: Version | None = None) -> Checkpointed:
     """Write a checkpoint of `version`, by default of the newest published one. Raises the errors of
-    `checkpointing.write` and `Table.snapshot`."""
-    return checkpointing.write(table.published_snapshot() if version is None else table.snapshot(version=version))
+    `checkpoint_writing.write` and `Table.snapshot`."""
+    return checkpoint_writing.write(table.published_snapshot() if version is None else table.snapshot(version=version))
 
 
 def write_checksum(table: Table, version: Version | None = None) -> str:
@@ -206,10 +206,10 @@ def damaged_files(table: Table) -> Iterator[tuple[LogPath, str, Damage]]:
             if difference is not None:
                 yield path, difference, Damage.DIFFERENT
     for files in complete_checkpoints(listing):
-        from refimpl.client import checkpoint  # slow to import, and most often not needed
+        from refimpl.client import checkpoint_format  # slow to import, and most often not needed
 
         try:
-            checkpoint.read(table.log, files)
+            checkpoint_format.read(table.log, files)
         except FileNotFoundError:  # cleaned up since it was listed
             continue
         except CorruptLogError as error:
@@ -296,12 +296,12 @@ def _newest_before(snapshot: Snapshot, time: int) -> Version | None:
 
 def _cut_off_checkpoint(table: Table, listing: list[LogPath], newest: Version) -> tuple[LogPath, ...]:
     """The newest complete and readable checkpoint; empty if there is none, and then no history may be deleted."""
-    from refimpl.client import checkpoint
+    from refimpl.client import checkpoint_format
 
     for files in reversed(complete_checkpoints(listing)):
         if files[0].version <= newest:
             try:
-                checkpoint.read(table.log, files)
+                checkpoint_format.read(table.log, files)
             except (CorruptLogError, FileNotFoundError):
                 continue
             return files
@@ -344,14 +344,14 @@ def _doomed_staged(table: Table, cut_off: Version) -> list[str]:
 def _doomed_sidecars(table: Table, kept: list[LogPath], oldest: int) -> list[str]:
     """Sidecars from before `oldest` (ms) that no checkpoint in `kept` names. Delta's protocol, "Metadata Cleanup": a
     younger one may belong to a checkpoint that is being written."""
-    from refimpl.client import checkpoint
+    from refimpl.client import checkpoint_format
 
     names: set[str] = set()
     files = table.log.sidecars()
     try:
         for path in kept if files else ():
             if path.kind in CHECKPOINT_KINDS:
-                names |= checkpoint.sidecar_names(table.log, path)
+                names |= checkpoint_format.sidecar_names(table.log, path)
     except (CorruptLogError, FileNotFoundError):  # the checkpoint may need any of them
         return []
     return [f"{SIDECAR_FOLDER}/{file.name}" for file in files if file.name not in names and file.modified < oldest]
@@ -363,10 +363,10 @@ def _make_durable(log: LogStore, checkpoint_files: tuple[LogPath, ...]) -> None:
 
     Order: the same bytes become new files, the sidecars first. The last sync covers the name of their folder, too.
     """
-    from refimpl.client import checkpoint
+    from refimpl.client import checkpoint_format
 
     for path in checkpoint_files:
-        sidecars = (f"{SIDECAR_FOLDER}/{name}" for name in checkpoint.sidecar_names(log, path))
+        sidecars = (f"{SIDECAR_FOLDER}/{name}" for name in checkpoint_format.sidecar_names(log, path))
         for name in (*sidecars, path.name):
             log.overwrite(name, log.read(name))
 

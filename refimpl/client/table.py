@@ -345,14 +345,14 @@ class Table:
     def checkpoint_if_due(self, committed: Committed) -> None:
         """Write a checkpoint of the newest published version after every `delta.checkpointInterval` commits (default:
         10). `committed` landed; if the checkpoint fails, a later commit tries again."""
-        from refimpl.client import checkpointing
+        from refimpl.client import checkpoint_writing
 
         with contextlib.suppress(Exception):  # no later error may make a landed commit fail
             begun = self._newest or self.snapshot()  # its metadata is that of `committed`: a change is a conflict
             if committed.version % checkpoint_interval(begun.metadata) == 0:
                 published = self.published_snapshot()
-                if published.version and not checkpointing.is_checkpointed(self.log, published.version):
-                    checkpointing.write(published)
+                if published.version and not checkpoint_writing.is_checkpointed(self.log, published.version):
+                    checkpoint_writing.write(published)
 
     def _commit_with(self, transaction: Transaction, rows: Any) -> Committed:
         """Write data files and make them durable; then commit one transaction that names them."""

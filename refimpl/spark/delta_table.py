@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl import actions
 from refimpl.actions import Add, Cdc, Remove
-from refimpl.client import checkpointing, predicate, row_changes
+from refimpl.client import checkpoint_writing, predicate, row_changes
 from refimpl.client.change_feed import ChangedFile, FeedReader
-from refimpl.client.checkpointing import Checkpointed
+from refimpl.client.checkpoint_writing import Checkpointed
 from refimpl.client.condition import And, Comparison, Condition, FileTest, Not, OneOf, Operator
 from refimpl.client.condition import Column as TableColumn
 from refimpl.client.file_statistics import row_count
@@ -113,7 +113,7 @@ class DeltaTable:
         """
         snapshot = self._access.reading(self._table).published_snapshot()
         loaded = snapshot.loaded
-        return checkpointing.write(snapshot, loaded if isinstance(loaded, OnSpark) else None)
+        return checkpoint_writing.write(snapshot, loaded if isinstance(loaded, OnSpark) else None)
 
     def _work(self, operation: str, condition: str | Column | None) -> _Work:
         text = None if condition is None else str(condition)

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from refimpl import actions, log_path
-from refimpl.client import checkpoint, loading
-from refimpl.client.checkpointing import written_sidecar
+from refimpl.client import checkpoint_format, loading
+from refimpl.client.checkpoint_writing import written_sidecar
 from refimpl.client.loading import Unreadable
 from refimpl.client.log_reading import Loaded, LogReader
 from refimpl.client.log_segment import LogSegment
@@ -90,10 +90,10 @@ class OnSpark(Loaded):
         tasks = 1 + max(self.state.size_in_bytes // _DATA_BYTES, len(self.state.files) // _DATA_FILES)
         return self.rows.where("size IS NOT NULL").select("action").repartition(tasks)
 
-    # Checkpoints: the methods of `checkpointing.CheckpointFiles`
+    # Checkpoints: the methods of `checkpoint_writing.CheckpointFiles`
 
     def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[actions.Sidecar, int]]:
-        tasks = 1 + len(self.state.files) // checkpoint.ACTIONS_OF_A_SIDECAR
+        tasks = 1 + len(self.state.files) // checkpoint_format.ACTIONS_OF_A_SIDECAR
         task = _CheckpointTask(location=str(log.location), oldest_tombstone=oldest_tombstone)
         rows = self.rows.repartition(tasks).sortWithinPartitions("size").select("action")
         for line, count in rows.mapInArrow(task.__call__, _SIDECARS).collect():
@@ -102,7 +102,7 @@ class OnSpark(Loaded):
             yield sidecar, count
 
     def classic(self, log: LogStore, name: str, oldest_tombstone: int) -> tuple[int, int]:
-        small = actions.encode(checkpoint.small(self.state))
+        small = actions.encode(checkpoint_format.small(self.state))
         task = _CheckpointTask(location=str(log.location), oldest_tombstone=oldest_tombstone, name=name, small=small)
         rows = self.rows.repartition(1).sortWithinPartitions("size").select("action")
         ((line, count),) = rows.mapInArrow(task.__call__, _SIDECARS).collect()
@@ -234,7 +234,7 @@ def _sidecars(log: LogStore, segment: LogSegment, path: LogPath) -> set[str]:
     try:
         if path.name.endswith(".parquet") and "sidecar" not in pq.read_schema(log.folder / path.name).names:
             return set()
-        return checkpoint.sidecar_names(log, path)
+        return checkpoint_format.sidecar_names(log, path)
     except pa.ArrowException as error:
         source = str(log.folder / path.name)
         cause = CorruptLogError(f"the checkpoint file {source} cannot be decoded: {error}", path=source)
@@ -307,7 +307,7 @@ class _ReplayTask:
                 name, content = last, log.read(last)
         path = str(log.folder / name)
         if source["kind"] in (_CHECKPOINT, _SIDECAR):
-            return checkpoint.decode(bytes(content), path)
+            return checkpoint_format.decode(bytes(content), path)
         decoded = actions.decode(bytes(content), source=path)
         if source["kind"] == _COMPACTION:
             loading.check_reconciled(decoded, path)
@@ -382,18 +382,18 @@ class _CheckpointTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         log = LogStore(Path(self.location), Environment())
-        files = (file for file in _files(batches) if checkpoint.is_kept(file, self.oldest_tombstone))
+        files = (file for file in _files(batches) if checkpoint_format.is_kept(file, self.oldest_tombstone))
         if self.name is not None:
             own = actions.decode(self.small, source="the driver")
-            content, count = checkpoint.classic_of(itertools.chain(own, files))
+            content, count = checkpoint_format.classic_of(itertools.chain(own, files))
             log.overwrite(self.name, content)
             written = actions.Sidecar(
                 path=self.name, size_in_bytes=len(content), modification_time=log.environment.now()
             )
             yield _report(written, count)
             return
-        while some := list(itertools.islice(files, checkpoint.ACTIONS_OF_A_SIDECAR)):
-            content, count = checkpoint.sidecar(some)
+        while some := list(itertools.islice(files, checkpoint_format.ACTIONS_OF_A_SIDECAR)):
+            content, count = checkpoint_format.sidecar(some)
             yield _report(written_sidecar(log, content), count)
 
 

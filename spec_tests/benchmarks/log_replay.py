@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from refimpl import log_path
-from refimpl.client import checkpointing
+from refimpl.client import checkpoint_writing
 from refimpl.client.table import Table
 from spec_tests.benchmarks import measure
 from spec_tests.benchmarks.snapshot import filesystem_table
@@ -35,7 +35,7 @@ def peak_megabytes(process: int | str) -> float:
 
 def by_driver(location: Path, files: int, scratch: Path) -> Figures:
     start = time.perf_counter()
-    assert checkpointing.write(Table.by_path(location).snapshot()).actions == files + 2
+    assert checkpoint_writing.write(Table.by_path(location).snapshot()).actions == files + 2
     return time.perf_counter() - start, peak_megabytes("self"), 0.0
 
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import refimpl
 from refimpl import actions, log_path
 from refimpl.actions import Add, CommitInfo, FileKey, Metadata, Protocol
-from refimpl.client import checkpointing
+from refimpl.client import checkpoint_writing
 from refimpl.client.table import Table
 from refimpl.commits import InlineProposal, Ratified
 from refimpl.table_feature import CommitMode
@@ -70,7 +70,7 @@ class Checkpointed:
 
         return {
             "write delta-rs": lambda: measure.seconds(self.peer.create_checkpoint, before=self.forget),
-            "write ours": lambda: measure.seconds(lambda: checkpointing.write(self.snapshot)),
+            "write ours": lambda: measure.seconds(lambda: checkpoint_writing.write(self.snapshot)),
             "load": lambda: measure.seconds(load),
             "list": lambda: measure.seconds(lambda: list(load().values())),
             "Parquet": lambda: measure.seconds(read),

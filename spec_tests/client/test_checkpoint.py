@@ -18,7 +18,7 @@ import pytest
 
 from refimpl import log_path
 from refimpl.actions import Action, Add, DeletionVector, DomainMetadata, Protocol, Remove, Txn
-from refimpl.client import checkpoint
+from refimpl.client import checkpoint_format
 from refimpl.client.maintenance import Checkpointed, write_checkpoint
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
@@ -79,7 +79,7 @@ def test_a_checkpoint_of_any_length_holds_every_action(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, files: int
 ) -> None:
     """The client writes a checkpoint in row groups and reads it in batches."""
-    monkeypatch.setattr(checkpoint, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(checkpoint_format, "ROWS_AT_ONCE", 3)
     table = setting.table(None)
     for kind in ("gone", "kept"):
         setting.append(table, *(f"{kind}-{number}" for number in range(files)))
@@ -218,7 +218,7 @@ def test_a_v2_checkpoint_holds_the_whole_state(
     setting: Setting, feature: TableFeature | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DELTA.md#v2-checkpoints. A sidecar holds a bounded number of actions, so the memory is bounded."""
-    monkeypatch.setattr(checkpoint, "ACTIONS_OF_A_SIDECAR", 3)
+    monkeypatch.setattr(checkpoint_format, "ACTIONS_OF_A_SIDECAR", 3)
     table = setting.table(feature, policy=EVERY_COMMIT if feature else None, properties=V2)
     rows = busy(setting, table, 5)
     transaction = table.transaction()
@@ -241,7 +241,7 @@ def test_a_v2_checkpoint_holds_the_whole_state(
         "numOfAddFiles": len(before.files),
         "v2Checkpoint": {"path": made.name, "sizeInBytes": top.size, "modificationTime": top.modified},
     }
-    assert checkpoint.action_count(table.log, top) == made.actions
+    assert checkpoint_format.action_count(table.log, top) == made.actions
     columns = set(pq.read_schema(pa.BufferReader(table.log.read(made.name))).names)
     assert columns >= {"add", "remove", "sidecar", "checkpointMetadata"}, "Delta Spark needs these columns"
     hide(table, *range(6))

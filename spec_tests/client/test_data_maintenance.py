@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from refimpl import errors, log_path
-from refimpl.client import checkpointing, data_files
+from refimpl.client import checkpoint_writing, data_files
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import missing_files, optimize, reorg, vacuum
 from refimpl.client.log_reading import LogReader
@@ -68,7 +68,7 @@ def replaced_long_ago(location: Path, **properties: str) -> Table:
     table.append(rows(1))
     table.overwrite(rows(2))
     make_old(table, 60)
-    checkpointing.write(table.snapshot())
+    checkpoint_writing.write(table.snapshot())
     return table
 
 
@@ -291,7 +291,7 @@ def test_vacuum_keeps_files_whose_retention_ends_now(setting: Setting, tombstone
     clock = setting.host.clock
     os.utime(table.log.folder / log_path.commit(2), (clock / 1000, clock / 1000))
     if tombstones != "in the log":
-        checkpointing.write(table.snapshot())
+        checkpoint_writing.write(table.snapshot())
     if tombstones == "only in a checkpoint":
         for path in table.log.folder.glob("*.json"):
             path.unlink()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from refimpl import log_path
 from refimpl.actions import Add, DeletionVector, FileKey, Remove
-from refimpl.client import checkpoint, file_columns
+from refimpl.client import checkpoint_format, file_columns
 from refimpl.client.file_columns import FileRows
 from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.snapshot import Snapshot
@@ -48,7 +48,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def checkpointed(folder: Path, *actions: Add | Remove) -> WrittenLog:
     """A log that begins with a checkpoint of version 5."""
     log = WrittenLog(folder / "t").publish(5)
-    return log.write(log_path.classic_checkpoint(5), checkpoint.classic_of([*definition(), *actions])[0])
+    return log.write(log_path.classic_checkpoint(5), checkpoint_format.classic_of([*definition(), *actions])[0])
 
 
 class TestCost:

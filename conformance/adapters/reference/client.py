@@ -25,7 +25,7 @@ from conformance.interface.subject import AdapterError
 from refimpl import actions, errors, log_path
 from refimpl.actions import Add, Cdc, CommitInfo
 from refimpl.client import ownership
-from refimpl.client.checkpointing import ask
+from refimpl.client.checkpoint_writing import ask
 from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum

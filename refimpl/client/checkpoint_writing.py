@@ -87,15 +87,15 @@ class _OfState:
     state: ReplayedState
 
     def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
-        from refimpl.client import checkpoint
+        from refimpl.client import checkpoint_format
 
-        for content, count in checkpoint.sidecars(self.state, oldest_tombstone=oldest_tombstone):
+        for content, count in checkpoint_format.sidecars(self.state, oldest_tombstone=oldest_tombstone):
             yield written_sidecar(log, content), count
 
     def classic(self, log: LogStore, name: str, oldest_tombstone: int) -> tuple[int, int]:
-        from refimpl.client import checkpoint
+        from refimpl.client import checkpoint_format
 
-        content, count = checkpoint.classic(self.state, oldest_tombstone=oldest_tombstone)
+        content, count = checkpoint_format.classic(self.state, oldest_tombstone=oldest_tombstone)
         log.overwrite(name, content)
         return len(content), count
 
@@ -110,7 +110,7 @@ def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpoin
     Raises `MaintenanceRefusedError` for a version that is not published (it says to backfill), or where the owner
     forbids it.
     """
-    from refimpl.client import checkpoint
+    from refimpl.client import checkpoint_format
 
     log = snapshot.reader.log
     ask(snapshot, Maintenance.CHECKPOINT)
@@ -126,7 +126,7 @@ def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpoin
                 sidecars.append(sidecar)
                 count += actions
             log.sync_sidecars()
-            content, actions = checkpoint.top_level(snapshot.state, snapshot.version, sidecars)
+            content, actions = checkpoint_format.top_level(snapshot.state, snapshot.version, sidecars)
             log.overwrite(name, content)
             size = len(content)
         except OSError as error:
@@ -186,9 +186,9 @@ def _newest(log: LogStore) -> tuple[LogPath, ...]:
 
 def point_to(log: LogStore, files: tuple[LogPath, ...]) -> None:
     """Let `_last_checkpoint` name this checkpoint of another writer."""
-    from refimpl.client import checkpoint
+    from refimpl.client import checkpoint_format
 
-    actions = sum(checkpoint.action_count(log, path) for path in files)
+    actions = sum(checkpoint_format.action_count(log, path) for path in files)
     log.overwrite(LAST_CHECKPOINT, _pointer(files, actions, sum(path.size for path in files), None))
 
 
