@@ -16,7 +16,7 @@ from conformance.results import ExitCode, UnusableError
 
 if TYPE_CHECKING:
     from conformance.play.puzzles import Line, Puzzle
-    from conformance.player import Step, Story
+    from conformance.story import Step, Story
 
 SMALLEST: Final = (80, 24)
 """The columns and lines of the smallest usable terminal."""
@@ -104,7 +104,7 @@ def _watch(name: str) -> None:
 
 
 def _write_page(names: Iterable[str | None], path: Path) -> None:
-    from conformance.player import page
+    from conformance.story import page
 
     if path.is_dir():
         raise UnusableError(f"{path} is a folder; expected a file to write, or --all")
@@ -122,7 +122,7 @@ def _write_page(names: Iterable[str | None], path: Path) -> None:
 
 
 def _print(story: "Story", *, decisions: bool) -> None:
-    from conformance.player import READERS
+    from conformance.story import READERS
 
     show(f"{story.title}\n{story.about}\n")
     seen: tuple[tuple[str, str], ...] = ()

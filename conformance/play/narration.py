@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from conformance.play.world import OWNER, Scenario, World
-from conformance.player import Happening, Rows, Step, Story, View
+from conformance.story import Happening, Rows, Step, Story, View
 from refimpl.table_feature import TableFeature
 
 Sentence = tuple[str, str | None]

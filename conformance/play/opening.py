@@ -19,7 +19,6 @@ from conformance.history.events import InvalidHistoryError, Invoke
 from conformance.history.files import read_events
 from conformance.play.narration import decides, sentence
 from conformance.play.world import shorter
-from conformance.player import Happening, Step, Story, View
 from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import FINDING, read_finding, replay_command
 from conformance.reports.history_story import HEADINGS, LOG, OBSERVER, HistoryTeller, history_story, in_short
@@ -32,6 +31,7 @@ from conformance.simulation.python_subject import PythonClients
 from conformance.simulation.schedule import Step as Effect
 from conformance.simulation.schedule_scopes import Outcome, scopes
 from conformance.simulation.traces import Trace, Watched, from_json, watched
+from conformance.story import Happening, Step, Story, View
 from refimpl.log_path import LOG_FOLDER
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT
 

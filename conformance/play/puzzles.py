@@ -19,7 +19,7 @@ from conformance.checkers.rules import Rule
 from conformance.history.events import Answer, Conflict, Fault, FileLook, Witness
 from conformance.history.files import read
 from conformance.history.operations import Item, Operation, operations
-from conformance.player import filled
+from conformance.story import filled
 
 NAMES: Final = (
     "lost-on-restart", "two-winners-of-one-version", "backfill-answered-and-not-done", "published-out-of-order",

@@ -13,8 +13,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
-from conformance.player import READERS, Step, Story
 from conformance.requirements.catalogue import load
+from conformance.story import READERS, Step, Story
 
 LONGEST: Final = 140
 """The maximum length of a step's text in the list."""

@@ -16,12 +16,12 @@ from zlib import crc32
 
 import refimpl
 from conformance.adapters.reference.host_effects import LedgerConnection
-from conformance.player import Happening, Rows, View
 from conformance.simulated_reference.processes import WAREHOUSE, Transactions, identifiers
 from conformance.simulation.disk import Disk, PowerCut, SimulatedFiles, Tree
 from conformance.simulation.effects import Effect, Kind, Moment
 from conformance.simulation.schedule import Scheduler
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
+from conformance.story import Happening, Rows, View
 from refimpl.client.table import Table
 from refimpl.commit_owner import Backfilled, CommitOwner, ResolvedTable
 from refimpl.commits import CommitsAnswer, Conflict, Landed, Ratified, Rejected, VersionGap

@@ -18,11 +18,11 @@ from conformance.history.events import Event, Fault, FileLook, Header, InvalidHi
 from conformance.history.files import read_events
 from conformance.history.times import times_of
 from conformance.interface.messages import name_of
-from conformance.player import Happening, Step, Story, View
 from conformance.reports.recorded import contradiction, contradicts_the_log, letters_of
 from conformance.requirements.catalogue import load
 from conformance.results import Violation, counted
 from conformance.safe_text import one_line
+from conformance.story import Happening, Step, Story, View
 
 OBSERVER: Final = "files"
 """The lane of an external observer."""

@@ -22,7 +22,6 @@ from markupsafe import Markup, escape
 
 from conformance.checkers.check import describe
 from conformance.history.events import InvalidHistoryError
-from conformance.player import page as player
 from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.causes import Cause, Evidence, causes, mutants_like, variants_in_words
 from conformance.reports.history_story import history_story
@@ -48,6 +47,7 @@ from conformance.results import (
     headline,
 )
 from conformance.safe_text import visible
+from conformance.story import page as player
 
 HERE: Final = Path(__file__).parent
 SIGNS: Final = {

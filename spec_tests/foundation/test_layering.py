@@ -111,7 +111,7 @@ KIT_LAYERS = (
     ("command", "pytest_plugin"),
     ("findings", "learn", "play"),
     ("reports", "simulated_reference"),
-    ("player",),
+    ("story",),
     ("running", "simulation"),
     ("checks", "subjects"),
     ("generated",),

@@ -10,7 +10,7 @@ import pytest
 from conformance.play.narration import ScenarioForks, intention, steps_of
 from conformance.play.scenarios import SCENARIOS, appends, filesystem_table, reads_by_path
 from conformance.play.world import CRASH, DROP, POWER, Scenario, World
-from conformance.player import Step
+from conformance.story import Step
 
 ENDS = {
     "lost-write": (None, "version 1: b.parquet"),

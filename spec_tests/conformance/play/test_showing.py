@@ -27,9 +27,9 @@ from conformance.play.narration import story_of
 from conformance.play.opening import beginning, open_story
 from conformance.play.scenarios import SCENARIOS
 from conformance.play.terminal import Player
-from conformance.player import Step, Story, page
 from conformance.reports.history_story import AROUND
 from conformance.results import UnusableError
+from conformance.story import Step, Story, page
 from spec_tests.conformance.drafts import Draft, commit, log, read
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.simulation.test_commands import UnlockedOwner, simulate

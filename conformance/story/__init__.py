@@ -110,7 +110,7 @@ def page(stories: Iterable[Story], *, title: str) -> str:
 
 def filled(template: str, data: Any, **texts: str) -> str:
     """A page from a template next to this module. `data` is JSON for its script; `texts` are inserted unchanged."""
-    here = files("conformance.player")
+    here = files("conformance.story")
     parts = {
         "style": (here / "page.css").read_text(encoding="utf-8"),
         "script": (here / "page.js").read_text(encoding="utf-8"),
