@@ -5,8 +5,8 @@ from typing import Final
 
 from conformance.checks import check
 from conformance.generated import steps
+from conformance.generated.cases import Generation
 from conformance.generated.rounds import CREATORS, Rounds
-from conformance.generated.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.results import Layer
 from conformance.scenario.check import Family

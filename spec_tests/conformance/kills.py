@@ -10,7 +10,7 @@ from typing import Final
 
 from conformance.adapters.in_process import InProcess
 from conformance.checks import all_checks
-from conformance.generated.running import run_case
+from conformance.generated.cases import run_case
 from conformance.interface.messages import Identity
 from conformance.interface.subject import AdapterError, Subject
 from conformance.mutants import Mutant, all_mutants

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 
 from conformance.checks import all_checks
-from conformance.generated.running import Generation
+from conformance.generated.cases import Generation
 from conformance.mutants import Mutant, all_mutants
 from conformance.requirements.catalogue import Level, load
 from conformance.results import CaseResult, ExitCode, Layer, RequirementVerdict, RunResult, UnusableError, Verdict

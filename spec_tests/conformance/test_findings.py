@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from conformance.command.application import application
 from conformance.findings import markdown, stored
 from conformance.findings.stored import Stored
-from conformance.generated.running import run_case
+from conformance.generated.cases import run_case
 from conformance.interface.subject import Subject
 from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import Finding, read_finding, write_bundle

@@ -21,7 +21,7 @@ import pytest
 from conformance.adapters.connections import BrokenError, Connections, LossyConnections
 from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import InProcess
-from conformance.generated.running import run_case
+from conformance.generated.cases import run_case
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner
 from conformance.proxy import Fault, FaultProxy, Match, Plan

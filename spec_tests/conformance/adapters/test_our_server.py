@@ -11,7 +11,7 @@ import pytest
 
 import refimpl
 from conformance.checks import all_checks
-from conformance.generated.running import run_case
+from conformance.generated.cases import run_case
 from conformance.interface import messages as m
 from conformance.interface.subject import Subject
 from conformance.proxy import Fault, FaultProxy, Match, Plan

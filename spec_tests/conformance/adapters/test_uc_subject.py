@@ -14,7 +14,7 @@ import pytest
 from conformance.adapters.uc.api import Address, AddressError, address_of
 from conformance.adapters.uc.owner import UcSubject
 from conformance.checks import all_checks
-from conformance.generated.running import run_case
+from conformance.generated.cases import run_case
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file, staged_file
 from conformance.interface.subject import AdapterError, UsageError

@@ -15,7 +15,7 @@ from conformance.adapters.in_process import InProcess
 from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.checks import all_checks
 from conformance.generated import shrinking, steps
-from conformance.generated.running import Generation, named, run_case, simpler
+from conformance.generated.cases import Generation, named, run_case, simpler
 from conformance.history import events
 from conformance.history.events import Event
 from conformance.history.files import read_events

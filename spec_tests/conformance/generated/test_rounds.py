@@ -20,7 +20,7 @@ from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess, InProcessSubject
 from conformance.checkers.check import check_events
 from conformance.checks import all_checks
-from conformance.generated.running import run_case
+from conformance.generated.cases import run_case
 from conformance.history.files import read_events
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
