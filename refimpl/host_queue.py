@@ -67,7 +67,7 @@ def _draw(fd: int) -> int:
         if time.monotonic() > deadline:
             raise TimeoutError("another process was stopped while it drew a ticket")
         time.sleep(_SECONDS_PER_DRAW)
-    following, done = _COUNTERS.unpack(os.pread(fd, _COUNTERS.size, 0).ljust(_COUNTERS.size, b"\0"))
+    following, done = _counters(fd)
     if following >= _HIGHEST_TICKET:  # the file is damaged: no process has drawn so many
         following = done = 0
     os.pwrite(fd, _COUNTERS.pack(following + 1, done), 0)
@@ -88,9 +88,16 @@ def _await(fd: int, ticket: int) -> bool:
         waited = True
         if time.monotonic() > deadline:
             return waited
-        _, done = _COUNTERS.unpack(os.pread(fd, _COUNTERS.size, 0))
-        time.sleep(_SECONDS_PER_TURN * max(1, ticket - done - 1))
+        _, done = _counters(fd)
+        pause = _SECONDS_PER_TURN * max(1, ticket - done - 1)
+        time.sleep(min(pause, LONGEST_WAIT_SECONDS))  # of a damaged file, it could be years
     return waited
+
+
+def _counters(fd: int) -> tuple[int, int]:
+    """The next ticket, and the newest that was handed back. A damaged file may have any, or be too short."""
+    following, done = _COUNTERS.unpack(os.pread(fd, _COUNTERS.size, 0).ljust(_COUNTERS.size, b"\0"))
+    return following, done
 
 
 def _hand_back(fd: int, ticket: int) -> None:

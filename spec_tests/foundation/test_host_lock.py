@@ -369,6 +369,26 @@ def test_damaged_queue_file_stops_no_writer(tmp_path: Path, ticket: int) -> None
         assert drawn(tmp_path / "turns") == number
 
 
+@pytest.mark.parametrize("size", [0, 16])
+def test_writer_waits_its_time_for_a_turn_in_a_damaged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """With the counters 2**61 and 0, the other writers are taken for 2**61; and then it is cut to `size`."""
+    monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.02)
+    path = tmp_path / "turns"
+    path.write_bytes((2**61).to_bytes(16, "little"))
+    await_turn = module._await
+
+    def cut(fd: int, ticket: int) -> bool:
+        os.truncate(path, size)
+        return await_turn(fd, ticket)
+
+    with host_queue(path)():
+        monkeypatch.setattr(module, "_await", cut)
+        with host_queue(path)() as waited:
+            assert waited is True
+
+
 def test_no_writer_waits_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
 
