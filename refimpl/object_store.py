@@ -309,10 +309,9 @@ class ObjectFiles:
             address[0].create(address[1], content)
 
     def fsync(self, path: Path) -> None:
+        """An object that is visible is durable."""
         if not self.holds(path):
             self._host.fsync(path)
-        elif self.stat(path) is None:
-            raise FileNotFoundError(errno.ENOENT, "no such object", str(path))
 
     def fsync_directory(self, path: Path) -> None:
         if not self.holds(path):

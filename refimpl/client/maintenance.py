@@ -273,7 +273,7 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
     oldest = table.environment.now() - YOUNG
     doomed += _doomed_sidecars(table, [path for path in listing if path.name not in doomed], oldest)
     doomed += [name for name, modified in table.log.temporaries() if modified < oldest]
-    if doomed:
+    if doomed and snapshot.objects is None:  # an object that is visible is durable
         _make_durable(table.log, kept)
     _move_pointer(table, kept)
     for name in doomed:

@@ -27,7 +27,7 @@ from refimpl.actions import DeletionVector
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_files import DataFileWriter, read_file
 from refimpl.client.data_maintenance import missing_files, optimize, vacuum
-from refimpl.client.maintenance import write_checkpoint
+from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import hand_back
 from refimpl.client.partition_values import decode_path
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
@@ -767,8 +767,8 @@ def test_object_is_stored_at_the_end_of_its_block(store: str, tmp_path: Path, mo
     assert [files.exists(str(path)) for path in (whole, half, moved)] == [False, False, True]
 
 
-def test_staged_object_is_durable_after_one_request(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mark of a failed sync is never an object, so a commit does not ask the store for it."""
+def test_staged_object_is_durable_without_a_request(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark of a failed sync is never an object, so a commit does not ask the store for it either."""
     with refimpl.open(directory) as warehouse:
         table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
         name = table.log.stage(CATALOG_MANAGED.staging_folder, 1, random_uuid(), b"{}")
@@ -783,7 +783,27 @@ def test_staged_object_is_durable_after_one_request(directory: Path, monkeypatch
             monkeypatch.setattr(obstore, call, counted)
         assert table.table_id is not None
         warehouse.owner.make_staged_durable(table.table_id, name)
-        assert requests == ["head"]
+        assert requests == []
+
+
+def test_cleanup_rewrites_no_durable_checkpoint(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with refimpl.open(directory) as warehouse:
+        allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
+        location = directory / "s3.store" / "orders"
+        table = warehouse.create_table("orders", SCHEMA, location=location, policy=allowed)
+        table.append(rows(1))
+        warehouse.owner.backfill_to_version(table.table_id or "")
+        write_checkpoint(table)
+        plain, keys = obstore.put, list[str]()
+
+        def put(target: Any, key: str, content: bytes, **options: Any) -> Any:
+            keys.append(key)
+            return plain(target, key, content, **options)
+
+        monkeypatch.setattr(obstore, "put", put)
+        assert log_path.commit(0) in clean_up(table, older_than=LATER).deleted
+        assert keys == []
+        assert ids_in(warehouse.table("orders")) == [1]
 
 
 def test_effects_on_local_files_use_the_hosts_files(tmp_path: Path) -> None:
