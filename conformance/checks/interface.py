@@ -43,8 +43,8 @@ def observe_shows_the_whole_log(s: Scenario) -> None:
     """`observe` shows every file of the log with its size in bytes and, on request, its content."""
     table = s.create()
     attempt, time = s.attempt(), s.timestamp(1)
-    text = proposals.add("x.parquet", time).replace("x.", "größe.")  # characters of two bytes
-    s.land(table, attempt=attempt, actions=(proposals.commit_info(attempt, time), text))
+    info = proposals.commit_info(attempt, time).replace("WRITE", "größe")  # characters of two bytes
+    s.land(table, attempt=attempt, actions=(info, proposals.add("x.parquet", time)))
     s.observe(table)
     s.backfill(table, 1)
     files = s.observe(table)
