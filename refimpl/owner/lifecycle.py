@@ -30,6 +30,7 @@ from refimpl import actions, commits, log_path
 from refimpl.actions import CommitInfo
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
 from refimpl.errors import (
+    CorruptLogError,
     DeltaError,
     InvalidRequestError,
     LocationError,
@@ -350,7 +351,10 @@ def adopt_announced_tables(context: Context, owner_name: str) -> bool:
     with context.ledger.read() as view:
         announced = view.announced()
     created = [table for table in announced if context.log(table).published_versions()]
-    outcomes = [adopt(context, owner_name, table.table_id) for table in created]
+    outcomes: list[commits.Outcome] = []
+    for table in created:
+        with contextlib.suppress(CorruptLogError):  # requests for the table itself report it
+            outcomes.append(adopt(context, owner_name, table.table_id))
     return any(isinstance(outcome, commits.Ratified) for outcome in outcomes)
 
 

@@ -32,7 +32,14 @@ from refimpl.commits import (
     VersionGap,
 )
 from refimpl.environment import Environment, HostLock, clock_ms, host_lock
-from refimpl.errors import CorruptionError, CorruptLedgerError, InvalidRequestError, LocationError, TableNotFoundError
+from refimpl.errors import (
+    CorruptionError,
+    CorruptLedgerError,
+    CorruptLogError,
+    InvalidRequestError,
+    LocationError,
+    TableNotFoundError,
+)
 from refimpl.log_store import LogStore
 from refimpl.owner import repair as repair_module
 from refimpl.owner.context import Context
@@ -823,25 +830,30 @@ def test_an_existing_table_is_owned_from_its_ownership_change_on(warehouse: refi
     assert isinstance(builders.owned(warehouse, "orders").commit(5), Ratified)
 
 
-@pytest.mark.parametrize("checkpoint", [True, False])
-def test_cleaned_up_version_before_an_adopted_one_needs_a_checkpoint(
-    warehouse: refimpl.Warehouse, checkpoint: bool
-) -> None:
-    """Without it, the log has a gap: the table is rejected, and stays announced. Lookups of other names still work."""
+@pytest.mark.parametrize("previous", ["in a checkpoint", "missing", "damaged"])
+def test_adoption_needs_the_previous_version_or_a_checkpoint(warehouse: refimpl.Warehouse, previous: str) -> None:
+    """Without it, the table stays announced, and lookups and listings of other tables still work."""
     log = builders.filesystem_table(warehouse.directory / "orders", versions=2, environment=warehouse.environment)
     table = announced(warehouse, latest=1)
     put(log, 2, builders.ownership_change(COORDINATED_COMMITS, builders.START + 2))
-    if checkpoint:
-        (log.folder / log_path.classic_checkpoint(2)).write_bytes(b"")
     log.delete(log_path.commit(0))
     log.delete(log_path.commit(1))
+    if previous == "in a checkpoint":
+        (log.folder / log_path.classic_checkpoint(2)).write_bytes(b"")
+    elif previous == "damaged":
+        put(log, 1, b"{")
     with pytest.raises(TableNotFoundError):
         warehouse.owner.resolve("unknown")
-    assert warehouse.tables() == ["orders"][: int(checkpoint)]
-    if checkpoint:
+    if previous == "in a checkpoint":
+        assert warehouse.tables() == ["orders"]
         assert isinstance(builders.owned(warehouse, "orders").commit(3), Ratified)
-    else:
+        return
+    assert warehouse.tables() == []
+    if previous == "missing":
         builders.refused(warehouse.owner.adopt(table.table_id), RejectionReason.INCONSISTENT_TABLE)
+    else:
+        with pytest.raises(CorruptLogError):
+            warehouse.owner.adopt(table.table_id)
 
 
 def test_a_table_that_was_announced_and_created_is_found_by_its_name(warehouse: refimpl.Warehouse) -> None:
