@@ -5,6 +5,7 @@ the output has no line width and no colour.
 """
 
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -13,6 +14,9 @@ import typer
 
 from conformance.interface.subject import TIMEOUT
 from conformance.safe_text import visible
+
+_NARROWEST: Final = 24
+"""The least width of a column that wraps."""
 
 
 def show(text: str = "") -> None:
@@ -32,7 +36,7 @@ def show_json(value: Any) -> None:
 
 def show_rows(rows: Sequence[Mapping[str, str]], *, wide: str, also: Sequence[str] = ()) -> None:
     """Print rows with the same columns, below their headers. A terminal wraps the last column, `wide`, and those in
-    `also`."""
+    `also`. If it is too narrow for the others, the first column has a line of its own, above the others."""
     columns = [name for name in rows[0] if name != wide] + [wide]
     if not sys.stdout.isatty():
         widths = {name: max(len(row[name]) for row in rows) for name in columns}
@@ -44,12 +48,20 @@ def show_rows(rows: Sequence[Mapping[str, str]], *, wide: str, also: Sequence[st
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(highlight=False)
+    fixed = [name for name in columns if name not in (wide, *also)]
+    if sum(2 + max(len(row[name]) for row in rows) for name in fixed) + _NARROWEST > console.width:
+        for row in rows:
+            more = " · ".join(row[name] for name in columns[1:] if row[name] not in ("", "-"))
+            show(row[columns[0]])
+            show(textwrap.indent(textwrap.fill(more, console.width - 4), "    "))
+        return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
     for name in columns:
         table.add_column(name, no_wrap=name not in (wide, *also), overflow="fold")
     for row in rows:
         table.add_row(*(Text(visible(row[name])) for name in columns))
-    Console(highlight=False).print(table)
+    console.print(table)
 
 
 def option(form: str, text: str, **more: Any) -> Any:

@@ -360,12 +360,13 @@ def progress() -> Iterator[Watcher]:
 
 
 class Lines:
-    """A line for each failure, and periodic lines of progress."""
+    """A line for the first failure of each check, and periodic lines of progress."""
 
     def __init__(self) -> None:
         self.total = 0
         self.done = 0
         self.failed = 0
+        self._shown: set[tuple[str, bool, bool]] = set()
         self._last = time.monotonic()
 
     def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
@@ -378,12 +379,13 @@ class Lines:
 
     def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
         self.done += 1
+        kind = "known failure" if known else "warning"
         if fails and not known:
-            first = ", the first failure" if not self.failed else ""
+            kind = f"FAILED after {seconds:.1f} s{'' if self.failed else ', the first failure'}"
             self.failed += 1
-            self._line(f"FAILED after {seconds:.1f} s{first}: {_failure(result)}")
-        elif result.verdict is Verdict.FAILED:
-            self._line(f"{'known failure' if known else 'warning'}: {_failure(result)}")
+        if (fails or result.verdict is Verdict.FAILED) and (result.check, fails, known) not in self._shown:
+            self._shown.add((result.check, fails, known))
+            self._line(f"{kind}: {_failure(result)}")
         self._moved()
 
     def note(self, text: str) -> None:

@@ -140,7 +140,7 @@ def report(stored: Stored) -> str:
         escaped(about.cause),
         "## Consequence",
         escaped(about.consequence),
-        "## Again",
+        "## Replay",
         code(replay_command(FOLDER / stored.id / "finding.json")),
     ]
     return "\n\n".join(parts) + "\n"

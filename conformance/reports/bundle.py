@@ -129,7 +129,7 @@ def _readme(result: RunResult, case: CaseResult) -> str:
         f"{escaped(subject.side)}. Kit {result.kit_version}, interface {result.interface_version}, profile "
         f"{escaped(result.profile)}, seed {result.seed}.",
         *(_violation(violation, number) for number, violation in enumerate(direct_first(case.violations), 1)),
-        "## Again",
+        "## Replay",
         "From this folder:",
         block(replay_command(PurePath(FINDING))),
         "Without it, from the names alone:",

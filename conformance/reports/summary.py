@@ -167,8 +167,9 @@ def _counted(result: RunResult, cases: Counter[Standing]) -> str:
     if not result.cases:
         return "no case"
     checks = counted(len({case.check for case in result.cases}), "check")
+    checks += ", on each table feature and commit mode" if len(result.cases) > 1 else ""
     standings = ", ".join(f"{cases[standing]:,} {standing}" for standing in Standing if cases[standing])
-    return f"{counted(len(result.cases), 'case')} of {checks}, on each table feature and commit mode: {standings}"
+    return f"{counted(len(result.cases), 'case')} of {checks}: {standings}"
 
 
 def _exit_meaning(result: RunResult, requirements: Counter[RequirementVerdict], cases: Counter[Standing]) -> str:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from conformance import reports
 from conformance.command.application import EXIT_CODES, application
+from conformance.command.output import show_rows
 from conformance.reports.folder import ReportFolder
 from conformance.reports.page import slug
 from conformance.results import ExitCode
@@ -135,6 +136,7 @@ def test_a_run_prints_the_verdict_and_writes_the_reports(tmp_path: Path) -> None
     assert f"report: {folder / 'index.html'}" in ran.stdout
     assert "5 of 5 cases, 5 failed" in ran.stderr
     assert "the first failure" in ran.stderr
+    assert ran.stderr.count("FAILED") == 1, "one line for each check"
     result = reports.from_json((folder / "result.json").read_bytes())
     assert result.exit_code == ran.exit_code
     findings = sorted(folder.glob("findings/*/finding.json"))
@@ -336,6 +338,17 @@ def test_a_list_is_filtered_by_requirement(what: str, column: str) -> None:
     assert rows
     assert rows == [row for row in everything if "MC-COMMIT-02" in row[column]]
     assert len(command("list", what, "--requirement", "MC-COMMIT-02").stdout.splitlines()) == len(rows) + 1
+
+
+def test_narrow_terminal_shows_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"subject": "mutant:" + "x" * 60, "side": "owner", "title": "title " * 20}
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    show_rows([row], wide="title")
+    name, *rest = capsys.readouterr().out.splitlines()
+    assert name == row["subject"]
+    assert " ".join(" ".join(rest).split()) == f"owner · {row['title'].strip()}"
+    assert max(map(len, rest)) <= 80
 
 
 def test_a_list_without_requirements_rejects_the_filter() -> None:
