@@ -96,7 +96,7 @@ def retyped(schema: Struct, path: str, to: DataType) -> Struct:
         raise InvalidRequestError(f"unknown column {path!r}; {problem}", column=path)
     if not widens(types[0], to):
         raise InvalidRequestError(
-            f"the type of {path!r} cannot change from {types[0]} to {to}; permitted are: {_PERMITTED}", column=path
+            f"the type of {path!r} cannot change from {types[0]} to {to}; permitted changes: {_PERMITTED}", column=path
         )
     return changed
 

@@ -578,7 +578,7 @@ def id_flaw(table: TableRecord, same_id: TableRecord | None) -> Rejected | None:
     `same_id`: the table that has the id."""
     if same_id is None and is_attempt_id(table.table_id):
         return None
-    what = f"is that of {same_id.label} at {same_id.location}" if same_id is not None else "is not a lower-case uuid"
+    what = f"is the id of {same_id.label} at {same_id.location}" if same_id is not None else "is not a lower-case uuid"
     return _rejected(
         RejectionReason.INCONSISTENT_TABLE,
         f"{table.feature.table_id_property} is {table.table_id!r}, which {what}; set it to a new uuid",

@@ -12,7 +12,6 @@ back, only staged files, if the log at its location is still this table's;
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import msgspec
 
@@ -27,11 +26,8 @@ from refimpl.owner.context import Context
 from refimpl.owner.dropping import own_commit
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord
-from refimpl.owner.verify import another_table, orphaned
+from refimpl.owner.verify import ORPHAN_AGE_MS, another_table, orphaned
 from refimpl.table_feature import CommitMode
-
-ORPHAN_AGE_MS: Final = 24 * 3600 * 1000
-"""By default, staged files younger than a day stay: a reader may still open them."""
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,6 +34,9 @@ from refimpl.table_feature import CommitMode, TableFeature, feature_of
 STAGING_AGE_MS: Final = 24 * 3600 * 1000
 """A table that was staged longer ago than this and never registered gets a note."""
 
+ORPHAN_AGE_MS: Final = 24 * 3600 * 1000
+"""By default, staged files younger than a day stay: a reader may still open them."""
+
 AHEAD_MS: Final = 3600 * 1000
 """An in-commit timestamp this far ahead of this host's clock gets a warning: clocks of one network differ by less."""
 
@@ -405,8 +408,9 @@ class _Check:
             yield self._finding(
                 Severity.NOTE,
                 "orphaned-staged-files",
-                f"staged files of decided versions: {len(orphans)}, {sum(p.size for p in orphans)} bytes",
-                repairable=True,
+                f"staged files of decided versions: {len(orphans)}, {sum(p.size for p in orphans)} bytes; "
+                "no reader needs them; repair removes those older than 24 hours (--older-than)",
+                repairable=any(path.modified < self._context.now - ORPHAN_AGE_MS for path in orphans),
             )
 
 
