@@ -244,6 +244,12 @@ class _DecodingStorage(MemoryStorage):
         return super().list(unquote(folder))
 
 
+@mutant_method("take_over", "MC-CONVERT-02")
+def take_over_decodes_paths(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
+    """Reads the path of a take-over as a URI, and looks for the table in another folder."""
+    return original(self).take_over(client, msgspec.structs.replace(request, path=unquote(request.path)))
+
+
 @mutant("MC-CONVERT-02", "MC-CONVERT-05")
 class EncodedPathsAreOtherTables(ModelOwner):
     """Reads paths as URIs and compares them as text: it takes over its own table by another spelling of its path."""
