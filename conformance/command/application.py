@@ -68,6 +68,23 @@ class _Border(TyperGroup):
             say("interrupted; there is no verdict")
             raise typer.Exit(ExitCode.INCOMPLETE) from None
 
+    def get_params(self, ctx: Any) -> Any:
+        return _without_type(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        for each in () if command is None else (command, *getattr(command, "commands", {}).values()):
+            _without_type(each.get_params(ctx))
+        return command
+
+
+def _without_type(parameters: Any) -> Any:
+    """The parameters. In a help, typer would show `<bool>` after a flag, as if it took a value."""
+    for flag in parameters:
+        if getattr(flag, "is_flag", False):
+            flag.metavar = ""
+    return parameters
+
 
 def report(error: Exception) -> int:
     """Print the error message; returns the exit code."""

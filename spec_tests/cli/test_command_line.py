@@ -258,6 +258,7 @@ def test_list_of_commands_is_complete() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_a_description_and_an_example(cli: CommandLine, command: str) -> None:
     answer = cli(command, "--help")
+    assert "<bool>" not in answer.out
     assert answer.code == ExitCode.OK
     assert f"Usage: commit-owner {command}" in answer.out
     assert re.search(rf"Examples?:[\s\S]*commit-owner {command}", answer.out)
