@@ -96,7 +96,7 @@ def _finding(path: Path) -> Story:
     finding = read_finding(path)
     if finding.history is None:
         raise UnusableError(f"{path} has no history, so there is nothing to play; run it again: {replay_command(path)}")
-    return _played(path.with_name(finding.history), direct_first(finding.violations), finding.title)
+    return _played(path.with_name(finding.history), direct_first(finding.violations), f"Check: {finding.title}")
 
 
 def _history(path: Path) -> Story:

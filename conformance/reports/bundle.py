@@ -123,7 +123,7 @@ def write_bundle(result: RunResult, case: CaseResult, folder: Path) -> list[Path
 def _readme(result: RunResult, case: CaseResult) -> str:
     subject = result.subject
     parts = [
-        f"# {escaped(case.title)}",
+        f"# Check: {escaped(case.title)}",
         code(case.case),
         f"Subject: {escaped(subject.name)} {escaped(subject.version)}, named {code(subject.named)}, side "
         f"{escaped(subject.side)}. Kit {result.kit_version}, interface {result.interface_version}, profile "

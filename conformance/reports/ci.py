@@ -91,8 +91,8 @@ def _headline(case: CaseResult) -> str:
 
 
 def _explanation(result: RunResult, case: CaseResult) -> str:
-    parts = [case.title, *("\n".join(in_full(violation)) for violation in direct_first(case.violations))]
-    parts.append(f"Again: {run_command(result, case)}")
+    parts = [f"Check: {case.title}", *("\n".join(in_full(violation)) for violation in direct_first(case.violations))]
+    parts.append(f"Replay: {run_command(result, case)}")
     return "\n\n".join(parts)
 
 

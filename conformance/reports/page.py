@@ -136,7 +136,9 @@ def to_player(result: RunResult) -> str:
         with contextlib.suppress(InvalidHistoryError):
             text = (shown.case.history or "").encode("utf-8", "surrogatepass")
             violations = (shown.violation, *shown.others)
-            stories.append(history_story(text, violations, name=bundle_name(shown.case), title=shown.case.title))
+            stories.append(
+                history_story(text, violations, name=bundle_name(shown.case), title=f"Check: {shown.case.title}")
+            )
     return player(stories, title=f"Findings in {visible(result.subject.name)}, step by step") if stories else ""
 
 

@@ -352,7 +352,7 @@ def test_a_reports_finding_opens_by_its_file_or_folder(tmp_path: Path) -> None:
     case = runs.failed(bad("lost-on-restart"))
     (file,) = (path for path in reports.write_bundle(runs.run(case), case, tmp_path) if path.name == "finding.json")
     story = open_story(file)
-    assert story.title == case.title
+    assert story.title == f"Check: {case.title}"
     assert story.steps == open_story(tmp_path).steps == open_story(bad("lost-on-restart")).steps
 
 
