@@ -52,9 +52,10 @@ def show_rows(rows: Sequence[Mapping[str, str]], *, wide: str, also: Sequence[st
     fixed = [name for name in columns if name not in (wide, *also)]
     if sum(2 + max(len(row[name]) for row in rows) for name in fixed) + _NARROWEST > console.width:
         for row in rows:
-            more = " · ".join(row[name] for name in columns[1:] if row[name] not in ("", "-"))
+            shown = [name for name in columns[1:] if row[name] not in ("", "-")]
+            more = " · ".join(f"{name} {row[name]}" if row[name].isdigit() else row[name] for name in shown)
             show(row[columns[0]])
-            show(textwrap.indent(textwrap.fill(more, console.width - 4), "    "))
+            show(textwrap.indent(textwrap.fill(more, max(1, console.width - 4)), "    "))
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
     for name in columns:

@@ -342,13 +342,13 @@ def test_a_list_is_filtered_by_requirement(what: str, column: str) -> None:
 
 
 def test_narrow_terminal_shows_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"subject": "mutant:" + "x" * 60, "side": "owner", "title": "title " * 20}
+    row = {"subject": "mutant:" + "x" * 60, "side": "owner", "checks": "7", "title": "title " * 20}
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     show_rows([row], wide="title")
     name, *rest = capsys.readouterr().out.splitlines()
     assert name == row["subject"]
-    assert " ".join(" ".join(rest).split()) == f"owner · {row['title'].strip()}"
+    assert " ".join(" ".join(rest).split()) == f"owner · checks 7 · {row['title'].strip()}"
     assert max(map(len, rest)) <= 80
 
 
