@@ -6,8 +6,8 @@
 Supported: literals, columns, `+`, `-`, `*`, `%` of integers, `||`, COALESCE, UPPER, LOWER, LENGTH, SUBSTRING, ABS,
 YEAR, MONTH, DAY, HOUR, CAST of a time to DATE, and CASE WHEN, with the conditions of `refimpl.client.predicate`. Times
 are in UTC. As in Spark's ANSI mode, an overflow is an error; a result of decimals has at most 38 digits, and may be
-rounded to fit. Anything else is rejected. CASE and COALESCE compute each value for all rows, so that they do not prevent
-an error: `CASE WHEN y <> 0 THEN x % y END` fails for rows in which y is 0.
+rounded to fit. Anything else is rejected. CASE and COALESCE compute each value for all rows, so they do not prevent an
+error: `CASE WHEN y <> 0 THEN x % y END` fails for rows in which y is 0.
 """
 
 import datetime
