@@ -122,8 +122,8 @@ def report(stored: Stored) -> str:
     parts = [
         f"# {escaped(about.title)}",
         f"Versions: {escaped(about.versions)}. Found on {about.date} with version {finding.kit_version} of the "
-        f"conformance kit for commit owners. " + (f"Known: {escaped(about.known)}." if about.known else "Not known."),
-        "## What is asked for",
+        f"conformance kit for commit owners. " + (f"Known: {escaped(about.known)}." if about.known else "New."),
+        "## Requirements",
         "\n".join(
             _sentence(requirement) for requirement in about.requirements if requirement in violation.requirements
         ),

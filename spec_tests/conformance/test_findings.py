@@ -146,7 +146,7 @@ def test_the_report_of_a_finding_is_complete_and_independent() -> None:
     assert "(sent before step 3 was answered)" in text
     assert "version 2 is D, version 3 is C." in text
     (landed,) = (entry for entry in FINDINGS if entry.id == "dynamodb-calls-a-hand-back-that-landed-failed")
-    section = markdown.report(landed).split("## What is asked for")[1].split("## Steps")[0]
+    section = markdown.report(landed).split("## Requirements")[1].split("## Steps")[0]
     assert section.count("\n- ") == 1
     assert "MC-FEATURE-03, MUST" in section
     assert "fail for the same cause: PROFILE-TRANSFER-01." in section
