@@ -44,7 +44,7 @@ from refimpl.log_store import LogStore
 from refimpl.owner import repair as repair_module
 from refimpl.owner.context import Context
 from refimpl.owner.repair import repair
-from refimpl.owner.verify import AHEAD_MS, STAGING_AGE_MS, Severity, verify
+from refimpl.owner.verify import AHEAD_MS, ORPHAN_AGE_MS, STAGING_AGE_MS, Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import Warehouse
 from spec_tests.benchmarks import table as made
@@ -563,6 +563,9 @@ def test_only_losers_of_the_newest_version_are_orphaned(setting: Setting) -> Non
     (left_over,) = [finding for finding in verify(setting.owner) if finding.code == "orphaned-staged-files"]
     assert left_over.message.startswith("staged files of decided versions: 1,")
     assert not left_over.repairable, "repair keeps it for a day"
+    late = replace(setting.warehouse.environment, now=lambda: clock_ms() + 2 * ORPHAN_AGE_MS)
+    with refimpl.open(setting.directory, environment=late) as tomorrow:
+        assert [finding.repairable for finding in verify(tomorrow.owner) if finding.code == left_over.code] == [True]
     assert len(setting.log.staged_listing(FOLDER)) == 3
 
 
