@@ -14,7 +14,7 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.formatting import in_words
-from conformance.scenario.ownership import DELAYS, is_local, put_while_asked
+from conformance.scenario.ownership import DELAYS, folder_of, put_while_asked
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 RACE = ("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")
@@ -368,9 +368,7 @@ def a_direct_commit_races_with_a_clients_commit(s: Scenario) -> None:
     for number, delay in enumerate(DELAYS):
         table = s.create(f"orders-{number}")
         answers: list[Exchange] = []
-        found = s.ask("silent", m.LoadTable(name=s.physical(table.name)), table).answer
-        location = getattr(found, "location", None) or ""
-        request, folder = s.proposal(table), location if is_local(location) else table.reference
+        folder, request = folder_of(s, table), s.proposal(table)
         race = partial(put_while_asked, s, table, request, delay, answers)
         made = storage_access.publish(s, table, s.proposal(table), "silent", put=race, folder=folder)
         both = isinstance(made.answer, m.Done) and isinstance(answers[0].answer, m.Ratified)

@@ -5,19 +5,20 @@ managed-commits, "Delta Log Entries" and "Commit Files"; catalog-managed, "Delta
 
 import json
 import re
+from pathlib import Path
 from typing import Any, Final
 
 from conformance.checks import check
 from conformance.checks.backfill import CONTENT, lines, same_content, tracked
 from conformance.history import digests
-from conformance.interface.log_names import STAGING, commit_file
+from conformance.interface.log_names import LOG, STAGING, commit_file
 from conformance.interface.messages import Commit, Conflict, Ratified, Rejected
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.formatting import difference, different_action
-from conformance.scenario.ownership import restart
+from conformance.scenario.ownership import first_content, folder_of, restart
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 WHOLE = ("MC-LOG-01", "CM-LOG-01")
@@ -152,6 +153,15 @@ def raw(kind: str, body: object) -> str:
     return json.dumps({kind: body}, separators=(",", ":"), ensure_ascii=False)
 
 
+def large(s: Scenario, size: int) -> list[str]:
+    """Actions of about `size` bytes: one with half of them, and many with text in many scripts."""
+    time, unit = s.timestamp(1), TEXT * 16
+    add: dict[str, Any] = json.loads(proposals.add("large.parquet", time))["add"]
+    repeats = size // len(unit.encode()) // 2 + 1
+    small = [raw("add", {**add, "path": f"{n}.parquet", "tags": {"x": TEXT}}) for n in range(repeats * 4)]
+    return [raw("add", {**add, "tags": {"x": unit * repeats}}), *small]
+
+
 def kept(s: Scenario, table: TableHandle, *unusual: str) -> bool:
     """Whether the owner ratifies a commit with these actions, which are then stored, also over a restart, and published
     as proposed. It may reject a commit that it considers invalid or too large."""
@@ -191,16 +201,28 @@ def a_large_commit_is_kept(s: Scenario) -> None:
     """A commit of 2 MiB has one action of more than 1 MiB, and more than a thousand with text in many scripts. The
     owner publishes it as proposed, or rejects it as too large; then the writer proposes one of 80 KiB."""
     table = s.create()
-
-    def actions(size: int) -> list[str]:
-        time, unit = s.timestamp(1), TEXT * 16
-        add: dict[str, Any] = json.loads(proposals.add("large.parquet", time))["add"]
-        repeats = size // len(unit.encode()) // 2 + 1
-        small = [raw("add", {**add, "path": f"{n}.parquet", "tags": {"x": TEXT}}) for n in range(repeats * 4)]
-        return [raw("add", {**add, "tags": {"x": unit * repeats}}), *small]
-
-    if not any(kept(s, table, *actions(size)) for size in LARGE):
+    if not any(kept(s, table, *large(s, size)) for size in LARGE):
         raise Inconclusive(f"the owner rejects every commit of {LARGE[-1]} bytes")
+
+
+@check(Family.CONTENT, *WHOLE)
+def a_published_commit_appears_whole(s: Scenario) -> None:
+    """Another process reads the files of three commits of 80 KiB as soon as they exist, while the owner publishes them:
+    each file is complete. The kit can read only a local folder at once."""
+    table = s.create()
+    log = Path(folder_of(s, table)) / LOG
+    for version in (1, 2, 3):
+        path, attempt = log / commit_file(version), s.attempt()
+        actions = (proposals.commit_info(attempt, s.timestamp(version)), *large(s, LARGE[-1]))
+        with first_content(path) as seen:
+            landed = s.land(table, attempt=attempt, actions=actions)
+            s.backfill(table, version)
+        for content in seen:
+            size = path.stat().st_size if path.exists() else len(content)
+            s.require(len(content) == size, *WHOLE, evidence=(landed,), table=table, version=version,
+                      expected=f"{path.name} has all of its {size} bytes when it becomes visible",
+                      observed=f"a reader that opened {path.name} during the publication got {len(content)} of {size} "
+                      f"bytes")  # fmt: skip
 
 
 @check(Family.CONTENT, *COMMITTED, commit_modes=("staged", "direct"))

@@ -2,9 +2,11 @@
 
 import json
 import re
+import time
 import unicodedata
 import uuid
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +14,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING, staged_file
 from conformance.models.owner import Commit, Entries, ModelOwner, OwnedTable, content_of, time_of
+from conformance.models.storage import FolderStorage, Storage
 from conformance.mutants import memory_of, mutant, mutant_method, original
 
 KNOWN = frozenset({"protocol", "metaData", "add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})
@@ -40,6 +43,30 @@ class Rewrites(ModelOwner):
 def last_action_is_lost(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Drops the last action of a commit with many actions."""
     return actions[:-1] if len(actions) > 3 else actions
+
+
+class _StorageInPlace(FolderStorage):
+    """Creates a version's file under its name, and writes it 1 ms later."""
+
+    def put_if_absent(self, path: str, content: str, modified: int) -> bool:
+        if Path(path).parent.name != LOG:
+            return super().put_if_absent(path, content, modified)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with Path(path).open("x") as file:
+                time.sleep(0.001)
+                file.write(content)
+        except FileExistsError:
+            return False
+        return True
+
+
+@mutant("MC-LOG-01", "CM-LOG-01")
+class PublicationIsWrittenInPlace(ModelOwner):
+    """Publishes a version by creating its file and then writing it, so that readers see a part."""
+
+    def __init__(self, storage: Storage | None = None, directory: Path | None = None) -> None:
+        super().__init__(storage if directory is None else _StorageInPlace(directory))
 
 
 @mutant_method("commit", "MC-LOG-01", "CM-LOG-01")
