@@ -60,8 +60,8 @@ class _ErrorHandler(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
-        for each in () if command is None else (command, *getattr(command, "commands", {}).values()):
-            _without_type(each.get_params(ctx))
+        for shown in () if command is None else (command, *getattr(command, "commands", {}).values()):
+            _without_type(shown.get_params(ctx))
         return command
 
 

@@ -274,7 +274,14 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
     doomed += _doomed_sidecars(table, [path for path in listing if path.name not in doomed], oldest)
     doomed += [name for name, modified in table.log.temporaries() if modified < oldest]
     if doomed and snapshot.objects is None:  # an object that is visible is durable
-        _make_durable(table.log, kept)
+        try:
+            _make_durable(table.log, kept)
+        except FileNotFoundError as error:
+            raise MaintenanceRefusedError(
+                f"another cleanup of {table.label} deleted checkpoint {cut_off}, which this one keeps; run it again",
+                job=Maintenance.METADATA_CLEANUP,
+                version=cut_off,
+            ) from error
     _move_pointer(table, kept)
     for name in doomed:
         table.log.delete(name)

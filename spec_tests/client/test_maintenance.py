@@ -561,6 +561,22 @@ def test_an_interrupted_cleanup_is_completed_later(
     assert min(path.version for path in table.log.listing()) == 4
 
 
+def test_a_cleanup_that_another_one_overtakes_deletes_nothing(
+    setting: Setting, stamped: Callable[[TableFeature | None], Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = stamped(None)
+    old(setting, table)
+    before = table.log.listing()
+
+    def overtaken(log: LogStore, name: str, content: bytes) -> None:
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr(LogStore, "overwrite", overtaken)
+    with pytest.raises(MaintenanceRefusedError, match="another cleanup"):
+        cleaned(setting, table)
+    assert table.log.listing() == before
+
+
 @both
 def test_staged_files_up_to_the_cut_off_are_deleted(
     setting: Setting, stamped: Callable[[TableFeature | None], Table], feature: TableFeature

@@ -516,9 +516,8 @@ async def test_client_that_goes_away_blocks_no_other(at_the_moment_of_its_turn: 
     assert gone.cancelled()
 
 
-async def slow_client(monkeypatch: pytest.MonkeyPatch) -> tuple[FairQueue, Callable[[float], None]]:
-    """`slow` lost, came back after one second, and lost again, in its turn. Returns the function that lets time pass:
-    the machine's clock does not count."""
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Returns the function that lets time pass: the machine's clock does not count."""
     loop = asyncio.get_running_loop()
     now = loop.time()
 
@@ -527,7 +526,12 @@ async def slow_client(monkeypatch: pytest.MonkeyPatch) -> tuple[FairQueue, Calla
         now += seconds
 
     monkeypatch.setattr(loop, "time", lambda: now)
-    line = FairQueue()
+    return let_pass
+
+
+async def slow_client(monkeypatch: pytest.MonkeyPatch) -> tuple[FairQueue, Callable[[float], None]]:
+    """`slow` lost, came back after one second, and lost again, in its turn."""
+    let_pass, line = stopped_clock(monkeypatch), FairQueue()
     await loses(line, "slow")
     other = await blocked(line, "a", version=2)
     let_pass(1.0)
@@ -583,11 +587,13 @@ async def test_queue_ends_after_several_clients_never_return(monkeypatch: pytest
 
 @played
 async def test_one_slow_client_does_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
-    line = FairQueue()
+    let_pass, line = stopped_clock(monkeypatch), FairQueue()
     for number in range(2 * scheduling.MISSES):
         await loses(line, f"slow {number}")
-        await loses(line, "a", 2 * number)  # `a` gets the turn after the slow client's turn has ended
+        turn = await blocked(line, "a", version=2 * number)
+        let_pass(scheduling.PATIENCE_SECONDS)
+        await turn
+        line.lost("orders", "a", 2 * number)
         other = await blocked(line, "b", version=2 * number + 1)
         await waits(line, "a", version=2 * number + 1)
         line.done("orders", "a", landed=True)
