@@ -12,7 +12,7 @@ import pytest
 import refimpl
 from refimpl import log_path
 from refimpl.catalog_owner import UpdatePreconditions
-from refimpl.commit_owner import NameTaken, Registered, TableState
+from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, TableState
 from refimpl.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified, Version
 from refimpl.environment import Environment
 from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError
@@ -72,7 +72,7 @@ def test_commits_and_lost_races_and_backfills(table: OwnedTable, watch: Watch) -
 
 def test_outcomes_that_are_resolved_and_policies(table: OwnedTable, watch: Watch) -> None:
     table.owner.attempt_outcome(table.table_id, new_attempt())
-    table.owner.set_policy(table.table_id, ON_REQUEST)
+    table.owner.set_policy(table.table_id, MaintenancePolicy(backfill_every=7))
     table.owner.add_roots([Path("/elsewhere")])
     assert table.latest == 2
 
