@@ -22,6 +22,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
+from conformance.scenario import reads
 from conformance.scenario.recording import witnesses
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
@@ -90,8 +91,7 @@ def folder_of(s: Scenario, table: TableHandle) -> str:
     """The folder of a table: as its resolution names it, if that is a local one, else the table's string."""
     if Profile.DISCOVERY.value not in s.identity.profiles:
         return table.reference
-    resolved = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table).answer
-    location = getattr(resolved, "location", None) or ""
+    location = reads.location(s, table) or ""
     return location if is_local(location) else table.reference
 
 
