@@ -23,6 +23,7 @@ follow below it: registration, adoption, take-over, hand-back.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -594,6 +595,12 @@ def take_over_turn(taken: Version | None, *, follows: bool) -> Outcome | None:
     if taken is not None:
         return Conflict(latest_ratified_version=taken)
     return None if follows else VersionGap(latest_ratified_version=None)
+
+
+def previous_is_missing(examined: Examined, file: Path) -> Rejected:
+    """The answer to a first version of this owner after a gap: `file`, the previous version, is missing."""
+    what = f"version {examined.version - 1} is in no file and no checkpoint; restore {file}"
+    return _rejected(RejectionReason.INCONSISTENT_TABLE, what)
 
 
 def decide_hand_back(

@@ -411,8 +411,9 @@ def take_over(
         early = _early(context, record, examined, owner_name)
         if early is not None:
             return early
-        context.log(record).create_folders(feature.staging_folder)
-        context.log(record).sync_newest()
+        log = context.log(record)
+        log.create_folders(feature.staging_folder)
+        log.sync_newest()
         promise = promise_of(PromiseKind.TAKE_OVER, examined, context.now)
         try:
             with context.ledger.write() as writer:
@@ -472,8 +473,7 @@ def previous_timestamp_flaw(log: LogStore, examined: Examined) -> commits.Reject
     except FileNotFoundError:
         if log.in_checkpoint(examined.version - 1):
             return None
-        missing = f"version {examined.version - 1} is in no file and no checkpoint; restore {log.folder / name}"
-        return commits.Rejected(reason=commits.RejectionReason.INCONSISTENT_TABLE, detail=missing)
+        return decide.previous_is_missing(examined, log.folder / name)
     previous = first.in_commit_timestamp if isinstance(first, CommitInfo) else None
     if previous is None:
         previous = log.modified(name) or 0
