@@ -28,9 +28,11 @@ TABLE_ID: Final = "io.unitycatalog.tableId"
 MANAGED: Final = "MANAGED"
 LAST_VERSION: Final = "delta.lastUpdateVersion"
 LAST_TIMESTAMP: Final = "delta.lastCommitTimestamp"
+FORBIDDEN_JOBS: Final = "commitOwner.forbiddenMaintenance"
+"""The maintenance that the owner forbids to clients, of the jobs that are allowed by default; joined by commas."""
 _DERIVED: Final = frozenset(
     {
-        LAST_VERSION, LAST_TIMESTAMP, "delta.minReaderVersion", "delta.minWriterVersion",
+        FORBIDDEN_JOBS, LAST_VERSION, LAST_TIMESTAMP, "delta.minReaderVersion", "delta.minWriterVersion",
         "delta.clusteringColumns", "delta.rowTracking.rowIdHighWaterMark",  # Unity Catalog reports metadata domains so
     }
 )  # fmt: skip

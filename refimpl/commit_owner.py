@@ -20,8 +20,8 @@ from refimpl.table_feature import CommitMode, TableFeature
 class Maintenance(Enum):
     """Jobs that a client may run only with the owner's permission.
 
-    catalog-managed, "Maintenance Operations", in its stricter, accepted text: the first three are always
-    allowed, all others only if the owner allows them.
+    catalog-managed, "Maintenance Operations": an owner's policy covers all of them. In its stricter, accepted text the
+    first three are allowed unless the owner forbids them, all others only if the owner allows them.
     """
 
     CHECKPOINT = "checkpoint"
@@ -33,13 +33,13 @@ class Maintenance(Enum):
     REORG = "reorg"
 
 
-ALWAYS_ALLOWED = frozenset({Maintenance.CHECKPOINT, Maintenance.LOG_COMPACTION, Maintenance.CHECKSUM})
+ALLOWED_BY_DEFAULT = frozenset({Maintenance.CHECKPOINT, Maintenance.LOG_COMPACTION, Maintenance.CHECKSUM})
 
 
 class MaintenancePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What the owner of a table lets clients do, and how often the owner publishes by itself."""
 
-    allowed: frozenset[Maintenance] = ALWAYS_ALLOWED
+    allowed: frozenset[Maintenance] = ALLOWED_BY_DEFAULT
     backfill_every: int | None = 1
     """The owner backfills after this many commits; None: only on request."""
     backlog_limit: int = 1000

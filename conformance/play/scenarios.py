@@ -22,12 +22,12 @@ from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.partition_values import FileLayout
 from refimpl.client.schema import from_arrow
 from refimpl.client.snapshot import Snapshot
-from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy
+from refimpl.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
 from refimpl.log_path import FileKind
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("note", pa.string())])
-AT_ONCE: Final = MaintenancePolicy(backfill_every=1, allowed=ALWAYS_ALLOWED | {Maintenance.METADATA_CLEANUP})
+AT_ONCE: Final = MaintenancePolicy(backfill_every=1, allowed=ALLOWED_BY_DEFAULT | {Maintenance.METADATA_CLEANUP})
 ON_REQUEST: Final = MaintenancePolicy(backfill_every=None)
 
 Client = Callable[[Actor], object]

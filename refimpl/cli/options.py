@@ -64,6 +64,14 @@ AllowOption = Annotated[
 ]
 
 
+ForbidOption = Annotated[
+    list[str] | None, Option("--forbid", metavar="JOB", help="maintenance jobs to forbid (repeatable)")
+]
+HandBackOption = Annotated[
+    bool, Option("--hand-back/--no-hand-back", help="accept or reject a hand-back of the table to the filesystem")
+]
+
+
 def opened(warehouse: str | None) -> Warehouse:
     """The warehouse that the option, the environment variable or the current folder names.
 
@@ -125,15 +133,28 @@ def commit_mode_named(name: str | None) -> CommitMode | None:
         raise InvalidRequestError(f"unknown commit mode {name!r}; expected one of {known}") from None
 
 
-def policy_of(backfill_every: str, backlog_limit: int, allow: list[str] | None) -> MaintenancePolicy:
+def policy_of(
+    backfill_every: str, backlog_limit: int, allow: list[str] | None, forbid: list[str] | None, *, hand_back: bool
+) -> MaintenancePolicy:
     """The owner's policy for a new table; the owner checks its limits."""
-    from refimpl.commit_owner import ALWAYS_ALLOWED, MaintenancePolicy
+    from refimpl.commit_owner import ALLOWED_BY_DEFAULT, MaintenancePolicy
 
     return MaintenancePolicy(
-        allowed=ALWAYS_ALLOWED | jobs_named(allow),
+        allowed=changed_jobs(ALLOWED_BY_DEFAULT, allow, forbid),
         backfill_every=backfill_number(backfill_every),
         backlog_limit=backlog_limit,
+        hand_back=hand_back,
     )
+
+
+def changed_jobs(
+    before: frozenset[Maintenance], allow: list[str] | None, forbid: list[str] | None
+) -> frozenset[Maintenance]:
+    """The allowed jobs after --allow and --forbid."""
+    permitted, forbidden = jobs_named(allow), jobs_named(forbid)
+    if both := sorted(job.value for job in permitted & forbidden):
+        raise InvalidRequestError(f"--allow and --forbid both name {', '.join(both)}; pass each job to one of them")
+    return (before | permitted) - forbidden
 
 
 def jobs_named(names: list[str] | None) -> frozenset[Maintenance]:

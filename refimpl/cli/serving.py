@@ -41,6 +41,9 @@ def serve(
         ),
     ] = str(SERVER_PUBLISHES_AFTER),
     backlog_limit: options.BacklogOption = 1000,
+    allow: options.AllowOption = None,
+    forbid: options.ForbidOption = None,
+    hand_back: options.HandBackOption = True,
     log_level: Annotated[
         str, Option("--log-level", metavar="LEVEL", help="log level: debug, info, warning or error")
     ] = "info",
@@ -48,7 +51,8 @@ def serve(
     """Serve a warehouse over HTTP, in Unity Catalog's Delta API.
 
     The first line on stdout is a JSON object with the URL; logs go to stderr. The schema default holds the tables
-    with one-part names, the schema s the tables named s.TABLE. Stop the server with Ctrl-C or SIGTERM.
+    with one-part names, the schema s the tables named s.TABLE. The options of the policy are for tables that are
+    created over HTTP. Stop the server with Ctrl-C or SIGTERM.
     """
     try:
         from refimpl.server.serving import Serving
@@ -57,8 +61,6 @@ def serve(
         raise InvalidRequestError(
             f"the server needs {error.name}; install it with: pip install 'delta-commit-owner[server]'"
         ) from error
-    from refimpl.commit_owner import MaintenancePolicy
-
     if log_level not in ("debug", "info", "warning", "error"):
         raise InvalidRequestError(f"invalid log level {log_level!r}; expected debug, info, warning or error")
     with options.opened(address) as warehouse:  # only `init` creates a warehouse
@@ -70,9 +72,7 @@ def serve(
             port=port,
             catalog=catalog,
             schemas=tuple(options.names_of(schema)),
-            policy=MaintenancePolicy(
-                backfill_every=options.backfill_number(backfill_every), backlog_limit=backlog_limit
-            ),
+            policy=options.policy_of(backfill_every, backlog_limit, allow, forbid, hand_back=hand_back),
             log_level=log_level,
         )
     )

@@ -125,6 +125,8 @@ def create(
     backfill_every: options.BackfillOption = "1",
     backlog_limit: options.BacklogOption = 1000,
     allow: options.AllowOption = None,
+    forbid: options.ForbidOption = None,
+    accepts_hand_back: options.HandBackOption = True,
     properties: Annotated[
         list[str] | None, Option("--property", metavar="KEY=VALUE", help="table property (repeatable)")
     ] = None,
@@ -140,7 +142,7 @@ def create(
     If several processes create the same name, exactly one succeeds; the others exit with code 1.
     """
     schema = _schema(columns, like)
-    policy = options.policy_of(backfill_every, backlog_limit, allow)
+    policy = options.policy_of(backfill_every, backlog_limit, allow, forbid, hand_back=accepts_hand_back)
     with options.reached(address) as warehouse:
         table = warehouse.create_table(
             name,
@@ -533,6 +535,8 @@ def take_over(
     backfill_every: options.BackfillOption = "1",
     backlog_limit: options.BacklogOption = 1000,
     allow: options.AllowOption = None,
+    forbid: options.ForbidOption = None,
+    accepts_hand_back: options.HandBackOption = True,
     address: options.WarehouseOption = None,
     json: options.JsonOption = False,
 ) -> None:
@@ -545,7 +549,7 @@ def take_over(
     from refimpl.client.table import Table
 
     new_feature, chosen = options.feature_named(feature), options.commit_mode_named(commit_mode)
-    policy = options.policy_of(backfill_every, backlog_limit, allow)
+    policy = options.policy_of(backfill_every, backlog_limit, allow, forbid, hand_back=accepts_hand_back)
     with options.opened(address) as warehouse:
         table = Table.by_path(path.absolute(), warehouse.environment)
         owned = taken_over(table, warehouse.owner, name, new_feature, commit_mode=chosen, policy=policy)

@@ -245,16 +245,16 @@ _POLICY = """Examples:
 
 commit-owner policy sales
 
-commit-owner policy sales --allow metadata-cleanup --backfill-every 10"""
+commit-owner policy sales --allow metadata-cleanup --backfill-every 10
+
+commit-owner policy sales --forbid checkpoint --no-hand-back"""
 
 
 @commands.command(rich_help_panel=_PANEL, epilog=_POLICY)
 def policy(
     table: options.TableArgument,
     allow: options.AllowOption = None,
-    forbid: Annotated[
-        list[str] | None, Option("--forbid", metavar="JOB", help="maintenance jobs to forbid (repeatable)")
-    ] = None,
+    forbid: options.ForbidOption = None,
     backfill_every: Annotated[
         str | None, Option("--backfill-every", metavar="N", help="publish after every N commits, or: never")
     ] = None,
@@ -262,27 +262,25 @@ def policy(
         int | None,
         Option("--backlog-limit", metavar="N", help="maximum unpublished commits; further ones are rejected"),
     ] = None,
+    hand_back: Annotated[
+        bool | None,
+        Option("--hand-back/--no-hand-back", help="accept or reject a hand-back of the table to the filesystem"),
+    ] = None,
     address: options.WarehouseOption = None,
     json: options.JsonOption = False,
 ) -> None:
     """Show or change the maintenance policy of a table.
 
-    Checkpoints, log compactions and checksums are always allowed; every other job only if the policy lists it.
+    Checkpoints, log compactions and checksums are allowed unless the policy forbids them; every other job only if the
+    policy lists it.
     """
-    from refimpl.commit_owner import ALWAYS_ALLOWED
-
-    forbidden = options.jobs_named(forbid)
-    if forbidden & ALWAYS_ALLOWED:
-        always = ", ".join(sorted(job.value for job in ALWAYS_ALLOWED))
-        raise InvalidRequestError(f"invalid --forbid {','.join(forbid or ())}; always allowed: {always}")
-    permitted = options.jobs_named(allow)
-    if both := sorted(job.value for job in permitted & forbidden):
-        raise InvalidRequestError(f"--allow and --forbid both name {', '.join(both)}; pass each job to one of them")
+    options.changed_jobs(frozenset(), allow, forbid)  # before the warehouse is opened
 
     def changed(before: MaintenancePolicy) -> MaintenancePolicy:
         return msgspec.structs.replace(
             before,
-            allowed=(before.allowed | permitted) - forbidden,
+            allowed=options.changed_jobs(before.allowed, allow, forbid),
+            hand_back=before.hand_back if hand_back is None else hand_back,
             backfill_every=before.backfill_every if backfill_every is None else options.backfill_number(backfill_every),
             backlog_limit=before.backlog_limit if backlog_limit is None else backlog_limit,
         )

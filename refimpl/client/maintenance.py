@@ -1,7 +1,8 @@
 """The maintenance of a log: checkpoints, checksums, log compaction and metadata cleanup.
 
 catalog-managed, "Maintenance Operations", as tightened since: checkpoints and log compaction of published
-versions, and checksums of any version, are always allowed; every other job only if the owner allows it.
+versions, and checksums of any version, are allowed unless the owner forbids them; every other job only if the owner
+allows it.
 managed-commits, "Maintenance operations on managed-commit tables". So every call asks the owner first; a filesystem
 table has none.
 """

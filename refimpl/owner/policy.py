@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from refimpl.commit_owner import ALWAYS_ALLOWED, MaintenancePolicy
+from refimpl.commit_owner import MaintenancePolicy
 from refimpl.commits import Rejected, RejectionReason
 from refimpl.errors import InvalidRequestError
 from refimpl.table_feature import CommitMode, TableFeature
@@ -94,7 +94,7 @@ def checked_commit_mode(feature: TableFeature, commit_mode: CommitMode | None) -
 
 
 def checked_policy(policy: MaintenancePolicy | None) -> MaintenancePolicy:
-    """The policy with the jobs that are always allowed; `InvalidRequestError` for limits out of range."""
+    """The policy, by default the default one; `InvalidRequestError` for limits out of range."""
     policy = policy or MaintenancePolicy()
     if not 1 <= policy.backlog_limit <= MAX_BACKLOG_LIMIT:
         raise InvalidRequestError(f"invalid backlog limit {policy.backlog_limit}; expected 1 to {MAX_BACKLOG_LIMIT}")
@@ -103,7 +103,7 @@ def checked_policy(policy: MaintenancePolicy | None) -> MaintenancePolicy:
             f"cannot publish after every {policy.backfill_every} commits with a backlog limit of "
             f"{policy.backlog_limit}; expected a number from 1 to this limit, or never"
         )
-    return msgspec.structs.replace(policy, allowed=policy.allowed | ALWAYS_ALLOWED)
+    return policy
 
 
 def conf_flaw(conf: str | None) -> Rejected | None:

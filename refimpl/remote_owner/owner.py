@@ -27,6 +27,7 @@ from refimpl import commit_owner, log_path
 from refimpl.catalog_messages import (
     CLIENT_PUBLISHES_AFTER,
     FEATURE_PREFIX,
+    FORBIDDEN_JOBS,
     UNPUBLISHED_COMMITS,
     AddCommit,
     AssertTableUuid,
@@ -88,8 +89,8 @@ _STAGING: Final = CATALOG_MANAGED.staging_folder
 _POLICY: Final = commit_owner.MaintenancePolicy(
     backfill_every=CLIENT_PUBLISHES_AFTER, backlog_limit=UNPUBLISHED_COMMITS, hand_back=False
 )
-"""The API does not return the server's policy. This one allows only what is always allowed, with Unity Catalog's
-limit."""
+"""The API does not return the server's policy. This one allows what is allowed by default, with Unity Catalog's limit;
+`FORBIDDEN_JOBS` of a server's answer restricts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +124,12 @@ class _CurrentTable(_Table):
     def latest(self) -> Version | None:
         latest = self.loaded.latest_table_version
         return None if latest is None or latest < 0 else latest
+
+    @property
+    def policy(self) -> commit_owner.MaintenancePolicy:
+        forbidden = (self.loaded.metadata.properties.get(FORBIDDEN_JOBS) or "").split(",")
+        allowed = frozenset(job for job in _POLICY.allowed if job.value not in forbidden)
+        return msgspec.structs.replace(_POLICY, allowed=allowed)
 
     @property
     def commits(self) -> tuple[WireCommit, ...]:
@@ -715,7 +722,7 @@ class RemoteOwner:
             feature_name=CATALOG_MANAGED.name,
             commit_mode=CommitMode.STAGED,
             state=commit_owner.TableState.ACTIVE,
-            policy=_POLICY,
+            policy=current.policy,
             commits=CommitsAnswer(commits=_ratified(current, None, None), latest_ratified_version=current.latest),
         )
 
@@ -728,7 +735,7 @@ class RemoteOwner:
             feature=CATALOG_MANAGED,
             commit_mode=CommitMode.STAGED,
             state=commit_owner.TableState.ACTIVE,
-            policy=_POLICY,
+            policy=current.policy,
             latest=current.latest,
             backfilled=current.latest if not commits else commits[0].version - 1,
         )

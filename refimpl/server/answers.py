@@ -14,6 +14,7 @@ from refimpl import table_feature
 from refimpl.actions import Metadata
 from refimpl.catalog_messages import (
     FEATURE_PREFIX,
+    FORBIDDEN_JOBS,
     LAST_TIMESTAMP,
     LAST_VERSION,
     MANAGED,
@@ -27,6 +28,7 @@ from refimpl.catalog_messages import (
     fields_of,
 )
 from refimpl.catalog_owner import TableDescription
+from refimpl.commit_owner import ALLOWED_BY_DEFAULT
 from refimpl.commits import RatifiedCommit
 from refimpl.log_path import LOG_FOLDER
 
@@ -55,6 +57,7 @@ def properties(description: TableDescription) -> dict[str, str | None]:
     features = dict.fromkeys(
         (*(description.protocol.reader_features or ()), *(description.protocol.writer_features or ()))
     )
+    forbidden = sorted(job.value for job in ALLOWED_BY_DEFAULT - description.table.policy.allowed)
     return {
         **description.catalog_properties,
         **description.metadata.configuration,
@@ -64,6 +67,7 @@ def properties(description: TableDescription) -> dict[str, str | None]:
         TABLE_ID: description.table.table_id,
         LAST_VERSION: str(description.table.commits.latest_ratified_version),
         LAST_TIMESTAMP: str(description.in_commit_timestamp),
+        **({FORBIDDEN_JOBS: ",".join(forbidden)} if forbidden else {}),
     }
 
 

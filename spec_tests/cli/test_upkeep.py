@@ -169,11 +169,25 @@ def test_invalid_policy_is_rejected_and_changes_nothing(cli: CommandLine, wareho
     assert warehouse.owner.resolve(sales).policy == before
 
 
-def test_checkpoints_cannot_be_forbidden(cli: CommandLine, sales: str) -> None:
-    """catalog-managed, "Maintenance Operations": checkpoints are always allowed."""
-    refused = cli("policy", sales, "--forbid", "vacuum,checkpoint")
-    assert (refused.code, "always allowed: checkpoint, checksum" in refused.err) == (ExitCode.USAGE, True)
-    assert "checkpoint" in cli("policy", sales, "--forbid", "vacuum", "--json").json["allowed"]
+def test_policy_forbids_checkpoints_and_hand_backs(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+    """catalog-managed, "Maintenance Operations": the policy covers checkpoints, compactions and checksums too."""
+    cli("backfill", busy)
+    cli("create", "items", "--columns", "id BIGINT", "--forbid", "checkpoint", "--no-hand-back")
+    jobs = {"checkpoint": (), "log-compaction": ("--compact", "0:2"), "checksum": ("--checksum",)}
+    after = cli("policy", busy, "--forbid", ",".join(jobs), "--no-hand-back", "--json").json
+    assert (after["allowed"], after["hand_back"]) == ([], False)
+    for job, words in jobs.items():
+        refused = cli("checkpoint", busy, *words)
+        assert (refused.code, f"does not allow {job}" in refused.err) == (ExitCode.REFUSED, True)
+        assert cli("policy", busy, "--allow", job, "--json").json["allowed"] == [job]
+        assert cli("checkpoint", busy, *words).code == ExitCode.OK
+        cli("policy", busy, "--forbid", job)
+    for table, rest in ((busy, []), ("items", ["checksum", "log-compaction"])):
+        assert warehouse.owner.resolve(table).policy.hand_back is False
+        assert cli("policy", table, "--json").json["allowed"] == rest
+        assert cli("hand-back", table).code == ExitCode.REFUSED
+    assert cli("policy", busy, "--hand-back", "--json").json["hand_back"] is True
+    assert cli("hand-back", busy).code == ExitCode.OK
 
 
 def test_verify_finds_no_problem_in_a_healthy_warehouse(cli: CommandLine, busy: str) -> None:

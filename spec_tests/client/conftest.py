@@ -19,7 +19,7 @@ from refimpl.client.data_files import DataFileWriter
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy
+from refimpl.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
 from refimpl.environment import Environment
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, CommitMode, TableFeature
 from spec_tests.support.faults import FailingFiles, ScriptedHost
@@ -131,8 +131,8 @@ def setting(tmp_path: Path, host: ScriptedHost) -> Iterator[Setting]:
 
 
 DAY = 86_400_000
-GENEROUS = MaintenancePolicy(backfill_every=None, allowed=ALWAYS_ALLOWED | {Maintenance.METADATA_CLEANUP})
-EVERY_COMMIT = MaintenancePolicy(backfill_every=1, allowed=ALWAYS_ALLOWED | {Maintenance.METADATA_CLEANUP})
+GENEROUS = MaintenancePolicy(backfill_every=None, allowed=ALLOWED_BY_DEFAULT | {Maintenance.METADATA_CLEANUP})
+EVERY_COMMIT = MaintenancePolicy(backfill_every=1, allowed=ALLOWED_BY_DEFAULT | {Maintenance.METADATA_CLEANUP})
 
 every_kind = pytest.mark.parametrize(
     "feature", [None, *TABLE_FEATURES.values()], ids=lambda feature: feature.name if feature else "filesystem"

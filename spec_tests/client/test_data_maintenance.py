@@ -17,7 +17,7 @@ from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import Commit
 from refimpl.client.partition_values import FileLayout
 from refimpl.client.table import Table
-from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy
+from refimpl.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
 from refimpl.environment import Environment
 from refimpl.log_path import FileKind
 from refimpl.table_feature import CommitMode
@@ -30,7 +30,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.string())])
 DAY = 86_400_000
 UNDECIDED = "00000000-0000-4000-8000-000000000000"
 """The attempt of a staged commit that was never proposed to the owner."""
-ALL = MaintenancePolicy(allowed=ALWAYS_ALLOWED | {Maintenance.OPTIMIZE, Maintenance.VACUUM})
+ALL = MaintenancePolicy(allowed=ALLOWED_BY_DEFAULT | {Maintenance.OPTIMIZE, Maintenance.VACUUM})
 POLICY = msgspec.structs.replace(ALL, backfill_every=None)
 
 

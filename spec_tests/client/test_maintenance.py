@@ -217,21 +217,22 @@ def job_of(name: str) -> Callable[[Table], object]:
 @both
 @pytest.mark.parametrize("name", ["checkpoint", "log-compaction", "checksum", "metadata-cleanup"])
 def test_every_job_asks_the_owner_each_time(setting: Setting, feature: TableFeature, name: str) -> None:
-    """catalog-managed, "Maintenance Operations", as tightened: three jobs are always allowed, the others need
-    permission. FB06.
+    """catalog-managed, "Maintenance Operations", as tightened: three jobs are allowed by default, the others need
+    permission; the owner may forbid each. FB06.
     """
     table = setting.table(feature, policy=MaintenancePolicy(backfill_every=1))
     busy(setting, table, 2)
     job = job_of(name)
     setting.owner.calls.clear()
-    if name == "metadata-cleanup":
-        before = names(table)
-        with pytest.raises(MaintenanceRefusedError) as caught:
-            job(table)
-        assert caught.value.job is Maintenance.METADATA_CLEANUP
-        assert names(table) == before
-        assert table.table_id is not None
-        setting.owner.owner.set_policy(table.table_id, EVERY_COMMIT)  # type: ignore[attr-defined]
+    assert table.table_id is not None
+    if name != "metadata-cleanup":
+        setting.owner.owner.set_policy(table.table_id, MaintenancePolicy(allowed=frozenset()))  # type: ignore[attr-defined]
+    before = names(table)
+    with pytest.raises(MaintenanceRefusedError) as caught:
+        job(table)
+    assert caught.value.job is Maintenance(name)
+    assert names(table) == before
+    setting.owner.owner.set_policy(table.table_id, EVERY_COMMIT)  # type: ignore[attr-defined]
     job(table)
     calls = setting.owner.calls["resolve"]
     job(table)

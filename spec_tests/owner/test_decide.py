@@ -391,7 +391,7 @@ def test_policies_out_of_range_are_refused(warehouse: refimpl.Warehouse) -> None
         warehouse.owner.set_policy(table.table_id, MaintenancePolicy(backlog_limit=0))
     assert warehouse.owner.resolve("orders").policy == good
     for limit, every in ((1, 1), (policy.MAX_BACKLOG_LIMIT, 1), (1, None)):
-        bound = MaintenancePolicy(backfill_every=every, backlog_limit=limit)
+        bound = MaintenancePolicy(allowed=frozenset(), backfill_every=every, backlog_limit=limit)
         warehouse.owner.set_policy(table.table_id, bound)
         assert warehouse.owner.resolve("orders").policy == bound
 

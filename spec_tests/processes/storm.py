@@ -35,7 +35,7 @@ import msgspec
 
 import refimpl
 from refimpl import log_path
-from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy, TableState
+from refimpl.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy, TableState
 from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, RejectionReason
 from refimpl.errors import DeltaError, TableNotFoundError
 from refimpl.log_store import LogStore
@@ -162,7 +162,7 @@ WORKERS = 4
 ROUNDS_OF_A_TABLE = 12
 PROGRESS_SECONDS = 10
 DISTURBANCES = ("kills", "disk", "opens", "foreign")
-ALLOWED = ALWAYS_ALLOWED | {Maintenance.METADATA_CLEANUP}
+ALLOWED = ALLOWED_BY_DEFAULT | {Maintenance.METADATA_CLEANUP}
 POLICIES = (
     MaintenancePolicy(allowed=ALLOWED, backfill_every=None),
     MaintenancePolicy(allowed=ALLOWED, backfill_every=1),

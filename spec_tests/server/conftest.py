@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.client.table import Table
-from refimpl.commit_owner import MaintenancePolicy
+from refimpl.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
 from refimpl.server.application import Limits, Server
 from refimpl.server.names import Names
 from refimpl.server.serving import Serving, bound, configuration
@@ -80,10 +80,14 @@ def listen(directory: Path) -> Iterator[Listen]:
     with ExitStack() as stack:
 
         def started(
-            *, backlog_limit: int = 1000, backfill_every: int | None = None, directory: Path = directory
+            *,
+            backlog_limit: int = 1000,
+            backfill_every: int | None = None,
+            allowed: frozenset[Maintenance] = ALLOWED_BY_DEFAULT,
+            directory: Path = directory,
         ) -> str:
             warehouse = refimpl.open(directory, environment=Faults().environment(), create=True)
-            policy = MaintenancePolicy(backfill_every=backfill_every, backlog_limit=backlog_limit)
+            policy = MaintenancePolicy(allowed=allowed, backfill_every=backfill_every, backlog_limit=backlog_limit)
             server = Server(warehouse, Names("unity"), policy=policy)
             stack.callback(server.close)
             return stack.enter_context(_listening(server, directory))

@@ -747,6 +747,19 @@ def test_a_version_that_was_published_and_cleaned_up_is_reported(listen: Listen,
     assert ids_in(remote.table("orders")) == [0, 1, 2, 3]
 
 
+def test_a_job_that_the_owner_forbids_is_forbidden_to_remote_clients(
+    listen: Listen, reach: Reach, directory: Path
+) -> None:
+    remote = reach(listen(backfill_every=1, allowed=frozenset({Maintenance.CHECKSUM})))
+    table = remote.create_table("orders", SCHEMA)
+    with pytest.raises(MaintenanceRefusedError, match="only checksum"):
+        write_checkpoint(table)
+    assert "commitOwner" not in "".join(table.snapshot().metadata.configuration)
+    with refimpl.open(directory) as local:
+        local.owner.set_policy(table.table_id or "", MaintenancePolicy())
+    assert write_checkpoint(table).version == 0
+
+
 def test_clocks_that_differ_by_an_hour_keep_times_increasing(listen: Listen) -> None:
     url = listen()
     hour = 3_600_000
