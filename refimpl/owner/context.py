@@ -152,7 +152,7 @@ class Context:
         """
         try:
             with self.ledger.write() as writer:
-                promises.adopt(writer, table, self.log(table), self.now, self.environment.new_id)
+                promises.adopt(writer, table, self.log(table), self.now)
         except OSError as error:
             raise OwnerUnavailableError(
                 f"version {table.next} of {table.label} is visible but cannot be recorded: {error}; try again"

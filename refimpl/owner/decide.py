@@ -44,10 +44,10 @@ from refimpl.commits import (
     VersionGap,
     is_attempt_id,
 )
-from refimpl.errors import CorruptLogError
+from refimpl.errors import CorruptionError, CorruptLogError, OutcomeUnknown
 from refimpl.log_path import Version
 from refimpl.owner import policy
-from refimpl.owner.records import AttemptRecord, Examined, TableRecord
+from refimpl.owner.records import AttemptRecord, Examined, TableRecord, unknown_attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,20 +229,22 @@ def has_lost(table: TableRecord, version: Version, attempt: AttemptRecord | None
 
 def unresolvable(
     table: TableRecord, attempt: AttemptId, *, unknown_published: Version | None, attempts_are_lost: bool
-) -> str | None:
+) -> CorruptionError | OutcomeUnknown | None:
     """Why an attempt that is not recorded may have landed; None: it can be resolved as not landed.
 
     `unknown_published`: see `admission`. `attempts_are_lost`: whether the table has commits with unknown attempt ids.
     """
     if unknown_published is not None:
-        return (
+        return CorruptionError(
             f"version {unknown_published} of {table.label} is published, the ledger's latest is {table.latest}: the "
-            f"outcome of {attempt} is unknown; run verify, then repair"
+            f"outcome of {attempt} is unknown; run verify, then repair",
+            attempt=attempt,
         )
     if attempts_are_lost:
-        return (
-            f"{table.label} has commits with unknown attempt ids, so the outcome of {attempt} is unknown; look for the "
-            f"commit in the table's history"
+        return OutcomeUnknown(
+            f"{table.label} has commits with unknown attempt ids, so the outcome of {attempt} is unknown; propose the "
+            f"same commit again, whose answer is final, or look for it in the table's history",
+            attempt=attempt,
         )
     return None
 
@@ -252,6 +254,11 @@ def replay(table: TableRecord, examined: Examined, attempt: AttemptRecord | None
     if attempt is None:
         return None
     landed = attempt.landed
+    if landed is not None and landed.attempt == unknown_attempt(table.table_id, landed.version):
+        # The commit point was the file, whoever made it visible: its bytes are what identifies it.
+        if examined.version != landed.version or examined.digest != attempt.digest:
+            return None
+        landed = msgspec.structs.replace(landed, attempt=examined.proposal.attempt)
     if landed is None:
         return _rejected(
             RejectionReason.ATTEMPT_RESOLVED,

@@ -46,7 +46,7 @@ from refimpl.owner import decide, policy
 from refimpl.owner.backfill import backfill
 from refimpl.owner.context import Context, contiguous_end
 from refimpl.owner.promises import promise_of
-from refimpl.owner.records import Examined, PromiseKind, TableRecord
+from refimpl.owner.records import Examined, PromiseKind, TableRecord, unknown_attempt
 from refimpl.owner.statements import View, Writer
 from refimpl.table_feature import CommitMode, TableFeature
 
@@ -242,7 +242,7 @@ def _registration(
         verdict = decide.decide_registration(
             table,
             examined,
-            writer.attempt(table, examined.proposal.attempt),
+            writer.attempt_at(table, 0, examined.proposal.attempt),
             holder=writer.table_named(table.name or ""),
             owner_name=owner_name,
             properties=properties,
@@ -329,7 +329,7 @@ def adopt(context: Context, owner_name: str, table_id: str) -> commits.Outcome:
         if latest is None:
             return commits.VersionGap(latest_ratified_version=None)
         name = log_path.commit(latest)
-        proposal = commits.DirectProposal(attempt=context.environment.new_id(), content=log.read(name))
+        proposal = commits.DirectProposal(attempt=unknown_attempt(table_id, latest), content=log.read(name))
         examined = decide.examine(table.feature, latest, proposal, proposal.content)
         flaw = decide.first_version_flaw(table, examined, owner_name)
         if flaw is None and latest > 0:
@@ -497,7 +497,7 @@ def _known_here(context: Context, known: TableRecord, examined: Examined) -> com
         table = view.table(known.table_id)
         if table is None:
             return None
-        answered = decide.replay(table, examined, view.attempt(table, examined.proposal.attempt))
+        answered = decide.replay(table, examined, view.attempt_at(table, examined.version, examined.proposal.attempt))
         answered = answered or _landed_before(view, table.location, examined)
     return answered or decide.owned_already(table)
 
@@ -555,7 +555,7 @@ def _judge(context: Context, writer: Writer, table: TableRecord, examined: Exami
     return decide.decide_hand_back(
         table,
         examined,
-        writer.attempt(table, examined.proposal.attempt),
+        writer.attempt_at(table, examined.version, examined.proposal.attempt),
         unknown_published=context.unknown_published_version(table) if examined.version >= table.next else None,
         current=writer.protocol_and_metadata(table.key),
     )

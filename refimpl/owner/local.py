@@ -18,14 +18,7 @@ from refimpl import commit_owner, commits, log_path
 from refimpl.actions import Metadata
 from refimpl.catalog_owner import AttemptLookup, PreconditionFailed, TableDescription, UpdatePreconditions
 from refimpl.environment import Environment
-from refimpl.errors import (
-    CorruptionError,
-    DeltaError,
-    InvalidRequestError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-    TableNotFoundError,
-)
+from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.host_queue import HostQueue
 from refimpl.log_path import Version
 from refimpl.owner import decide, dropping, lifecycle, policy
@@ -141,7 +134,7 @@ class LocalOwner:
     def look_up(self, name: str, version: Version | None, attempt: commits.AttemptId | None) -> AttemptLookup | None:
         with self.ledger.read() as view:
             table = view.table_named(name)
-            seen = None if table is None or attempt is None else view.attempt(table, attempt)
+            seen = None if table is None or attempt is None else view.attempt_at(table, version or 0, attempt)
         if table is None:
             return None
         lost = version is not None and attempt is not None and decide.has_lost(table, version, seen)
@@ -380,7 +373,7 @@ class LocalOwner:
     ) -> tuple[decide.Ratify | commits.Outcome | PreconditionFailed | None, decide.CatalogFacts | None]:
         """The verdict (None: see `_facts`), and the facts for a catalog's request."""
         examined, preconditions = waiting.examined, waiting.preconditions
-        attempt = writer.attempt(table, examined.proposal.attempt)
+        attempt = writer.attempt_at(table, examined.version, examined.proposal.attempt)
         unknown = self._context.unknown_published_version(table) if examined.version >= table.next else None
         facts = None
         verdict: decide.Ratify | commits.Outcome | PreconditionFailed | None = None
@@ -431,6 +424,7 @@ class LocalOwner:
             raise InvalidRequestError(f"{attempt!r} is not an attempt id; expected a lower-case uuid", attempt=attempt)
         with self.ledger.read() as view:
             seen = view.attempt(self._context.required(view, table_id), attempt)
+        flaw: DeltaError | None = None
         if seen is None:
             with (
                 disk_errors(f"resolve {attempt}"),
@@ -443,9 +437,10 @@ class LocalOwner:
                     unknown = self._context.unknown_published_version(table) if active else None
                     lost = writer.attempts_are_lost(table)
                     flaw = decide.unresolvable(table, attempt, unknown_published=unknown, attempts_are_lost=lost)
-                    if flaw is not None:
-                        raise CorruptionError(flaw, attempt=attempt)
-                    writer.add_tombstone(table_id, attempt, self._context.now)
+                    if flaw is None:
+                        writer.add_tombstone(table_id, attempt, self._context.now)
+        if flaw is not None:
+            raise flaw
         return commits.NotLanded() if seen is None or seen.landed is None else commits.Landed(commit=seen.landed)
 
     def get_commits(

@@ -11,15 +11,13 @@ steps leaves a promise. Every later change of the table begins with `settle`, wh
 In a table with direct commits, a link that this owner did not promise is a commit as well: `adopt`.
 """
 
-from collections.abc import Callable
-
 from refimpl import log_path
 from refimpl.commit_owner import TableState
 from refimpl.commits import AttemptId, DirectProposal, RatifiedCommit, Rejected
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.owner import decide
-from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord
+from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord, unknown_attempt
 from refimpl.owner.statements import Writer
 from refimpl.table_feature import CommitMode
 
@@ -57,9 +55,7 @@ def settle(writer: Writer, table: TableRecord, log: LogStore, now: int) -> None:
         forget(writer, table, promise)
 
 
-def adopt(
-    writer: Writer, table: TableRecord, log: LogStore, now: int, new_id: Callable[[], AttemptId]
-) -> tuple[TableRecord, Rejected | None]:
+def adopt(writer: Writer, table: TableRecord, log: LogStore, now: int) -> tuple[TableRecord, Rejected | None]:
     """Record published versions above the latest, in order, as commits. The caller holds the lock, and every version up
     to the latest is published.
 
@@ -77,7 +73,8 @@ def adopt(
         version, name = table.next, log_path.commit(table.next)
         content = log.read(name)
         attempt = _staged_attempt(log, table, version, content)
-        proposal = DirectProposal(attempt=attempt or new_id(), content=content)
+        unknown = unknown_attempt(table.table_id, version)
+        proposal = DirectProposal(attempt=attempt or unknown, content=content)
         examined = decide.examine(table.feature, version, proposal, content)
         if examined.flaw is not None:
             return table, examined.flaw

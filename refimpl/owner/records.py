@@ -1,5 +1,6 @@
 """The values that the ledger stores. `statements` loads and saves them, `decide` judges them."""
 
+import uuid
 from enum import Enum
 
 import msgspec
@@ -47,6 +48,11 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     landed: RatifiedCommit | None
     digest: bytes | None
+
+
+def unknown_attempt(table_id: str, version: Version) -> AttemptId:
+    """Replaces the attempt id of a commit that a client published without the owner, and that no staged file names."""
+    return str(uuid.uuid5(uuid.UUID(table_id), f"version {version}"))
 
 
 class PromiseKind(Enum):

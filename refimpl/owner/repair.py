@@ -25,7 +25,7 @@ from refimpl.owner.backfill import backfill, finish
 from refimpl.owner.context import Context
 from refimpl.owner.dropping import own_commit
 from refimpl.owner.local import LocalOwner
-from refimpl.owner.records import TableRecord
+from refimpl.owner.records import TableRecord, unknown_attempt
 from refimpl.owner.verify import ORPHAN_AGE_MS, another_table, orphaned
 from refimpl.table_feature import CommitMode
 
@@ -82,7 +82,7 @@ def _registered(owner: LocalOwner, table: TableRecord, staged: Sequence[TableRec
     if not log.published(0):
         raise CorruptionError("version 0 was cleaned up after the ledger's backup; restore a newer backup")
     rivals = [rival for rival in staged if rival.name == table.name and context.log(rival).published(0)]
-    proposal = DirectProposal(attempt=context.environment.new_id(), content=log.read(name))
+    proposal = DirectProposal(attempt=unknown_attempt(table.table_id, 0), content=log.read(name))
     examined = decide.examine(table.feature, 0, proposal, proposal.content)
     flaw = decide.first_version_flaw(table, examined, owner.name)
     with context.lock(), context.changing(table.table_id) as (writer, table):
@@ -177,7 +177,7 @@ def _adopt(context: Context, table_id: str) -> str | None:
             _refuse_hole(context, table)
         finish(context, table_id)
         with context.changing(table_id) as (writer, table):
-            after, flaw = promises.adopt(writer, table, context.log(table), context.now, context.environment.new_id)
+            after, flaw = promises.adopt(writer, table, context.log(table), context.now)
             if flaw is not None:
                 raise CorruptionError(f"{log_path.commit(after.next)} cannot be adopted: {flaw.detail}")
             if after.next == first:

@@ -19,7 +19,7 @@ from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import AttemptId, RatifiedCommit
 from refimpl.errors import CorruptLedgerError
 from refimpl.log_path import MAX_VERSION, Version, staged_commit
-from refimpl.owner.records import AttemptRecord, Examined, Promise, PromiseKind, TableRecord
+from refimpl.owner.records import AttemptRecord, Examined, Promise, PromiseKind, TableRecord, unknown_attempt
 from refimpl.table_feature import TABLE_FEATURES, CommitMode
 
 APPLICATION_ID: Final = 0x44434F31  # "DCO1", so that `file` and other programs recognize it
@@ -312,6 +312,13 @@ class View:
         """The properties that were set in the catalog and are not in the table's log."""
         row = self._db.execute("SELECT catalog_properties FROM tables WHERE key = ?", (key,)).fetchone()
         return {} if row is None or row[0] is None else msgspec.json.decode(row[0], type=dict[str, str])
+
+    def attempt_at(self, table: TableRecord, version: Version, attempt: AttemptId) -> AttemptRecord | None:
+        """The outcome of an attempt; else the commit of its version, if that commit has an unknown attempt id."""
+        known = self.attempt(table, attempt)
+        if known is not None or version >= table.next:
+            return known
+        return self.attempt(table, unknown_attempt(table.table_id, version))
 
     @_reads
     def attempt(self, table: TableRecord, attempt: AttemptId) -> AttemptRecord | None:

@@ -14,9 +14,9 @@ from refimpl.commit_owner import TableState
 from refimpl.commits import CommitsAnswer, Conflict, Landed, NotLanded, Ratified, RatifiedCommit, RejectionReason
 from refimpl.environment import Environment
 from refimpl.errors import (
-    CorruptionError,
     CorruptLedgerError,
     InvalidRequestError,
+    OutcomeUnknown,
     OwnerUnavailableError,
     TableNotFoundError,
 )
@@ -174,6 +174,27 @@ def test_visible_commit_with_a_failed_sync_is_rewritten(tmp_path: Path, failing:
     warehouse.close()
 
 
+@both_features
+def test_replay_of_a_commit_without_the_owner_is_ratified(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
+    """The file was the commit point, and its bytes identify it; the owner noticed it with a later commit."""
+    table = create(warehouse, feature, CommitMode.DIRECT, commits=1)
+    content = publish(table, 2)
+    table.land()
+    attempt = new_attempt()
+    replay = table.propose(2, content, attempt=attempt)
+    for _ in range(2):
+        again = table.owner.commit(table.table_id, 2, replay)
+        assert isinstance(again, Ratified)
+        assert (again.replayed, again.commit.version, again.commit.attempt) == (True, 2, attempt)
+    assert table.latest == 3
+    for version, other in ((2, append(START + 2)), (1, content), (3, content)):
+        assert isinstance(table.commit(version, other), Conflict)
+    farewell = hand_back_commit(START + 5)
+    publish(table, 4, farewell)
+    given = table.propose(4, farewell)
+    assert isinstance(table.owner.hand_back(table.table_id, 4, given), Ratified)  # type: ignore[arg-type]
+
+
 def test_outcome_is_not_guessed_after_a_visible_commit(warehouse: refimpl.Warehouse) -> None:
     """The visible commit may have been that attempt."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.DIRECT, commits=1)
@@ -181,7 +202,7 @@ def test_outcome_is_not_guessed_after_a_visible_commit(warehouse: refimpl.Wareho
     assert isinstance(table.commit(2, attempt=mine), Ratified)
     assert isinstance(table.owner.attempt_outcome(table.table_id, new_attempt()), NotLanded)
     publish(table, 3)
-    with pytest.raises(CorruptionError):
+    with pytest.raises(OutcomeUnknown, match="propose the same commit again"):
         table.owner.attempt_outcome(table.table_id, new_attempt())
     assert isinstance(table.owner.attempt_outcome(table.table_id, mine), Landed)
 

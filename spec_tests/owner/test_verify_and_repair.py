@@ -38,6 +38,7 @@ from refimpl.errors import (
     CorruptLogError,
     InvalidRequestError,
     LocationError,
+    OutcomeUnknown,
     TableNotFoundError,
 )
 from refimpl.log_store import LogStore
@@ -486,7 +487,7 @@ def test_a_table_that_was_staged_in_the_restored_backup_is_registered(setting: S
     assert done == [("register", True), ("adopt", True)][: 2 if commits else 1]
     rows = setting.warehouse.table("after").snapshot().to_arrow()["id"]
     assert sorted(rows.to_pylist()) == list(range(commits))
-    with pytest.raises(CorruptionError):
+    with pytest.raises(OutcomeUnknown):
         setting.owner.attempt_outcome(creation.table_id, made.new_id())
     assert setting.errors() == set()
 
