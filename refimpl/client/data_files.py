@@ -98,7 +98,7 @@ class _OpenFile:
 
 
 class DataFileWriter:
-    """Writes the rows of one task. Single use: `write` any number of times, then `finish` or `abort`.
+    """Writes the rows of one task. Single use: `write` any number of times, then `finish`, `abort` or `close`.
 
     `split` is the task's number; `indexed` the columns that get statistics (None: as in a table without properties).
     Columns are matched by name, and cast only if no value changes. Raises `InvalidRequestError`, naming the column, for
@@ -179,12 +179,16 @@ class DataFileWriter:
         the files belong to its parent."""
         if self._process != os.getpid():
             return
-        for file in self._open.values():
-            with contextlib.suppress(Exception):
-                file.parquet.close()
+        self.close()
         for path in self._made:
             with contextlib.suppress(OSError):
                 self._files.unlink(path)
+
+    def close(self) -> None:
+        """Close the unfinished files, and leave them to VACUUM."""
+        for file in self._open.values():
+            with contextlib.suppress(Exception):
+                file.parquet.close()
 
     def _split_by_partition(self) -> None:
         if not self._incoming:

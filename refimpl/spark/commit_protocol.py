@@ -9,8 +9,7 @@ set up job, set up task  nothing: each task begins with an empty `DataFileWriter
 new task temp file       `data_files.file_folder` and `file_name`: a file has its final path from the start
 commit task              `WriteTask`: one message row for each durable file of the task
 commit job               `gather`: the messages become added files and change files, once
-abort task, abort job    not needed: no message names the files of a failed attempt, so no log names them.
-                         (A task that raises an error deletes its files; a killed task cannot.)
+abort task, abort job    nothing: no log names the files of a failed attempt, and VACUUM deletes them
 absolute path            rejected by `gather`
 =======================  ==============================================================================
 
@@ -116,8 +115,8 @@ class WriteTask:
                     rows.write(batch if rules is None else rules.completed(batch))
             files = [*rows.finish(), *changes.finish()]
         except BaseException as error:
-            rows.abort()
-            changes.abort()
+            rows.close()
+            changes.close()
             if isinstance(error, DeltaError):
                 rejected = _TaskError(kind=type(error).__name__, message=error.message)
                 return _messages(split, attempt, [{"error": msgspec.json.encode(rejected).decode()}])
@@ -237,8 +236,8 @@ def gather_or_delete(messages: pa.Table, layout: FileLayout) -> JobFiles:
 
 
 def delete_files(messages: pa.Table, layout: FileLayout) -> None:
-    """Delete the files of a job that is certainly not committed. Files that no message names stay until VACUUM: the
-    files of a killed task, and those of a task whose message had not arrived when another task failed."""
+    """Delete the files of a job that is certainly not committed. Files that no message names stay until VACUUM: those
+    of a task that failed, and of a task whose message had not arrived when another task failed."""
     for text in messages.column("action").drop_null().to_pylist():
         with contextlib.suppress(DeltaError):
             files = [action for action in actions.decode(text.encode(), source="a task") if _is_file(action)]
@@ -269,7 +268,8 @@ def _check_relative(path: str) -> None:
 
 
 def write(frame: DataFrame, task: WriteTask) -> JobFiles:
-    """Run one write job of the protocol. Its files are durable and in no log; after an error they are deleted.
+    """Run one write job of the protocol. Its files are durable and in no log. After an error they stay until VACUUM,
+    but the driver deletes those whose tasks reported them.
 
     `frame` has the columns of the layout's schema in their order (without those that the rules fill), then those that
     `WriteTask.new_rows` describes. The job runs once: its messages are collected here and nowhere else. The tasks

@@ -48,7 +48,7 @@ from refimpl.errors import (
     NameTakenError,
     OwnerUnavailableError,
 )
-from refimpl.spark.commit_protocol import JobFiles, delete_files, gather_or_delete
+from refimpl.spark.commit_protocol import JobFiles, gather_or_delete
 from refimpl.spark.frames import check_columns_of, spark_schema, table_schema_of
 from refimpl.spark.reader import milliseconds_of
 from refimpl.spark.tables import NamedTarget, PathTarget, TableAccess, Tables, is_utc
@@ -597,14 +597,6 @@ def _is_committed(snapshot: Snapshot, files: JobFiles) -> bool:
     return any(add.key in known for add in files.added for known in (snapshot.files, snapshot.tombstones))
 
 
-def _abandon(messages: Sequence[datasource.WriterCommitMessage | None]) -> None:
-    """Delete the files of a job in which a task failed. If every task has reported its files, the commit may have
-    landed, and the files stay."""
-    for message in messages:
-        if None in messages and isinstance(message, _Message):
-            delete_files(message.rows, message.plan.table)
-
-
 class _Writer(datasource.DataSourceArrowWriter):
     def __init__(self, work: _Work) -> None:
         self.work = work
@@ -616,7 +608,7 @@ class _Writer(datasource.DataSourceArrowWriter):
         self.work.commit(self.work.files(messages))
 
     def abort(self, messages: list[datasource.WriterCommitMessage | None]) -> None:
-        _abandon(messages)
+        """Does nothing: DELTA.md#aborts."""
 
 
 class _StreamWriter(datasource.DataSourceStreamArrowWriter):
@@ -659,8 +651,8 @@ class _StreamWriter(datasource.DataSourceStreamArrowWriter):
             parameters={"outputMode": mode, "queryId": query, "epochId": str(batchId)},
         )
 
-    def abort(self, messages: list[datasource.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
-        _abandon(messages)
+    def abort(self, messages: list[datasource.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Does nothing: DELTA.md#aborts."""
 
 
 def _query_id(messages: Sequence[datasource.WriterCommitMessage | None]) -> str:

@@ -16,9 +16,11 @@ from pyspark.sql.types import FloatType, LongType, MapType, StructType
 import refimpl
 from refimpl import errors, log_path
 from refimpl.client.create import create_filesystem_table
+from refimpl.client.data_maintenance import vacuum
 from refimpl.client.schema import Struct, parse, to_arrow
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
+from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.spark import data_source
 from refimpl.spark.data_source import Connection, DeltaOwnerSource
 from refimpl.spark.tables import PathTarget, Tables
@@ -192,31 +194,17 @@ def test_a_table_that_cannot_be_written_is_rejected_before_the_tasks(warehouse: 
             begin(COLUMNS, False)
 
 
-def test_the_files_of_a_job_with_a_failed_task_are_deleted(warehouse: Warehouse, table: Table) -> None:
+@pytest.mark.parametrize("failed", [True, False])
+def test_abort_deletes_nothing(warehouse: Warehouse, table: Table, failed: bool) -> None:
+    """delayed-commit-protocol, "Aborting Job": VACUUM deletes the files that no version names."""
     before = files(table)
     writer = stream(warehouse)
-    sent = message(writer, (3, 1))
-    assert files(table) == before + 1
-    writer.abort([None, sent], 0)
-    assert files(table) == before
-
-
-def test_abort_deletes_the_files_of_the_successful_tasks(warehouse: Warehouse) -> None:
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("month", pa.int32())])
-    strict = warehouse.create_table("strict", schema)
-    writer = source(warehouse, path="strict").streamWriter(COLUMNS, False)
-    refused = message(writer, (None, 1), split=1)  # type: ignore[arg-type]
-    writer.abort([None, refused, message(writer, (5, 1), split=2)], 0)
-    assert files(strict) == 0
-
-
-def test_abort_deletes_files_after_the_table_was_recreated(warehouse: Warehouse, table: Table) -> None:
-    """For the abort, Spark creates a new writer, which plans for the new table of this name."""
-    before = files(table)
-    sent = message(stream(warehouse), (3, 1))
-    warehouse.owner.drop_table(warehouse.owner.resolve("sink").table_id)
-    warehouse.create_table("sink", SCHEMA, partition_columns=["month"])
-    stream(warehouse).abort([sent, None], 0)
+    sent = [message(writer, (3, 1))]
+    writer.abort([None, *sent] if failed else sent, 0)
+    assert (ids(table), files(table)) == ([1, 2], before + 1)
+    assert table.table_id is not None
+    warehouse.owner.set_policy(table.table_id, MaintenancePolicy(allowed=frozenset({Maintenance.VACUUM})))
+    assert len(vacuum(table, older_than=-60_000, dry_run=False, force=True).files) == 1
     assert files(table) == before
 
 
@@ -233,7 +221,6 @@ def test_a_batch_is_aborted_without_the_owner(
     data_source._tables.cache_clear()
     writer = stream(warehouse)
     writer.abort([sent, None], 0)
-    assert files(table) == 2
     for use in (lambda: again(writer), lambda: writer.commit([sent], 0)):
         with pytest.raises(errors.OwnerUnavailableError, match="the server is down"):
             use()
@@ -623,16 +610,12 @@ def test_tasks_write_and_read_objects(stored: Warehouse, stored_table: Table, st
 
 def test_objects_of_an_uncommitted_job_are_deleted(stored: Warehouse, stored_table: Table, store: str) -> None:
     before = objects(store)
-    for end in ("abort", "commit"):
-        writer = source(stored, replaceWhere="month = 1").writer(COLUMNS, True)
-        sent = [message(writer, (3, 2), query=None)]
-        assert len(objects(store) - before) == 1
-        if end == "abort":
-            writer.abort([*sent, None])
-        else:
-            with pytest.raises(errors.InvalidRequestError, match="is not true for 1 of 1 rows"):
-                writer.commit(sent)
-        assert objects(store) == before
+    writer = source(stored, replaceWhere="month = 1").writer(COLUMNS, True)
+    sent = [message(writer, (3, 2), query=None)]
+    assert len(objects(store) - before) == 1
+    with pytest.raises(errors.InvalidRequestError, match="is not true for 1 of 1 rows"):
+        writer.commit(sent)
+    assert objects(store) == before
     assert ids(stored_table) == [1, 2]
 
 

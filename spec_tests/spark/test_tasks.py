@@ -1,7 +1,6 @@
 """The tasks and the driver of a write job, without a session: the test runs the tasks, and collects their messages."""
 
 import dataclasses
-from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -92,11 +91,10 @@ def test_location_may_contain_any_character(tmp_path: Path) -> None:
     assert gather(messages(sent)).added == (add,)
 
 
-def test_task_that_rejects_its_rows_leaves_no_file(tmp_path: Path) -> None:
+def test_task_that_rejects_its_rows_is_an_error(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "name": ["a", "x" * 300]})  # too long for the name of a folder
     with pytest.raises(InvalidRequestError):
         gather(messages(run(tmp_path, rows, "name")))
-    assert on_disk(tmp_path) == set()
 
 
 def test_current_time_is_the_same_in_all_tasks(tmp_path: Path) -> None:
@@ -145,15 +143,9 @@ def failing(*_: object) -> None:
     raise OSError("the disk failed")
 
 
-@pytest.mark.parametrize("step", ["write", "sync"])
-def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    if step == "write":
-        write, calls = data_files.DataFileWriter.write, count()
-        second = lambda self, batch: failing() if next(calls) else write(self, batch)  # noqa: E731
-        monkeypatch.setattr(data_files.DataFileWriter, "write", second)
-    else:
-        monkeypatch.setattr(data_files, "sync_folders", failing)
-    halves = iter([*ROWS.slice(0, 5).to_batches(), *ROWS.slice(5).to_batches()])
+def test_task_that_fails_deletes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """delayed-commit-protocol, "Aborting Task": it does nothing. No message names the files."""
+    monkeypatch.setattr(data_files, "sync_folders", failing)
     with pytest.raises(OSError, match="the disk failed"):
-        task(tmp_path, ROWS, "month").run(halves, split=0, attempt=0)
-    assert on_disk(tmp_path) == set()
+        run(tmp_path, ROWS, "month")
+    assert len(on_disk(tmp_path)) == 3
