@@ -383,7 +383,9 @@ commit-owner alter sales --property delta.enableTypeWidening=true --type 'price=
 
 commit-owner alter sales --property delta.columnMapping.mode=name
 
-commit-owner alter sales --remove-property delta.constraints.positive"""
+commit-owner alter sales --remove-property delta.constraints.positive
+
+commit-owner alter /data/plain --by-path --property delta.enableInCommitTimestamps=true"""
 
 
 @commands.command(rich_help_panel=_PANEL, epilog=_ALTER)
@@ -399,6 +401,9 @@ def alter(
         list[str] | None,
         Option("--type", metavar="COLUMN=TYPE", help="column and its new, wider Spark SQL type (repeatable)"),
     ] = None,
+    by_path: Annotated[
+        bool, Option("--by-path", help="TABLE is the path of a filesystem table, which has no owner")
+    ] = False,
     address: options.AnyWarehouseOption = None,
     json: options.JsonOption = False,
 ) -> None:
@@ -408,10 +413,19 @@ def alter(
     delta.enableTypeWidening. The column mapping mode can change from none to name.
     """
     wider = {name: _type(kind) for name, kind in options.properties_of(types, "type", "COLUMN=TYPE").items()}
-    with options.reached(address) as warehouse:
-        committed = warehouse.table(table).alter(
-            properties=options.properties_of(properties), remove=options.names_of(removals), types=wider
-        )
+    changes: dict[str, Any] = {
+        "properties": options.properties_of(properties),
+        "remove": options.names_of(removals),
+        "types": wider,
+    }
+    if by_path:
+        from refimpl.client.table import Table
+        from refimpl.environment import Environment
+
+        committed = Table.by_path(Path(table), Environment()).alter(**changes)
+    else:
+        with options.reached(address) as warehouse:
+            committed = warehouse.table(table).alter(**changes)
     output.show(
         {"table": table, "version": committed.version}, f"committed version {committed.version} of {table}", json=json
     )

@@ -1,7 +1,7 @@
 """Table properties: which ones users may set, which ones the client manages, and how durations are parsed.
 
-Properties that name the owner or enable in-commit timestamps are written by creation, take-over and
-hand-back alone. If an edit removed or changed them, the owner would have to reject the table, or commits would
+Properties that name the owner are written by creation, take-over and hand-back alone, those of in-commit
+timestamps also by `Transaction.enable_in_commit_timestamps`. If an edit removed or changed them, the owner would have to reject the table, or commits would
 have unknown times (DELTA.md#ict-replace).
 """
 
@@ -138,6 +138,15 @@ def checked_for_users(properties: Mapping[str, str]) -> dict[str, str]:
         except InvalidTableError as error:  # from `duration`; here the caller's value is wrong, and no table is read
             raise InvalidRequestError(error.message, property=key) from None
     return dict(properties)
+
+
+def without_enablement(changes: Mapping[str, str]) -> tuple[dict[str, str], bool]:
+    """The other properties, and whether in-commit timestamps are to be enabled."""
+    name = table_feature.IN_COMMIT_TIMESTAMP_PROPERTY
+    value = changes.get(name)
+    if value is not None and value.lower() != "true":
+        raise InvalidRequestError(f"invalid {name} {value!r}; expected true: it cannot be disabled", property=name)
+    return {key: other for key, other in changes.items() if key != name}, value is not None
 
 
 def _check_key(key: str) -> None:

@@ -235,12 +235,16 @@ class Transaction:
         self._domains[domain] = DomainMetadata(domain=domain, configuration=configuration or "", removed=removed)
 
     def set_properties(self, changes: Mapping[str, str], *, remove: Iterable[str] = ()) -> None:
-        """Set and remove table properties. Properties of the owner and of in-commit timestamps are rejected."""
+        """Set and remove table properties. Those of the owner are rejected; `delta.enableInCommitTimestamps` can only
+        become true: `enable_in_commit_timestamps`."""
         self._check_open()
+        changes, enables = properties.without_enablement(changes)
         metadata = properties.edited(self._new_metadata, changes, remove)
         if column_mapping.maps_columns(metadata) != column_mapping.maps_columns(self._new_metadata):
             metadata = self._mapped(metadata)
         self._change(metadata)
+        if enables:
+            self.enable_in_commit_timestamps()
 
     def change_type(self, column: str, to: DataType) -> None:
         """Widen the type of a column, a member of a struct (`address.number`), or a part of an array or map

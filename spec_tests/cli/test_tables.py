@@ -188,6 +188,14 @@ def test_show_travels_in_time(cli: CommandLine, warehouse: Warehouse, sales: str
     assert cli("show", "--rows", "3").code == ExitCode.USAGE
 
 
+def test_alter_enables_in_commit_timestamps_of_a_plain_table(cli: CommandLine, tmp_path: Path) -> None:
+    create_filesystem_table(tmp_path / "plain", Environment(), pa.schema([("id", pa.int64())]))
+    words = ("alter", tmp_path / "plain", "--by-path", "--property")
+    assert cli(*words, "delta.enableInCommitTimestamps=false").code == ExitCode.USAGE
+    assert cli(*words, "delta.enableInCommitTimestamps=true", "--json").json["version"] == 1
+    assert Table.by_path(tmp_path / "plain").snapshot().in_commit_timestamp is not None
+
+
 def test_show_by_path_reads_published_versions_with_a_warning(
     cli: CommandLine, warehouse: Warehouse, sales: str
 ) -> None:

@@ -606,9 +606,10 @@ def test_enabling_timestamps_records_version_and_time(setting: Setting) -> None:
     modified = START + 20
     for version, time in ((0, START + 10), (1, modified)):
         os.utime(table.log.folder / log_path.commit(version), ns=(time * 1_000_000, time * 1_000_000))
-    transaction = table.transaction(operation="SET TBLPROPERTIES")
-    transaction.enable_in_commit_timestamps()
-    committed = transaction.commit()
+    for wrong in ({"delta.enableInCommitTimestamps": "false"}, {"delta.inCommitTimestampEnablementVersion": "2"}):
+        with pytest.raises(InvalidRequestError):
+            table.alter(properties=wrong)
+    committed = table.alter(properties={"delta.enableInCommitTimestamps": "true"})
     assert committed.in_commit_timestamp == modified + 1  # the host's clock still shows START
     snapshot = table.snapshot()
     assert snapshot.in_commit_timestamp == modified + 1
