@@ -276,13 +276,6 @@ class ClockIsACenturyAhead(ModelClient):
     now = 4_900_000_000_000
 
 
-@good("FREE-TIME-03")
-class ClockIsAtTheEpoch(ModelClient):
-    """Has a clock at the epoch: its commits are one ms after the previous ones."""
-
-    now = 0
-
-
 @good()
 class RepeatsTheAttemptAfterABackfill(ModelClient):
     """Repeats the identical proposal after it requested a backfill of a full backlog."""

@@ -506,6 +506,12 @@ def stamps_the_wall_clock(self: ModelClient, newest: State) -> int:
     return self.now
 
 
+@mutant_method("_timestamp", "ICT-09")
+def clock_is_at_the_epoch(self: ModelClient, newest: State) -> int:
+    """Has a clock that stands at the epoch: each commit is one ms after the previous one."""
+    return newest.timestamp + 1
+
+
 @mutant_method("_actions", "ICT-08")
 def takes_the_files_time_for_the_commits(self: ModelClient, transaction: Transaction, version: int) -> Actions:
     """Uses the modification time of the previous commit's published file as the time of that commit."""

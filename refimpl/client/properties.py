@@ -1,8 +1,8 @@
 """Table properties: which ones users may set, which ones the client manages, and how durations are parsed.
 
 Properties that name the owner are written by creation, take-over and hand-back alone, those of in-commit
-timestamps also by `Transaction.enable_in_commit_timestamps`. If an edit removed or changed them, the owner would have to reject the table, or commits would
-have unknown times (DELTA.md#ict-replace).
+timestamps also by `Transaction.enable_in_commit_timestamps`. If an edit removed or changed them, the owner would have
+to reject the table, or commits would have unknown times (DELTA.md#ict-replace).
 """
 
 import dataclasses
