@@ -9,11 +9,12 @@ Importing this package is cheap: Arrow and Spark are imported where they are use
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refimpl.owner_names import open_table, register_owner, warehouse_owner
     from refimpl.warehouse import Warehouse, open  # noqa: A004
 
 __version__ = "0.1.0"
 """The release: in `commitInfo.engineInfo`, and in what the server and the command line say."""
-__all__ = ["Warehouse", "__version__", "open"]
+__all__ = ["Warehouse", "__version__", "open", "open_table", "register_owner", "warehouse_owner"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,4 +22,8 @@ def __getattr__(name: str) -> Any:
         from refimpl import warehouse
 
         return getattr(warehouse, name)
+    if name in __all__:
+        from refimpl import owner_names
+
+        return getattr(owner_names, name)
     raise AttributeError(f"module 'refimpl' has no attribute {name!r}")

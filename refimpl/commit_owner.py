@@ -4,7 +4,7 @@ This is all that a client knows of an owner. The Delta client defines it, as man
 "Commit Owner API", and catalog-managed, "Terminology: Delta Client", say it should.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from pathlib import Path
@@ -173,6 +173,8 @@ class CommitOwner(Protocol):
 
     name: str
     """The value of the table property that names the owner, where the table feature has one."""
+    conf: Mapping[str, str]
+    """The configuration that its tables get beside the name, for its client; may be empty."""
 
     def resolve(self, reference: str | Path) -> ResolvedTable:
         """The live table of this name, id or absolute path, before its protocol is known.

@@ -218,6 +218,8 @@ def open(  # noqa: A001
     create: bool = False,
     roots: Iterable[str | os.PathLike[str]] = (),
     stores: Mapping[str, str] | None = None,
+    name: str | None = None,
+    conf: Mapping[str, str] | None = None,
     environment: Environment | None = None,
 ) -> Warehouse: ...
 
@@ -240,6 +242,8 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     create: bool = False,
     roots: Iterable[str | os.PathLike[str]] = (),
     stores: Mapping[str, str] | None = None,
+    name: str | None = None,
+    conf: Mapping[str, str] | None = None,
     token: str | None = None,
     catalog: str | None = None,
     schema: str | None = None,
@@ -251,7 +255,9 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     `create`: create the directory and the owner if they are missing, as `commit-owner init` does (two processes may do
     so at once); otherwise a missing one is an `InvalidRequestError`. `roots`: directories outside the warehouse below
     which tables may be taken over, added to those that the owner knows. `stores`: URLs of S3-compatible stores by name,
-    added likewise; tables may then be created below `NAME.store` (`refimpl.object_store`). Raises `CorruptLedgerError`
+    added likewise; tables may then be created below `NAME.store` (`refimpl.object_store`). `name`: the owner's name in
+    the metadata of its tables (default: refimpl), until it has one. `conf`: the configuration for its clients that new
+    tables get, such as {"warehouse": PATH} (`refimpl.open_table`). Raises `CorruptLedgerError`
     for a damaged ledger, `LocationError` for a network file system: the file lock and SQLite's write-ahead log are for
     one host.
 
@@ -260,8 +266,8 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     send the token to another host without TLS. Nothing is sent before the first table is asked for.
     """
     if is_url(directory):
-        if create or roots or stores:
-            raise InvalidRequestError("create, roots and stores are for folders, not for the URL of a server")
+        if create or roots or stores or name or conf:
+            raise InvalidRequestError("create, roots, stores, name and conf are for folders, not for a server's URL")
         return _remote(str(directory), environment or Environment(), token, catalog, schema, allow_http=allow_http)
     scheme, separator, _ = str(directory).partition("://")
     if separator and scheme.isalnum():
@@ -298,7 +304,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
         host, environment = environment, with_stores(environment, folder)
         owner = LocalOwner(home, environment)
         if create:
-            _refuse_lost_owner(owner, home, environment)
+            _refuse_lost_owner(owner, name or owner.name, home, environment)
             if not owner.ledger.exists():
                 make_folders(folder, environment)
         if stores:
@@ -311,6 +317,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
                 raise InvalidRequestError(f"{folder} holds no ledger; restore it from a backup", directory=str(home))
             owner.ledger.create()
         owner.ledger.open()
+        owner.identify(name, conf)
     except OSError as error:
         path = f"{error.filename}: " if error.filename else ""
         raise OwnerUnavailableError(
@@ -332,7 +339,7 @@ def _remote(
     return RemoteWarehouse(RemoteOwner(address, environment), environment)
 
 
-def _refuse_lost_owner(owner: LocalOwner, home: Path, environment: Environment) -> None:
+def _refuse_lost_owner(owner: LocalOwner, name: str, home: Path, environment: Environment) -> None:
     """Raise `CorruptLedgerError` if tables have an owner whose ledger is missing: a new one would lose their commits.
 
     Checked again after the search: another process may have created the ledger, and a table, meanwhile.
@@ -341,7 +348,7 @@ def _refuse_lost_owner(owner: LocalOwner, home: Path, environment: Environment) 
 
     if owner.ledger.exists() or environment.files.stat(home) is None:
         return
-    owned = next(owned_tables(environment, home, owner.name, set()), None)
+    owned = next(owned_tables(environment, home, name, set()), None)
     if owned is not None and not owner.ledger.exists():
         raise CorruptLedgerError(
             f"{owned[0]} is a {owned[1].name} table, but its owner's ledger {owner.ledger.path} is missing; "

@@ -34,7 +34,9 @@ _INIT = """Examples:
 
 commit-owner init /data/warehouse --root /data/lake
 
-commit-owner init /data/warehouse --store s3=s3://bucket/prefix"""
+commit-owner init /data/warehouse --store s3=s3://bucket/prefix
+
+commit-owner init /data/other --name lake-2 --conf warehouse=/data/other"""
 
 
 @commands.command(rich_help_panel=_PANEL, epilog=_INIT)
@@ -52,11 +54,19 @@ def init(
         list[str] | None,
         Option("--store", metavar="NAME=URL", help="S3-compatible store for tables below NAME.store (repeatable)"),
     ] = None,
+    name: Annotated[
+        str | None, Option("--name", metavar="NAME", help="the owner's name in its tables (default: refimpl)")
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        Option("--conf", metavar="KEY=VALUE", help="configuration for clients that new tables get (repeatable)"),
+    ] = None,
     json: options.JsonOption = False,
 ) -> None:
     """Create a warehouse with a commit owner in a folder.
 
-    An existing warehouse keeps its content; new roots and stores are added to it.
+    An existing warehouse keeps its content; new roots and stores are added to it. The name cannot change once the owner
+    has tables.
     """
     import refimpl
     from refimpl.owner.local import OWNER_FOLDER
@@ -64,23 +74,25 @@ def init(
     target = directory or options.default_root()
     existed = (target / OWNER_FOLDER).is_dir()
     stores: dict[str, str] = {}
-    for name, url in map(_named_store, store or ()):
-        if stores.setdefault(name, url) != url:
+    for store_name, url in map(_named_store, store or ()):
+        if stores.setdefault(store_name, url) != url:
             raise InvalidRequestError(
-                f"--store {name} is given twice, for {stores[name]} and {url}; choose another name"
+                f"--store {store_name} is given twice, for {stores[store_name]} and {url}; choose another name"
             )
-    with refimpl.open(target, roots=root or (), stores=stores, create=True) as warehouse:
+    wanted = options.properties_of(conf, "configuration") if conf else None
+    with refimpl.open(target, roots=root or (), stores=stores, create=True, name=name, conf=wanted) as warehouse:
         with warehouse.owner.ledger.read() as view:
             roots = [str(path) for path in view.roots()]
         facts = {"warehouse": str(warehouse.directory), "created": not existed, "roots": roots}
+        facts |= {"name": warehouse.owner.name, "conf": dict(warehouse.owner.conf)}
     if json:
         output.show_json(facts)
         return
     output.show_line(f"{facts['warehouse']} {'is already a warehouse' if existed else 'is now a warehouse'}")
     for path in roots:
         output.show_line(f"tables below {path} may be taken over")
-    for name, url in stores.items():
-        output.show_line(f"tables below {facts['warehouse']}/{name}{SUFFIX} are in {url}")
+    for store_name, url in stores.items():
+        output.show_line(f"tables below {facts['warehouse']}/{store_name}{SUFFIX} are in {url}")
     output.show_line(f"next: commit-owner create NAME --columns 'id BIGINT, name STRING' -w {facts['warehouse']}")
 
 

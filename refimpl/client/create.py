@@ -125,12 +125,17 @@ def _with_properties(metadata: Metadata, more: Mapping[str, str]) -> Metadata:
 
 
 def owned_metadata(
-    metadata: Metadata, feature: TableFeature, owner_name: str, owner_conf: Mapping[str, str] | None
+    metadata: Metadata, feature: TableFeature, owner: CommitOwner, owner_conf: Mapping[str, str] | None
 ) -> Metadata:
-    """Metadata of a new table of this owner: managed-commits and catalog-managed, "Enablement"."""
+    """Metadata of a new table of this owner: managed-commits and catalog-managed, "Enablement".
+
+    `owner_conf`: instead of the owner's own configuration.
+    """
     added = {IN_COMMIT_TIMESTAMP_PROPERTY: "true"}
     if feature.owner_property is not None:
-        added[feature.owner_property] = owner_name
+        added[feature.owner_property] = owner.name
+    if owner_conf is None and feature.owner_conf_property is not None:
+        owner_conf = owner.conf or None
     if owner_conf is not None:
         if feature.owner_conf_property is None:
             raise errors.InvalidRequestError(f"a {feature.name} table cannot have an owner's configuration in its log")
@@ -176,7 +181,7 @@ class Creation:
         these errors no file remains.
         """
         draft = _metadata(environment, schema, partition_columns, properties or {})
-        draft = owned_metadata(draft, feature, owner.name, owner_conf)
+        draft = owned_metadata(draft, feature, owner, owner_conf)
         _check_rules(features.first_protocol(draft, feature, in_commit_timestamps=True), draft)
         staged = owner.stage_table(name, feature, commit_mode=commit_mode, location=location, policy=policy)
         metadata = msgspec.structs.replace(draft, id=staged.table_id, name=staged.name)

@@ -71,7 +71,7 @@ def take_over(
         check_writable(snapshot.protocol, snapshot.metadata)
         version = snapshot.version + 1
         retries.next_try(version)
-        metadata = owned_metadata(snapshot.metadata, feature, owner.name, owner_conf)
+        metadata = owned_metadata(snapshot.metadata, feature, owner, owner_conf)
         metadata = with_table_id(metadata, feature, table.environment.new_id())
         metadata = with_kept_feature(metadata, snapshot.protocol, feature)
         protocol = features.owned(snapshot.protocol, feature)

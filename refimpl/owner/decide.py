@@ -541,6 +541,15 @@ def first_version_flaw(
     return flaw
 
 
+def identity_flaw(current: str, name: str | None, conf: Mapping[str, str] | None, *, has_tables: bool) -> str | None:
+    """Why the owner cannot get this name or configuration. Its tables have the name in their metadata."""
+    if name is not None and (not name.strip() or (has_tables and name != current)):
+        expected = f"{current!r}, the name in its tables" if has_tables else "a text that is not blank"
+        return f"invalid name {name!r} of the owner; expected {expected}"
+    flaw = None if conf is None else policy.conf_flaw(msgspec.json.encode(dict(conf)).decode())
+    return None if flaw is None else flaw.detail
+
+
 def decide_registration(
     table: TableRecord,
     examined: Examined,

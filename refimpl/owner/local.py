@@ -33,6 +33,7 @@ from refimpl.table_feature import CommitMode, TableFeature
 
 OWNER_FOLDER = "_owner"
 LOCK_FILE = "lock"
+DEFAULT_NAME = "refimpl"
 _LOST_KEPT = 1000
 _DOUBTS_KEPT = 10_000
 _NAMES_SHOWN = 20
@@ -46,7 +47,8 @@ class LocalOwner:
     Safe to share between threads, and across `fork`: a child opens its own connections.
     """
 
-    name = "refimpl"
+    name = DEFAULT_NAME
+    conf: Mapping[str, str] = {}
 
     def __init__(self, warehouse: Path, environment: Environment) -> None:
         folder = warehouse / OWNER_FOLDER
@@ -525,6 +527,21 @@ class LocalOwner:
         """
         with disk_errors("adopt a table"):
             return lifecycle.adopt(self._context, self.name, table_id)
+
+    def identify(self, name: str | None, conf: Mapping[str, str] | None) -> None:
+        """Load the owner's name and configuration, after setting those that are not None: in one transaction, so that
+        two processes cannot give it two names. Raises `InvalidRequestError`."""
+        if name is not None or conf is not None:
+            with disk_errors("name the owner"), self._context.lock(), self.ledger.write() as writer:
+                known, stored = writer.identity()
+                has_tables = name is not None and bool(writer.tables())
+                flaw = decide.identity_flaw(known or DEFAULT_NAME, name, conf, has_tables=has_tables)
+                if flaw is not None:
+                    raise InvalidRequestError(flaw)
+                writer.set_identity(name or known or DEFAULT_NAME, stored if conf is None else conf)
+        with self.ledger.read() as view:
+            known, self.conf = view.identity()
+        self.name = known or DEFAULT_NAME
 
     def add_roots(self, roots: list[Path]) -> None:
         """Allow take-overs below these directories too."""

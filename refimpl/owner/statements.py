@@ -103,6 +103,11 @@ MIGRATIONS: Final = (
     ALTER TABLE tables ADD COLUMN dropped_at INTEGER;
     ALTER TABLE tables ADD COLUMN purged_at INTEGER;
     """,
+    """
+    -- The owner's name in the metadata of its tables, and the JSON map of strings that new tables get with it.
+    ALTER TABLE owner ADD COLUMN name TEXT;
+    ALTER TABLE owner ADD COLUMN conf TEXT;
+    """,
 )
 
 SCHEMA_VERSION: Final = len(MIGRATIONS)
@@ -379,6 +384,12 @@ class View:
         assert row is not None
         return tuple(Path(root) for root in msgspec.json.decode(row[0], type=list[str]))
 
+    @_reads
+    def identity(self) -> tuple[str | None, dict[str, str]]:
+        """The owner's name (None: never set) and its configuration."""
+        row = self._db.execute("SELECT name, conf FROM owner").fetchone()
+        return row[0], {} if row[1] is None else msgspec.json.decode(row[1], type=dict[str, str])
+
 
 class Writer(View):
     """The writes inside one write transaction, under the owner's lock."""
@@ -509,6 +520,9 @@ class Writer(View):
 
     def forget_promise(self, table: TableRecord) -> None:
         self._db.execute("DELETE FROM promises WHERE table_key = ?", (table.key,))
+
+    def set_identity(self, name: str, conf: Mapping[str, str]) -> None:
+        self._db.execute("UPDATE owner SET name = ?, conf = ?", (name, msgspec.json.encode(conf).decode()))
 
     def set_roots(self, roots: tuple[Path, ...]) -> None:
         self._db.execute("UPDATE owner SET roots = ?", (msgspec.json.encode([str(r) for r in roots]).decode(),))

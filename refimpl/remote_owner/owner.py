@@ -13,7 +13,7 @@ This host reaches the table's files by the same paths as the server. No commit i
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -160,6 +160,7 @@ class RemoteOwner:
         `connection`: a replacement for the HTTP connection."""
         self.address = address
         self.name = address.catalog
+        self.conf: Mapping[str, str] = {}
         self._environment = environment
         self._calls = DeltaCalls(address, environment, connection or Connection(address, timeout=timeout))
         self._seen: dict[str, _Table] = {}

@@ -31,11 +31,14 @@ from spec_tests.cli.conftest import CommandLine, commit_rows
 def test_init_creates_or_keeps_a_warehouse(cli: CommandLine, tmp_path: Path) -> None:
     folder, root = tmp_path / "place", tmp_path / "root"
     root.mkdir()
-    first = cli("init", folder, "--json")
-    assert first.json == {"warehouse": str(folder), "created": True, "roots": []}
+    named = {"warehouse": str(folder), "name": "lake-2", "conf": {"warehouse": "w"}}
+    first = cli("init", folder, "--name", "lake-2", "--conf", "warehouse=w", "--json")
+    assert first.json == named | {"created": True, "roots": []}
     assert cli("create", "t", "-c", "id INT", "-w", folder).code == ExitCode.OK
     again = cli("init", folder, "--root", root, "--json")
-    assert again.json == {"warehouse": str(folder), "created": False, "roots": [str(root)]}
+    assert again.json == named | {"created": False, "roots": [str(root)]}
+    for words in (("--name", "other"), ("--conf", "token=x"), ("--conf", "x")):
+        assert cli("init", folder, *words).code == ExitCode.USAGE
     assert [table["name"] for table in cli("show", "-w", folder, "--json").json] == ["t"]
 
 

@@ -96,6 +96,7 @@ REFERENCE_LAYERS = (
     ("cli",),
     ("demo", "server"),
     ("spark",),
+    ("owner_names",),
     ("warehouse",),
     ("client", "owner", "remote_owner"),
     ("log_store", "object_store"),

@@ -144,7 +144,7 @@ def failing(*_: object) -> None:
 
 
 def test_task_that_fails_deletes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """delayed-commit-protocol, "Aborting Task": it does nothing. No message names the files."""
+    """DELTA.md#aborts: VACUUM deletes the files, which no message names."""
     monkeypatch.setattr(data_files, "sync_folders", failing)
     with pytest.raises(OSError, match="the disk failed"):
         run(tmp_path, ROWS, "month")

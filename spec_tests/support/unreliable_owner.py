@@ -79,7 +79,7 @@ class UnreliableOwner:
 
     def __init__(self, owner: CommitOwner) -> None:
         self.owner = owner
-        self.name = owner.name
+        self.name, self.conf = owner.name, owner.conf
         self.faults = Faults()
         self.calls: dict[str, int] = {}
         self.proposals: list[tuple[Version, Proposal]] = []

@@ -4,7 +4,7 @@ A request without an answer raises `OutcomeUnknown` if it may have changed somet
 again, as the client side of any owner does.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -38,6 +38,7 @@ class AskedOwner:
         self._client = client
         self.name = name
         """The owner's name in the properties of its tables."""
+        self.conf: Mapping[str, str] = {}
         self.changed: Version | None = None
         """The version of the latest ownership change that was ratified."""
 
