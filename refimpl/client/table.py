@@ -17,7 +17,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from refimpl import log_path
+from refimpl.actions import Protocol
 from refimpl.client.history import HistoryEntry, history
 from refimpl.client.in_commit_timestamp import checked
 from refimpl.client.log_reading import LogReader, Replay
@@ -25,7 +28,7 @@ from refimpl.client.properties import checkpoint_interval
 from refimpl.client.schema import type_named
 from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.client.transaction import Committed, Transaction
-from refimpl.commit_owner import Backfilled, CommitOwner, ResolvedTable
+from refimpl.commit_owner import Backfilled, CommitOwner, ResolvedTable, TableState
 from refimpl.environment import Environment
 from refimpl.errors import DeltaError, InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
 from refimpl.log_path import Version
@@ -319,11 +322,17 @@ class Table:
         """Publish the ratified commits up to `version`, by default all of them, as a client; then tell the owner.
 
         DELTA.md#publish. Order: each `<v>.json` is durable before the next one, all of them before the report. An
-        interrupted call can be repeated; any number of clients, and the owner, may publish at the same time.
+        interrupted call can be repeated; any number of clients, and the owner, may publish at the same time. Where the
+        owner publishes alone, only a hand-back that it has staged and not published.
 
         Raises `InvalidRequestError` for a table without an owner, one whose owner publishes alone, and a version that
         is not ratified; `CorruptLogError` if a version is published with other content (then nothing is reported).
         """
+        left = self._staged_hand_back()
+        if left is not None:
+            due = [commit for commit in left.commits.commits if version is None or commit.version <= version]
+            self.log.publish_ratified(left.feature.staging_folder, due)
+            return Backfilled(through=due[-1].version if due else None, published=len(due))
         owner, table_id, feature = self.owner, self.table_id, self.feature
         if owner is None or table_id is None or feature is None:
             raise InvalidRequestError(f"{self.label} has no owner: each of its commits is published when it lands")
@@ -339,8 +348,28 @@ class Table:
         self.log.publish_ratified(feature.staging_folder, due)
         if due:
             owner.report_published(table_id, due[-1].version)
-        left = answer.commits[len(due) :]  # commits are ordered by version
-        return Backfilled(through=left[0].version - 1 if left else latest, published=len(due))
+        rest = answer.commits[len(due) :]  # commits are ordered by version
+        return Backfilled(through=rest[0].version - 1 if rest else latest, published=len(due))
+
+    def _staged_hand_back(self) -> ResolvedTable | None:
+        """The table, if its owner accepted a hand-back that is not published; otherwise None.
+
+        managed-commits, "Converting a managed-commit table to filesystem table": no client can write the table until
+        then, so clients may publish the owner's last commits, by put-if-absent.
+        """
+        if self._reader.catalog is None:
+            return None
+        try:
+            resolved = self._reader.catalog.resolve(self.location)
+        except TableNotFoundError:
+            return None
+        commits, feature = resolved.commits.commits, resolved.feature
+        if not commits or feature.clients_publish:
+            return None
+        owned = msgspec.structs.replace(resolved, state=TableState.ACTIVE)
+        last = LogReader(self.log, catalog=self._reader.catalog, resolved=owned).actions(commits[-1])
+        leaves = any(isinstance(action, Protocol) and not feature.mentioned_in(action) for action in last)
+        return resolved if leaves or resolved.state is TableState.HANDED_BACK else None
 
     def checkpoint_if_due(self, committed: Committed) -> None:
         """Write a checkpoint of the newest published version after every `delta.checkpointInterval` commits (default:

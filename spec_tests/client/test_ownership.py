@@ -13,8 +13,9 @@ from refimpl.client.maintenance import clean_up, write_checkpoint, write_checksu
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.table import Table
-from refimpl.commit_owner import TableState
+from refimpl.commit_owner import Backfilled, TableState
 from refimpl.commits import DirectProposal, Rejected, RejectionReason
+from refimpl.errors import CorruptLogError, InvalidRequestError
 from refimpl.table_feature import (
     CATALOG_MANAGED,
     ENABLEMENT_TIMESTAMP,
@@ -25,6 +26,7 @@ from refimpl.table_feature import (
     TableFeature,
 )
 from spec_tests.client.conftest import DAY, ON_REQUEST, SCHEMA, Setting, names
+from spec_tests.support import written_log
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import unavailable
 
@@ -308,6 +310,26 @@ def test_a_handed_back_table_is_a_filesystem_table(setting: Setting, feature: Ta
     setting.append(free, "d")
     assert Table.by_path(table.location, setting.environment).snapshot().version == 4
     assert deltalake.DeltaTable(str(table.location)).version() == 4
+
+
+@pytest.mark.parametrize("state", [TableState.ACTIVE, TableState.HANDED_BACK])
+def test_a_client_publishes_a_hand_back_that_its_owner_only_staged(tmp_path: Path, state: TableState) -> None:
+    """managed-commits, "Converting a managed-commit table to filesystem table": until it is published, no client can
+    write the table."""
+    log = written_log.WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().stage(1, written_log.add("a"))
+    owner = log.owner()
+    with pytest.raises(InvalidRequestError, match="its owner publishes"):
+        log.table(owner).publish()
+    log.stage(2, *written_log.definition(None))
+    owner.state = state
+    table = log.table(owner)
+    assert table.publish(1) == Backfilled(through=1, published=1)
+    assert table.publish() == Backfilled(through=2, published=2)
+    free = Table.by_path(log.location)
+    assert (free.snapshot().version, free.snapshot().feature) == (2, None)
+    (log.folder / log_path.commit(2)).write_bytes(b"another writer's")
+    with pytest.raises(CorruptLogError):
+        table.publish()
 
 
 @both
