@@ -27,6 +27,7 @@ from conformance.scenario.formatting import in_words
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.ownership import (
     DELAYS,
+    AnotherOwner,
     ask_back,
     crash,
     drop,
@@ -739,6 +740,27 @@ def a_take_over_races_with_a_filesystem_commit(s: Scenario) -> None:
         if owner_won:
             assert isinstance(answers[0].answer, m.Ratified)
             owned(s, table, answers[0], answers[0].answer)
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", "MC-CONVERT-06", needs=TRANSFER, features=MANAGED)
+def two_owners_take_over_one_table(s: Scenario) -> None:
+    """Another owner takes the table over first, or a few milliseconds after the request. One of the two owners wins,
+    and ratifies the next commit."""
+    for number, delay in enumerate((None, *DELAYS)):
+        table = filesystem_table(s, f"imports-{number}")
+        mine, theirs, answers = taking_over(s, table), taking_over(s, table), list[Exchange]()
+        put = None if delay is None else partial(put_while_asked, s, table, mine, delay, answers)
+        rival = AnotherOwner(s, table, put).owner.take_over("another owner's client", theirs)
+        call = answers[0] if answers else s.ask("migrator", mine, table)
+        won = isinstance(call.answer, m.Ratified)
+        s.require(
+            not (won and isinstance(rival, m.Ratified)), "MC-CONVERT-05", "MC-CONVERT-09", evidence=(call,),
+            table=table, version=1, expected="version 1 gave the table to another owner: the take-over is rejected",
+            observed="the take-over was ratified with a version that another owner had created",
+        )  # fmt: skip
+        if isinstance(call.answer, m.Ratified):
+            owned(s, table, call, call.answer)
+            ratifies(s, table, call)
 
 
 def _is_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str) -> None:

@@ -13,7 +13,7 @@ from conformance.interface.log_names import LOG, staged_file
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing
-from conformance.models.owner import ModelOwner, OwnedTable
+from conformance.models.owner import OWNER_PROPERTY, ModelOwner, OwnedTable
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from conformance.models.reader import Refused, Resolved, State
 from conformance.models.storage import FolderStorage, Storage
@@ -137,6 +137,17 @@ def take_overs_have_no_outcome(self: ModelOwner, client: str, request: m.Attempt
     landed = self.tables[request.table].landed
     took_over = landed.get(request.attempt, 0) > 0 and next(iter(landed)) == request.attempt
     return m.NotLanded() if took_over else original(self).attempt_outcome(client, request)
+
+
+@mutant_method("_begin", "MC-CONVERT-05", "MC-CONVERT-09")
+def takes_another_owners_change_for_its_own(
+    self: ModelOwner, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]
+) -> m.Answer:
+    """Answers that a take-over is ratified if its version gave the table to any owner."""
+    answer = original(self)._begin(table, version, attempt, actions)
+    visible = self.storage.read(self._path(table, version))
+    given = version > 0 and visible is not None and OWNER_PROPERTY in visible.content
+    return m.Ratified(version=version, table=table.reference) if given else answer
 
 
 class _ContinuesATable(ModelOwner):

@@ -19,8 +19,10 @@ from threading import Event
 from typing import Any, Final
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, commit_file
+from conformance.interface.log_names import LOG, commit_file, version_of
 from conformance.models import proposals
+from conformance.models.owner import ModelOwner
+from conformance.models.storage import MemoryStorage, StoredFile
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads
 from conformance.scenario.recording import witnesses
@@ -53,13 +55,13 @@ def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1, path
 
 def write_file(
     s: Scenario, table: TableHandle, version: int | None = None, client: str = "filesystem writer",
-    put: Callable[[m.Plant], m.Answer] | None = None,
+    put: Callable[[m.Plant], m.Answer] | None = None, content: str | None = None,
 ) -> tuple[Exchange, bool]:  # fmt: skip
     """A filesystem commit: put-if-absent of `<version>.json`. Returns whether it won; to lose is not a violation. `put`
     creates the file, instead of the subject."""
     number = table.versions if version is None else version
-    attempt = s.attempt()
-    content = _content(s, table, number, attempt)
+    attempt = s.attempt() if content is None else proposals.attempt_of(content) or ""
+    content = content or _content(s, table, number, attempt)
     commit = m.Commit(
         table=table.path or table.reference, version=number, attempt=attempt, actions=tuple(content.splitlines())
     )
@@ -80,6 +82,28 @@ def write_file(
         table.ownership.append(attempt)
         table.versions = max(table.versions, number + 1)
     return exchange, won
+
+
+class AnotherOwner(MemoryStorage):
+    """The storage of a second owner, the kit's model: the log of one table is that of the subject under test."""
+
+    def __init__(self, s: Scenario, table: TableHandle, put: Callable[[m.Plant], m.Answer] | None = None) -> None:
+        """`put`: as in `write_file`."""
+        super().__init__()
+        self._scenario, self._table, self._put = s, table, put
+        self.owner = ModelOwner(self)
+        self.owner.name = "another-owner"
+
+    def put_if_absent(self, path: str, content: str, modified: int) -> bool:  # noqa: ARG002
+        version = version_of(Path(path).name)
+        return write_file(self._scenario, self._table, version, "another owner", self._put, content)[1]
+
+    def list(self, folder: str) -> list[str]:  # noqa: ARG002
+        return [commit_file(version) for version in self._scenario.published(self._table)]
+
+    def read(self, path: str) -> StoredFile | None:
+        content = self._scenario.published(self._table).get(version_of(Path(path).name) or 0)
+        return None if content is None else StoredFile(content, 0)
 
 
 def is_local(path: str) -> bool:

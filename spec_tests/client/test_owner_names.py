@@ -16,8 +16,8 @@ from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.table import Table
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy
 from refimpl.environment import Environment
-from refimpl.errors import DeltaError, InvalidRequestError, PathAccessError, TableNotFoundError
-from refimpl.owner.verify import Severity, verify
+from refimpl.errors import InvalidRequestError, PathAccessError, TableNotFoundError
+from refimpl.owner.verify import verify
 from refimpl.table_feature import MANAGED_COMMIT
 from refimpl.warehouse import Warehouse
 
@@ -115,24 +115,3 @@ def test_the_name_is_kept_and_cannot_change_once_it_is_used(lakes: tuple[Warehou
     with refimpl.open(tmp_path / "b") as again:
         assert (again.owner.name, again.owner.conf) == ("lake-2", {"warehouse": f"{tmp_path}/b"})
         assert verify(again.owner) == []
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_two_owners_race_to_take_over_one_table(lakes: tuple[Warehouse, Warehouse], tmp_path: Path, first: int) -> None:
-    """managed-commits, "Converting an existing filesystem based table": the put-if-absent decides, and the owner that
-    loses forgets its promise."""
-    plain = create_filesystem_table(tmp_path / "plain" / "t", Environment(), SCHEMA)
-    winner, loser = lakes[first].owner, lakes[1 - first].owner
-    original = loser.take_over
-
-    def too_late(*arguments: object, **options: object) -> object:
-        take_over(plain, winner, "t", MANAGED_COMMIT)
-        return original(*arguments, **options)  # type: ignore[arg-type]
-
-    loser.take_over = too_late  # type: ignore[method-assign, assignment]
-    with pytest.raises(DeltaError, match="became a managedCommit table"):
-        take_over(plain, loser, "t", MANAGED_COMMIT)
-    assert Table.resolve(plain.location, winner, plain.environment).append(ROWS).version == 2  # type: ignore[union-attr]
-    with pytest.raises(TableNotFoundError):
-        loser.resolve(plain.location)
-    assert [f.code for f in (*verify(winner), *verify(loser)) if f.severity is Severity.ERROR] == []
