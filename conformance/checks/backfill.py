@@ -213,8 +213,6 @@ def concurrent_publishers_and_a_writer(s: Scenario) -> None:
     complete(s, table, s.backfill(table, 3, client="fast publisher"))
     s.land(table)
     late = s.deliver(slow)
-    if isinstance(late.answer, m.Rejected) and late.answer.retryable:
-        late = s.ask_to_backfill(table, 2, client="slow publisher")
     s.expect(late, m.Done, *DONE, may_refuse=s.feature == "catalogManaged", expected="version 2 is published: `done`")
     complete(s, table, late)
     tracked(s, table, late)
@@ -290,7 +288,7 @@ LAST_UUID = "ffffffff-ffff-4fff-bfff-ffffffffffff"
 def glance(s: Scenario, table: TableHandle) -> dict[str, str]:
     """The content of all files of the log, by name. The history does not record the request."""
     for _ in range(TRIES):  # an answer may be lost, and the kit must remove its file
-        answer = s.subject.ask("external observer", m.Observe(table=table.reference))
+        answer = s.answer("external observer", m.Observe(table=table.reference))
         if isinstance(answer, m.Observation):
             return {file.name: file.content or "" for file in answer.files}
     raise Inconclusive(f"`observe` failed for the table {table.name}: {answer}")

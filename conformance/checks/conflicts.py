@@ -55,7 +55,7 @@ class Race:
 
 def latest_of(s: ClientScenario, table: TableHandle) -> int | None:
     """The table's latest version. The history does not record this request of the kit."""
-    call = s.subject.ask("kit", m.GetCommits(table=table.reference))
+    call = s.answer("kit", m.GetCommits(table=table.reference))
     return call.latest if isinstance(call, m.Commits) else None
 
 

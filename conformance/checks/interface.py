@@ -53,7 +53,7 @@ def observe_shows_the_whole_log(s: Scenario) -> None:
         s.require(size == file.size, LOOKED_AT, table=table,
                   expected=f"`{file.name}` has {file.size} bytes: `observe` returns its content on request",
                   observed="the file has no content" if size is None else f"{size} bytes were returned")  # fmt: skip
-    answer = s.subject.ask("external observer", m.Observe(table=table.reference, contents=False))
+    answer = s.answer("external observer", m.Observe(table=table.reference, contents=False))
     names = {file.name for file in answer.files} if isinstance(answer, m.Observation) else set()
     stayed = {file.name for file in files} & {file.name for file in s.observe(table)}
     s.require(stayed <= names, LOOKED_AT, table=table,

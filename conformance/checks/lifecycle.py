@@ -44,7 +44,7 @@ def found(s: Scenario, table: TableHandle, call: Exchange) -> m.Table:
 def created_if_permitted(s: Scenario, name: str, path: str | None = None) -> tuple[Exchange, TableHandle] | None:
     """Create a table where the owner may reject that for its own reasons. The history does not record a rejection."""
     request = s.creation(name) if path is None else s.creation(name, path=path)
-    answer = s.subject.ask("creator", request)
+    answer = s.answer("creator", request)
     if not isinstance(answer, m.Ratified):
         return None
     call = s._ended(s.recording.invoke("creator", name, request), request, answer)
@@ -93,7 +93,7 @@ def a_table_is_found_by_its_name(s: Scenario) -> None:
         s.land(handle, client="finder")
     for name in (*map(s.physical, ("order", "orders-archive", "order_", "customers")), "constructor", "__proto__"):
         request = m.LoadTable(name=name)
-        call = attributed(s, request, s.subject.ask("reader", request), table, other)
+        call = attributed(s, request, s.answer("reader", request), table, other)
         not_found(s, call, f"no table is called {name}")
 
 
@@ -137,8 +137,8 @@ def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
     """A table is at a path with a space. The path with `%20`, or with a `/` at its end, may be one folder: then the
     owner neither creates nor takes over a table there. Or it is another folder, and each path finds its own table."""
     path = place(s, "a b")
-    made = create_at(s, path, "a b")
-    table = s.created("a b", made, s.expect(made, m.Ratified, "PROFILE-VERSION0-01", may_refuse=True,
+    made = create_at(s, path, "first")
+    table = s.created("first", made, s.expect(made, m.Ratified, "PROFILE-VERSION0-01", may_refuse=True,
                                             expected="the location is empty: the table is created"))  # fmt: skip
     tables = [(path, table)]
     for name, other in (("twin", path.replace(" ", "%20")), ("third", f"{path}/")):
@@ -184,7 +184,7 @@ def a_path_finds_the_table_at_that_path(s: Scenario) -> None:
     parent, _, name = location.rstrip("/").rpartition("/")
     for path in (f"{location}-elsewhere", f"{parent}/{name[:-1]}", parent):
         request = m.LoadTable(path=path)
-        answer = s.subject.ask("reader", request)
+        answer = s.answer("reader", request)
         if isinstance(answer, m.Table) and answer.table != table.reference and _is_at(answer, path):
             continue  # another table is there: this one's history does not record that
         call = attributed(s, request, answer, table, other)
@@ -439,7 +439,7 @@ def a_reused_path_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
     again = created_if_permitted(s, "returns", path)
     if again is not None:
         refused(s, table, s.deliver(late), dropped)
-        s.subject.ask("slow publisher", m.BackfillToVersion(table=table.reference, version=2))
+        s.answer("slow publisher", m.BackfillToVersion(table=table.reference, version=2))
         shares_nothing(s, again[1], sent, dropped)
 
 

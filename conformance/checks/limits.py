@@ -297,7 +297,7 @@ def the_oldest_of_many_tables_is_found(s: Scenario) -> None:
     table = s.create()
     s.land(table)
     for number in range(AT_ONCE if has_the_longest(s) else 9):
-        s.subject.ask("creator", s.creation(f"items-{number}"))
+        s.answer("creator", s.creation(f"items-{number}"))
     leads_to(s, table, load(s, table), "the name of the oldest table")
     lost = s.ask("other", s.creation(), table)
     s.expect(lost, (m.Conflict, m.Rejected), "PROFILE-VERSION0-01", "MC-CREATE-02", "CM-COMMIT-08",

@@ -646,13 +646,13 @@ def dies_at(
     s: Scenario, point: str, client: str, request: m.Request, table: TableHandle | None = None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Exchange:  # fmt: skip
-    """Send a request to a subject that crashes at the point, and restart it if it did. `meanwhile` runs between crash
-    and restart."""
+    """Send a request to a subject that crashes at the point, and restart it: also if it answered, because it may have
+    crashed afterwards, or has to forget the point. `meanwhile` runs between a crash and the restart."""
     crash(s, point)
     call = s.ask(client, request, table)
     if isinstance(call.answer, m.Unknown):
         meanwhile()
-        restart(s)
+    restart(s)
     return call
 
 
@@ -691,7 +691,6 @@ def a_request_that_lost_while_the_owner_was_dead(s: Scenario) -> None:
         for number, point in enumerate(points):
             table = tables[number % many]
             _loses_while_dead(s, table, kind(s, table), point)
-        restart(s)  # cancels a crash point that it did not reach
 
 
 def _loses_while_dead(s: Scenario, table: TableHandle, request: m.TakeOver | m.HandBack | m.Commit, point: str) -> None:
@@ -799,7 +798,6 @@ def an_interrupted_hand_back_is_complete_or_absent(s: Scenario) -> None:
         request = giving_back(s, table)
         call = dies_at(s, point, "migrator", request)
         if isinstance(call.answer, m.Ratified) and attempt_at(s, table, 2) != request.attempt:
-            restart(s)  # it may crash at that point when it publishes the commit, and need not publish it at once
             given_back(s, table, call)
         if not isinstance(call.answer, m.Unknown):
             continue

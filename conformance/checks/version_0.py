@@ -399,7 +399,7 @@ def create_at(s: Scenario, path: str, name: str) -> Exchange:
 
 
 def first_file(s: Scenario, path: str) -> str | None:
-    answer = s.subject.ask("external observer", m.Observe(table=path))
+    answer = s.answer("external observer", m.Observe(table=path))
     files = answer.files if isinstance(answer, m.Observation) else ()
     return next((file.content for file in files if file.name == commit_file(0)), None)
 

@@ -116,7 +116,7 @@ def a_delayed_request_lands_once(s: ClientScenario) -> None:
     """A request arrives after its writer got no answer and proposed again. It lands once."""
     table = s.create()
     s.owner.on(m.Commit, lose_request=True)
-    s.owner.on(m.Commit, before=lambda: s.subject.ask("network", first_commit(s)))
+    s.owner.on(m.Commit, before=lambda: s.answer("network", first_commit(s)))
     call = append(s, table)
     done = s.expect(call, m.Committed, *UNKNOWN, expected="the transaction is committed, once")
     table.versions = (done.version or 0) + 1
@@ -184,7 +184,7 @@ def some_winners_are_unpublished(s: ClientScenario) -> None:
 
     def win() -> None:
         s.ask("winner", s.proposal(table, 1))
-        s.subject.ask("kit", m.BackfillToVersion(table=table.reference, version=1))
+        s.answer("kit", m.BackfillToVersion(table=table.reference, version=1))
         s.ask("winner", s.proposal(table, 2))
         table.versions = 3
 

@@ -94,7 +94,7 @@ class Generation:
         self.executions += 1
         scenario = Scenario(
             self.subject, self.variant, name=self.check.case(self.variant), seed=seed,
-            salt=f"{self.salt}-{self.executions}",
+            salt=f"{self.salt}_{self.executions}",
         )  # fmt: skip
         self._drive = Drive(scenario, watched=watched)
         self._program, self._watched, self._seed = [], watched, seed

@@ -329,7 +329,7 @@ class Rounds:
             return self.check.result(self.variant, held, Verdict.INCONCLUSIVE, reason)
         scenario = Scenario(
             self.subject, self.variant, name=self.check.case(self.variant), seed=seed,
-            salt=f"{self.salt}-{number}", clock=time.monotonic_ns,
+            salt=f"{self.salt}_{number}", clock=time.monotonic_ns,
         )  # fmt: skip
         ended: Stopped | AdapterError | None = None
         try:
@@ -395,7 +395,7 @@ class _AtOnce:
 
     def _one(self, client: Any, barrier: Barrier) -> None:
         try:
-            client.s.subject.ask(client.name, m.Hello())  # its process starts before the race
+            client.s.answer(client.name, m.Hello())  # its process starts before the race
             with contextlib.suppress(BrokenBarrierError):
                 barrier.wait()
             client.run()

@@ -4,11 +4,12 @@ A late answer or a broken connection is the outcome `Unknown`: it may come from 
 can only be a fault of the adapter raises `AdapterError`: no verdict is possible.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from conformance.interface.messages import Answer, Identity, Request, Unknown
+from conformance.interface.messages import Answer, Identity, Rejected, Request, Unknown
 
 TIMEOUT: Final = 10.0
 """Seconds that one answer may take (default)."""
@@ -16,6 +17,11 @@ TIMEOUT: Final = 10.0
 GONE: Final = "not running"
 """The `Unknown.reason` of requests to a subject that is not running."""
 
+
+PAUSES: Final = (0.001, 0.002, 0.004, 0.008)
+"""Seconds between the tries of a request that is rejected as retryable."""
+LONG_PAUSES: Final = tuple(2**number / 1000 for number in range(10))
+"""The same just after a restart, when the subject may have to elect a leader."""
 
 Ask = Callable[[str, Request], Answer]
 """A function that sends a request to a subject: `(client, request) -> answer`."""
@@ -78,6 +84,19 @@ class Closing:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def refused_for_now(answer: Answer) -> bool:
+    return isinstance(answer, Rejected) and answer.retryable
+
+
+def patiently(ask: Callable[[], Answer], pauses: Iterable[float] = PAUSES) -> Answer:
+    """The final answer: a request that is rejected as retryable is sent again after each of the pauses."""
+    for pause in pauses:
+        if not refused_for_now(answer := ask()):
+            return answer
+        time.sleep(pause)
+    return ask()
 
 
 def gone(why: str) -> Unknown:

@@ -3,11 +3,13 @@
 import base64
 import io
 import json
+import re
+import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
@@ -906,3 +908,73 @@ class UnknownTablesAreRejected(ModelOwner):
 def references_are_numbers(self: ModelOwner, name: str) -> str:
     """Numbers its tables: references are neither names nor UUIDs."""
     return str(41 + len(self.tables))
+
+
+# Good owners that a check could accuse by accident.
+
+
+@good("FREE-NAME-03", "CM-CREATE-01")
+class NamesAreIdentifiers(ModelOwner):
+    """Accepts only table names of ASCII letters, digits and underscores."""
+
+    @around("create_table", "take_over", "load_table")
+    def _named(self, request: m.CreateTable | m.TakeOver | m.LoadTable, ask: Callable[[], m.Answer]) -> m.Answer:
+        valid = request.name is None or re.fullmatch(r"[A-Za-z0-9_]+", request.name)
+        return ask() if valid else m.Rejected(reason=f"invalid table name {request.name!r}")
+
+
+_CHANGES: Final = ("create_table", "commit", "attempt_outcome", "backfill_to_version", "take_over", "hand_back")
+
+
+@good("FREE-POLICY-01")
+class HasNoLeaderAfterARestart(ModelOwner):
+    """Rejects all requests of 20 ms after a restart as retryable, replays included."""
+
+    elected = 0.0
+
+    def restart(self, client: str, request: m.Restart) -> m.Answer:
+        self.elected = time.monotonic() + 0.02
+        return super().restart(client, request)
+
+    @around(*_CHANGES, "drop_table", "get_commits", "load_table", "maintenance_policy")
+    def _led(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
+        leads = time.monotonic() >= self.elected
+        return ask() if leads else m.Rejected(reason="no leader yet", retryable=True)
+
+
+@good("FREE-POLICY-01")
+class LocksRows(ModelOwner):
+    """Rejects the proposals and lookups of 3 ms after a ratification as retryable: the row of the table is locked."""
+
+    locked = 0.0
+
+    @around(*_CHANGES)
+    def _locked(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
+        if time.monotonic() < self.locked:
+            return m.Rejected(reason="the row is locked", retryable=True)
+        answer = ask()
+        if isinstance(answer, m.Ratified):
+            self.locked = time.monotonic() + 0.003
+        return answer
+
+
+@good("FREE-POLICY-01")
+class HasItsOwnCrashPoints(ModelOwner):
+    """Declares two crash points of its own, which every change reaches: before it, and before the answer."""
+
+    points: Final = ("received", "answering")
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        return msgspec.structs.replace(super().hello(client, request), crash_points=self.points)
+
+    def crash(self, client: str, request: m.Crash) -> m.Answer:
+        answer = super().crash(client, m.Crash()) if request.point is None else m.Done()
+        self.deadly = request.point
+        return answer
+
+    @around(*_CHANGES, "drop_table")
+    def _between(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
+        self._reach("received")
+        answer = ask()
+        self._reach("answering")
+        return answer

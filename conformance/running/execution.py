@@ -123,7 +123,7 @@ class _Run:
         self._watcher = watcher
         self._scratch = scratch
         self._answer_seconds = answer_seconds(options.subject, options.timeout)
-        self._salt = f"-{secrets.token_hex(3)}" if is_remote(options.subject) else ""
+        self._salt = f"_{secrets.token_hex(3)}" if is_remote(options.subject) else ""
         self._started = time.monotonic()
         self._at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 

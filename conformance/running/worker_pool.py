@@ -180,7 +180,7 @@ class Session(Closing):
         self.subject = subject
         self._timeout = timeout
         self._answer_seconds = answer_seconds(subject, timeout)
-        self._salt = f"-{secrets.token_hex(3)}" if is_remote(subject) else ""
+        self._salt = f"_{secrets.token_hex(3)}" if is_remote(subject) else ""
         self._scratch = tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True)
         self._pool = WorkerPool(Path(self._scratch.name))
         self._worker: WorkerProcess | None = None

@@ -235,7 +235,7 @@ class ClientScenario(Scenario):
         self.tables.append(table)
         plain = FILESYSTEM if self.feature == FILESYSTEM else None
         actions = proposals.version_0(plain, self.attempt(), self.attempt())
-        self.subject.ask("kit", m.Plant(table=path, file=commit_file(0), content=proposals.content(actions)))
+        self.answer("kit", m.Plant(table=path, file=commit_file(0), content=proposals.content(actions)))
         return table
 
     def write_file(self, table: TableHandle, client: str = "filesystem writer") -> str:
@@ -244,7 +244,7 @@ class ClientScenario(Scenario):
         request = m.Transact(table=table.reference, marker=proposals.attempt_of(content) or "")
         number = self.recording.invoke(client, table.name, request)
         plant = m.Plant(table=table.reference, file=commit_file(table.versions), content=content, if_absent=True)
-        self.subject.ask("kit", plant)
+        self.answer("kit", plant)
         self.recording.ended(number, request, m.Committed(version=table.versions))
         table.versions += 1
         return content
@@ -262,7 +262,7 @@ class ClientScenario(Scenario):
 
     def listed(self, table: TableHandle | None) -> tuple[m.CommitEntry, ...]:
         """The commits that the owner lists; the history does not record this request."""
-        reply = self.subject.ask("kit", m.GetCommits(table="" if table is None else table.reference))
+        reply = self.answer("kit", m.GetCommits(table="" if table is None else table.reference))
         return reply.commits if isinstance(reply, m.Commits) else ()
 
     def asked(self, kind: type[m.Message]) -> Sequence[OwnerExchange]:
@@ -470,8 +470,8 @@ class ClientScenario(Scenario):
         ]
 
     def _log(self, reference: str) -> dict[int, tuple[str | None, str | None]]:
-        seen = self.subject.ask("kit", m.Observe(table=reference))
-        listed = self.subject.ask("kit", m.GetCommits(table=reference))
+        seen = self.answer("kit", m.Observe(table=reference))
+        listed = self.answer("kit", m.GetCommits(table=reference))
         files = seen.files if isinstance(seen, m.Observation) else ()
         return final_contents(files, listed.commits if isinstance(listed, m.Commits) else ())
 

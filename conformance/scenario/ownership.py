@@ -67,7 +67,7 @@ def write_file(
     )
     operation = s.recording.invoke(client, table.name, commit)
     plant = m.Plant(table=commit.table, file=commit_file(number), content=content, if_absent=True)
-    answer = s.subject.ask(client, plant) if put is None else put(plant)
+    answer = s.answer(client, plant) if put is None else put(plant)
     meaning: m.Answer = answer
     if isinstance(answer, m.Done):
         meaning = m.Ratified(version=number)
@@ -144,7 +144,7 @@ def put_beside(s: Scenario, plant: m.Plant) -> m.Answer:
     """Put-if-absent of a file while the subject is crashed or busy, or of one that is not text (its bytes are lone
     surrogates). If the kit cannot write to the folder, it requests that from the subject."""
     if not is_local(plant.table):
-        return s.subject.ask("filesystem writer", plant)
+        return s.answer("filesystem writer", plant)
     path = Path(plant.table) / LOG / plant.file
     temporary = Path(plant.table) / f"{plant.file}.tmp"
     try:
@@ -153,7 +153,7 @@ def put_beside(s: Scenario, plant: m.Plant) -> m.Answer:
     except FileExistsError:
         return m.Conflict()
     except OSError:
-        return s.subject.ask("filesystem writer", plant)
+        return s.answer("filesystem writer", plant)
     finally:
         temporary.unlink(missing_ok=True)
     return m.Done()

@@ -9,9 +9,11 @@ requirements.
 A failed assertion ends the scenario. The checkers then check its history, as at any other end.
 """
 
+import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -21,7 +23,7 @@ from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file, version_of
 from conformance.interface.messages import name_of
-from conformance.interface.subject import Subject
+from conformance.interface.subject import LONG_PAUSES, PAUSES, Ask, Subject, patiently, refused_for_now
 from conformance.models import proposals
 from conformance.results import Violation, headline
 from conformance.scenario.check import Variant, applies
@@ -32,8 +34,9 @@ TRIES: Final = 5
 """The number of proposals after which a subject that rejects them by its own policy is inconclusive."""
 
 READS: Final = (m.GetCommits, m.LoadTable, m.MaintenancePolicy, m.Observe)
-REPEATABLE: Final = (*READS, m.CreateTable, m.DropTable, m.AttemptOutcome)
-"""Requests that the client sends again, unchanged, after a retryable rejection. It does the same with replays."""
+CHANGES: Final = (m.CreateTable, m.Commit, m.AttemptOutcome, m.BackfillToVersion, m.DropTable, m.TakeOver, m.HandBack)
+
+_NOT_OF_IDENTIFIERS: Final = re.compile("[^A-Za-z0-9]+")
 
 A = TypeVar("A", bound=m.Message)
 
@@ -96,15 +99,11 @@ class Delayed:
     given_up: bool = False
 
 
-def _refused_for_now(answer: m.Answer) -> bool:
-    return isinstance(answer, m.Rejected) and answer.retryable
-
-
 def persist(ask: Callable[[], Exchange]) -> Exchange:
     """Retry while the subject rejects by its own policy, `TRIES` times in all; `ask` proposes a new attempt."""
     for _ in range(TRIES - 1):
         exchange = ask()
-        if not isinstance(exchange.answer, m.Rejected):
+        if not isinstance(exchange.answer, m.Rejected) or exchange.answer.retryable:
             return exchange
     return ask()
 
@@ -142,8 +141,10 @@ class Scenario:
         self.violations: list[Violation] = []
         self.made: dict[tuple[str, int], int] = {}
         """The operation that was first answered with a version, by table and version."""
-        self.sent: set[m.AttemptId] = set()
-        """Attempts that were sent; another request with one of them is a replay."""
+        self._names: dict[str, str] = {}
+        """The names of tables in the history, by their names in requests."""
+        self.pauses = LONG_PAUSES
+        """Seconds between the tries of a request."""
         self.unresolved: dict[tuple[str, int], int] = {}
         """The last proposal that the subject answered `unknown`, by table and version."""
         self.looked: int | None = None
@@ -165,22 +166,27 @@ class Scenario:
 
     # Requests
 
+    def answer(self, client: str, request: m.Request, ask: Ask | None = None) -> m.Answer:
+        """The subject's final answer, which is not recorded: a request that is rejected as retryable is sent again. The
+        pauses are long until the subject has accepted its first change since its start."""
+        if isinstance(request, m.Restart):
+            self.pauses = LONG_PAUSES
+        pauses = self.pauses
+        answer = patiently(partial(ask or self.subject.ask, client, request), pauses)
+        changed = isinstance(request, CHANGES) and not isinstance(answer, m.Unknown)
+        if pauses is self.pauses and (changed or refused_for_now(answer)):
+            self.pauses = PAUSES
+        return answer
+
     def ask(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
-        """Send a request, and record it. A request that can be repeated safely is retried after a retryable
-        rejection."""
-        repeatable = isinstance(request, REPEATABLE) or getattr(request, "attempt", None) in self.sent
-        for _ in range(TRIES):
-            number = self._invoke(client, request, table)
-            exchange = self._ended(number, request, self.subject.ask(client, request))
-            if not (repeatable and _refused_for_now(exchange.answer)):
-                return exchange
-        if isinstance(request, READS):
-            raise Inconclusive(f"operation {number}: {TRIES} retryable rejections: {in_words(exchange.answer)}")
+        """Send a request, and record it with its final answer."""
+        number = self._invoke(client, request, table)
+        exchange = self._ended(number, request, self.answer(client, request))
+        if isinstance(request, READS) and refused_for_now(exchange.answer):
+            raise Inconclusive(f"operation {number}: all tries were rejected: {in_words(exchange.answer)}")
         return exchange
 
     def _invoke(self, client: str, request: m.Request, table: TableHandle | None) -> int:
-        if isinstance(attempt := getattr(request, "attempt", None), str):
-            self.sent.add(attempt)
         return self.recording.invoke(client, self._name(request) if table is None else table.name, request)
 
     def lose(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
@@ -188,7 +194,7 @@ class Scenario:
         A transport that can lose it on the wire does so, and the subject then sees a closed connection."""
         number = self._invoke(client, request, table)
         self.recording.writer.fault("lost answer", client=client)
-        answer = getattr(self.subject, "lose", self.subject.ask)(client, request)
+        answer = self.answer(client, request, getattr(self.subject, "lose", None))
         self.recording.lost(number, "the answer was lost")
         self.looked = None
         return Exchange(number=number, request=request, answer=answer)
@@ -207,9 +213,9 @@ class Scenario:
         """The delayed request arrives. The answer is lost if the client gave up."""
         if delayed.given_up:
             self.recording.writer.fault("a request whose client stopped waiting arrives", client=delayed.client)
-            answer = self.subject.ask(delayed.client, delayed.request)
+            answer = self.answer(delayed.client, delayed.request)
             return Exchange(number=delayed.number, request=delayed.request, answer=answer)
-        answer = self.subject.ask(delayed.client, delayed.request)
+        answer = self.answer(delayed.client, delayed.request)
         return self._ended(delayed.number, delayed.request, answer)
 
     def _ended(self, number: int, request: m.Request, answer: m.Answer) -> Exchange:
@@ -251,12 +257,14 @@ class Scenario:
         return proposals.BASE_TIME + version * 1000
 
     def physical(self, name: str) -> str:
-        """The name of a table in requests to the subject."""
-        case = self.name.replace("/", "-").replace("[", "-").replace("]", "")
-        return f"{case}-{name}{self.salt}"
+        """The name of a table in requests to the subject: an identifier, which every catalog accepts, unless the check
+        is about names."""
+        physical = f"{_NOT_OF_IDENTIFIERS.sub('_', self.name)}_{name.replace('-', '_')}{self.salt}"
+        self._names[physical] = name
+        return physical
 
     def logical(self, name: str) -> str:
-        return name.removeprefix(self.physical("").removesuffix(self.salt)).removesuffix(self.salt) or name
+        return self._names.get(name, name)
 
     def creation(self, name: str = "orders", **options: Any) -> m.CreateTable:
         """A proposal of version 0, as a new attempt."""
@@ -361,13 +369,11 @@ class Scenario:
         return self.expect(exchange, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
 
     def ask_to_backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Exchange:
-        """Request a backfill. A retryable rejection is retried, `TRIES` times; then the scenario is
-        inconclusive."""
-        for _ in range(TRIES):
-            exchange = self.ask(client, m.BackfillToVersion(table=table.reference, version=version))
-            if not _refused_for_now(exchange.answer):
-                return exchange
-        raise Inconclusive(f"operation {exchange.number}: {TRIES} retryable rejections: {in_words(exchange.answer)}")
+        """Request a backfill. If all tries are rejected as retryable, the scenario is inconclusive."""
+        exchange = self.ask(client, m.BackfillToVersion(table=table.reference, version=version))
+        if refused_for_now(exchange.answer):
+            raise Inconclusive(f"operation {exchange.number}: all tries were rejected: {in_words(exchange.answer)}")
+        return exchange
 
     def backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Exchange:
         """Backfill up to a ratified version; it must succeed. A catalog may leave all publishing to clients
@@ -386,7 +392,7 @@ class Scenario:
         the listing."""
         since = self.recording.writer.now()
         request = m.Observe(table=table.reference)
-        answer = self.subject.ask(client, request)
+        answer = self.answer(client, request)
         if isinstance(answer, m.Observation):
             names = {file.name for file in answer.files}
             absent = [v for v in range(table.before, table.versions) if commit_file(v) not in names]
@@ -491,7 +497,7 @@ class Scenario:
         """Request the final log of every table, and complete the history. For a table whose log cannot be read, the
         recorded operations are checked. Returns the first reason why a log cannot be read; empty if all were read."""
         if self.mortal and not self.broken:
-            self.subject.ask("kit", m.Restart())
+            self.answer("kit", m.Restart())
         unseen = list(self._find_the_rest())
         logs: list[list[events.Witness]] = []
         for table in self.tables:
@@ -553,15 +559,12 @@ class Scenario:
         return log
 
     def _looked_up(self, request: m.Request, name: str) -> m.Answer:
-        """Look up a table, with one retry after an unknown outcome, and retries after retryable rejections. Raises
-        `Inconclusive`."""
+        """Look up a table, with one retry after an unknown outcome. Raises `Inconclusive`."""
         if self.broken:
             raise Inconclusive(f"the final log of {name} cannot be read: the subject does not implement the interface")
-        answer = self.subject.ask("kit", request)
-        tries = 1
-        while (_refused_for_now(answer) and tries < TRIES) or (isinstance(answer, m.Unknown) and tries < 2):
-            answer = self.subject.ask("kit", request)
-            tries += 1
-        if isinstance(answer, m.Unknown) or _refused_for_now(answer):
+        answer = self.answer("kit", request)
+        if isinstance(answer, m.Unknown):
+            answer = self.answer("kit", request)
+        if isinstance(answer, m.Unknown) or refused_for_now(answer):
             raise Inconclusive(f"the final log of {name} cannot be read: {in_words(answer)}")
         return answer

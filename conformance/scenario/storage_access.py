@@ -58,7 +58,7 @@ def publish(
     s.recording.writer.fault("a commit by put-if-absent without the owner", client=client)
     file = commit_file(proposal.version)
     planted = m.Plant(table=folder or table.reference, file=file, content=content, if_absent=True)
-    answer = s.subject.ask(client, planted) if put is None else put(planted)
+    answer = s.answer(client, planted) if put is None else put(planted)
     s.recording.lost(number, "the owner was not notified")
     return Exchange(number=number, request=proposal, answer=answer)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self, TypeVar
 
@@ -26,7 +27,7 @@ from conformance.adapters.in_process import RAISED
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, attempt_of, commit_file
 from conformance.interface.messages import name_of
-from conformance.interface.subject import GONE, AdapterError, Closing, Subject
+from conformance.interface.subject import GONE, LONG_PAUSES, AdapterError, Closing, Subject, patiently
 from conformance.models import proposals
 from conformance.models.storage import FolderStorage
 from conformance.results import UnusableError
@@ -230,9 +231,9 @@ class _Smoke:
         self.request, self.answer = request, None
         repeatable = not isinstance(request, PROPOSALS) or "idempotent-retry" in self.identity.profiles
         for _ in range(TRIES):
-            self.answer = answer = self.subject.ask(client, request)
+            self.answer = answer = patiently(partial(self.subject.ask, client, request), LONG_PAUSES)
             lost = isinstance(answer, m.Unknown) and not answer.reason.startswith((RAISED, GONE, LATE))
-            if not (lost and repeatable) and not (isinstance(answer, m.Rejected) and answer.retryable):
+            if not (lost and repeatable):
                 break
         return answer
 
@@ -245,7 +246,7 @@ class _Smoke:
         """A ratified proposal, with its answer. An owner may reject some proposals because of a policy, but not all."""
         for _ in range(TRIES):
             request = proposal()
-            if not isinstance(self._ask(request), m.Rejected):
+            if not isinstance(answer := self._ask(request), m.Rejected) or answer.retryable:
                 break
         answer: Any = self.answer
         return request, answer if isinstance(answer, m.Ratified) else self._wrong_kind(request, expected)
@@ -289,13 +290,13 @@ class _Smoke:
         for feature in self.identity.features:
             for commit_mode in self.identity.commit_modes[feature]:
                 table = _Table(
-                    feature=feature, commit_mode=commit_mode, name=f"smoke-{feature}-{commit_mode}-{self.salt}"
+                    feature=feature, commit_mode=commit_mode, name=f"smoke_{feature}_{commit_mode}_{self.salt}"
                 )
                 if self._one_table(table):
                     tables.append(table)
         self._profiles(tables)
         if self.reopen is not None and tables:
-            kept = replace(tables[0], name=f"{tables[0].name}-kept", proposed={})
+            kept = replace(tables[0], name=f"{tables[0].name}_kept", proposed={})
             self._step("empty folder", lambda: self._forgets_tables(kept))
 
     def _no_table(self) -> None:
@@ -366,10 +367,6 @@ class _Smoke:
 
     def _backfill(self, table: _Table) -> None:
         request = m.BackfillToVersion(table=table.reference, version=1)
-        for _ in range(TRIES - 1):
-            answer = self._ask(request)
-            if not isinstance(answer, m.Rejected) or not answer.retryable:
-                break
         self._expect(request, m.Done, "`done` after version 1 is published")
         seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the log, with contents")
         with self._attributed():
@@ -389,7 +386,7 @@ class _Smoke:
                 "$CONFORMANCE_DIRECTORY; create in it what the subject needs, and use no file of an earlier start",
                 "2-connect-it-to-the-kit-3-minutes",
             )
-        if not isinstance(self._created_anew(replace(table, name=f"another-{table.name}")), m.Ratified):
+        if not isinstance(self._created_anew(replace(table, name=f"another_{table.name}")), m.Ratified):
             return  # then a rejection of the other name proves nothing
         answer = self._created_anew(table)
         if isinstance(answer, m.Conflict):
@@ -400,7 +397,7 @@ class _Smoke:
     def _created_anew(self, table: _Table) -> m.Answer:
         """The answer to a new creation, which is sent again after a rejection by a policy."""
         for _ in range(TRIES - 1):
-            if not isinstance(answer := self._ask(self._creation(table)), m.Rejected):
+            if not isinstance(answer := self._ask(self._creation(table)), m.Rejected) or answer.retryable:
                 return answer
         return self._ask(self._creation(table))
 
@@ -471,7 +468,7 @@ class _Smoke:
         self._expect(m.MaintenancePolicy(table=table.reference), m.Policy, "`policy` with the allowed maintenance")
 
     def _backlog(self, table: _Table) -> None:
-        limited = replace(table, name=f"{table.name}-limited")
+        limited = replace(table, name=f"{table.name}_limited")
         self._ratified(
             lambda: msgspec.structs.replace(self._creation(limited), backlog_limit=1),
             "`ratified` for a table with a backlog limit",

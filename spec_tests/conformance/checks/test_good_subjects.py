@@ -35,45 +35,58 @@ INSIDE: Final = {PlainModel, StateInFiles, NoServer}
 # Owners
 
 
+class Overheard(InProcess):
+    """Keeps every answer, also those after which the kit sends the request again."""
+
+    def __init__(self, owner: ModelOwner) -> None:
+        self.answers: list[str] = []
+        super().__init__(owner)
+
+    def ask(self, client: str, request: m.Request) -> m.Answer:
+        answer = super().ask(client, request)
+        self.answers.append(str(answer))
+        return answer
+
+
 def transcript(make: type[ModelOwner], variant: Variant) -> str:
     """The answers and files of an owner after a scenario that uses every kind of request."""
-    subject = InProcess(make())
+    subject = Overheard(make())
     s = Scenario(subject, variant, name="a little of everything")
-    answers = [str(subject.identity)]
     try:
         table = s.create(backfill="subject")
         for request in (*(s.proposal(table, version) for version in (1, 2, 1, 5, 3, 4, 5, 6, 7)), s.proposal(table, 1)):
-            answers.append(str(s.ask("writer", request).answer))
-            answers.append(str(s.ask("writer", request).answer))
-            answers.append(str(s.ask("reader", m.GetCommits(table=table.reference)).answer))
-            answers.append(str(s.observe(table)))
-        answers.append(str(s.ask("reader", m.LoadTable(name=s.physical("orders"))).answer))
-        answers.append(str(s.ask("creator", s.creation("Orders")).answer))
+            s.ask("writer", request)
+            s.ask("writer", request)
+            s.ask("reader", m.GetCommits(table=table.reference))
+            s.observe(table)
+        s.ask("reader", m.LoadTable(name=s.physical("orders")))
+        s.ask("creator", s.creation("Orders"))
         for version in (6, 70):
-            answers.append(str(s.ask("anybody", m.MaintenancePolicy(table=table.reference)).answer))
-            answers.append(str(s.ask("anybody", m.BackfillToVersion(table=table.reference, version=version)).answer))
-            answers.append(str(s.observe(table)))
+            s.ask("anybody", m.MaintenancePolicy(table=table.reference))
+            s.ask("anybody", m.BackfillToVersion(table=table.reference, version=version))
+            s.observe(table)
         table.versions = 8
         imported = ownership.filesystem_table(s, versions=2)
-        answers.append(str(s.ask("migrator", ownership.taking_over(s, imported), imported).answer))
-        answers.append(str(s.ask("migrator", ownership.giving_back(s, table)).answer))
-        answers.append(str(s.observe(table)))
+        s.ask("migrator", ownership.taking_over(s, imported), imported)
+        s.ask("migrator", ownership.giving_back(s, table))
+        s.observe(table)
         items = s.create("items")
         s.land(items)
-        answers.append(str(s.subject.ask("operator", m.DropTable(table=items.reference))))
-        answers.append(str(s.observe(items)))
+        ownership.restart(s)
+        s.subject.ask("operator", m.DropTable(table=items.reference))
+        s.observe(items)
         late = s.create("late")
         for name, path in (("LATE", None), ("white space", None), ("a", "shared"), ("b", "shared")):
             where = {} if path is None else {"path": f"{s.identity.storage}/{path}"}
-            answers.append(str(s.ask("creator", s.creation(name, **where)).answer))
-        answers.append(str(s.commit(late, actions=(*proposals.append(s.attempt(), 0, ["x" * 100_000]),)).answer))
+            s.ask("creator", s.creation(name, **where))
+        s.commit(late, actions=(*proposals.append(s.attempt(), 0, ["x" * 100_000]),))
         wrong = proposals.append(attempt := s.attempt(), 0)
-        answers.append(str(s.commit(late, attempt=attempt, actions=wrong).answer))
-        answers.append(str(s.commit(late, 2, attempt=s.attempt().upper()).answer))
-        answers.append(str(s.ask("reader", m.GetCommits(table=late.reference)).answer))
+        s.commit(late, attempt=attempt, actions=wrong)
+        s.commit(late, 2, attempt=s.attempt().upper())
+        s.ask("reader", m.GetCommits(table=late.reference))
     except Stopped as stopped:
-        answers.append(str(stopped))
-    return "\n".join(answers)
+        subject.answers.append(str(stopped))
+    return "\n".join(subject.answers)
 
 
 @pytest.mark.parametrize(

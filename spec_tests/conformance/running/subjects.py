@@ -33,7 +33,7 @@ class _Armed(ModelOwner):
     armed = False
 
     def create_table(self, client: str, request: m.CreateTable) -> Any:
-        self.armed = self.armed or "concurrent-writers" in request.name
+        self.armed = self.armed or "concurrent_writers" in request.name
         return super().create_table(client, request)
 
 
