@@ -204,13 +204,15 @@ def matches(pattern: str, name: str) -> bool:
 
 
 class KnownFailure(_Value, frozen=True, kw_only=True):
-    """A known failure. If it passes, or matches no case, the run fails."""
+    """A known failure. If it passes, and is not flaky, or matches no case, the run fails."""
 
     case: str
     """A case's name, or a pattern with `*`."""
     reason: str
     requirement: str | None = None
     """Only violations of this requirement are known."""
+    flaky: bool = False
+    """Whether the case may also pass."""
 
     def covers(self, case: str, violation: Violation) -> bool:
         """Whether the known failure includes this violation."""

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
+from conformance.adapters.identity import COMMIT_MODE_OF
 from conformance.command.output import listed, show
 from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
@@ -12,6 +13,7 @@ from conformance.reports.recorded import in_letters
 from conformance.reports.summary import Standing, beyond_message, reason_for, standing, summarise
 from conformance.requirements.catalogue import Profile, load, origin
 from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation, counted, headline
+from conformance.running.verdicts import JUDGED
 from conformance.safe_text import one_line
 
 MOST_CAUSES: Final = 10
@@ -119,12 +121,15 @@ def _show_open(result: RunResult) -> None:
 def _coverage(result: RunResult) -> list[str]:
     """The number of requirements with each verdict, for each declared profile."""
     of = {requirement.id: requirement.profile for requirement in load().requirements}
+    modes = {declared.value: mode for declared, mode in COMMIT_MODE_OF.items()}
     lines, without = [], []
     for profile in [Profile.CORE.value, *(profile for profile in result.subject.profiles if profile != Profile.CORE)]:
         verdicts = [entry.verdict for entry in result.requirements if of.get(entry.requirement) == profile]
         words = [f"{verdicts.count(verdict)} {verdict}" for verdict in _VERDICTS if verdict in verdicts]
         if words:
             lines.append(f"  {profile:<24} {', '.join(words)}")
+        elif cases := sum(case.verdict in JUDGED and case.commit_mode == modes.get(profile) for case in result.cases):
+            lines.append(f"  {profile:<24} no requirement of its own; {counted(cases, 'case')} in this commit mode")
         else:
             without.append(profile)
     if without:

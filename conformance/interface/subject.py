@@ -4,6 +4,7 @@ A late answer or a broken connection is the outcome `Unknown`: it may come from 
 can only be a fault of the adapter raises `AdapterError`: no verdict is possible.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -16,6 +17,8 @@ TIMEOUT: Final = 10.0
 
 GONE: Final = "not running"
 """The `Unknown.reason` of requests to a subject that is not running."""
+NO_ANSWER: Final = re.compile(rf"\b(?:{GONE}: |no answer within |HTTP status )")
+"""Matches the reasons that adapters give when no answer arrived."""
 
 
 PAUSES: Final = (0.001, 0.002, 0.004, 0.008)

@@ -47,7 +47,7 @@ class Tone(StrEnum):
 
     GOOD = "good"
     WARNING = "warning"
-    """Conformant, with warnings, known failures or inconclusive cases."""
+    """Conformant, with warnings or inconclusive requirements; or only known failures."""
     BAD = "bad"
     UNKNOWN = "unknown"
     """The run proves nothing."""
@@ -177,6 +177,8 @@ def _exit_meaning(result: RunResult, requirements: Counter[RequirementVerdict], 
     meaning = EXIT_MEANINGS.get(result.exit_code, "not one of this kit")
     if result.exit_code == 1 and result.strict and not requirements[RequirementVerdict.VIOLATED]:
         meaning = "advice is not followed, and the run is strict"
+    if result.exit_code == 0 and cases[Standing.KNOWN]:
+        return "nothing but the known failures"
     if result.exit_code != 1 or not result.stale:
         return meaning
     stale = "a known failure is no longer true"
@@ -186,6 +188,8 @@ def _exit_meaning(result: RunResult, requirements: Counter[RequirementVerdict], 
 def _verdict(
     result: RunResult, requirements: Counter[RequirementVerdict], cases: Counter[Standing]
 ) -> tuple[Tone, str]:
+    if result.exit_code == 1 and result.stale and not cases[Standing.FAILED]:
+        return Tone.BAD, "outdated list of known failures"
     if result.exit_code == 1 or (result.exit_code == 0 and cases[Standing.FAILED]):
         return Tone.BAD, "not conformant"
     if result.exit_code == 3:
@@ -195,7 +199,9 @@ def _verdict(
         return Tone.UNKNOWN, "no verdict"
     if not result.complete:
         return Tone.UNKNOWN, "incomplete"
-    reserved = cases[Standing.KNOWN] or cases[Standing.WARNED] or cases[Standing.INCONCLUSIVE]
+    if cases[Standing.KNOWN]:
+        return Tone.WARNING, "only known failures"
+    reserved = cases[Standing.WARNED] or requirements[RequirementVerdict.INCONCLUSIVE]
     return (Tone.WARNING if reserved else Tone.GOOD), "conformant"
 
 
@@ -234,7 +240,8 @@ def _numbers(requirements: Counter[RequirementVerdict], cases: Counter[Standing]
     if inconclusive := requirements[RequirementVerdict.INCONCLUSIVE]:
         parts.append(f"{inconclusive:,} stayed inconclusive")
     if known := cases[Standing.KNOWN]:
-        parts.append(f"{counted(known, 'case')} failed as listed")
+        new = f", {cases[Standing.FAILED]:,} failed anew" if cases[Standing.FAILED] else ""
+        parts.append(f"{counted(known, 'case')} failed as listed{new}")
     if not_run := cases[Standing.NOT_RUN]:
         parts.append(f"{counted(not_run, 'case')} {'was' if not_run == 1 else 'were'} not run")
     return parts

@@ -7,10 +7,10 @@ entry of a list:
 case = "backfill-ordering/*[managedCommit/direct]"
 requirement = "MC-BACKFILL-02"
 reason = "ticket 17: fixed in the next release"
+flaky = true      # optional: it fails in some runs only
 """
 
 import json
-import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ import msgspec
 
 from conformance import results
 from conformance.interface.messages import Identity
-from conformance.interface.subject import GONE
+from conformance.interface.subject import NO_ANSWER
 from conformance.requirements.catalogue import BINDING, Level, Profile, Requirement, Side, load, place_of
 from conformance.results import (
     CaseResult,
@@ -40,8 +40,6 @@ from conformance.scenario.formatting import NO_SUCH_JOB
 JUDGED: Final = (Verdict.PASSED, Verdict.FAILED)
 FAILED_OTHERWISE: Final = "a case that is evidence for it failed for another reason"
 _LIMIT_OF_NAMES: Final = 3
-_NO_ANSWER: Final = re.compile(rf"\b(?:{GONE}: |no answer within |HTTP status )")
-"""Matches the reasons that adapters give when no answer arrived."""
 
 
 def fails(violation: Violation, *, strict: bool = False) -> bool:
@@ -175,7 +173,7 @@ def too_little(cases: Sequence[CaseResult]) -> tuple[str, ...]:
     support everything: for a client that only reads, the cases about reading are enough."""
     judged = sum(case.verdict in JUDGED for case in cases)
     open_ = [case for case in cases if case.verdict is Verdict.INCONCLUSIVE and not case.reason.startswith(NO_SUCH_JOB)]
-    silent = [case for case in open_ if _NO_ANSWER.search(case.reason)]
+    silent = [case for case in open_ if NO_ANSWER.search(case.reason)]
     problems = []
     if silent:
         number = "1 case" if len(silent) == 1 else f"{len(silent)} cases"
@@ -214,7 +212,7 @@ def read(file: Path) -> tuple[KnownFailure, ...]:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UnusableError(f"the list of known failures {file} is not valid TOML: {error}") from error
     except msgspec.ValidationError as error:
-        form = "[[known-failure]] with case, reason and, if only one is known, requirement"
+        form = "[[known-failure]] with case, reason and, optionally, requirement and flaky = true"
         raise UnusableError(f"the list of known failures {file}: {error}; its entries are {form}") from error
     for number, entry in enumerate(entries, 1):
         problem = _problem(entry)
@@ -255,11 +253,11 @@ def stale(
 
 def _is_stale(entry: KnownFailure, judged: list[CaseResult], names: set[str]) -> bool:
     mine = [case for case in judged if matches(entry.case, case.case)]
-    if any(entry.covers(case.case, violation) for case in mine for violation in case.violations):
+    if any(_covers(entry, case) for case in mine):
         return False
     if not mine:
         return not any(matches(entry.case, name) for name in names)
-    return all(case.verdict not in (Verdict.NOT_RUN, Verdict.INCONCLUSIVE) for case in mine)
+    return not entry.flaky and all(case.verdict not in (Verdict.NOT_RUN, Verdict.INCONCLUSIVE) for case in mine)
 
 
 def generate(subject: str, cases: Iterable[CaseResult], known: Iterable[KnownFailure], *, strict: bool = False) -> str:
@@ -283,18 +281,25 @@ def generate(subject: str, cases: Iterable[CaseResult], known: Iterable[KnownFai
         together = 1 < len(failures) == variants
         for case, violation in failures[:1] if together else failures:
             name = f"{case.family}/{check}[*]" if together else case.case
-            reason = next((entry.reason for entry in before if entry.covers(case.case, violation)), "")
-            parts.append(_entry(name, requirement, reason, violation.message))
-    return "".join(parts)
+            same = next((entry for entry in before if entry.covers(case.case, violation)), None)
+            entry = same or KnownFailure(case=name, reason="")
+            parts.append(_entry(msgspec.structs.replace(entry, case=name, requirement=requirement), violation.message))
+    kept = [entry for entry in before if entry.flaky and not any(_covers(entry, case) for case in judged)]
+    return "".join([*parts, *(_entry(entry, "It did not fail in this run.") for entry in kept)])
 
 
-def _entry(case: str, requirement: str, reason: str, message: str) -> str:
+def _covers(entry: KnownFailure, case: CaseResult) -> bool:
+    return any(entry.covers(case.case, violation) for violation in case.violations)
+
+
+def _entry(entry: KnownFailure, message: str) -> str:
     words = visible(" ".join(message.split()))
     comment = words if len(words) <= _LONGEST_COMMENT else f"{words[:_LONGEST_COMMENT]} ..."
-    return (
-        f"\n# {comment}\n[[known-failure]]\ncase = {_quoted(case)}\n"
-        f"requirement = {_quoted(requirement)}\nreason = {_quoted(reason)}\n"
-    )
+    fields = [f"# {comment}", "[[known-failure]]", f"case = {_quoted(entry.case)}"]
+    if entry.requirement is not None:
+        fields.append(f"requirement = {_quoted(entry.requirement)}")
+    fields.append(f"reason = {_quoted(entry.reason)}")
+    return "\n".join(["", *fields, *(["flaky = true"] if entry.flaky else []), ""])
 
 
 def _quoted(text: str) -> str:

@@ -158,7 +158,7 @@ def _named(breach: HistoryViolation, scenario: Scenario) -> Violation | None:
     named = OF_CLIENTS if isinstance(scenario, ClientScenario) else REQUIREMENTS
     if breach.rule is Rule.READ_UNPUBLISHED and isinstance(scenario, ClientScenario) and _informed(breach, scenario):
         return None
-    broken = named[breach.rule]
+    broken = scenario.attributed(named[breach.rule])
     if scenario.mortal and breach.rule in OF_RESTARTS:
         broken = ("PROFILE-DURABLE-01", *broken)
     held = tuple(requirement for requirement in broken if applies(requirement, scenario.identity, scenario.variant))

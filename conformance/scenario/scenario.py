@@ -20,10 +20,11 @@ from typing import Any, Final, NoReturn, TypeVar
 from conformance.adapters.in_process import RAISED
 from conformance.history import events
 from conformance.history.events import Promise
+from conformance.interface import log_names
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file, version_of
 from conformance.interface.messages import name_of
-from conformance.interface.subject import LONG_PAUSES, PAUSES, Ask, Subject, patiently, refused_for_now
+from conformance.interface.subject import LONG_PAUSES, NO_ANSWER, PAUSES, Ask, Subject, patiently, refused_for_now
 from conformance.models import proposals
 from conformance.results import Violation, headline
 from conformance.scenario.check import Variant, applies
@@ -34,6 +35,8 @@ TRIES: Final = 5
 """The number of proposals after which a subject that rejects them by its own policy is inconclusive."""
 
 READS: Final = (m.GetCommits, m.LoadTable, m.MaintenancePolicy, m.Observe)
+IDENTITY: Final = ("MC-FEATURE-02", "CM-FEATURE-01", "CM-LOG-07", "MC-FILES-08", "CM-FILES-07")
+"""The requirements on which attempt is which version."""
 CHANGES: Final = (m.CreateTable, m.Commit, m.AttemptOutcome, m.BackfillToVersion, m.DropTable, m.TakeOver, m.HandBack)
 
 _NOT_OF_IDENTIFIERS: Final = re.compile("[^A-Za-z0-9]+")
@@ -141,6 +144,10 @@ class Scenario:
         self.violations: list[Violation] = []
         self.made: dict[tuple[str, int], int] = {}
         """The operation that was first answered with a version, by table and version."""
+        self.sent: set[str] = set()
+        """Attempts that the kit sent, also as the name of a file that it wrote, in lower case."""
+        self.confused = False
+        """Whether the subject named an attempt that the kit never sent."""
         self._names: dict[str, str] = {}
         """The names of tables in the history, by their names in requests."""
         self.pauses = LONG_PAUSES
@@ -167,13 +174,16 @@ class Scenario:
     # Requests
 
     def answer(self, client: str, request: m.Request, ask: Ask | None = None) -> m.Answer:
-        """The subject's final answer, which is not recorded: a request that is rejected as retryable is sent again. The
-        pauses are long until the subject has accepted its first change since its start."""
+        """The subject's final answer, which is not recorded: a request that is rejected as retryable is sent again."""
         if isinstance(request, m.Restart):
             self.pauses = LONG_PAUSES
+        return self._patiently(partial(ask or self.subject.ask, client, request), change=isinstance(request, CHANGES))
+
+    def _patiently(self, ask: Callable[[], m.Answer], *, change: bool) -> m.Answer:
+        """The pauses are long until the subject has accepted its first change since its start."""
         pauses = self.pauses
-        answer = patiently(partial(ask or self.subject.ask, client, request), pauses)
-        changed = isinstance(request, CHANGES) and not isinstance(answer, m.Unknown)
+        answer = patiently(ask, pauses)
+        changed = change and not isinstance(answer, m.Unknown)
         if pauses is self.pauses and (changed or refused_for_now(answer)):
             self.pauses = PAUSES
         return answer
@@ -186,7 +196,9 @@ class Scenario:
             raise Inconclusive(f"operation {number}: all tries were rejected: {in_words(exchange.answer)}")
         return exchange
 
-    def _invoke(self, client: str, request: m.Request, table: TableHandle | None) -> int:
+    def _invoke(self, client: str, request: m.Request, table: TableHandle | None = None) -> int:
+        planted = log_names.attempt_of(getattr(request, "file", None) or getattr(request, "staged_file", None) or "")
+        self.sent |= {name.lower() for name in (getattr(request, "attempt", None), planted) if name}
         return self.recording.invoke(client, self._name(request) if table is None else table.name, request)
 
     def lose(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
@@ -236,7 +248,17 @@ class Scenario:
             self.fail(
                 "PROFILE-CORE-03", evidence=(exchange,), expected="one of the outcomes of the request", message=message
             )
+        for entry in (*(getattr(answer, "commits", None) or ()), *(getattr(answer, "winners", None) or ())):
+            named = log_names.attempt_of(entry.file_name or "")
+            if named is not None and named.lower() not in self.sent:
+                self.confused = True
         return exchange
+
+    def attributed(self, requirements: tuple[str, ...]) -> tuple[str, ...]:
+        """The requirements; for a subject that names attempts that the kit never sent, the interface instead of those
+        that say which attempt is a version."""
+        other = () if set(IDENTITY).isdisjoint(requirements) or not self.confused else ("PROFILE-CORE-03",)
+        return (*other, *(name for name in requirements if not other or name not in IDENTITY))
 
     def _name(self, request: m.Request) -> str:
         reference = getattr(request, "table", None) or getattr(request, "path", None)
@@ -311,8 +333,16 @@ class Scenario:
     def commit(
         self, table: TableHandle, version: int | None = None, client: str = "writer", **options: Any
     ) -> Exchange:
-        """Propose, once."""
-        return self.ask(client, self.proposal(table, version, **options))
+        """Propose; after a retryable rejection again, as a new attempt unless one is given."""
+        exchanges: list[Exchange] = []
+
+        def propose() -> m.Answer:
+            request = self.proposal(table, version, **options)
+            exchanges.append(self._ended(self._invoke(client, request), request, self.subject.ask(client, request)))
+            return exchanges[-1].answer
+
+        self._patiently(propose, change=True)
+        return exchanges[-1]
 
     def land(self, table: TableHandle, client: str = "writer", **options: Any) -> Exchange:
         """Commit the next version, without a race. If the subject rejects it by its own policy, retry with new
@@ -410,6 +440,11 @@ class Scenario:
 
     # Assertions
 
+    def declined(self, exchange: Exchange) -> bool:
+        """Whether the subject itself answered that it does not know the outcome."""
+        answer = exchange.answer
+        return isinstance(answer, m.Unknown) and not NO_ANSWER.search(answer.reason)
+
     def expect(
         self, exchange: Exchange, kinds: type[A] | tuple[type[A], ...], *requirements: str, expected: str,
         may_refuse: bool = False, because: Sequence[Exchange] = (), what: str = "",
@@ -452,6 +487,7 @@ class Scenario:
         table: TableHandle | None = None, version: int | None = None,
     ) -> NoReturn:  # fmt: skip
         """End the scenario with a violation of those of the requirements that apply to the subject."""
+        requirements = self.attributed(requirements)
         held = tuple(requirement for requirement in requirements if applies(requirement, self.identity, self.variant))
         if not held:
             raise AssertionError(f"{self.name}: none of {requirements} applies to {self.variant} and these profiles")
