@@ -379,14 +379,15 @@ def _field_to_json(column: Field) -> dict[str, Any]:
 
 
 def check_columns(schema: Struct, partition_columns: Sequence[str] = (), *, mapped: bool = False) -> None:
-    """Raise `InvalidRequestError`, with the column and the reason, for a schema that Delta forbids.
+    """Raise `InvalidRequestError`, with the column and the reason, for a schema that Delta forbids, and
+    `UnsupportedFeatureError` for a struct without members, which Parquet cannot store.
 
     Names must be free of `FORBIDDEN_IN_NAMES`, unless the table maps columns, and differ in more than case; partition
     columns must exist, be primitive and not binary, and leave at least one column for the data files.
     """
     if not schema.fields:
         raise InvalidRequestError("a table needs at least one column")
-    _check_names(schema, "", "" if mapped else FORBIDDEN_IN_NAMES)
+    _check_members(schema, "", "" if mapped else FORBIDDEN_IN_NAMES)
     if CHANGE_COLUMN in schema:
         raise InvalidRequestError(f"the column name {CHANGE_COLUMN!r} is reserved for change data; rename it")
     for name in partition_columns:
@@ -399,7 +400,9 @@ def check_columns(schema: Struct, partition_columns: Sequence[str] = (), *, mapp
         raise InvalidRequestError("every column is a partition column; the data files need at least one of their own")
 
 
-def _check_names(kind: DataType, where: str, forbidden: str) -> None:
+def _check_members(kind: DataType, where: str, forbidden: str) -> None:
+    if kind == Struct():
+        raise _unknown("struct<>", where[:-1])
     names = kind.names if isinstance(kind, Struct) else ()
     seen: dict[str, str] = {}
     for name in names:
@@ -416,7 +419,7 @@ def _check_names(kind: DataType, where: str, forbidden: str) -> None:
         if names.count(name) > 1:
             raise InvalidRequestError(f"the column name {where + name!r} occurs twice; rename one of them")
     for name, part in parts(kind):
-        _check_names(part, f"{where}{name}.", forbidden)
+        _check_members(part, f"{where}{name}.", forbidden)
 
 
 def required_features(schema: Struct) -> frozenset[str]:

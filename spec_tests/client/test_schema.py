@@ -160,6 +160,20 @@ def test_invalid_columns_are_refused(schema: Struct, partition_columns: list[str
         s.check_columns(schema, partition_columns)
 
 
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        (Struct(), "v"),
+        (Array(element=_columns("b", kind=Struct())), "v.element.b"),
+        (s.Map(key=Primitive(name="string"), value=Struct()), "v.value"),
+    ],
+)
+def test_a_struct_without_members_is_refused(kind: s.DataType, path: str) -> None:
+    with pytest.raises(UnsupportedFeatureError) as refused:
+        s.check_columns(_columns("v", kind=kind))
+    assert (refused.value.column, refused.value.type) == (path, "struct<>")
+
+
 def test_valid_columns_are_accepted() -> None:
     s.check_columns(_columns("id", "id2"))
     s.check_columns(_columns("id", "is_cdc"), ["is_cdc"])
