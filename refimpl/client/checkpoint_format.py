@@ -188,7 +188,7 @@ class _CheckpointFile(pq.ParquetFile):  # type: ignore[misc]
     checkpoint hold actions of one kind, and most members of these actions are null everywhere."""
 
     def __init__(self, source: pa.NativeFile) -> None:
-        super().__init__(source)
+        super().__init__(source, coerce_int96_timestamp_unit="us")  # in nanoseconds, years before 1678 would wrap
         groups = [*map(self.metadata.row_group, range(self.num_row_groups))]
         self._filled = {
             f"{leaf.path}.": {n for n, group in enumerate(groups) if _has_values(group.column(position))}
@@ -236,7 +236,7 @@ def _file_rows(file: _CheckpointFile, name: str, kind: type[Add] | type[Remove])
 def _with_text(rows: pa.StructArray) -> pa.StructArray:
     """Adds statistics as JSON to rows whose checkpoint has them only as columns."""
     members = {member.name: rows.field(member.name) for member in rows.type}
-    parsed = members.pop(_PARSED_STATISTICS).to_pylist()
+    parsed = _as_in_json(members.pop(_PARSED_STATISTICS)).to_pylist()
     texts = members["stats"].to_pylist() if "stats" in members else [None] * len(rows)
     members["stats"] = pa.array(
         [
@@ -246,6 +246,26 @@ def _with_text(rows: pa.StructArray) -> pa.StructArray:
         pa.string(),
     )
     return pa.StructArray.from_arrays(list(members.values()), names=list(members))
+
+
+def _as_in_json(values: pa.Array) -> pa.Array:
+    """Statistics with dates and times as text, and null where a value is not valid: Python has no year 10000.
+
+    An instant is spelled with the offset +00:00, not Z: its writer may have read it from a text with an offset.
+    """
+    if pa.types.is_struct(values.type):
+        members = [_as_in_json(child) for child in values.flatten()]
+        return pa.StructArray.from_arrays(members, names=[member.name for member in values.type], mask=values.is_null())
+    if pa.types.is_timestamp(values.type):
+        text = pc.replace_substring(values.cast(pa.timestamp(values.type.unit)).cast(pa.string()), " ", "T")
+        return text if values.type.tz is None else pc.binary_join_element_wise(text, "+00:00", "")
+    if pa.types.is_date(values.type):
+        return values.cast(pa.string())
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:  # text that is not UTF-8
+        return pa.nulls(len(values))
+    return values
 
 
 def _lacks_text(file: _CheckpointFile, name: str, stored: set[str]) -> bool:

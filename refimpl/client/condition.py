@@ -12,9 +12,14 @@ Comparisons work as in Spark: strings by code points, NaN above every other numb
 The bounds of a file are in its add action: Delta's protocol, "Per-file Statistics". Statistics come
 from other writers and have pitfalls; statistics that cannot be decoded are ignored:
 
-- an upper bound of a string may be a prefix: a string of the usual prefix length or more is not an upper bound;
+- an upper bound of a string may be a prefix of any length, and its last characters may be a replacement for half of a
+character or a tie-breaker that is not above all others: the bound is the next string that does not begin with it;
 - bounds of timestamps are truncated to milliseconds: the upper one may be too low by almost one millisecond;
+- Delta Spark 3.2 and 3.3 cut the offset of a timestamp to minutes, and files that Spark writes in its legacy mode hold
+earlier dates of another calendar: the bounds of old timestamps and dates, and those that have an offset or no zone, are
+widened;
 - some writers leave NaN out of the bounds: a column of floats may hold NaN in spite of its bounds;
+- some writers (delta-rs) count the null elements of arrays instead of the null arrays;
 - the text of a float has only the digits that distinguish it from other floats, not from doubles: if a column was
 widened from float to double, its bounds may come from either type;
 - some writers (delta-rs) compute the bounds of decimals as doubles: the bounds of long decimals may be rounded inwards.
@@ -38,9 +43,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from refimpl.actions import Add
-from refimpl.client.file_statistics import PREFIX_CHARACTERS
 from refimpl.client.partition_values import from_text, single
-from refimpl.client.schema import FLOATS, DataType, Decimal, Primitive, arrow_type
+from refimpl.client.schema import FLOATS, Array, DataType, Decimal, Map, Primitive, arrow_type
 from refimpl.errors import CorruptLogError
 
 if TYPE_CHECKING:
@@ -461,6 +465,22 @@ _DIGITS_OF_A_DOUBLE: Final = 15
 _ERROR_OF_A_DOUBLE: Final = decimal.Decimal(2) ** -46
 """Larger than the relative error of a bound that a writer computed with a few operations on doubles."""
 _ALMOST_A_MILLISECOND: Final = datetime.timedelta(microseconds=999)
+_MINUTE: Final = datetime.timedelta(minutes=1)
+_LONGEST_OFFSET: Final = datetime.timedelta(hours=18)
+_EXACT_SINCE: Final = datetime.datetime(1972, 1, 8, tzinfo=datetime.UTC)
+"""Since then, the offsets of all time zones are whole minutes."""
+_EXACT_DAYS_SINCE: Final = datetime.date(1582, 10, 15)
+_CALENDARS: Final = datetime.timedelta(days=12)
+"""More than the difference between the Julian and the Gregorian calendar from year 1 to 1582."""
+_OLD_TIMES: Final = (
+    (datetime.datetime(1582, 10, 15, tzinfo=datetime.UTC), _CALENDARS),
+    (datetime.datetime(1900, 1, 1, tzinfo=datetime.UTC), datetime.timedelta(days=1)),
+    (_EXACT_SINCE, _MINUTE),
+)
+"""By how much a time before each limit may differ from its bound. Before 1900, Spark's legacy mode also uses other
+offsets of time zones."""
+_NOT_AT_THE_END: Final = "?\ufffd\ufffe\uffff\U0010ffff"
+"""Characters that a writer may have put at the end of a truncated upper bound."""
 
 
 class FileTest:
@@ -562,22 +582,24 @@ class _Statistics:
         self._null_counts = statistics.get("nullCount")
 
     def bounds(self, column: Column) -> Bounds:
-        lower = _understood(_member(self._lower, column), column.type)
-        upper = _upper(_member(self._upper, column), column.type)
-        if column.was_float:  # the digits of a float are not those of the double that it becomes
-            lower, upper = _rounded(lower, min), _rounded(upper, max)
-        if isinstance(column.type, Decimal) and column.type.precision > _DIGITS_OF_A_DOUBLE:
-            lower, upper = _loosened(lower, -1), _loosened(upper, 1)
-        return Bounds(
-            lower=lower, upper=upper, nulls=self._nulls(_member(self._null_counts, column)), nan=column.type in FLOATS
-        )
+        lower = _bound(_member(self._lower, column), column, -1)
+        upper = _bound(_member(self._upper, column), column, 1)
+        nulls = self._nulls(column)
+        if lower is not None or upper is not None:
+            if nulls is Nulls.ALL:  # a contradiction proves nothing
+                nulls = Nulls.UNKNOWN
+            if lower is not None and upper is not None and lower > upper:
+                lower = upper = None
+        return Bounds(lower=lower, upper=upper, nulls=nulls, nan=column.type in FLOATS)
 
-    def _nulls(self, count: Any) -> Nulls:
+    def _nulls(self, column: Column) -> Nulls:
+        count = _member(self._null_counts, column)
         if type(count) is not int:
             return Nulls.UNKNOWN
         if count == 0:
             return Nulls.NONE
-        return Nulls.ALL if count == self._records else Nulls.UNKNOWN
+        all_null = count == self._records and type(self._records) is int and not isinstance(column.type, Array | Map)
+        return Nulls.ALL if all_null else Nulls.UNKNOWN
 
 
 def _member(values: Any, column: Column) -> Any:
@@ -588,56 +610,73 @@ def _member(values: Any, column: Column) -> Any:
     return values
 
 
-def _loosened(bound: Any, direction: int) -> Any:
-    return None if bound is None else bound + direction * abs(bound) * _ERROR_OF_A_DOUBLE
-
-
-def _rounded(bound: Any, choose: Callable[[float, float], float]) -> Any:
-    return None if bound is None else choose(bound, single(bound))
-
-
-def _upper(value: Any, kind: DataType) -> Any:
-    bound = _understood(value, kind)
-    if isinstance(bound, str) and len(bound) >= PREFIX_CHARACTERS:
+def _bound(value: Any, column: Column, direction: int) -> Any:
+    """A bound as a Python value of the column's type, widened by what its writer may have cut off; None if it is
+    invalid or cannot be ordered. `direction`: -1 for a lower bound, 1 for an upper one."""
+    if value is None:
         return None
-    if isinstance(bound, datetime.datetime):
-        try:
-            return bound + _ALMOST_A_MILLISECOND
-        except OverflowError:  # the largest datetime
-            return None
-    return bound
-
-
-def _understood(value: Any, kind: DataType) -> Any:
-    """The bound as a Python value of the column's type; None if it is invalid or cannot be ordered."""
     try:
-        bound = _typed(value, kind)
+        bound = _typed(value, column, direction)
     except (ValueError, TypeError, ArithmeticError):
         return None
     return None if bound != bound else bound
 
 
-def _typed(value: Any, kind: DataType) -> Any:
-    if value is None or isinstance(value, bool | dict | list):
+def _typed(value: Any, column: Column, direction: int) -> Any:
+    kind = column.type
+    if isinstance(value, bool | dict | list):
         return None
     if isinstance(kind, Decimal):
-        number = decimal.Decimal(value)
-        return number if number.is_finite() else None
+        number = decimal.Decimal(_plain(value))
+        if not number.is_finite() or kind.precision <= _DIGITS_OF_A_DOUBLE:
+            return number if number.is_finite() else None
+        return number + direction * abs(number) * _ERROR_OF_A_DOUBLE
     match kind.name if isinstance(kind, Primitive) else None:
+        case "long" | "integer" | "short" | "byte" as name:
+            half = 1 << (_BITS[name] - 1)
+            return value if isinstance(value, int) and -half <= value < half else None
         case "string":
-            return value if isinstance(value, str) else None
-        case "long" | "integer" | "short" | "byte":
-            return value if isinstance(value, int) else None
+            return _text(value, direction) if isinstance(value, str) else None
         case "double":
-            return float(value)
+            double = float(_plain(value))
+            if column.was_float:  # the digits of a float are not those of the double that it becomes
+                return max(double, single(double)) if direction > 0 else min(double, single(double))
+            return double
         case "float":
-            return single(float(value))
+            return single(float(_plain(value)))
         case "date":
-            return datetime.date.fromisoformat(value)
+            day = datetime.date.fromisoformat(value)
+            return day if day >= _EXACT_DAYS_SINCE else day + direction * _CALENDARS
         case "timestamp":
             moment = datetime.datetime.fromisoformat(value)
-            return moment.astimezone(datetime.UTC) if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+            if moment.tzinfo is None:
+                return _widened(moment.replace(tzinfo=datetime.UTC), _LONGEST_OFFSET, direction)
+            return _widened(moment.astimezone(datetime.UTC), None if value[-1] == "Z" else _MINUTE, direction)
         case "timestamp_ntz":
-            return datetime.datetime.fromisoformat(value).replace(tzinfo=None)
+            moment = datetime.datetime.fromisoformat(value)
+            if moment.utcoffset():  # of the wall clock's time, or to be added to it
+                return None
+            return _widened(moment.replace(tzinfo=datetime.UTC), None, direction).replace(tzinfo=None)
         case _:
             return None
+
+
+def _plain(value: Any) -> Any:
+    """The value, unless it is a text like `1_000` or has digits of other scripts, which Python takes for a number."""
+    return None if isinstance(value, str) and ("_" in value or not value.isascii()) else value
+
+
+def _text(value: str, direction: int) -> str | None:
+    if direction < 0:
+        return value.rstrip("\ufffd")
+    prefix = value.rstrip(_NOT_AT_THE_END)
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None
+
+
+def _widened(moment: datetime.datetime, slack: datetime.timedelta | None, direction: int) -> datetime.datetime:
+    if moment < _EXACT_SINCE:
+        least = next(least for limit, least in _OLD_TIMES if moment < limit)
+        slack = least if slack is None else max(slack, least)
+    if slack is not None:
+        moment += direction * slack
+    return moment + _ALMOST_A_MILLISECOND if direction > 0 else moment

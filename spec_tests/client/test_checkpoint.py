@@ -493,7 +493,7 @@ class TestStatisticsAsColumns:
         assert stats is not None
         assert json.loads(stats, parse_float=decimal.Decimal) == {
             "numRecords": 3,
-            "minValues": {"id": 1, "m": decimal.Decimal("0.10"), "d": "2020-01-02", "t": "2020-01-02T00:00:00"},
+            "minValues": {"id": 1, "m": decimal.Decimal("0.10"), "d": "2020-01-02", "t": "2020-01-02T00:00:00.000000"},
             "maxValues": {},
             "nullCount": {"id": 0},
         }

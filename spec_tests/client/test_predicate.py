@@ -215,22 +215,27 @@ class TestStatistics:
         assert not test_of("l < 5").may_match(stats("l", low=5))
         assert test_of("l > 500").may_match(stats("l", low=5))
 
-    def test_the_upper_bound_of_a_long_string_may_be_a_prefix(self) -> None:
-        """DELTA.md#truncated-statistics: some writers truncate bounds to 32 characters, without rounding up."""
-        prefix = "a" * 32
-        assert test_of(f"s = '{prefix}b'").may_match(stats("s", prefix, prefix))
-        assert not test_of("s = 'b'").may_match(stats("s", "a", "a" * 31))
-        assert test_of("s = 'b'").may_match(stats("s", "a", "a" * 32))
+    @pytest.mark.parametrize("end", ["", "?", "\ufffd", "\U0010ffff", "\uffff\ufffd", "?\ufffd"])
+    @pytest.mark.parametrize("length", [1, 8, 32])
+    def test_the_bounds_of_a_string_may_be_prefixes(self, length: int, end: str) -> None:
+        """DELTA.md#truncated-statistics: some writers truncate bounds without rounding up, or in half of a character,
+        or round up in the order of UTF-16."""
+        prefix = "a" * length
+        file = stats("s", f"{prefix}\ufffd", prefix + end)
+        assert test_of(f"s = '{prefix}\U0001f600'").may_match(file)
+        assert test_of(f"s = '{prefix}b'").may_match(file)
+        assert not test_of("s > 'bb'").may_match(file)
+        assert not test_of("s = 'B'").may_match(file)
+        assert test_of("s > 'bb'").may_match(stats("s", "a", end))
 
     def test_a_prefix_pattern_prunes_by_bounds(self) -> None:
         file = stats("s", "kiwi", "mango")
         for text, expected in (
-            ("s LIKE 'l%'", True), ("s LIKE 'kiwi%'", True), ("s LIKE 'ki%'", True), ("s LIKE 'mangos%'", False),
-            ("s LIKE 'a%'", False), ("s LIKE 'z%'", False), ("s LIKE '%z'", True), ("s LIKE 'a\\\\%%'", False),
-            ("s NOT LIKE 'l%'", True),
+            ("s LIKE 'l%'", True), ("s LIKE 'kiwi%'", True), ("s LIKE 'ki%'", True), ("s LIKE 'mangos%'", True),
+            ("s LIKE 'mangq_%'", False), ("s LIKE 'a%'", False), ("s LIKE 'z%'", False), ("s LIKE '%z'", True),
+            ("s LIKE 'a\\\\%%'", False), ("s NOT LIKE 'l%'", True),
         ):  # fmt: skip
             assert test_of(text).may_match(file) is expected, text
-        assert not test_of("s NOT LIKE 'k%'").may_match(stats("s", "kiwi", "kiwi"))
 
     def test_the_upper_bound_of_a_time_may_be_truncated_to_milliseconds(self) -> None:
         file = stats("t", "2020-01-01T00:00:00.000Z", "2020-01-01T00:00:00.123Z")
