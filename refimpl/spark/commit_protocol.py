@@ -267,9 +267,8 @@ def _check_relative(path: str) -> None:
         )
 
 
-def write(frame: DataFrame, task: WriteTask) -> JobFiles:
-    """Run one write job of the protocol. Its files are durable and in no log. After an error they stay until VACUUM,
-    but the driver deletes those whose tasks reported them.
+def job(frame: DataFrame, task: WriteTask) -> DataFrame:
+    """One write job of the protocol, for `write`: its rows are the messages of its tasks.
 
     `frame` has the columns of the layout's schema in their order (without those that the rules fill), then those that
     `WriteTask.new_rows` describes. The job runs once: its messages are collected here and nowhere else. The tasks
@@ -278,4 +277,9 @@ def write(frame: DataFrame, task: WriteTask) -> JobFiles:
     if task.new_rows is None:
         task = replace(task, columns=tuple(frame.columns))
     by_position = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
-    return gather_or_delete(by_position.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow(), task.layout)
+    return by_position.mapInArrow(task.__call__, MESSAGE_SCHEMA)
+
+
+def write(prepared: DataFrame, layout: FileLayout) -> JobFiles:
+    """Run a job of `job`. Its files are durable and in no log; after an error they are deleted."""
+    return gather_or_delete(prepared.toArrow(), layout)

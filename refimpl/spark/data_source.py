@@ -48,6 +48,7 @@ from refimpl.errors import (
     NameTakenError,
     OwnerUnavailableError,
 )
+from refimpl.spark import plan_reads
 from refimpl.spark.commit_protocol import JobFiles, gather_or_delete
 from refimpl.spark.frames import check_columns_of, spark_schema, table_schema_of
 from refimpl.spark.reader import milliseconds_of
@@ -185,6 +186,8 @@ class DeltaOwnerSource(datasource.DataSource):
         return spark_schema(schema)
 
     def reader(self, schema: StructType) -> datasource.DataSourceReader:
+        """Called once for a query, by the rule of `plan_reads`: its scans with the same options share the files."""
+        self._version = None
         self._check_options(_TIME_TRAVEL, _FEED)
         if self._feed:
             given = [name for name in _TIME_TRAVEL if name in self.options]
@@ -198,7 +201,9 @@ class DeltaOwnerSource(datasource.DataSource):
             raise InvalidRequestError(f"the option {given[0]} needs readChangeFeed=true")
         snapshot = self._snapshot()
         files = [ChangedFile(version=snapshot.version, timestamp=0, file=add) for add in snapshot.files.values()]
-        return _Reader(_Rows.of(FeedReader(layout=snapshot.layout), schema, feed=False), files)
+        stated = any(name in self.options for name in _TIME_TRAVEL)
+        mark = None if stated else plan_reads.mark(snapshot)
+        return _Reader(_Rows.of(FeedReader(layout=snapshot.layout), schema, feed=False), files, mark)
 
     def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802 - PySpark's name
         try:
@@ -261,12 +266,13 @@ class DeltaOwnerSource(datasource.DataSource):
     # Writing
 
     def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceArrowWriter:
-        self._check_options(WRITE_OPTIONS, ("partitionBy",))
+        self._check_options(WRITE_OPTIONS, ("partitionBy",), hidden=(plan_reads.KEY,))
         default_mode = self.connection.partition_overwrite_mode
         return _Writer(self._plan(schema, overwrite=overwrite, default_mode=default_mode))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> datasource.DataSourceStreamArrowWriter:  # noqa: N802
-        self._check_options(("mergeSchema", "overwriteSchema", "partitionBy"), _OF_QUERY)
+        options = ("mergeSchema", "overwriteSchema", "partitionBy")
+        self._check_options(options, _OF_QUERY, hidden=(plan_reads.KEY,))
         try:
             return _StreamWriter(self._plan(schema, overwrite=overwrite, default_mode="static"))
         except OwnerUnavailableError as error:  # raised later: Spark needs a writer to abort a batch, too
@@ -285,8 +291,18 @@ class DeltaOwnerSource(datasource.DataSource):
         table = self._existing(given, given.spelled(partition_by or ()))
         snapshot = table.transaction().snapshot  # raises for a table that cannot be written, before a task writes
         plan = WritePlan.of(snapshot, given, options, in_utc=is_utc(self.connection.time_zone))
+        plan = dataclasses.replace(plan, reads=self._reads())
         check_columns_of(given, plan.schema, filled=plan.rules.filled)
         return _Work(plan=plan, connection=self.connection, reference=self._reference())
+
+    def _reads(self) -> tuple[plan_reads.Read, ...]:
+        """What the query of the rows reads."""
+        if plan_reads.KEY not in self.options:
+            raise InvalidRequestError(
+                "cannot find the tables that the query reads: Spark's optimizer did not run the rule that "
+                "refimpl.spark.connect adds to the session (spark.experimental.extraOptimizations); connect it again"
+            )
+        return plan_reads.decoded(self.options[plan_reads.KEY])
 
     def _existing(self, schema: Struct, partition_columns: Sequence[str]) -> Table:
         """The table; created, empty, if it is missing."""
@@ -331,10 +347,10 @@ class DeltaOwnerSource(datasource.DataSource):
     def _table(self) -> Table:
         return _table(self.connection, self._reference())
 
-    def _check_options(self, *known: Sequence[str]) -> None:
+    def _check_options(self, *known: Sequence[str], hidden: Sequence[str] = ()) -> None:
         self._reference()
         names = dict.fromkeys(name for group in (*known, _COMMON) for name in group)
-        lower = {name.lower() for name in names}
+        lower = {name.lower() for name in (*names, *hidden)}
         for given in self.options:
             if given.lower() not in lower:
                 raise InvalidRequestError(f"unknown option {given!r}; expected {', '.join(names)}", option=given)
@@ -381,23 +397,24 @@ def _table(connection: Connection, reference: str) -> Table:
 
 
 class _Files(datasource.InputPartition):
-    """The files of one task."""
+    """The files of one task, and the mark of the read."""
 
-    def __init__(self, files: Sequence[ChangedFile]) -> None:
+    def __init__(self, files: Sequence[ChangedFile], read: str | None) -> None:
         super().__init__(list(files))
+        self.read = read
 
 
-def _tasks(files: Sequence[ChangedFile]) -> list[datasource.InputPartition]:
+def _tasks(files: Sequence[ChangedFile], read: str | None = None) -> list[datasource.InputPartition]:
     tasks: list[datasource.InputPartition] = []
     waiting: list[ChangedFile] = []
     size = 0
     for file in files:
         if waiting and (len(waiting) >= _TASK_FILES or size + (file.file.size or 0) > _TASK_BYTES):
-            tasks.append(_Files(waiting))
+            tasks.append(_Files(waiting, read))
             waiting, size = [], 0
         waiting.append(file)
         size += file.file.size or 0
-    return [*tasks, _Files(waiting)] if waiting else tasks
+    return [*tasks, _Files(waiting, read)] if waiting else tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,8 +442,7 @@ class _Rows:
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        if not isinstance(partition, _Files):  # Spark's own partition, for a read without files
-            return
+        assert isinstance(partition, _Files)
         target = to_arrow_schema(self.given, timezone="UTC")
         for changed in partition.value:
             for rows in self._tables(changed):
@@ -443,18 +459,19 @@ class _Rows:
 
 
 class _Reader(datasource.DataSourceReader):
-    def __init__(self, rows: _Rows, files: Sequence[ChangedFile]) -> None:
+    def __init__(self, rows: _Rows, files: Sequence[ChangedFile], mark: str | None = None) -> None:
         self._rows = rows
         self._files: Sequence[ChangedFile] = files
+        self._mark = mark
 
     def partitions(self) -> Sequence[datasource.InputPartition]:
-        return _tasks(self._files)
+        return _tasks(self._files, self._mark) or [_Files((), self._mark)]  # at least one, with the mark
 
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_rows": self._rows, "_files": ()}
+        return {"_rows": self._rows, "_files": (), "_mark": None}
 
 
 class _StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -28,10 +28,11 @@ from refimpl.client.predicate import Sides
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Primitive
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError
-from refimpl.spark import commit_protocol
+from refimpl.spark import commit_protocol, plan_reads
 from refimpl.spark.commit_protocol import NewRows, WriteTask
 from refimpl.spark.frames import functions, quoted, spark_schema, table_schema
 from refimpl.spark.log_replay import OnSpark
+from refimpl.spark.plan_reads import Read
 from refimpl.spark.reader import FILE_COLUMN, milliseconds_of, path_of, read_files
 from refimpl.spark.tables import TableAccess
 
@@ -144,10 +145,14 @@ class _FeedTask:
 class _Work:
     """One operation: its transaction, and the frames of the table's files."""
 
-    def __init__(self, access: TableAccess, table: Table, operation: str) -> None:
+    def __init__(self, access: TableAccess, table: Table, operation: str, reads: Sequence[Read] = ()) -> None:
         self._access = access
         self._table = table
-        self.change = row_changes.RowChange(table.transaction(operation=operation, landed=table.checkpoint_if_due))
+        version = plan_reads.oldest(reads, table.snapshot()) if reads else None
+        begun = None if version is None else table.snapshot(version=version)
+        transaction = table.transaction(snapshot=begun, operation=operation, landed=table.checkpoint_if_due)
+        plan_reads.declare(transaction, reads, in_utc=access.in_utc)
+        self.change = row_changes.RowChange(transaction)
         self.schema = self.change.snapshot.schema
         self._by_path: dict[str, Add] = {}
         self._new_rows: dict[str, NewRows] = {}
@@ -340,7 +345,10 @@ class _Work:
             new_rows=self._new_rows,
             hidden=self.change.hidden,
         )
-        files = commit_protocol.write(rows.select(functions.explode(outputs).alias("output")).select("output.*"), task)
+        output = rows.select(functions.explode(outputs).alias("output")).select("output.*")
+        if output._jdf.queryExecution().analyzed().subqueriesAll().nonEmpty():
+            raise InvalidRequestError("a condition or value has a subquery, which is not supported; join with MERGE")
+        files = commit_protocol.write(commit_protocol.job(output, task), task.layout)
         self.change.adopt(files.added, files.changes)
         if rules is not None:
             rules.advance(files.identities)
@@ -445,7 +453,7 @@ class _MergeWork(_Work):
     def __init__(
         self, access: TableAccess, table: Table, source: DataFrame, on: str, aliases: tuple[str, str], clauses: Clauses
     ) -> None:
-        super().__init__(access, table, "MERGE")
+        super().__init__(access, table, "MERGE", plan_reads.of(access.rule, source))
         self._target_alias, self._source_alias = aliases
         self._on = on
         self._clauses = clauses

@@ -31,6 +31,7 @@ from refimpl.client.schema import ColumnMapping, DataType, Field, Primitive, Str
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import CorruptDataError, CorruptLogError, InvalidRequestError
+from refimpl.spark import plan_reads
 from refimpl.spark.frames import functions, optional, quoted, spark_schema
 from refimpl.spark.log_replay import OnSpark
 from refimpl.spark.tables import TableAccess
@@ -123,11 +124,15 @@ class DeltaReader:
         snapshot = self.snapshot(self._access.reading(table))
         if snapshot.staleness is not None:
             warnings.warn(snapshot.staleness, stacklevel=3)
+        mark = None if self._options else plan_reads.mark(snapshot)
         if isinstance(snapshot.loaded, OnSpark):
             task = _ReadTask(layout=snapshot.layout, tests=tuple(self._tests(snapshot)))
-            frame = snapshot.loaded.active().mapInArrow(task.__call__, spark_schema(snapshot.schema))
+            lines = snapshot.loaded.active()
+            if mark is not None:
+                lines = lines.withMetadata("action", {plan_reads.KEY: mark})
+            frame = lines.mapInArrow(task.__call__, spark_schema(snapshot.schema))
         else:
-            frame = read_files(self._access.spark, snapshot, self._files(snapshot))
+            frame = read_files(self._access.spark, snapshot, self._files(snapshot), mark=mark)
         for condition in self._conditions:
             frame = frame.where(condition)
         return frame
@@ -198,11 +203,12 @@ def read_files(
     *,
     with_file: bool = False,
     hidden: tuple[Field, ...] = (),
+    mark: str | None = None,
 ) -> DataFrame:
     """The rows of these files of the snapshot, with the columns in the table's order; missing columns are null.
 
     `hidden`: the columns of `row_tracking.hidden_columns`, after the table's; tasks compute row ids and commit
-    versions. `with_file`: `FILE_COLUMN` is the last column.
+    versions. `with_file`: `FILE_COLUMN` is the last column. `mark`: of `plan_reads`.
     """
     folders = _Folders(snapshot.schema, snapshot.partition_columns)
     readable = snapshot.objects is None and not hidden
@@ -212,10 +218,10 @@ def read_files(
         by_spark = readable and add.deletion_vector is None and folders.tell_all(add)
         (plain if by_spark else other).append(add)
     parts = []
-    if plain:
-        parts.append(_read_by_spark(spark, snapshot, plain, with_file))
+    if plain or (mark is not None and not other):
+        parts.append(_read_by_spark(spark, snapshot, plain, with_file, mark))
     if other:
-        parts.append(_read_by_arrow(spark, snapshot, other, with_file, hidden))
+        parts.append(_read_by_arrow(spark, snapshot, other, with_file, hidden, mark))
     if not parts:
         return spark.createDataFrame([], _schema(snapshot, with_file, hidden))
     return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
@@ -262,7 +268,9 @@ def _is_canonical(text: str | None, kind: DataType) -> bool:
         return False
 
 
-def _read_by_spark(spark: SparkSession, snapshot: Snapshot, files: Sequence[Add], with_file: bool) -> DataFrame:
+def _read_by_spark(
+    spark: SparkSession, snapshot: Snapshot, files: Sequence[Add], with_file: bool, mark: str | None
+) -> DataFrame:
     """Spark discovers the partition columns below `basePath`, and puts them last; `select` restores the table's order.
 
     With column mapping, Spark reads the physical names. A cast renames members of structs by their position.
@@ -271,7 +279,8 @@ def _read_by_spark(spark: SparkSession, snapshot: Snapshot, files: Sequence[Add]
 
     stored, location = snapshot.schema.physical(), snapshot.location
     reader = spark.read.schema(spark_schema(stored)).options(**_READER_OPTIONS)
-    reader = reader.option("basePath", f"file:{location}")
+    reader = reader.option("basePath", f"file:{location}") if files else reader
+    reader = reader if mark is None else reader.option(plan_reads.KEY, mark)
     try:
         frame = reader.parquet(*(_escaped(location / partition_values.decode_path(add.path)) for add in files))
     except AnalysisException as error:
@@ -327,9 +336,17 @@ class _ReadTask:
 
 
 def _read_by_arrow(
-    spark: SparkSession, snapshot: Snapshot, files: Sequence[Add], with_file: bool, hidden: tuple[Field, ...]
+    spark: SparkSession,
+    snapshot: Snapshot,
+    files: Sequence[Add],
+    with_file: bool,
+    hidden: tuple[Field, ...],
+    mark: str | None,
 ) -> DataFrame:
+    from pyspark.sql.types import StructType
+
     task = _ReadTask(layout=snapshot.layout, with_file=with_file, hidden=hidden)
     lines = [(actions.encode([add]).decode(),) for add in files]
-    work = spark.createDataFrame(lines, "action string").repartition(-(-len(lines) // _FILES_PER_TASK))
+    column = StructType().add("action", "string", metadata=None if mark is None else {plan_reads.KEY: mark})
+    work = spark.createDataFrame(lines, column).repartition(-(-len(lines) // _FILES_PER_TASK))
     return work.mapInArrow(task.__call__, _schema(snapshot, with_file, hidden))

@@ -19,6 +19,7 @@ from refimpl.environment import Environment
 from refimpl.errors import DeltaError, InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.log_path import LOG_FOLDER
 from refimpl.object_store import objects_at
+from refimpl.spark import plan_reads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +67,7 @@ class TableAccess(Tables):
     def __init__(self, spark: SparkSession, warehouse: AnyWarehouse | None) -> None:
         super().__init__(warehouse)
         self.spark = spark
+        self.rule = plan_reads.installed(spark)
         self._reading: dict[str, tuple[Table, SparkReplay]] = {}
 
     def reading(self, table: Table) -> Table:

@@ -41,7 +41,9 @@ from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.environment import random_uuid
 from refimpl.errors import InvalidRequestError, MetadataChangedError
+from refimpl.spark import plan_reads
 from refimpl.spark.commit_protocol import JobFiles, WriteTask
+from refimpl.spark.plan_reads import Read
 
 OPTIONS: Final = ("replaceWhere", "partitionOverwriteMode", "mergeSchema", "overwriteSchema", "txnAppId", "txnVersion")
 """The options of Delta Spark's writer that a write supports."""
@@ -150,6 +152,8 @@ class WritePlan:
     now: int
     """ms since the epoch: the value of `current_timestamp()` as a default, in all tasks."""
     clustered: frozenset[file_statistics.Leaf] = frozenset()
+    reads: tuple[Read, ...] = ()
+    """What the query of the rows reads, of this table and others."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, given: Struct, options: WriteOptions, *, in_utc: bool) -> "WritePlan":
@@ -229,11 +233,12 @@ class WritePlan:
     ) -> Transaction | None:
         """Begin the write's transaction on the plan's version; None if the batch is already committed.
 
-        `app`: application and number of the batch, if the options have none. An append may begin on a newer version
-        with the same metadata and protocol, because it reads nothing else. Raises `MetadataChangedError` if the name or
-        path now means another table: the files are not in that table's folder.
+        `app`: application and number of the batch, if the options have none. If the query of the rows reads the table,
+        the transaction begins on the version that it reads. Else, an append may begin on a newer version with the same
+        metadata and protocol, because it reads nothing else. Raises `MetadataChangedError` if the name or path now
+        means another table: the files are not in that table's folder.
         """
-        if snapshot is None:
+        if snapshot is None or plan_reads.oldest(self.reads, snapshot) not in (None, snapshot.version):
             snapshot = self._planned(table)
         described = {"mode": "Overwrite" if self.options.overwrite else "Append"} if parameters is None else parameters
         transaction = table.transaction(
@@ -242,16 +247,25 @@ class WritePlan:
             parameters={**described, **self._parameters()},
             landed=table.checkpoint_if_due,
         )
+        plan_reads.declare(transaction, self.reads, in_utc=self.in_utc)
         batch = app or self.options.app
         return None if batch is not None and not transaction.claim(*batch) else transaction
 
     def _planned(self, table: Table) -> Snapshot:
         """The snapshot on which the transaction begins."""
         newest = table.snapshot()
-        if newest.version >= self.version:
+        read = plan_reads.oldest(self.reads, newest)
+        version = self.version if read is None else read
+        if newest.version >= version:
             same = (newest.protocol, newest.metadata) == (self.protocol, self.before)
-            stale = newest.version != self.version and (self.options.overwrite or not same)
-            begun = table.snapshot(version=self.version) if stale else newest
+            stale = newest.version != version and (read is not None or self.options.overwrite or not same)
+            begun = table.snapshot(version=version) if stale else newest
+            if read is not None and (begun.protocol, begun.metadata) != (self.protocol, self.before):
+                raise MetadataChangedError(
+                    f"the metadata of {table.label} changed after version {version}, which the rows to write were read "
+                    "from; read again, then redo it",
+                    version=newest.version,
+                )
             if begun.metadata.id == self.before.id:
                 return begun
         raise MetadataChangedError(

@@ -11,6 +11,7 @@ driver writes them: they are few, and starting Python workers costs more than th
 `spec_tests.benchmarks.spark_write`).
 """
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -20,7 +21,7 @@ from refimpl.client.partition_values import FileLayout
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
-from refimpl.spark import commit_protocol, frames
+from refimpl.spark import commit_protocol, frames, plan_reads
 from refimpl.spark.commit_protocol import JobFiles, WriteTask
 from refimpl.spark.tables import NamedTarget, PathTarget, TableAccess, Target
 from refimpl.spark.write_plan import OPTIONS as WRITE_OPTIONS
@@ -167,7 +168,8 @@ class DeltaWriter:
             test = replaced(options, schema, partition_columns, in_utc=self._access.in_utc)
             indexed = file_statistics.indexed(schema.without(partition_columns), self._properties)
             layout = FileLayout(location=creation.location, schema=schema, partition_columns=partition_columns)
-            files = self._write_files(self._frame, WriteTask(layout=layout, indexed=indexed))
+            task = WriteTask(layout=layout, indexed=indexed)
+            files = _write_files(self._frame, task, self._job(self._frame, task))
             check_inside(files.added, test)
         except BaseException:
             creation.abandon(files.added)
@@ -180,10 +182,13 @@ class DeltaWriter:
         plan = self._plan(snapshot, overwrite=overwrite)
         filled = plan.rules.filled
         frame = frames.matched(self._frame, plan.schema, by_position=by_position, filled=filled)
+        job = self._job(frame, plan.task)
+        if job is not None:
+            plan = dataclasses.replace(plan, reads=plan_reads.of(self._access.rule, job))
         transaction = plan.begin(table, snapshot=snapshot)
         if transaction is None:
             return None
-        files = self._write_files(frame, plan.task)
+        files = _write_files(frame, plan.task, job)
         return plan.commit(transaction, files)
 
     def _plan(self, snapshot: Snapshot, *, overwrite: bool) -> WritePlan:
@@ -199,15 +204,9 @@ class DeltaWriter:
             partition_by=self._partition_columns,
         )
 
-    def _write_files(self, frame: "DataFrame", task: WriteTask) -> JobFiles:
-        """Write the rows of `frame` to durable files, which no log names yet. The caller commits or deletes them."""
-        if self._frame.isLocal():  # `self._frame`: a frame derived from it is never local
-            writer = data_files.DataFileWriter(task.layout, indexed=task.indexed)
-            rows, rules = frame.toArrow(), task.rules
-            adds = writer.write_all([rows if rules is None else rules.completed(rows)])
-            reached = {} if rules is None else {name: (value,) for name, value in rules.reached.items()}
-            return JobFiles(added=tuple(adds), identities=reached)
-        return commit_protocol.write(frame, task)
+    def _job(self, frame: "DataFrame", task: WriteTask) -> "DataFrame | None":
+        """The job that writes the rows of `frame`; None if the driver writes them."""
+        return None if self._frame.isLocal() else commit_protocol.job(frame, task)  # a derived frame is never local
 
     def _check_options_of_change(self) -> None:
         given = [name for name in (*self._options, *self._properties) if name not in WRITE_OPTIONS]
@@ -215,3 +214,14 @@ class DeltaWriter:
             raise InvalidRequestError(
                 f"the option {given[0]!r} is for a new table, but this table exists; leave it out", option=given[0]
             )
+
+
+def _write_files(frame: "DataFrame", task: WriteTask, job: "DataFrame | None") -> JobFiles:
+    """Write the rows of `frame` to durable files, which no log names yet. The caller commits or deletes them."""
+    if job is not None:
+        return commit_protocol.write(job, task.layout)
+    writer = data_files.DataFileWriter(task.layout, indexed=task.indexed)
+    rows, rules = frame.toArrow(), task.rules
+    adds = writer.write_all([rows if rules is None else rules.completed(rows)])
+    reached = {} if rules is None else {name: (value,) for name, value in rules.reached.items()}
+    return JobFiles(added=tuple(adds), identities=reached)

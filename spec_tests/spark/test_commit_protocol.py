@@ -130,9 +130,9 @@ def test_rejected_rows_are_one_error_and_leave_no_file(spark: SparkSession, tmp_
     schema = s.Struct(fields=(s.Field(name="x", type=s.Primitive(name="long"), nullable=False),))
     task = WriteTask(layout=FileLayout(location=tmp_path, schema=schema), indexed=file_statistics.indexed(schema))
     with pytest.raises(InvalidRequestError, match=r"'x' must not be null, but 1 of 5"):
-        commit_protocol.write(rows, task)
+        commit_protocol.write(commit_protocol.job(rows, task), task.layout)
     assert not _on_disk(tmp_path)  # the files of the other task are deleted
-    assert _rows(commit_protocol.write(rows.where("x != 7"), task).added) == 9
+    assert _rows(commit_protocol.write(commit_protocol.job(rows.where("x != 7"), task), task.layout).added) == 9
 
 
 def test_tasks_never_see_the_owner(frame: DataFrame, tmp_path: Path) -> None:

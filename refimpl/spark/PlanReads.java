@@ -1,0 +1,227 @@
+package refimpl.spark;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.lang.reflect.Field;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.QueryPlan;
+import org.apache.spark.sql.catalyst.plans.logical.AppendData;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
+import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.LogicalWriteInfoImpl;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingWrite;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonWrite;
+import org.apache.spark.sql.execution.streaming.sources.MicroBatchWrite;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * An optimizer rule of the session, for the scans and the writes of the data source `delta-owner`. See plan_reads.py.
+ *
+ * Spark keeps the files that a Python data source lists with the relation, which a view and a frame keep. This rule
+ * gives each query its own listing: the newest version. Scans of the query with equal options share it. The rule then
+ * tells each write what its query reads.
+ */
+public final class PlanReads extends Rule {
+    private static final String FORMAT = "delta-owner";
+    /** The option of a Parquet reader, the key of a column's metadata and the option of a write that hold reads. */
+    private static final String KEY = "__reads";
+
+    /** A source with its own list of files. */
+    public static final class Listing extends PythonDataSourceV2 {
+        private final PythonDataSourceCreationResult created;
+
+        public Listing(PythonDataSourceCreationResult created) {
+            this.created = created;
+            setShortName(FORMAT);
+        }
+
+        public PythonDataSourceCreationResult getOrCreateDataSourceInPython(
+                String name, CaseInsensitiveStringMap options, Option schema) {
+            return created;
+        }
+
+        /** The scans of one query may ask in several threads. */
+        public synchronized PythonDataSourceReadInfo getOrCreateReadInfo(
+                String name, CaseInsensitiveStringMap options, StructType schema, boolean streaming) {
+            return super.getOrCreateReadInfo(name, options, schema, streaming);
+        }
+    }
+
+    /** Column names without the aliases of their relation. */
+    public static final class Unqualified extends AbstractPartialFunction {
+        public boolean isDefinedAt(Object node) {
+            return node instanceof AttributeReference;
+        }
+
+        public Object applyOrElse(Object node, scala.Function1 otherwise) {
+            if (!isDefinedAt(node)) return otherwise.apply(node);
+            return ((AttributeReference) node).withQualifier((Seq) scala.collection.immutable.Nil$.MODULE$);
+        }
+    }
+
+    /** Add the rule to a session. */
+    public void install(ExperimentalMethods methods) {
+        methods.extraOptimizations_$eq((Seq) methods.extraOptimizations().appended(this));
+    }
+
+    public TreeNode apply(TreeNode plan) {
+        try {
+            refresh((QueryPlan) plan);
+            Object write = null;
+            if (plan instanceof AppendData) {
+                write = ((AppendData) plan).write().getOrElse(null);
+            } else if (plan instanceof OverwriteByExpression) {
+                write = ((OverwriteByExpression) plan).write().getOrElse(null);
+            } else if (plan instanceof WriteToDataSourceV2
+                    && ((WriteToDataSourceV2) plan).batchWrite() instanceof MicroBatchWrite) {
+                write = get(((WriteToDataSourceV2) plan).batchWrite(), "writeSupport");
+            }
+            if ((write instanceof PythonWrite || write instanceof PythonStreamingWrite)
+                    && FORMAT.equals(get(write, "shortName"))) {
+                LogicalWriteInfo info = (LogicalWriteInfo) get(write, "info");
+                Map options = new HashMap(info.options().asCaseSensitiveMap());
+                options.put(KEY, of((LogicalPlan) plan));
+                set(write, "info", new LogicalWriteInfoImpl(info.queryId(), info.schema(),
+                    new CaseInsensitiveStringMap(options), info.rowIdSchema(), info.metadataSchema()));
+            }
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException("this version of Spark is not supported", error);
+        }
+        return plan;
+    }
+
+    private static void refresh(QueryPlan plan) throws ReflectiveOperationException {
+        List scans = new ArrayList();
+        scansOf(plan, scans);
+        Map listings = new HashMap();
+        for (int round = 0; round < 2; round++) { // a subquery was optimized before, and has its listings already
+            for (Iterator each = scans.iterator(); each.hasNext();) {
+                DataSourceV2ScanRelation node = (DataSourceV2ScanRelation) each.next();
+                List key = new ArrayList();
+                key.add(node.relation().options());
+                key.add(node.scan().readSchema());
+                PythonDataSourceV2 source = (PythonDataSourceV2) get(node.scan(), "ds");
+                if (source instanceof Listing) {
+                    if (!listings.containsKey(key)) listings.put(key, source);
+                } else if (round == 1 && !listings.containsKey(key)) {
+                    listings.put(key, new Listing(source.getOrCreateDataSourceInPython(
+                        FORMAT, node.relation().options(), Option.apply(node.scan().readSchema()))));
+                }
+                if (round == 1) set(node.scan(), "ds", listings.get(key));
+            }
+        }
+    }
+
+    private static void scansOf(QueryPlan plan, List scans) throws ReflectiveOperationException {
+        if (isScan(plan)) scans.add(plan);
+        for (Iterator each = below(plan).iterator(); each.hasNext();) scansOf((QueryPlan) each.next(), scans);
+    }
+
+    private static boolean isScan(QueryPlan plan) throws ReflectiveOperationException {
+        if (!(plan instanceof DataSourceV2ScanRelation)) return false;
+        Object scan = ((DataSourceV2ScanRelation) plan).scan();
+        return scan instanceof PythonScan && FORMAT.equals(get(scan, "shortName"));
+    }
+
+    private static List below(QueryPlan plan) {
+        List plans = new ArrayList(CollectionConverters.asJava(plan.children()));
+        plans.addAll(CollectionConverters.asJava(plan.subqueries()));
+        return plans;
+    }
+
+    /** The reads of an optimized plan, as JSON: for each, its mark or its first partition, and its condition or null. */
+    public String of(LogicalPlan plan) {
+        List reads = new ArrayList();
+        try {
+            walk(plan, null, reads);
+            return new ObjectMapper().writeValueAsString(reads);
+        } catch (Exception error) {
+            throw new IllegalStateException("cannot find the tables that the query reads: " + error, error);
+        }
+    }
+
+    private static void walk(QueryPlan plan, Expression condition, List reads) throws ReflectiveOperationException {
+        if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
+            Option mark = ((HadoopFsRelation) ((LogicalRelation) plan).relation()).options().get(KEY);
+            if (mark.isDefined()) add(reads, mark.get(), null, condition);
+        } else if (plan instanceof MapInArrow) {
+            for (Iterator each = CollectionConverters.asJava(((MapInArrow) plan).child().output()).iterator(); each.hasNext();) {
+                Attribute column = (Attribute) each.next();
+                if (column.metadata().contains(KEY)) add(reads, column.metadata().getString(KEY), null, condition);
+            }
+        } else if (isScan(plan)) {
+            DataSourceV2ScanRelation node = (DataSourceV2ScanRelation) plan;
+            PythonDataSourceReadInfo info = ((PythonDataSourceV2) get(node.scan(), "ds")).getOrCreateReadInfo(
+                FORMAT, node.relation().options(), node.scan().readSchema(), false);
+            add(reads, null, (byte[]) info.partitions().head(), condition);
+        } else if (plan instanceof InMemoryRelation) {
+            cached(((InMemoryRelation) plan).cacheBuilder().cachedPlan(), reads);
+        }
+        for (Iterator each = below(plan).iterator(); each.hasNext();) {
+            QueryPlan next = (QueryPlan) each.next();
+            boolean filtered = plan instanceof Filter && next == ((Filter) plan).child();
+            walk(next, filtered ? ((Filter) plan).condition() : null, reads);
+        }
+    }
+
+    private static void cached(SparkPlan plan, List reads) throws ReflectiveOperationException {
+        if (plan.logicalLink().isDefined()) {
+            walk((QueryPlan) plan.logicalLink().get(), null, reads);
+        } else if (plan instanceof AdaptiveSparkPlanExec) {
+            cached(((AdaptiveSparkPlanExec) plan).inputPlan(), reads);
+        } else {
+            for (Iterator each = CollectionConverters.asJava(plan.children()).iterator(); each.hasNext();) {
+                cached((SparkPlan) each.next(), reads);
+            }
+        }
+    }
+
+    private static void add(List reads, Object mark, byte[] partition, Expression condition) {
+        List read = new ArrayList();
+        read.add(mark);
+        read.add(partition);
+        read.add(condition == null ? null : ((Expression) condition.transform(new Unqualified())).sql());
+        reads.add(read);
+    }
+
+    private static Object get(Object from, String name) throws ReflectiveOperationException {
+        Field field = from.getClass().getDeclaredField(name);
+        field.setAccessible(true);
+        return field.get(from);
+    }
+
+    private static void set(Object on, String name, Object value) throws ReflectiveOperationException {
+        Field field = on.getClass().getDeclaredField(name);
+        field.setAccessible(true);
+        field.set(on, value);
+    }
+}

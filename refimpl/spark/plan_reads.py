@@ -1,0 +1,119 @@
+"""The tables that a query of Spark reads, with their versions, so that a write is checked against what it read.
+
+    rule = plan_reads.installed(spark)
+    reads = plan_reads.of(rule, frame)
+
+A frame of `delta.read` has a mark (`mark`) in the options of Spark's Parquet reader or, if tasks read through Arrow, in
+the metadata of the column with their input. A frame of the data source has it in its partitions. The rule of
+`PlanReads.java` finds the marks in the optimized plan, so that cached frames, views and subqueries are included. For a
+write of the data source, it runs in Spark's optimizer, and passes the reads in the option `KEY`. Janino, with which
+Spark compiles its own code, compiles it.
+
+A read of a stated version (`versionAsOf`, `timestampAsOf`) has no mark: its rows do not depend on later versions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from collections.abc import Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from refimpl.client.condition import FileTest
+from refimpl.client.conflicts import IsolationLevel
+from refimpl.client.schema import Primitive
+from refimpl.client.snapshot import Snapshot
+from refimpl.client.transaction import Transaction
+from refimpl.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+KEY: Final = "__reads"
+_CLASS: Final = "PlanReads"
+_Found = tuple[str | None, bytes | None, str | None]
+"""A mark or the first partition, and the condition."""
+
+
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """A read of one version of a table."""
+
+    table_id: str
+    location: str
+    version: int
+    condition: str | None = None
+    """SQL that is true for all rows that the query uses, in Spark's spelling."""
+
+    def is_of(self, snapshot: Snapshot) -> bool:
+        """Whether it is a read of the snapshot's table, in any version."""
+        return (self.table_id, self.location) == (snapshot.metadata.id, _location(snapshot))
+
+    def test(self, snapshot: Snapshot, *, in_utc: bool) -> FileTest | None:
+        """The files of the snapshot that it depends on; None for the whole table."""
+        if self.condition is None or snapshot.schema.is_mapped:
+            return None
+        with contextlib.suppress(InvalidRequestError):
+            test = snapshot.file_test(self.condition)
+            if in_utc or all(column.type != Primitive(name="timestamp") for column in test.condition.columns()):
+                return test
+        return None
+
+
+def _location(snapshot: Snapshot) -> str:
+    return os.path.realpath(snapshot.location)
+
+
+def mark(snapshot: Snapshot) -> str:
+    """The mark of a read of this snapshot."""
+    read = Read(table_id=snapshot.metadata.id, location=_location(snapshot), version=snapshot.version)
+    return msgspec.json.encode(read).decode()
+
+
+def installed(spark: SparkSession) -> Any:
+    """The rule of the session; compiled and added to the session's optimizer if it is missing."""
+    jvm: Any = spark._jvm
+    methods = spark._jsparkSession.experimental()  # type: ignore[attr-defined]
+    rules = methods.extraOptimizations()
+    for number in range(rules.size()):
+        if rules.apply(number).getClass().getSimpleName() == _CLASS:
+            return rules.apply(number)
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(resources.files("refimpl.spark").joinpath(f"{_CLASS}.java").read_text(encoding="utf-8"))
+    rule = compiler.getClassLoader().loadClass(f"refimpl.spark.{_CLASS}").newInstance()
+    rule.install(methods)
+    return rule
+
+
+def of(rule: Any, frame: DataFrame) -> tuple[Read, ...]:
+    """The reads of the frame's next action. They fix the versions: run the action on this frame, not on another."""
+    return decoded(rule.of(frame._jdf.queryExecution().optimizedPlan()))
+
+
+def decoded(text: str) -> tuple[Read, ...]:
+    """The reads in the rule's answer."""
+    found = []
+    for given, partition, condition in msgspec.json.decode(text, type=list[_Found]):
+        known = given if partition is None else pickle.loads(partition).read  # noqa: S301 - Spark has it from `reader`
+        if known is not None:
+            found.append(msgspec.structs.replace(msgspec.json.decode(known, type=Read), condition=condition))
+    return tuple(found)
+
+
+def oldest(reads: Sequence[Read], snapshot: Snapshot) -> int | None:
+    """The oldest version of the snapshot's table that is read: the transaction begins on it. None without a read."""
+    return min((read.version for read in reads if read.is_of(snapshot)), default=None)
+
+
+def declare(transaction: Transaction, reads: Sequence[Read], *, in_utc: bool) -> None:
+    """Add the reads of its table to the transaction, which began on the oldest of them."""
+    snapshot = transaction.snapshot
+    own = [read for read in reads if read.is_of(snapshot)]
+    for read in own:
+        transaction.read_files(read.test(snapshot, in_utc=in_utc))
+    if len({read.version for read in own}) > 1:
+        transaction.isolation = IsolationLevel.SERIALIZABLE  # what landed between the versions may be in the rows

@@ -1,0 +1,273 @@
+"""A write whose query reads the table that it writes to: what other writers do meanwhile is a conflict."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import refimpl
+from refimpl.errors import ConcurrentAppendError, DeltaError, InvalidRequestError
+from refimpl.spark import DeltaConnection, log_replay, reader
+from refimpl.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from refimpl.client.table import Table
+
+pytestmark = pytest.mark.engines
+FORMAT = "delta-owner"
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.int32())])
+
+
+def append(table: Table, *numbers: int) -> None:
+    """Rows with these ids; the partition is the last bit of the id."""
+    table.append(pa.table({"id": list(numbers), "p": [number % 2 for number in numbers]}, schema=SCHEMA))
+
+
+def ids(frame: DataFrame) -> list[int]:
+    return sorted(row[0] for row in frame.select("id").collect())
+
+
+def stored(table: Table) -> list[int]:
+    return sorted(table.snapshot().to_arrow()["id"].to_pylist())
+
+
+def recorded_as_blind(table: Table) -> bool:
+    (info,) = (entry.info for entry in table.history(limit=1))
+    return info is not None and info.fields["isBlindAppend"] is True
+
+
+@pytest.fixture
+def table(spark: SparkSession, delta: DeltaConnection, warehouse: Warehouse) -> Table:
+    """The table `t` with the ids 0 to 5, and a view of it with the same name."""
+    created = warehouse.create_table("t", SCHEMA, partition_columns=["p"])
+    append(created, *range(6))
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW t USING `{FORMAT}` OPTIONS (table 't')")
+    return created
+
+
+Read = Callable[[DeltaConnection], "DataFrame"]
+Write = Callable[[DeltaConnection, "DataFrame"], Any]
+
+
+def by_delta(delta: DeltaConnection) -> DataFrame:
+    return delta.read.table("t")
+
+
+def by_view(delta: DeltaConnection) -> DataFrame:
+    return delta.spark.table("t")
+
+
+def by_format(delta: DeltaConnection) -> DataFrame:
+    return delta.spark.read.format(FORMAT).load("t")
+
+
+def saved(mode: str, **options: str) -> Write:
+    return lambda delta, rows: delta.write(rows).mode(mode).options(**options).saveAsTable("t")
+
+
+def formatted(mode: str, **options: str) -> Write:
+    return lambda delta, rows: rows.write.format(FORMAT).mode(mode).options(**options).save("t")
+
+
+def sql(start: str) -> Write:
+    return lambda delta, rows: (
+        rows.createOrReplaceTempView("changed"),
+        delta.spark.sql(f"{start} t SELECT * FROM changed"),
+    )
+
+
+def merged(delta: DeltaConnection, rows: DataFrame) -> None:
+    delta.table("t").merge(rows, "target.id = source.id").whenNotMatchedInsertAll().execute()
+
+
+def saved_in_batch(delta: DeltaConnection, rows: DataFrame) -> None:
+    stream = delta.spark.readStream.format("rate").load().writeStream
+    query = stream.foreachBatch(lambda *_: saved("append")(delta, rows) and None).trigger(once=True).start()
+    query.awaitTermination()
+
+
+APPENDED, REPLACED, NARROW = [*range(6), 101, 103, 105], [101, 103, 105], [0, 2, 4, 101, 103, 105]
+ROUTES: dict[str, tuple[Read, Write, list[int], bool]] = {
+    "append": (by_delta, saved("append"), APPENDED, False),
+    "overwrite": (by_delta, saved("overwrite"), REPLACED, True),
+    "replaceWhere": (by_format, saved("overwrite", replaceWhere="p = 1"), NARROW, False),
+    "dynamic": (by_view, saved("overwrite", partitionOverwriteMode="dynamic"), NARROW, False),
+    "data source, append": (by_delta, formatted("append"), APPENDED, False),
+    "data source, overwrite": (by_format, formatted("overwrite"), REPLACED, True),
+    "INSERT INTO": (by_view, sql("INSERT INTO"), APPENDED, False),
+    "INSERT OVERWRITE": (by_view, sql("INSERT OVERWRITE"), REPLACED, True),
+    "MERGE": (by_format, merged, APPENDED, True),
+    "foreachBatch": (by_delta, saved_in_batch, APPENDED, False),
+}
+"""How the query reads the table, how its rows are written, the ids after that, and whether the write itself depends on
+both partitions. The query reads the partition 1."""
+EVENTS: dict[str, tuple[Callable[[Table], Any] | None, str | None, list[int]]] = {
+    "nothing": (None, None, []),
+    "append": (lambda table: append(table, 7), "ConcurrentAppend", [*range(6), 7]),
+    "delete": (lambda table: table.delete("p = 1"), "ConcurrentDeleteRead", [0, 2, 4]),
+    "append elsewhere": (lambda table: append(table, 8), "ConcurrentAppend", [*range(6), 8]),
+}
+"""What another writer does while the query runs, the conflict, and the ids after that."""
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("route", ROUTES)
+def test_own_reads_are_checked(delta: DeltaConnection, table: Table, tmp_path: Path, route: str, event: str) -> None:
+    from pyspark.errors import PySparkException, StreamingQueryException
+
+    (read, write, after, depends_on_all), (act, conflict, left) = ROUTES[route], EVENTS[event]
+    lake, once = str(table.location.parent), tmp_path / "once"
+
+    def during(number: int) -> bool:
+        if act is not None and not once.exists():
+            try:
+                os.close(os.open(once, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return True
+            act(refimpl.open(lake).table("t"))
+        return True
+
+    delta.spark.udf.register("during", during, "boolean")
+    rows = read(delta).where("p = 1").where("during(id)").selectExpr("id + 100 AS id", "p")
+    if conflict is None or (event == "append elsewhere" and not depends_on_all):
+        write(delta, rows)
+        assert stored(table) == sorted([*after, *left[6:]])
+        assert not recorded_as_blind(table)
+    else:
+        with pytest.raises((DeltaError, PySparkException, StreamingQueryException), match=rf"\({conflict}\)"):
+            write(delta, rows)
+        assert stored(table) == left
+
+
+def plain(_: pytest.MonkeyPatch, table: Table) -> None:
+    """Spark's own reader reads the files."""
+
+
+def by_arrow(monkeypatch: pytest.MonkeyPatch, _: Table) -> None:
+    monkeypatch.setattr(reader._Folders, "tell_all", lambda *_: False)
+
+
+def with_large_log(monkeypatch: pytest.MonkeyPatch, _: Table) -> None:
+    monkeypatch.setattr(log_replay, "DEFAULT_BYTES", 0)
+
+
+def without_files(_: pytest.MonkeyPatch, table: Table) -> None:
+    table.delete()
+
+
+UNION = "SELECT max(id) + 9 AS id, 0 AS p FROM kept UNION ALL VALUES (9, 0)"
+QUERIES = (
+    "SELECT * FROM kept",
+    "SELECT id, 0 AS p FROM range(9) WHERE id > (SELECT max(id) FROM kept)",
+    "SELECT id, 0 AS p FROM range(9) r WHERE NOT EXISTS (SELECT 1 FROM kept WHERE kept.id = r.id)",
+)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(
+    ("files", "query"), [*itertools.product((plain, by_arrow, with_large_log), QUERIES), (without_files, UNION)]
+)
+def test_stale_frame_is_a_conflict(
+    delta: DeltaConnection,
+    table: Table,
+    monkeypatch: pytest.MonkeyPatch,
+    files: Callable[[pytest.MonkeyPatch, Table], None],
+    query: str,
+    cached: bool,
+) -> None:
+    """A frame of `delta.read` keeps its version, and Spark's plan may contain it anywhere."""
+    files(monkeypatch, table)
+    frame = by_delta(delta)
+    (frame.cache() if cached else frame).createOrReplaceTempView("kept")
+    rows = delta.spark.sql(query)
+    append(table, 7)
+    before = stored(table)
+    with pytest.raises(ConcurrentAppendError):
+        saved("overwrite")(delta, rows)
+    assert stored(table) == before
+    frame.unpersist()
+
+
+def test_frames_and_views_see_the_newest_version(delta: DeltaConnection, table: Table) -> None:
+    frame, fixed = by_format(delta), delta.spark.read.format(FORMAT).option("versionAsOf", 1).load("t")
+    cached = by_format(delta).where("id > 0").cache()
+    assert cached.count() == 5
+    delta.spark.sql("INSERT INTO t VALUES (7, 1)")
+    append(table, 8)
+    assert ids(by_view(delta)) == ids(frame) == [*range(6), 7, 8]
+    assert ids(fixed) == [*range(6)]
+    with pytest.raises(ConcurrentAppendError):
+        saved("append")(delta, cached.limit(1))
+    cached.unpersist()
+
+
+def test_query_sees_one_version(spark: SparkSession, table: Table) -> None:
+    writer = threading.Thread(target=lambda: [append(table, number) for number in range(10, 40)])
+    writer.start()
+    while writer.is_alive():
+        query = """SELECT (SELECT max(id) FROM t), max(a.id), max(b.id), max(c.id)
+                   FROM t a FULL JOIN t b ON a.id = b.id FULL JOIN (SELECT id + 0 AS id FROM t) c ON a.id = c.id"""
+        (row,) = spark.sql(query).collect()
+        assert len(set(row)) == 1
+    writer.join()
+
+
+def test_stated_version_is_no_read_of_the_newest(delta: DeltaConnection, table: Table) -> None:
+    """It restores the table, whatever has landed since."""
+    append(table, 7)
+    saved("overwrite")(delta, delta.read.option("versionAsOf", 1).table("t"))
+    append(table, 7)
+    formatted("overwrite")(delta, delta.spark.read.format(FORMAT).option("versionAsOf", 1).load("t"))
+    assert stored(table) == [*range(6)]
+
+
+def test_query_of_another_table_is_blind(delta: DeltaConnection, warehouse: Warehouse, table: Table) -> None:
+    append(warehouse.create_table("other", SCHEMA, partition_columns=["p"]), 9)
+    rows = delta.read.table("other")
+    append(table, 7)
+    for write in (saved("append"), formatted("append")):
+        write(delta, rows)
+        assert recorded_as_blind(table)
+    saved("overwrite")(delta, rows)
+    assert stored(table) == [9]
+
+
+def test_write_without_the_rule_is_rejected(spark: SparkSession, table: Table) -> None:
+    from pyspark.errors import PySparkException
+
+    spark.conf.set("spark.sql.optimizer.excludedRules", "refimpl.spark.PlanReads")
+    try:
+        with pytest.raises(PySparkException, match="cannot find the tables that the query reads"):
+            spark.sql("INSERT OVERWRITE t SELECT * FROM t WHERE id < 3")
+    finally:
+        spark.conf.unset("spark.sql.optimizer.excludedRules")
+    assert stored(table) == [*range(6)]
+
+
+def test_subquery_in_a_row_change_is_rejected(spark: SparkSession, delta: DeltaConnection, table: Table) -> None:
+    most = spark.sql("SELECT max(id) FROM t").scalar()
+    merge = delta.table("t").merge(spark.range(3), "target.id = source.id").whenMatchedUpdate(set={"id": most})
+    for change in (lambda: delta.table("t").delete(most > 1), merge.execute):
+        with pytest.raises(InvalidRequestError, match="has a subquery"):
+            change()
+
+
+def test_stream_with_a_stale_frame_of_its_sink(delta: DeltaConnection, table: Table, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    known = by_delta(delta).withColumnRenamed("p", "known")
+    append(table, 7)
+    joined = delta.spark.readStream.format(FORMAT).load("t").join(known, "id").select("id", "p")
+    query = joined.writeStream.format(FORMAT).option("checkpointLocation", str(tmp_path / "c")).start("t")
+    with pytest.raises(StreamingQueryException, match=r"\(ConcurrentAppend\)"):
+        query.processAllAvailable()
+    assert stored(table) == [*range(6), 7]
