@@ -1,7 +1,8 @@
 """These tests or `.ci/run` execute every command and code block of the README and the packages' pages. Every link
 exists.
 
-A page is one session: its blocks run in the order of the page, in one empty directory. `.ci/run` executes a block after
+A page is one session: its blocks run in the order of the page, in one empty directory. After `#>`, a block shows a line
+of its output; blanks and commas do not count. `.ci/run` executes a block after
 `<!-- command: NAME -->`. A block after `<!-- needs: maven -->` needs a tool that not every machine has. A block after
 `<!-- file: NAME -->` is only written to that file.
 """
@@ -65,6 +66,9 @@ def run(command: list[str], directory: Path, text: str) -> None:
     }
     done = subprocess.run(command, cwd=directory, input=text, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    printed = [re.findall(r"[^\s,]+", line) for line in done.stdout.splitlines()]
+    shown = [line.split() for line in re.findall(r"#> (.*)", text)]
+    assert shown == printed[len(printed) - len(shown) :], f"{text}\n{done.stdout}"
 
 
 @pytest.mark.parametrize("page", PAGES)

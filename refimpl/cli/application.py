@@ -11,7 +11,7 @@ from typer import Option
 from typer.core import TyperGroup
 
 from refimpl import __version__
-from refimpl.cli import demonstration, history, ingesting, row_changes, serving, tables, upkeep
+from refimpl.cli import demonstration, history, ingesting, reading, row_changes, serving, tables, upkeep
 from refimpl.cli.output import DOCUMENTED, ExitCode, exit_code, message, show_error
 
 TRACEBACK_VARIABLE = "COMMIT_OWNER_TRACEBACK"
@@ -144,6 +144,6 @@ def _commit_owner(
     """
 
 
-for module in (demonstration, tables, ingesting, row_changes, history, upkeep, serving):
+for module in (demonstration, tables, ingesting, reading, row_changes, history, upkeep, serving):
     application.registered_commands += module.commands.registered_commands
     application.registered_groups += module.commands.registered_groups

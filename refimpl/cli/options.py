@@ -49,6 +49,30 @@ TableArgument = Annotated[str, Argument(metavar="TABLE", help="name, id, or path
 FeatureOption = Annotated[
     str, Option("--feature", metavar="FEATURE", help=f"table feature: {', '.join(TABLE_FEATURES)}")
 ]
+WhereOption = Annotated[str | None, Option("--where", metavar="SQL", help="only rows for which this condition is true")]
+FormatOption = Annotated[
+    str | None,
+    Option(
+        "--format", metavar="FORMAT", help="table (default on a terminal), csv (default in a pipe), jsonl or parquet"
+    ),
+]
+OutputOption = Annotated[
+    Path | None, Option("--output", "-o", metavar="FILE", help="new file *.csv, *.jsonl or *.parquet (default: stdout)")
+]
+LimitOption = Annotated[
+    int | None, Option("--limit", "-n", min=0, metavar="N", help="at most N rows (default: all; 100 in a table)")
+]
+VersionOption = Annotated[
+    int | None, Option("--version", "-v", metavar="N", help="snapshot at this version (default: latest)")
+]
+TimestampOption = Annotated[
+    str | None,
+    Option(
+        "--timestamp",
+        metavar="TIMESTAMP",
+        help="snapshot at this time: ISO 8601 (default zone: UTC) or epoch milliseconds",
+    ),
+]
 CommitModeOption = Annotated[
     str | None, Option("--commit-mode", metavar="MODE", help="commit mode: staged (default), inline or direct")
 ]
@@ -222,6 +246,13 @@ def moment_ms(given: str) -> int:
     if at.tzinfo is None:
         at = at.replace(tzinfo=datetime.UTC)
     return milliseconds(at)
+
+
+def moment_of(version: int | None, timestamp: str | None) -> int | None:
+    """The value of `--timestamp` in ms since the epoch. Raises `InvalidRequestError` if there is a version, too."""
+    if version is not None and timestamp is not None:
+        raise InvalidRequestError("--version and --timestamp are mutually exclusive; pass one of them")
+    return None if timestamp is None else moment_ms(timestamp)
 
 
 def default_root() -> Path:

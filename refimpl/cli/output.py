@@ -6,10 +6,12 @@ The standard output has only the result. If it is a pipe or a file, tables have 
 
 import datetime
 import errno
+import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from refimpl import errors
 from refimpl.object_store import StoreError
@@ -109,17 +111,27 @@ def text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return str(value)
+    return printable(str(value))
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that move a terminal's cursor, run its commands, or change the order of a line."""
+
+
+def printable(value: str, but: str = "") -> str:
+    """The text with its control characters, except those in `but`, as escapes, which are those of JSON, too."""
+    return _CONTROL.sub(lambda match: match[0] if match[0] in but else f"\\u{ord(match[0]):04x}", value)
 
 
 def cell(value: Any) -> str:
     """A value of a table's column: null is an empty cell, an empty text is `""`, bytes are hexadecimal."""
     if value == "":
         return '""'
-    return "" if value is None else _literal(value)
+    return "" if value is None else printable(literal(value))
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
+    """A value inside a list, or in CSV."""
     match value:
         case None:
             return "null"
@@ -127,12 +139,14 @@ def _literal(value: Any) -> str:
             return str(value).lower()
         case bytes():
             return value.hex()
+        case Decimal():
+            return format(value, "f")
         case dict():
-            return "{" + ", ".join(f"{name}: {_literal(item)}" for name, item in value.items()) + "}"
+            return "{" + ", ".join(f"{name}: {literal(item)}" for name, item in value.items()) + "}"
         case list():
-            return "[" + ", ".join(_literal(item) for item in value) + "]"
+            return "[" + ", ".join(literal(item) for item in value) + "]"
         case tuple():  # an entry of a map
-            return " -> ".join(_literal(item) for item in value)
+            return " -> ".join(literal(item) for item in value)
     return str(value)
 
 
@@ -165,6 +179,12 @@ def size(number: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} TB"
+
+
+def width() -> int:
+    """The number of characters in a line of a table."""
+    columns: int = _console().width
+    return columns
 
 
 def _console() -> Any:

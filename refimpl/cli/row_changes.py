@@ -7,7 +7,18 @@ import typer
 from typer import Argument, Option
 
 from refimpl.cli import output
-from refimpl.cli.options import PARQUET, AnyWarehouseOption, JsonOption, TableArgument, moment_ms, reached
+from refimpl.cli.options import (
+    PARQUET,
+    AnyWarehouseOption,
+    FormatOption,
+    JsonOption,
+    LimitOption,
+    OutputOption,
+    TableArgument,
+    WhereOption,
+    moment_ms,
+    reached,
+)
 from refimpl.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -17,7 +28,6 @@ commands = typer.Typer()
 
 _PANEL = "Tables"
 
-WhereOption = Annotated[str | None, Option("--where", metavar="SQL", help="only rows for which this condition is true")]
 AllOption = Annotated[bool, Option("--all", help="all rows (instead of --where)")]
 
 
@@ -179,7 +189,9 @@ def changes(
     to_time: Annotated[
         str | None, Option("--to-time", metavar="TIMESTAMP", help="last version by its time (default: the latest)")
     ] = None,
-    limit: Annotated[int | None, Option("--limit", min=1, metavar="N", help="at most N changes (default: all)")] = None,
+    limit: LimitOption = None,
+    kind: FormatOption = None,
+    file: OutputOption = None,
     address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -191,8 +203,9 @@ def changes(
         raise InvalidRequestError("exactly one of --from N and --from-time TIMESTAMP is required")
     if to_version is not None and to_time is not None:
         raise InvalidRequestError("--to and --to-time are mutually exclusive; pass one of them")
-    from refimpl.client.arrow_columns import python_rows
+    from refimpl.cli.row_output import chosen_format, write_rows
 
+    chosen = chosen_format(kind, file, json=json)
     with reached(address) as warehouse:
         feed = warehouse.table(table).changes(
             from_version,
@@ -200,16 +213,4 @@ def changes(
             from_timestamp=None if from_time is None else moment_ms(from_time),
             to_timestamp=None if to_time is None else moment_ms(to_time),
         )
-        rows: list[dict[str, Any]] = []
-        for batch in feed:
-            rows += python_rows(batch.slice(0, None if limit is None else limit - len(rows)))
-            if len(rows) == limit:
-                break
-    if json:
-        output.show_json(rows)
-        return
-    if not rows:
-        output.show_line(f"no changes in {table}")
-        return
-    names = feed.schema.names
-    output.show_table(names, [[output.cell(row[name]) for name in names] for row in rows])
+        write_rows(feed, chosen, file, limit, json=json)

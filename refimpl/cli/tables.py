@@ -184,7 +184,7 @@ _SHOW = """Examples:
 
 commit-owner show
 
-commit-owner show sales --rows 10 --at 2026-11-21T12:00:00"""
+commit-owner show sales --timestamp 2026-11-21T12:00:00"""
 
 
 @commands.command(rich_help_panel=_PANEL, epilog=_SHOW)
@@ -193,18 +193,8 @@ def show(
         str | None,
         Argument(metavar="TABLE", help="name, id, or path (with a /) of the table (default: list all tables)"),
     ] = None,
-    version: Annotated[
-        int | None, Option("--version", "-v", metavar="N", help="snapshot at this version (default: latest)")
-    ] = None,
-    at: Annotated[
-        str | None,
-        Option(
-            "--at",
-            metavar="TIMESTAMP",
-            help="snapshot at this time: ISO 8601 (default zone: UTC) or epoch milliseconds",
-        ),
-    ] = None,
-    rows: Annotated[int, Option("--rows", "-n", min=0, metavar="N", help="also show the first N rows")] = 0,
+    version: options.VersionOption = None,
+    timestamp: options.TimestampOption = None,
     by_path: Annotated[
         bool, Option("--by-path", help="read TABLE as a path, without the owner (may be stale)")
     ] = False,
@@ -215,27 +205,22 @@ def show(
 
     The description has the owner's state, the columns, properties, files and the number of rows.
     """
-    if version is not None and at is not None:
-        raise InvalidRequestError("--version and --at are mutually exclusive; pass one of them")
+    moment = options.moment_of(version, timestamp)
     if table is None:
-        if by_path or version is not None or at is not None or rows:
-            raise InvalidRequestError("--version, --at, --rows and --by-path need a TABLE")
+        if by_path or version is not None or moment is not None:
+            raise InvalidRequestError("--version, --timestamp and --by-path need a TABLE")
         _show_tables(address, json=json)
         return
-    moment = None if at is None else options.moment_ms(at)
     if by_path:
         from refimpl.client.table import Table
         from refimpl.environment import Environment
 
-        handle = Table.by_path(Path(table).absolute(), Environment())
-        snapshot = _snapshot(handle, version, moment)
-        _show_table(None, snapshot, _first_rows(snapshot, rows), json=json)
+        _show_table(None, _snapshot(Table.by_path(Path(table).absolute(), Environment()), version, moment), json=json)
         return
     with options.reached(address) as warehouse:
         handle = warehouse.table(table)
         snapshot = _snapshot(handle, version, moment)
-        sample = _first_rows(snapshot, rows)
-        _show_table(warehouse.owner.resolve(handle.table_id or table), snapshot, sample, json=json)
+        _show_table(warehouse.owner.resolve(handle.table_id or table), snapshot, json=json)
 
 
 def _snapshot(table: Table, version: int | None, moment: int | None) -> Snapshot:
@@ -304,22 +289,16 @@ def _of_owner(table: ResolvedTable | TableSummary) -> dict[str, Any]:
     }
 
 
-def _show_table(
-    table: ResolvedTable | None, snapshot: Snapshot, sample: list[dict[str, Any]] | None, *, json: bool
-) -> None:
+def _show_table(table: ResolvedTable | None, snapshot: Snapshot, *, json: bool) -> None:
     facts = _of_snapshot(snapshot)
     if json:
         owner = None if table is None else _of_owner(table)
-        output.show_json({"owner": owner, "snapshot": facts} | ({} if sample is None else {"rows": sample}))
+        output.show_json({"owner": owner, "snapshot": facts})
         return
     if table is not None:
         output.show_facts(_owner_facts(table), title=table.name or table.table_id)
         output.show_line()
     output.show_facts(_snapshot_facts(snapshot, facts), title=f"version {snapshot.version}")
-    if sample is not None:
-        output.show_line()
-        names = [column["name"] for column in facts["columns"]]
-        output.show_table(names, [[output.cell(row[name]) for name in names] for row in sample])
 
 
 def _owner_facts(table: ResolvedTable) -> dict[str, Any]:
@@ -372,21 +351,6 @@ def _snapshot_facts(snapshot: Snapshot, facts: dict[str, Any]) -> dict[str, Any]
         "stale": snapshot.staleness,
         "warnings": list(snapshot.warnings) or None,
     }
-
-
-def _first_rows(snapshot: Snapshot, count: int) -> list[dict[str, Any]] | None:
-    """The first rows in the order of the files' paths, read from as few files as possible; None if `count` is 0."""
-    from refimpl.client.arrow_columns import python_rows
-    from refimpl.client.data_files import read_file
-
-    if not count:
-        return None
-    first: list[dict[str, Any]] = []
-    for add in sorted(snapshot.files.values(), key=lambda add: add.path):
-        first += python_rows(read_file(snapshot.layout, add).slice(0, count - len(first)))
-        if len(first) == count:
-            break
-    return first
 
 
 _ALTER = """Examples:

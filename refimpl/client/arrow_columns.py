@@ -355,17 +355,21 @@ def described_row(rows: pa.RecordBatch | pa.Table, number: int) -> str:
 
 
 def python_rows(rows: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """The rows as Python values. If Python cannot represent one of the dates and times, all of them are texts."""
-    try:
-        values: list[dict[str, Any]] = rows.to_pylist()
-    except (ValueError, OverflowError):
-        as_texts = pa.schema([_nullable(item, _text_of_a_time) for item in rows.schema])
-        values = rows.cast(as_texts).to_pylist()
+    """The rows as Python values. Dates and times are texts, because Python cannot represent all of them; a 32-bit float
+    has only its own digits."""
+
+    def schema(of_single: pa.DataType) -> pa.Schema:
+        def leaf(kind: pa.DataType) -> pa.DataType:
+            return of_single if kind == pa.float32() else _text_of_a_time(kind)
+
+        return pa.schema([_nullable(item, leaf) for item in rows.schema])
+
+    values: list[dict[str, Any]] = rows.cast(schema(pa.string())).cast(schema(pa.float64())).to_pylist()
     return values
 
 
 def _text_of_a_time(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_temporal(kind) else kind
+    return pa.string() if pa.types.is_temporal(kind) and not pa.types.is_interval(kind) else kind
 
 
 def _holds_required(nullable: bool, kind: DataType) -> bool:

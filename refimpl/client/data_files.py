@@ -419,19 +419,17 @@ _LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spar
 
 def read_rows(
     layout: FileLayout, files: Iterable[Add], columns: Sequence[str] | None, test: "FileTest | None"
-) -> pa.Table:
-    """See `Snapshot.to_arrow`. Files are read in the order of their paths, so that equal reads give equal tables."""
+) -> pa.RecordBatchReader:
+    """See `Snapshot.to_batches`. Files are read in the order of their paths, so that equal reads give equal rows."""
     wanted = _selected(layout.schema, columns)
     names = set(wanted.names) | ({column.path[0] for column in test.condition.columns()} if test else set())
     needed = Struct(fields=tuple(column for column in layout.schema.fields if column.name in names))
     condition = None if test is None else test.condition.to_arrow()
-    parts: list[pa.Table] = [to_arrow(wanted).empty_table()]
-    for add in sorted((add for add in files if test is None or test.may_match(add)), key=lambda add: add.path):
-        rows = read_file(layout, add, needed)
-        if condition is not None:
-            rows = rows.filter(condition)
-        parts.append(rows.select(wanted.names))
-    return pa.concat_tables(parts)
+    matching = sorted((add for add in files if test is None or test.may_match(add)), key=lambda add: add.path)
+    parts = (part for add in matching for part in _parts(layout, add, needed, at_once=BATCH_ROWS))
+    kept = (part if condition is None else part.filter(condition) for part in parts)
+    batches = (batch for part in kept for batch in part.select(wanted.names).to_batches())
+    return pa.RecordBatchReader.from_batches(to_arrow(wanted), batches)
 
 
 def _selected(schema: Struct, columns: Sequence[str] | None) -> Struct:
@@ -457,24 +455,79 @@ def read_file(
     `other`: the same file with another deletion vector; rows that it keeps are left out.
     Raises `CorruptDataError` if the file or its deletion vector is missing or unreadable, and `StoreError`.
     """
+    (rows,) = _parts(layout, file, needed, hidden=hidden, other=other)
+    return rows
+
+
+def _parts(
+    layout: FileLayout,
+    file: Add | Remove | Cdc,
+    needed: Struct | None,
+    *,
+    hidden: Sequence[Field] = (),
+    other: Add | Remove | None = None,
+    at_once: int | None = None,
+) -> Iterator[pa.Table]:
+    """The rows of `read_file` in parts, each of at most `at_once` rows of the file; None: all rows in one part."""
     needed = Struct(fields=(*(layout.schema if needed is None else needed).fields, *hidden))
-    path, objects = layout.path_of(file.path), layout.objects
+    path = layout.path_of(file.path)
     partitioned = {name.lower() for name in layout.partition_columns}
     values = {name.lower(): text for name, text in (file.partition_values or {}).items()}
+    target = delta_schema.to_arrow(needed)
+    with _opened(path, layout.objects) as parquet:
+        stored_fields = list(parquet.schema_arrow)
+        positions = {
+            column.name: arrow_columns.stored_field(stored_fields, column)
+            for column in needed.fields
+            if column.name.lower() not in partitioned
+        }
+        wanted = [stored_fields[position].name for position in positions.values() if position is not None]
+        total, described = parquet.metadata.num_rows, parquet.metadata.metadata or {}
+        kept = _kept(layout, file, total)
+        if other is not None:
+            left_out = _kept(layout, other, total)
+            kept = pc.and_not(_all(total) if kept is None else kept, _all(total) if left_out is None else left_out)
+        first = 0
+        for stored in _stored(parquet, wanted, at_once, threads=(file.size or 0) >= _LARGE):
+            count = stored.num_rows
+            if described.keys() & _LEGACY_CALENDAR and any(arrow_columns.is_ancient(item) for item in stored.columns):
+                raise UnsupportedFeatureError(
+                    f"the data file {path} has dates before 1582 or times before 1900 in the calendar of Spark 2, "
+                    "which only Spark reads; rewrite it there in the rebase mode CORRECTED",
+                    path=str(path),
+                )
+            arrays: list[Any] = []
+            for column, field in zip(needed.fields, target, strict=True):
+                position = positions.get(column.name)
+                if column.name.lower() in partitioned:
+                    arrays.append(_repeated(values.get(column.physical_name.lower()), column, field.type, count))
+                elif position is not None:
+                    arrays.append(_fitted(stored.column(stored_fields[position].name), column, field, path))
+                elif not column.nullable:
+                    raise CorruptDataError(
+                        f"the data file {path} lacks the column {column.name!r}, which must not be null; restore the "
+                        f"file, or allow nulls in the column",
+                        path=str(path),
+                        column=column.name,
+                    )
+                else:
+                    arrays.append(pa.nulls(count, field.type))
+            if hidden and isinstance(file, Add | Remove) and file.base_row_id is not None:
+                arrays[-2] = pc.coalesce(arrays[-2], pc.add(pa.arange(first, first + count), file.base_row_id))
+                arrays[-1] = pc.coalesce(arrays[-1], pa.scalar(file.default_row_commit_version, pa.int64()))
+            rows = pa.Table.from_arrays(arrays, schema=target)
+            yield rows if kept is None else rows.filter(kept.slice(first, count))
+            first += count
+
+
+@contextlib.contextmanager
+def _opened(path: Path, objects: ObjectFiles | None) -> Iterator[pq.ParquetFile]:
+    """An open data file. Inside, the errors of its bytes become `CorruptDataError`."""
     try:
         source = path if objects is None else pa.BufferReader(objects.read(path))
         with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
-            stored_fields = list(parquet.schema_arrow)
-            positions = {
-                column.name: arrow_columns.stored_field(stored_fields, column)
-                for column in needed.fields
-                if column.name.lower() not in partitioned
-            }
-            wanted = [stored_fields[position].name for position in positions.values() if position is not None]
-            stored = parquet.read(columns=wanted, use_threads=(file.size or 0) >= _LARGE)
-            count = parquet.metadata.num_rows
-            described = parquet.metadata.metadata or {}
-    except StoreError:
+            yield parquet
+    except (StoreError, UnsupportedFeatureError):
         raise
     except NotADirectoryError as error:
         raise InvalidRequestError(_ONLY_FILES.format(path)) from error
@@ -486,38 +539,14 @@ def read_file(
         ) from None
     except (pa.ArrowException, OSError, InvalidRequestError) as error:
         raise CorruptDataError(f"the data file {path} cannot be read: {error}", path=str(path)) from error
-    if described.keys() & _LEGACY_CALENDAR and any(arrow_columns.is_ancient(column) for column in stored.columns):
-        raise UnsupportedFeatureError(
-            f"the data file {path} has dates before 1582 or times before 1900 in the calendar of Spark 2, "
-            "which only Spark reads; rewrite it there in the rebase mode CORRECTED",
-            path=str(path),
-        )
-    target = delta_schema.to_arrow(needed)
-    arrays: list[Any] = []
-    for column, field in zip(needed.fields, target, strict=True):
-        position = positions.get(column.name)
-        if column.name.lower() in partitioned:
-            arrays.append(_repeated(values.get(column.physical_name.lower()), column, field.type, count))
-        elif position is not None:
-            arrays.append(_fitted(stored.column(stored_fields[position].name), column, field, path))
-        elif not column.nullable:
-            raise CorruptDataError(
-                f"the data file {path} lacks the column {column.name!r}, which must not be null; restore the file, or "
-                f"allow nulls in the column",
-                path=str(path),
-                column=column.name,
-            )
-        else:
-            arrays.append(pa.nulls(count, field.type))
-    if hidden and isinstance(file, Add | Remove) and file.base_row_id is not None:
-        arrays[-2] = pc.coalesce(arrays[-2], pc.add(pa.arange(0, count), file.base_row_id))
-        arrays[-1] = pc.coalesce(arrays[-1], pa.scalar(file.default_row_commit_version, pa.int64()))
-    rows = pa.Table.from_arrays(arrays, schema=target)
-    kept = _kept(layout, file, count)
-    if other is not None:
-        left_out = _kept(layout, other, count)
-        kept = pc.and_not(_all(count) if kept is None else kept, _all(count) if left_out is None else left_out)
-    return rows if kept is None else rows.filter(kept)
+
+
+def _stored(parquet: pq.ParquetFile, wanted: list[str], at_once: int | None, *, threads: bool) -> Iterator[pa.Table]:
+    if at_once is None:
+        yield parquet.read(columns=wanted, use_threads=threads)
+        return
+    for batch in parquet.iter_batches(at_once, columns=wanted, use_threads=threads):
+        yield pa.Table.from_batches([batch])
 
 
 def _kept(layout: FileLayout, file: Add | Remove | Cdc, count: int) -> pa.BooleanArray | None:

@@ -200,6 +200,13 @@ class Snapshot:
         Raises `InvalidRequestError` for unknown columns and conditions that are not supported,
         `CorruptionError` for a data file that is missing or does not fit the schema.
         """
+        return self.to_batches(columns, where).read_all()
+
+    def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> "pa.RecordBatchReader":
+        """The rows of `to_arrow` as a stream. Memory: a few batches, and the compressed row group that is read.
+
+        Raises the errors of `to_arrow`; those of a data file when the stream reaches it.
+        """
         from refimpl.client.data_files import read_rows
 
         test = None if where is None else self.file_test(where)

@@ -246,6 +246,7 @@ ISSUED = {
     *("demo", "init", "create", "ingest", "show", "log", "commits", "backfill", "checkpoint", "cleanup"),
     *("take-over", "hand-back", "drop", "verify", "repair", "backup", "explain", "resolve", "policy"),
     *("optimize", "vacuum", "serve", "delete", "update", "merge", "changes", "reorg", "undrop", "purge", "alter"),
+    *("rows", "sql"),
 }
 SERVES = {"serve"}
 """This command runs until it is stopped, and its first line is always JSON."""

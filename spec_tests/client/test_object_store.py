@@ -582,7 +582,7 @@ def test_store_is_named_on_the_command_line(tmp_path: Path, store: str, cli: Com
     cli("init", lake, "--store", f"s3={store}")
     location = str(tmp_path / "lake" / "s3.store" / "orders")
     cli("create", "orders", "--columns", "id BIGINT", "-w", lake, "--location", location)
-    assert cli("show", "orders", "-w", lake, "--rows", "1", "--json").json["owner"]["location"] == location
+    assert cli("show", "orders", "-w", lake, "--json").json["owner"]["location"] == location
     assert cli("verify", "-w", lake).code == 0
     for wrong in ("s3", "s3=https://host"):
         assert cli("init", lake, "--store", wrong).code == ExitCode.USAGE
@@ -680,7 +680,7 @@ def test_store_that_does_not_answer_is_not_corruption(
             silent.append(ending)
             with pytest.raises(StoreError, match="no answer"):
                 read_file(table.snapshot().layout, masked)
-    answer = cli("show", "orders", "--rows", "1", "-w", str(directory))
+    answer = cli("rows", "orders", "-w", str(directory))
     assert answer.code == ExitCode.UNAVAILABLE
     assert "no answer; check the store" in answer.err
 

@@ -1,0 +1,206 @@
+"""The commands `rows` and `sql`, and their formats."""
+
+import csv
+import importlib.util
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from refimpl.cli.output import ExitCode
+from refimpl.client import data_files
+from refimpl.client.arrow_columns import python_rows
+from refimpl.warehouse import Warehouse
+from spec_tests.cli.conftest import CommandLine, commit_rows
+
+TYPES = (
+    "id INT, name STRING, price DECIMAL(38,18), f FLOAT, d DOUBLE, raw BINARY, day DATE, at TIMESTAMP, "
+    "tags ARRAY<STRING>, m MAP<INT,DOUBLE>"
+)
+ODD = {
+    "id": [1, 2],
+    "name": ["", None],
+    "price": pa.array([Decimal("1E-18"), None], pa.decimal128(38, 18)),
+    "f": pa.array([0.1, None], pa.float32()),
+    "d": [float("-inf"), float("nan")],
+    "raw": [b"\x00\xff", b""],
+    "day": pa.array([3_000_000, -800_000], pa.int32()).cast(pa.date32()),
+    "at": pa.array([1, None]).cast(pa.timestamp("us", "UTC")),
+    "tags": [["a,b", None], []],
+    "m": pa.array([[(1, 0.5)], []], pa.map_(pa.int32(), pa.float64())),
+}
+
+
+@pytest.fixture
+def odd(cli: CommandLine, warehouse: Warehouse) -> str:
+    cli("create", "odd", "-c", TYPES)
+    warehouse.table("odd").append(pa.table(ODD))
+    return "odd"
+
+
+def test_text_formats_keep_every_value(cli: CommandLine, odd: str, tmp_path: Path) -> None:
+    header, first, second = csv.reader(io.StringIO(cli("rows", odd).out))
+    assert header == list(ODD)
+    small, time = "0.000000000000000001", "1970-01-01 00:00:00.000001Z"
+    assert first == ["1", "", small, "0.1", "-Infinity", "00ff", "10183-09-21", time, '["a,b",null]', '{"1":0.5}']
+    assert second == ["2", "", "", "", "NaN", "", "-0221-09-04", "", "[]", "{}"]
+    assert [line.split(",")[1] for line in cli("rows", odd).out.splitlines()[1:]] == ['""', ""]
+    lines = cli("rows", odd, "--format", "jsonl").out.splitlines()
+    one, two = (json.loads(line, parse_float=Decimal) for line in lines)
+    assert (one["price"], one["d"], one["m"]) == (Decimal(small), "-Infinity", {"1": Decimal("0.5")})
+    assert (two["name"], two["d"], two["m"]) == (None, "NaN", {})
+    assert cli("rows", odd, "--json").json == list(map(json.loads, lines))
+    assert cli("rows", odd, "--output", tmp_path / "o.parquet", "--json").json["rows"] == 2
+    assert str(python_rows(pq.read_table(tmp_path / "o.parquet"))) == str(python_rows(pa.table(ODD)))
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [((), "id,month\n"), (("--format", "table"), "id  month\n"), (("--format", "jsonl"), ""), (("--json",), "[]\n")],
+)
+def test_an_empty_table_shows_its_header(cli: CommandLine, sales: str, options: tuple[str, ...], shown: str) -> None:
+    assert cli("rows", sales, *options).out == shown
+    assert cli("sql", f"FROM {sales}", *options).out == shown
+
+
+def test_a_null_in_a_single_column_is_no_empty_line(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    commit_rows(warehouse, sales, {"id": None, "month": 1})
+    assert cli("rows", sales, "--columns", "ID").out == 'id\n""\n'
+
+
+def test_rows_selects_rows_columns_and_versions(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    first = commit_rows(warehouse, sales, {"id": 1, "month": 1}, {"id": 2, "month": 1})
+    commit_rows(warehouse, sales, {"id": 3, "month": 2})
+    assert cli("rows", sales, "--where", "id > 1", "-c", "month,id").out == "month,id\n1,2\n2,3\n"
+    for option in (("--version", 1), ("--timestamp", first.in_commit_timestamp)):
+        assert len(cli("rows", sales, *option, "--json").json) == 2
+
+
+def test_reading_ends_at_the_limit(
+    cli: CommandLine, warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_files, "BATCH_ROWS", 2)
+    commit_rows(warehouse, sales, *({"id": number, "month": 1} for number in range(5)))
+    commit_rows(warehouse, sales, {"id": 1, "month": 2})
+    table = warehouse.table(sales)
+    (table.location / max(add.path for add in table.snapshot().files.values())).unlink()
+    assert [len(cli("rows", sales, "-n", count, "--json").json) for count in (0, 1, 2, 3, 5)] == [0, 1, 2, 3, 5]
+    for reading in (("rows", sales), ("sql", f"SELECT sum(id) FROM {sales}")):
+        failed = cli(*reading)
+        assert failed.code == ExitCode.CORRUPTION
+        assert "is missing" in failed.err
+
+
+def test_a_failed_output_leaves_no_file(cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path) -> None:
+    commit_rows(warehouse, sales, {"id": 1, "month": 1})
+    commit_rows(warehouse, sales, {"id": 1, "month": 2})
+    target = tmp_path / "out" / "rows.parquet"
+    target.parent.mkdir()
+    assert cli("rows", sales, "-o", target, "-n", 1).out == f"wrote 1 row to {target} ({target.stat().st_size} B)\n"
+    assert "choose a new file" in cli("rows", sales, "-o", target).err
+    target.unlink()
+    table = warehouse.table(sales)
+    (table.location / max(add.path for add in table.snapshot().files.values())).unlink()
+    assert cli("rows", sales, "-o", target).code == ExitCode.CORRUPTION
+    assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("rows", "sales", "--columns", "nope"), "'nope'; the columns are id, month"),
+        (("rows", "sales", "--limit", "-1"), "not '-1'"),
+        (("rows", "sales", "--version", "9"), "latest version is 0"),
+        (("rows", "sales", "--version", "0", "--timestamp", "1"), "mutually exclusive"),
+        (("rows", "sales", "--timestamp", "noon"), "'noon'; expected ISO 8601"),
+        (("rows", "sales", "--format", "xml"), "'xml'; expected one of table, csv"),
+        (("rows", "sales", "--format", "parquet"), "--output FILE for parquet"),
+        (("rows", "sales", "--output", "x.xls"), "'x.xls'; expected one of *.csv"),
+        (("rows", "sales", "--output", "no/x.csv"), "create it first"),
+        (("rows", "sales", "--json", "--format", "csv"), "mutually exclusive"),
+        (("sql", "INSERT INTO sales VALUES (1, 1)"), "not a SELECT"),
+        (("sql", "SELECT 1; SELECT 2"), "2 statements"),
+        (("sql", "COPY sales TO 'stolen.csv'"), "not a SELECT"),
+        (("sql", "SELECT * FROM read_text('/etc/hosts')"), "Permission Error"),
+        (("sql", "FROM '/etc/hosts'"), "DuckDB rejects the query"),
+        (("sql", "SELECT nope FROM sales"), '"nope" not found'),
+        (("sql", "FROM sails"), "commit-owner show"),
+        (("sql", "SHOW TABLES"), "commit-owner show"),
+        (("sql", "SELECT 300::TINYINT"), "Conversion Error"),
+    ],
+)
+def test_an_invalid_call_is_a_usage_error(cli: CommandLine, sales: str, words: tuple[str, ...], message: str) -> None:
+    answer = cli(*words)
+    assert (answer.code, answer.out) == (ExitCode.USAGE, "")
+    assert message in answer.err.splitlines()[0]
+    assert list(Path().iterdir()) == []
+
+
+def test_sql_joins_tables_and_reads_what_it_needs(
+    cli: CommandLine, warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("create", "shop.People", "-c", "id BIGINT, name STRING")
+    cli("create", "unread", "-c", "id BIGINT")
+    commit_rows(warehouse, sales, {"id": 1, "month": 1}, {"id": 2, "month": 2})
+    commit_rows(warehouse, "shop.People", {"id": 2, "name": "Ada"})
+    (warehouse.table("unread").location / "_delta_log" / f"{0:020}.json").unlink()
+    joined = f"SELECT name, month FROM {sales} JOIN SHOP.people USING (id) JOIN SALES AS again USING (id, month)"
+    assert cli("sql", joined).out == "name,month\nAda,2\n"
+    assert cli("sql", f"WITH sales AS (FROM {sales} WHERE month = 1) FROM sales").out == "id,month\n1,1\n"
+    asked: list[tuple[str, ...]] = []
+    read = data_files.read_rows
+    monkeypatch.setattr(data_files, "read_rows", lambda *given: asked.append(tuple(given[2])) or read(*given))  # type: ignore[func-returns-value]
+    assert cli("sql", f"SELECT count(*) FROM {sales} WHERE month > 1", "--format", "table").out.split() == [
+        "count_star()",
+        "1",
+    ]
+    assert asked == [("month",)]
+
+
+def test_sql_without_its_extra_names_it(cli: CommandLine, sales: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    answer = cli("sql", "FROM sales")
+    assert (answer.code, "delta-commit-owner[sql]" in answer.err) == (ExitCode.USAGE, True)
+
+
+@pytest.mark.processes
+def test_a_terminal_gets_lines_that_fit_and_no_control_characters(cli: CommandLine, warehouse: Warehouse) -> None:
+    cli("create", "wide", "-c", ", ".join(f"column{number} STRING" for number in range(9)))
+    commit_rows(warehouse, "wide", *({"column0": "\x1b[31mred\n", "column1": "x" * 50} for _ in range(101)))
+
+    def shown(*options: str) -> str:
+        reading, writing = pty.openpty()
+        words = [sys.executable, "-c", "from refimpl.cli import main; main()", "rows", "wide", *options]
+        process = subprocess.Popen(
+            words, stdout=writing, stderr=writing, env={**os.environ, "COLUMNS": "80", "TERM": "dumb"}
+        )
+        os.close(writing)
+        text = b""
+        while part := _read(reading):
+            text += part
+        assert process.wait() == 0
+        os.close(reading)
+        return text.decode()
+
+    table = shown()
+    lines = table.splitlines()
+    assert max(map(len, lines[:101])) <= 80
+    assert "\\u001b[31mred\\u000a" in lines[1]
+    assert lines[101].startswith("not shown: the columns column5, ")
+    assert lines[102].startswith("… more rows")
+    assert "\x1b[31m" not in table + shown("--format", "csv") + shown("--format", "jsonl")
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # the process closed its terminal
+        return b""
