@@ -1,24 +1,21 @@
-"""The command `ingest`: commits the rows of files as one version, through Spark."""
+"""The command `ingest`: commits the rows of files as one version, in this process or through Spark."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import dataclasses
-import gzip
+import functools
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import typer
 from typer import Argument, Option
 
 from refimpl.cli import output
 from refimpl.cli.options import (
-    PARQUET,
     AnyWarehouseOption,
     JsonOption,
     commit_mode_named,
@@ -27,22 +24,25 @@ from refimpl.cli.options import (
     names_of,
     reached,
 )
-from refimpl.cli.output import is_of_spark
-from refimpl.errors import InvalidRequestError, TableNotFoundError
+from refimpl.errors import InvalidRequestError, NameTakenError, TableNotFoundError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import SparkSession
 
+    from refimpl.actions import Add
+    from refimpl.client.input_files import InputFiles
     from refimpl.client.schema import Struct
     from refimpl.client.table import Table
-    from refimpl.spark import DeltaConnection
-    from refimpl.spark.write_plan import Written
+    from refimpl.spark.commit_protocol import JobFiles, WriteTask
+    from refimpl.spark.ingestion import Job
+    from refimpl.spark.write_plan import WriteOptions, Written
     from refimpl.warehouse import AnyWarehouse
 
 
 commands = typer.Typer()
 
+LIMIT: Final = 64 * 1024 * 1024
+"""Bytes of files that are read in this process; more go through Spark."""
 
 _INGEST = """Examples:
 
@@ -56,7 +56,9 @@ commit-owner ingest events events.csv --create --partition-by day"""
 @commands.command(rich_help_panel="Tables", epilog=_INGEST)
 def ingest(
     table: Annotated[str, Argument(metavar="TABLE", help="name of the table")],
-    files: Annotated[list[Path], Argument(metavar="FILE", help="CSV files with a header, or Parquet files")],
+    files: Annotated[
+        list[Path], Argument(metavar="FILE", help="CSV files with a header, Parquet files, or folders of them")
+    ],
     mode: Annotated[str, Option("--mode", metavar="MODE", help="write mode: append or overwrite")] = "append",
     replace_where: Annotated[
         str | None,
@@ -74,14 +76,21 @@ def ingest(
         str | None, Option("--commit-mode", metavar="MODE", help="commit mode of the new table (with --create)")
     ] = None,
     null: Annotated[
-        str, Option("--null", metavar="TEXT", help="text that means null in a CSV file (default: the empty text)")
+        str, Option("--null", metavar="TEXT", help="text that, not quoted, means null in a CSV file (default: empty)")
     ] = "",
     delimiter: Annotated[str, Option("--delimiter", metavar="CHARACTER", help="column delimiter of a CSV file")] = ",",
-    multi_line: Annotated[
-        bool, Option("--multi-line", help="allow line breaks in quoted values of a CSV file (slower)")
-    ] = False,
+    quote: Annotated[
+        str, Option("--quote", metavar="CHARACTER", help="quote of a CSV file; '' if no value is quoted")
+    ] = '"',
+    escape: Annotated[
+        str, Option("--escape", metavar="CHARACTER", help="escape character of a CSV file (default: none)")
+    ] = "",
+    encoding: Annotated[str, Option("--encoding", metavar="NAME", help="encoding of a CSV file")] = "utf-8",
     fill_missing: Annotated[
         bool, Option("--fill-missing", help="write null to columns that the files do not have")
+    ] = False,
+    through_spark: Annotated[
+        bool, Option("--spark", help="read through Spark (default: only folders, and more than 64 MiB)")
     ] = False,
     cores: Annotated[
         int | None, Option("--cores", min=1, metavar="N", help="CPU cores for Spark (default: all)")
@@ -89,9 +98,10 @@ def ingest(
     address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Add the rows of CSV or Parquet files to a table, through Spark.
+    """Add the rows of CSV or Parquet files to a table.
 
-    All files become one atomic commit. Columns are matched by name. An append without rows commits nothing.
+    All files become one atomic commit. Columns are matched by name. An append without rows commits nothing. CSV files
+    are RFC 4180 in UTF-8: a value with a quote, a delimiter or a line break is quoted, and quotes in it are doubled.
     """
     if mode not in ("append", "overwrite"):
         raise InvalidRequestError(f"invalid --mode {mode!r}; expected append or overwrite")
@@ -99,52 +109,37 @@ def ingest(
         raise InvalidRequestError("--partition-by, --feature and --commit-mode require --create")
     if replace_where is not None and mode != "overwrite":
         raise InvalidRequestError("--replace-where requires --mode overwrite")
-    options, kind = _options(replace_where, feature, commit_mode), _kind(files)
-    csv_options = {**_csv(null, delimiter), "multiLine": str(multi_line).lower()}
-    names = _columns_of_parquet(files) if kind == PARQUET else _header(files, csv_options["sep"])
-    with reached(address) as warehouse:
-        existing = _table(warehouse, table, create=create)
-        schema = None if existing is None else existing.snapshot().schema
-        if schema is not None and not fill_missing:
-            _check_complete(schema, names, table)
-        source = _Input(kind=kind, files=files, names=names, options=csv_options, schema=schema)
-        with _connected(warehouse, cores) as delta, _explained(delta.spark, source):
-            rows = _rows(delta.spark, source)
-            empty = rows.isEmpty()
-            if empty and schema is None and kind != PARQUET:
-                raise InvalidRequestError(
-                    f"no rows in {_listed(files)}; types cannot be inferred; create the table first: "
-                    f"commit-owner create {table}"
-                )
-            writer = delta.write(rows).mode(mode)
-            for option, value in options:
-                writer.option(option, value)
-            if existing is None and partition_by:
-                writer.partitionBy(*names_of(partition_by))
-            written = None if empty and schema is not None and mode == "append" else writer.saveAsTable(table)
-    _show(table, written, json=json)
+    from refimpl.client.input_files import Dialect, InputFiles
+    from refimpl.spark.write_plan import WriteOptions
 
-
-def _options(replace_where: str | None, feature: str | None, commit_mode: str | None) -> list[tuple[str, str]]:
-    """The writer's options, checked before Spark starts."""
-    options = [("partitionOverwriteMode", "static")]  # whatever the default of the session is
-    if replace_where is not None:
-        options.append(("replaceWhere", replace_where))
-    if feature is not None:
-        options.append(("feature", feature_named(feature).name))
     chosen = commit_mode_named(commit_mode)
-    if chosen is not None:
-        options.append(("commitMode", chosen.value))
-    return options
+    creation: dict[str, Any] = {"partition_columns": names_of(partition_by)}
+    creation |= {} if feature is None else {"feature": feature_named(feature)}
+    creation |= {} if chosen is None else {"commit_mode": chosen}
+    separator = "\t" if delimiter == "\\t" else delimiter
+    dialect = Dialect(delimiter=separator, quote=quote, escape=escape, null=null, encoding=encoding)
+    inputs = InputFiles.of(files, kind=_kind(files), dialect=dialect)
+    options = WriteOptions(overwrite=mode == "overwrite", replace_where=replace_where)
+    big = through_spark or inputs.size > LIMIT or any(path.is_dir() for path in files)
+    with reached(address) as warehouse, _ThroughSpark(inputs, cores) if big else _Here() as engine:
+        existing = _table(warehouse, table, create=create)
+        written: Written | None = None
+        if existing is None:
+            try:
+                written = _create(warehouse, table, inputs, engine, options, creation)
+            except NameTakenError:  # by another process, meanwhile
+                existing = warehouse.table(table)
+        if existing is not None:
+            written = _change(existing, inputs, engine, options, fill_missing=fill_missing)
+    _show(table, written, json=json)
 
 
 def _kind(files: list[Path]) -> str:
     """CSV or Parquet, by the files' names. All files must have the same format."""
-    kinds: set[str] = set()
     for path in files:
         if not path.exists():
             raise InvalidRequestError(f"{path} does not exist")
-        kinds.add(format_of(path))
+    kinds = {format_of(path) for path in files}
     if len(kinds) > 1:
         raise InvalidRequestError("CSV and Parquet files cannot be mixed in one commit; ingest them separately")
     return kinds.pop()
@@ -159,18 +154,118 @@ def _table(warehouse: AnyWarehouse, name: str, *, create: bool) -> Table | None:
         raise TableNotFoundError(f"{error}; pass --create to create it from these rows", reference=name) from None
 
 
-@contextlib.contextmanager
-def _connected(warehouse: AnyWarehouse, cores: int | None) -> Iterator[DeltaConnection]:
-    """Spark for the duration of a command. A session that already runs in this process is used, and not stopped."""
-    import refimpl.spark
+def _change(
+    table: Table, inputs: InputFiles, engine: _Here | _ThroughSpark, options: WriteOptions, *, fill_missing: bool
+) -> Written | None:
+    """Commit the rows to a table; None if there is nothing to commit."""
+    from refimpl.spark.write_plan import WritePlan
 
-    running = _running_session()
-    spark = running or _quietly_started(cores)
+    snapshot = table.snapshot()
+    plan = WritePlan.of(snapshot, snapshot.schema, options, in_utc=True)
+    typed = inputs.typed(plan.schema)
+    _check_complete(plan.schema.without([*typed.columns, *plan.rules.filled]), table.label, fill_missing=fill_missing)
+    transaction = plan.begin(table, snapshot=snapshot)
+    assert transaction is not None  # the rows are not the batch of an application
+    files = engine.write(typed, plan.task)
+    return plan.commit(transaction, files) if files.added or options.overwrite else None
+
+
+def _check_complete(missing: Struct, table: str, *, fill_missing: bool) -> None:
+    """Raise `InvalidRequestError` for columns that the files lack and that the table does not fill."""
+    required = [column.name for column in missing.fields if not column.nullable]
+    if required or (missing.fields and not fill_missing):
+        names = ", ".join(map(repr, required or missing.names))
+        remedy = "they must not be null: add them" if required else "add them, or pass --fill-missing to write null"
+        raise InvalidRequestError(f"the files lack the columns {names} of {table}; {remedy}")
+
+
+def _create(
+    warehouse: AnyWarehouse,
+    name: str,
+    inputs: InputFiles,
+    engine: _Here | _ThroughSpark,
+    options: WriteOptions,
+    creation_options: dict[str, Any],
+) -> Written:
+    """Create the table with the rows in version 0."""
+    from refimpl.client import file_statistics
+    from refimpl.client.create import Creation
+    from refimpl.client.partition_values import FileLayout
+    from refimpl.spark.commit_protocol import WriteTask
+    from refimpl.spark.write_plan import check_inside, describe, replaced
+
+    schema = engine.inferred(inputs)
+    creation = Creation.begin(warehouse.owner, warehouse.environment, name, schema, **creation_options)
+    adds: Sequence[Add] = ()
     try:
-        yield refimpl.spark.connect(spark, warehouse)
-    finally:
-        if running is None:
-            spark.stop()
+        columns = creation.metadata.partition_columns
+        test = replaced(options, creation.schema, columns, in_utc=True)
+        indexed = file_statistics.indexed(creation.schema.without(columns), {})
+        layout = FileLayout(location=creation.location, schema=creation.schema, partition_columns=columns)
+        adds = engine.write(inputs.typed(creation.schema), WriteTask(layout=layout, indexed=indexed)).added
+        check_inside(adds, test)
+    except BaseException:
+        creation.abandon(adds)
+        raise
+    creation.finish(adds)
+    return describe(0, adds)
+
+
+class _Here:
+    """Reads and writes in this process."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing is open."""
+
+    def inferred(self, files: InputFiles) -> Struct:
+        return files.inferred()
+
+    def write(self, files: InputFiles, task: WriteTask) -> JobFiles:
+        from refimpl.client.data_files import DataFileWriter
+        from refimpl.spark.commit_protocol import JobFiles
+
+        rules, batches = task.rules, files.batches()
+        rows = batches if rules is None else (rules.completed(batch) for batch in batches)
+        adds = DataFileWriter(task.layout, indexed=task.indexed).write_all(rows)
+        reached = {} if rules is None else {name: (value,) for name, value in rules.reached.items()}
+        return JobFiles(added=tuple(adds), identities=reached)
+
+
+class _ThroughSpark:
+    """Reads and writes in Spark's tasks. Spark starts with the first of them, and stops at the end; a session that
+    already runs in this process is used, and not stopped."""
+
+    def __init__(self, inputs: InputFiles, cores: int | None) -> None:
+        self._inputs = inputs
+        self._cores = cores
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def inferred(self, files: InputFiles) -> Struct:
+        return self._job.inferred(files)
+
+    def write(self, files: InputFiles, task: WriteTask) -> JobFiles:
+        return self._job.write(files, task)
+
+    @functools.cached_property
+    def _job(self) -> Job:
+        from refimpl.spark.ingestion import Job
+
+        what = output.counted(len(self._inputs.files), "file")
+        output.show_hint(f"reading {what} ({output.size(self._inputs.size)}) through Spark")
+        spark = _running_session()
+        if spark is None:
+            spark = _quietly_started(self._cores)
+            self._stack.callback(spark.stop)
+        return Job.of(spark, self._inputs, lambda ended, all_: output.show_hint(f"{ended} of {all_} tasks ended"))
 
 
 def _running_session() -> SparkSession | None:
@@ -189,198 +284,10 @@ def _quietly_started(cores: int | None) -> SparkSession:
         kept = os.dup(2)
         os.dup2(nowhere.fileno(), 2)
         try:
-            settings = {"spark.sql.session.timeZone": "UTC"}
-            return local_session(app_name="commit-owner ingest", cores=cores, settings=settings)
+            return local_session(app_name="commit-owner ingest", cores=cores)
         finally:
             os.dup2(kept, 2)
             os.close(kept)
-
-
-def _csv(null: str, delimiter: str) -> dict[str, str]:
-    """Spark's options for a CSV file. Raises `InvalidRequestError` for a delimiter that is not one character."""
-    separator = "\t" if delimiter == "\\t" else delimiter
-    if len(separator) != 1:
-        raise InvalidRequestError(f"invalid --delimiter {delimiter!r}; expected one character")
-    return {"header": "true", "mode": "FAILFAST", "nullValue": null, "sep": separator}
-
-
-def _header(files: list[Path], delimiter: str) -> tuple[str, ...]:
-    """The names of the columns, which must be the same in all files, in the same order. An empty name is replaced as in
-    Spark.
-
-    Raises `InvalidRequestError` for a file without a header, a file with another header, and a name that occurs twice.
-    """
-    first: list[str] = []
-    for path in (file for given in files for file in _inside(given)):
-        form: dict[str, Any] = {"encoding": "utf-8-sig", "newline": ""}
-        with gzip.open(path, "rt", **form) if path.suffix.lower() == ".gz" else path.open(**form) as lines:
-            try:
-                header = next((line for line in csv.reader(lines, delimiter=delimiter) if line), None)
-            except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
-                raise InvalidRequestError(f"{path} is not a valid UTF-8 CSV file: {error}") from None
-        if header is None:
-            raise InvalidRequestError(f"{path} is empty; expected a header with the column names")
-        first = first or header
-        if header != first:
-            raise InvalidRequestError(
-                f"{path} has the columns {', '.join(header)}, but {files[0]} has {', '.join(first)}; ingest them "
-                "separately"
-            )
-    names = tuple(name or f"_c{number}" for number, name in enumerate(first))
-    seen: set[str] = set()
-    for name in names:
-        if name.lower() in seen:
-            raise InvalidRequestError(f"{files[0]} has the column {name!r} twice; rename one of them")
-        seen.add(name.lower())
-    return names
-
-
-def _columns_of_parquet(files: list[Path]) -> tuple[str, ...]:
-    """The names of the columns, which must be the same in all files, in any order. Otherwise Spark would take the
-    columns of one file, drop other columns, and fill in nulls. A folder such as `month=1` adds a column, too.
-
-    Raises `InvalidRequestError` for a file with other columns, and for a file that is not a Parquet file.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    first: tuple[Path, tuple[str, ...]] | None = None
-    for path in files:
-        for file in _inside(path):
-            folders = [part for part in file.relative_to(path).parts[:-1] if "=" in part]
-            try:
-                names = (*pq.read_schema(file).names, *(unquote(part.partition("=")[0]) for part in folders))
-            except pa.ArrowException as error:
-                problem = str(error).rstrip(".")
-                what = "is empty" if file.stat().st_size == 0 else f"cannot be read as Parquet: {problem}"
-                raise InvalidRequestError(f"{file} {what}; expected a Parquet file") from None
-            if not names:
-                raise InvalidRequestError(f"{file} has no columns; expected at least one")
-            first = first or (file, names)
-            if {name.lower() for name in names} != {name.lower() for name in first[1]}:
-                raise InvalidRequestError(
-                    f"{file} has the columns {', '.join(names)}, but {first[0]} has {', '.join(first[1])}; ingest them "
-                    "separately"
-                )
-    assert first is not None
-    return first[1]
-
-
-def _inside(path: Path) -> list[Path]:
-    """The files that Spark reads in a folder. For a file: the file itself."""
-    if not path.is_dir():
-        return [path]
-    inner = [file for file in sorted(path.rglob("*")) if not _is_hidden(file.relative_to(path)) and file.is_file()]
-    if not inner:
-        raise InvalidRequestError(f"no file in the folder {path}; expected CSV or Parquet files")
-    return inner
-
-
-def _is_hidden(path: Path) -> bool:
-    """Whether Spark skips a file, because of its name or the name of a folder. A folder `column=value` is never
-    skipped."""
-    return any(part.startswith((".", "_")) and "=" not in part for part in path.parts)
-
-
-def _check_complete(schema: Struct, names: Sequence[str], table: str) -> None:
-    given = {name.lower() for name in names}
-    missing = [name for name in schema.names if name.lower() not in given]
-    if missing:
-        raise InvalidRequestError(
-            f"the files lack the columns {', '.join(map(repr, missing))} of {table}; add them, or pass --fill-missing "
-            "to write null"
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Input:
-    """The files, the options to read them, and the table's columns (None: a new table)."""
-
-    kind: str
-    files: list[Path]
-    names: Sequence[str]
-    options: dict[str, str]
-    schema: Struct | None
-
-    @property
-    def paths(self) -> list[str]:
-        return [str(path.absolute()) for path in self.files]
-
-
-def _rows(spark: SparkSession, source: _Input) -> DataFrame:
-    """The rows of the files. For CSV files, the types are the table's; for a new table, Spark infers them."""
-    reader = spark.read
-    if source.kind == PARQUET:
-        return reader.parquet(*source.paths)
-    if source.schema is None:
-        return reader.options(**source.options, inferSchema="true").csv(source.paths).toDF(*source.names)
-    return reader.options(**source.options).schema(_typed(source.names, source.schema)).csv(source.paths)
-
-
-def _typed(names: Sequence[str], schema: Struct) -> StructType:
-    """These columns with the table's types. A column that the table does not have is text."""
-    from refimpl.client.schema import Field, Primitive, Struct
-    from refimpl.spark.frames import spark_schema
-
-    known = {column.name.lower(): column.type for column in schema.fields}
-    text = Primitive(name="string")
-    return spark_schema(Struct(fields=tuple(Field(name=name, type=known.get(name.lower(), text)) for name in names)))
-
-
-_MALFORMED: Final = "__malformed"
-_FILE: Final = "__file"
-
-
-@contextlib.contextmanager
-def _explained(spark: SparkSession, source: _Input) -> Iterator[None]:
-    """If Spark fails because of a CSV file, raise `InvalidRequestError` with the value and the column. Spark names
-    neither, so a second read looks for the first line that does not fit."""
-    try:
-        yield
-    except Exception as error:
-        if source.kind == PARQUET or not is_of_spark(error):
-            raise
-        problem = _first_misfit(spark, source)
-        if problem is None:
-            raise
-        raise InvalidRequestError(problem) from None
-
-
-def _first_misfit(spark: SparkSession, source: _Input) -> str | None:
-    from pyspark.sql import functions
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    files, names, options = source.files, source.names, source.options
-    typed = _rows(spark, source).schema if source.schema is None else _typed(names, source.schema)
-    permissive = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}
-    frame = spark.read.options(**permissive).schema(StructType([*typed.fields, StructField(_MALFORMED, StringType())]))
-    lines = frame.csv(source.paths).withColumn(_FILE, functions.input_file_name())
-    row = lines.where(functions.col(_MALFORMED).isNotNull()).first()
-    if row is None:
-        return None
-    *values, line, uri = row
-    name = next((str(path) for path in files if uri.endswith(f"/{path.name}")), uri)
-    texts = next(csv.reader([line], delimiter=options["sep"]))
-    if len(texts) != len(names):
-        hint = "; if a quoted value continues on the next line, pass --multi-line" if line.count('"') % 2 else ""
-        return f"{name}: expected {len(names)} values, found {len(texts)}, in the line {line!r}{hint}"
-    suspects = [
-        (field, text)
-        for field, value, text in zip(typed.fields, values, texts, strict=True)
-        if value is None and text != options["nullValue"]
-    ]
-    if not suspects:
-        return f"{name}: the line {line!r} does not match the columns {', '.join(names)}"
-    field, text = max(suspects, key=lambda suspect: suspect[1] != "")  # an empty value may mean null
-    kind = field.dataType.simpleString()
-    return (
-        f"{name}: invalid {kind} {text!r} in the column {field.name!r}, in the line {line!r}; "
-        f"correct it, or, if it means null, pass --null {text or repr(text)}"
-    )
-
-
-def _listed(files: list[Path]) -> str:
-    return ", ".join(map(str, files))
 
 
 def _show(table: str, written: Written | None, *, json: bool) -> None:

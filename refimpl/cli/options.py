@@ -413,16 +413,18 @@ def _type(kind: Any) -> DataType:
 def columns_of_file(path: Path) -> Struct:
     """The columns of a Parquet file, or of a CSV file with a header. The types of CSV columns are inferred."""
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from pyarrow import parquet
 
+    from refimpl.client.input_files import InputFiles
     from refimpl.client.schema import from_arrow
 
     kind = format_of(path)
     if not path.exists():
         raise InvalidRequestError(f"{path} does not exist")
+    if kind == CSV:
+        return InputFiles.of([path], kind=kind).inferred()
     try:
-        return from_arrow(parquet.read_schema(path) if kind == PARQUET else csv.read_csv(path).schema)
-    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-        expected = "a Parquet file" if kind == PARQUET else "a CSV file in UTF-8 with a header"
+        return from_arrow(parquet.read_schema(path))
+    except pa.ArrowInvalid as error:
         problem = str(error).rstrip(".")
-        raise InvalidRequestError(f"cannot read the columns of {path}: {problem}; expected {expected}") from None
+        raise InvalidRequestError(f"cannot read the columns of {path}: {problem}; expected a Parquet file") from None

@@ -413,7 +413,7 @@ def relative_path(location: Path, path: str, objects: ObjectFiles | None = None)
     return os.path.relpath(os.path.realpath(file), os.path.realpath(location)) if file.is_absolute() else str(file)
 
 
-_LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
+LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 """Key in the footer of a file whose ancient dates and times Spark wrote in the rebase mode LEGACY."""
 
 
@@ -490,7 +490,7 @@ def _parts(
         first = 0
         for stored in _stored(parquet, wanted, at_once, threads=(file.size or 0) >= _LARGE):
             count = stored.num_rows
-            if described.keys() & _LEGACY_CALENDAR and any(arrow_columns.is_ancient(item) for item in stored.columns):
+            if described.keys() & LEGACY_CALENDAR and any(arrow_columns.is_ancient(item) for item in stored.columns):
                 raise UnsupportedFeatureError(
                     f"the data file {path} has dates before 1582 or times before 1900 in the calendar of Spark 2, "
                     "which only Spark reads; rewrite it there in the rebase mode CORRECTED",

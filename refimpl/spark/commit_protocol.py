@@ -114,12 +114,14 @@ class WriteTask:
                 else:
                     rows.write(batch if rules is None else rules.completed(batch))
             files = [*rows.finish(), *changes.finish()]
-        except BaseException as error:
+        except DeltaError as error:  # the task rejects its rows: it does not fail, so Spark aborts nothing
+            rows.abort()
+            changes.abort()
+            rejected = _TaskError(kind=type(error).__name__, message=error.message)
+            return _messages(split, attempt, [{"error": msgspec.json.encode(rejected).decode()}])
+        except BaseException:
             rows.close()
             changes.close()
-            if isinstance(error, DeltaError):
-                rejected = _TaskError(kind=type(error).__name__, message=error.message)
-                return _messages(split, attempt, [{"error": msgspec.json.encode(rejected).decode()}])
             raise
         messages = [{"action": actions.encode([file]).decode()} for file in files]
         totals = _Totals(counts=dict(counts), identities={} if rules is None else rules.reached)

@@ -107,7 +107,7 @@ def test_a_taken_name_is_an_error_with_the_tables_location(cli: CommandLine, war
         (["-c", "id INT", "--location", "/etc/sales"], "/etc/sales"),
         (["--like", "nowhere.txt"], "nowhere.txt"),
         (["--like", "nowhere.parquet"], "nowhere.parquet does not exist"),
-        (["--like", "latin-1.csv"], "expected a CSV file in UTF-8"),
+        (["--like", "latin-1.csv"], "expected UTF-8"),
         (["-c", "id INT", "--property", "delta.logRetentionDuration=7d"], "'interval 7 days'"),
     ],
 )

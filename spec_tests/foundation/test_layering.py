@@ -326,8 +326,9 @@ ALLOWED = {
 }
 """The documented exceptions, with their reasons."""
 
-DATA_FILES = {"refimpl.client.data_files", "refimpl.client.deletion_vectors"}
-"""These modules read and write data files and deletion vectors, which engines write themselves, and no log."""
+DATA_FILES = {"refimpl.client.data_files", "refimpl.client.deletion_vectors", "refimpl.client.input_files"}
+"""These modules read and write data files and deletion vectors, which engines write themselves, or read a user's files,
+and no log."""
 
 
 @cache

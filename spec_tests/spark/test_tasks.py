@@ -95,6 +95,7 @@ def test_task_that_rejects_its_rows_is_an_error(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "name": ["a", "x" * 300]})  # too long for the name of a folder
     with pytest.raises(InvalidRequestError):
         gather(messages(run(tmp_path, rows, "name")))
+    assert on_disk(tmp_path) == set()
 
 
 def test_current_time_is_the_same_in_all_tasks(tmp_path: Path) -> None:

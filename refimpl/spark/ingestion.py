@@ -1,0 +1,125 @@
+"""Ingestion through Spark: tasks read pieces of the input files with the client's reader, and write the data files.
+
+The rows are those that the client reads in one process, and so are the errors: `refimpl.client.input_files`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from refimpl.client.input_files import InputFiles, Kinds, Piece
+from refimpl.client.row_rules import SPLITS
+from refimpl.client.schema import Struct
+from refimpl.errors import InvalidRequestError
+from refimpl.spark.commit_protocol import MESSAGE_SCHEMA, JobFiles, WriteTask, gather_or_delete
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_SPLIT_BYTES: Final = 128 * 1024 * 1024
+"""Bytes of the input files that a task reads."""
+_KINDS_SCHEMA: Final = "split int, kinds string, error string"
+_SECONDS: Final = 2.0
+"""Between two looks at the progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The pieces of the input files for each task, and a callback for the progress: ended tasks, and all tasks."""
+
+    spark: SparkSession
+    splits: Sequence[Sequence[Piece]]
+    progress: Callable[[int, int], None]
+
+    @classmethod
+    def of(cls, spark: SparkSession, files: InputFiles, progress: Callable[[int, int], None]) -> Job:
+        """Reads all CSV files once, to find the ends of records."""
+        pieces = list(files.pieces())
+        tasks = max(spark.sparkContext.defaultParallelism, files.size // _SPLIT_BYTES)
+        tasks = max(1, min(tasks, len(pieces), SPLITS))
+        splits = [pieces[len(pieces) * n // tasks : len(pieces) * (n + 1) // tasks] for n in range(tasks)]
+        return cls(spark=spark, splits=splits, progress=progress)
+
+    def inferred(self, files: InputFiles) -> Struct:
+        """See `InputFiles.inferred`."""
+        messages = self._run(_InferTask(files=files, splits=self.splits), _KINDS_SCHEMA)
+        rows = messages.sort_by("split").to_pylist()
+        for row in rows:
+            if row["error"] is not None:
+                raise InvalidRequestError(row["error"])
+        return files.inferred(msgspec.json.decode(row["kinds"], type=Kinds) for row in rows)
+
+    def write(self, files: InputFiles, task: WriteTask) -> JobFiles:
+        """Write the rows to durable files, which no log names yet. After an error they are deleted."""
+        ingest = _IngestTask(files=files, splits=self.splits, task=task)
+        return gather_or_delete(self._run(ingest, MESSAGE_SCHEMA), task.layout)
+
+    def _run(self, task: _InferTask | _IngestTask, schema: str) -> pa.Table:
+        count = len(self.splits)
+        frame = self.spark.range(0, count, 1, count).mapInArrow(task.__call__, schema)
+        with self._watched(count):
+            return frame.toArrow()
+
+    @contextlib.contextmanager
+    def _watched(self, count: int) -> Iterator[None]:
+        tracker, ended = self.spark.sparkContext.statusTracker(), threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(_SECONDS):
+                stages: list[Any] = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                self.progress(sum(stage.numCompletedTasks for stage in stages if stage is not None), count)
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _IngestTask:
+    files: InputFiles
+    splits: Sequence[Sequence[Piece]]
+    task: WriteTask
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        split, attempt = _place(batches)
+        yield self.task.run(self.files.batches(self.splits[split]), split=split, attempt=attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InferTask:
+    files: InputFiles
+    splits: Sequence[Sequence[Piece]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        split, _ = _place(batches)
+        kinds, error = None, None
+        try:
+            kinds = msgspec.json.encode(self.files.kinds(self.splits[split])).decode()
+        except InvalidRequestError as refused:
+            error = refused.message
+        types = [("split", pa.int32()), ("kinds", pa.string()), ("error", pa.string())]
+        yield pa.RecordBatch.from_pylist([{"split": split, "kinds": kinds, "error": error}], pa.schema(types))
+
+
+def _place(batches: Iterator[Any]) -> tuple[int, int]:
+    """Number and attempt of this task, whose rows are not needed."""
+    from pyspark import TaskContext
+
+    for _ in batches:
+        """The rows only start the task."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId(), context.taskAttemptId()
