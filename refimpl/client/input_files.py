@@ -82,9 +82,8 @@ class Dialect:
 
     def __post_init__(self) -> None:
         for option, value in (("--delimiter", self.delimiter), ("--quote", self.quote), ("--escape", self.escape)):
-            if not (len(value) == 1 and value.isascii() and value not in "\r\n\0") and (
-                value or option == "--delimiter"
-            ):
+            known = len(value) == 1 and value.isascii() and value not in "\r\n\0"
+            if not known and (value or option == "--delimiter"):
                 raise InvalidRequestError(f"invalid {option} {value!r}; expected one ASCII character")
         given = [character for character in (self.delimiter, self.quote, self.escape) if character]
         if len(set(given)) != len(given):
@@ -139,13 +138,14 @@ class Dialect:
                 faults += [places[fault].as_py()] if fault >= 0 else []
         return min(faults) - 1 if faults else None
 
-    def records(self, data: bytes, *, blank: bool) -> Iterator[tuple[int, int]]:
-        """Begin and end of each record of masked data, without blank lines unless `blank`."""
+    def records(self, data: bytes, *, blank: bool) -> Iterator[tuple[int, int, int]]:
+        """Begin and end of each record of masked data, and the end of its line break; without blank lines unless
+        `blank`."""
         quote = re.escape(self.quote.encode())
         inner = b"(?:[^%b\r\n]++|%b[^%b]*+%b)*+" % (quote, quote, quote, quote) if quote else b"[^\r\n]*+"
         for record in re.finditer(b"(" + inner + b")(?:\r\n|\n|\r|\\Z)", data):
             if record[1] or (blank and record[0]):
-                yield record.span(1)
+                yield *record.span(1), record.end()
 
     def width(self, record: bytes) -> int:
         """The number of values of a masked record."""
@@ -156,9 +156,11 @@ class Dialect:
     def parsed(self, data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
         """The rows of well-formed records in these types, by Arrow. Raises `ArrowInvalid`."""
         quoted = bool(self.quote) and self.quote.encode() in data
+        if not data.endswith((b"\n", b"\r")):  # at the end of a file, Arrow takes a last empty value for a quoted one
+            data += b"\n"
         return pa.csv.read_csv(
             pa.BufferReader(data),
-            pa.csv.ReadOptions(column_names=list(types), block_size=max(len(data) + 1, 2)),
+            pa.csv.ReadOptions(column_names=list(types), block_size=len(data) + 1),
             pa.csv.ParseOptions(
                 delimiter=self.delimiter,
                 quote_char=self.quote or False,
@@ -387,9 +389,9 @@ class InputFiles:
             raise InvalidRequestError(f"{file.path}, line {1 + _lines(data[: fault[0]])}: {fault[1]}")
         if first is None:
             raise InvalidRequestError(f"{file.path} is empty; expected a header with the column names")
-        numbers = [str(number) for number in range(self.dialect.width(masked[slice(*first)]))]
+        numbers = [str(number) for number in range(self.dialect.width(masked[slice(*first[:2])]))]
         form = dataclasses.replace(self.dialect, null="")
-        (values,) = form.parsed(data[slice(*first)], dict.fromkeys(numbers, pa.string())).to_pylist()
+        (values,) = form.parsed(data[first[0] : first[2]], dict.fromkeys(numbers, pa.string())).to_pylist()
         return tuple(values[number] or f"_c{number}" for number in numbers)
 
     def _fault(self, data: bytes, masked: bytes) -> tuple[int, str] | None:
@@ -417,25 +419,22 @@ class InputFiles:
         masked, line = self.dialect.masked(data), place.line
         if not place.start:
             begin = len(data) - len(data.removeprefix(codecs.BOM_UTF8))
-            _, end = next(self.dialect.records(masked[begin:], blank=False))
-            end += begin
-            end += 2 if data[end : end + 2] == b"\r\n" else 1
+            end = begin + next(self.dialect.records(masked[begin:], blank=False))[2]
             data, masked, line = data[end:], masked[end:], line + _lines(data[:end])
-        fault = self._fault(data, masked)
-        kinds = {column.name: arrow_type(column.type) for column in self._columns(place.file)}
-        unzoned = {name: _UNZONED if pa.types.is_timestamp(kind) else kind for name, kind in kinds.items()}
-        rows: pa.Table | None = None
+        fault, columns = self._fault(data, masked), self._columns(place.file)
+        arrays: list[Any] = [None]
         if fault is None and data and b"0x" not in data and b"0X" not in data:  # Arrow reads these as numbers
             with contextlib.suppress(pa.ArrowInvalid):
-                rows = self.dialect.parsed(data, unzoned)
-        if rows is None or any(_is_doubtful(rows.column(c.name), c) for c in self._columns(place.file)):
-            rows = self._carefully(place.file, line, data, masked, fault)
-        return self._with_folders(place.file, rows.cast(pa.schema(list(kinds.items()))))
+                rows = self.dialect.parsed(data, {column.name: _read_as(column) for column in columns})
+                arrays = [_direct(c, self.dialect.null, rows.column(c.name)) for c in columns]
+        if any(array is None for array in arrays):
+            arrays = self._carefully(place.file, line, data, masked, fault)
+        return self._with_folders(place.file, pa.table(arrays, [column.name for column in columns]))
 
     def _carefully(
         self, file: InputFile, line: int, data: bytes, masked: bytes, fault: tuple[int, str] | None
-    ) -> pa.Table:
-        """The typed rows of a block. Raises `InvalidRequestError` for the first fault."""
+    ) -> list[Any]:
+        """The typed columns of a block. Raises `InvalidRequestError` for the first fault."""
         columns = self._columns(file)
         records = list(self.dialect.records(masked, blank=len(columns) == 1))
         problem = None
@@ -446,15 +445,15 @@ class InputFiles:
         for last in (True, False):
             try:
                 if records:
-                    end = records[-1][1]
-                    texts = self.dialect.parsed(data[:end] + b"\n", {column.name: pa.string() for column in columns})
+                    end = records[-1][2]
+                    texts = self.dialect.parsed(data[:end], {column.name: pa.string() for column in columns})
                 break
             except pa.ArrowInvalid as error:
-                widths = (self.dialect.width(masked[slice(*record)]) for record in records)
+                widths = (self.dialect.width(masked[start:end]) for start, end, _ in records)
                 ragged = next((number for number, width in enumerate(widths) if width != len(columns)), None)
                 if ragged is None or not last:
                     raise InvalidRequestError(f"{file.path} cannot be read as CSV: {error}") from error
-                start, end = records[ragged]
+                start, end, _ = records[ragged]
                 problem = (
                     f"line {line + _lines(data[:start])}: {self.dialect.width(masked[start:end])} values in "
                     f"{_shown(data[start:end].decode())}; expected {len(columns)}: {', '.join(self.names)}"
@@ -472,7 +471,7 @@ class InputFiles:
             problem = f"{where}: {_misfit(columns[position], texts.column(position)[row].as_py())}"
         if problem is not None:
             raise InvalidRequestError(f"{file.path}, {problem}")
-        return pa.table(dict(zip(texts.column_names, arrays, strict=True)))
+        return arrays
 
     def _columns(self, file: InputFile) -> tuple[Field, ...]:
         """The columns that are in the file itself."""
@@ -651,10 +650,21 @@ def _fitted(column: Field, values: pa.Array, path: Path, row: int) -> pa.Array:
     return fitted
 
 
-def _is_doubtful(values: pa.ChunkedArray, column: Field) -> bool:
-    """Whether Arrow may have changed a value (a number beyond the floats is infinite), or a null is forbidden."""
-    infinite = pa.types.is_floating(values.type) and pc.any(pc.is_inf(values)).as_py()
-    return bool(infinite or (not column.nullable and values.null_count))
+def _read_as(column: Field) -> pa.DataType:
+    """The type as which Arrow reads a CSV column. Decimals are texts: Arrow does not check their precision. A column of
+    times with zones is first read as one of times without."""
+    kind = arrow_type(column.type)
+    return pa.string() if pa.types.is_decimal(kind) else _UNZONED if pa.types.is_timestamp(kind) else kind
+
+
+def _direct(column: Field, null: str, values: Any) -> Any:
+    """Values that were read as `_read_as` in the column's type. None if Arrow may have changed one (a number beyond the
+    floats is infinite), or if one does not fit."""
+    if values.type != arrow_type(column.type) and pa.types.is_string(values.type):
+        return _typed(column, null, values)
+    if pa.types.is_floating(values.type) and pc.any(pc.is_inf(values)).as_py():
+        return None
+    return None if not column.nullable and values.null_count else values.cast(arrow_type(column.type))
 
 
 def _first(values: Any, fitted: Callable[[Any], object]) -> int:
@@ -696,6 +706,13 @@ def _converted(texts: Any, kind: pa.DataType) -> Any:
         zoned = pc.match_substring_regex(texts, _ZONE)
         own = pc.if_else(zoned, texts, None).cast(kind)
         return pc.coalesce(own, pc.if_else(zoned, None, texts).cast(_UNZONED).cast(kind))
+    if pa.types.is_decimal(kind):
+        form = rf"^[+-]?0*\d{{0,{kind.precision - kind.scale}}}(\.\d{{0,{kind.scale}}}0*)?$"
+        if not pc.all(pc.match_substring_regex(texts, form), min_count=0).as_py():
+            raise pa.ArrowInvalid("no decimal of the type")
+        # Arrow's cast may overflow for more than 38 digits, zeros included
+        texts = pc.replace_substring_regex(texts, rf"(\.\d{{{kind.scale}}})0+$", r"\1")
+        texts = pc.replace_substring_regex(texts, r"^([+-]?)0+(\d)", r"\1\2")
     if pa.types.is_integer(kind) and pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
         raise pa.ArrowInvalid("hexadecimal")
     values = texts.cast(kind)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -191,6 +194,101 @@ def test_parquet_files_with_different_columns_are_rejected(
         assert answer.code == ExitCode.USAGE
         assert "separately" in " ".join(answer.err.split())
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
+
+
+@pytest.mark.parametrize("name", ["d[1].csv", "_f.csv", ".f.csv", "a b.csv", "50%.csv", "a:b.csv", "é*.csv", "m=1.csv"])
+def test_the_file_that_was_given_is_read(cli: CommandLine, warehouse: Warehouse, sales: str, name: str) -> None:
+    Path("d1.csv").write_text("id,month\n66,6\n")
+    Path(name).write_text("id,month\n1,1\n")
+    assert cli("ingest", sales, name, "--mode", "overwrite").code == ExitCode.OK
+    assert _rows(warehouse, sales) == [(1, 1)]
+
+
+def test_a_small_file_needs_no_spark(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    Path("f.csv").write_text("id,month\n1,1\n")
+    script = (
+        "import sys; from refimpl.cli.application import application\n"
+        f"try: application(['ingest', {sales!r}, 'f.csv'])\n"
+        "finally: assert 'pyspark' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "AssertionError" not in done.stderr
+    assert _rows(warehouse, sales) == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"id,s,d,t\n1,x,1.23,2026-01-01T00:00:00+01:00\n2,caf\xe9,,\n", "line 3: invalid UTF-8 byte 0xe9"),
+        (b"id,s,d,t\n1,x,1.239,\n", "line 2, column 'd': invalid value '1.239'; expected decimal(10,2)"),
+        (b"id,s,d,t\n1,x,,\n,x,,\n", "line 3, column 'id': null, but the column must not be null"),
+        (b'id,s,d,t\n1,"x\ny",,\n2,5" disk,,\n', "line 4: misplaced quote"),
+        (b'id,s,d,t\n1,"x,,\n', "line 2: misplaced quote"),
+        (b"id,s,d,t\n-1,x,,\n", "CHECK constraint 'positive'"),
+        (b"id,s,d,t\n1,x,,2026-02-30\n", "column 't': invalid value '2026-02-30'; expected a time such as"),
+    ],
+)
+def test_both_routes_refuse_in_the_same_words(
+    cli: CommandLine, warehouse: Warehouse, spark: SparkSession, content: bytes, message: str
+) -> None:
+    columns = "id BIGINT NOT NULL, s STRING, d DECIMAL(10,2), t TIMESTAMP"
+    assert cli("create", "t", "-c", columns, "--property", "delta.constraints.positive=id > 0").code == ExitCode.OK
+    Path("f.csv").write_bytes(content)
+    here, through_spark = cli("ingest", "t", "f.csv"), cli("ingest", "t", "f.csv", "--spark")
+    assert here.code == through_spark.code == ExitCode.USAGE
+    assert message in here.err
+    assert through_spark.err.endswith(here.err)
+    assert "through Spark" in through_spark.err
+    table = warehouse.table("t")
+    assert table.snapshot().version == 0
+    assert [path for path in table.location.rglob("*.parquet") if "_delta_log" not in path.parts] == []
+
+
+def test_both_routes_infer_the_same_types(cli: CommandLine, warehouse: Warehouse, spark: SparkSession) -> None:
+    names = ["whole", "number", "code", "flag", "day", "time", "text", "none"]
+    rows = ["1,1.5,007,true,2026-01-01,2026-01-01 00:00:00Z,,", "-2,3,1,FALSE,2026-01-02,2026-01-02,x,"]
+    Path("f.csv").write_text("\n".join([",".join(names), *rows]))
+    assert cli("ingest", "here", "f.csv", "--create").code == ExitCode.OK
+    assert cli("ingest", "there", "f.csv", "--create", "--spark").code == ExitCode.OK
+    assert cli("create", "like", "--like", "f.csv").code == ExitCode.OK
+    schemas = {str(warehouse.table(name).snapshot().schema) for name in ("here", "there", "like")}
+    types = ["long", "double", "string", "boolean", "date", "timestamp", "string", "string"]
+    assert schemas == {f"struct<{','.join(map(':'.join, zip(names, types, strict=True)))}>"}
+    here, there = (warehouse.table(name).snapshot().to_arrow().to_pylist() for name in ("here", "there"))
+    assert here == there
+    Path("bad.csv").write_text("id\n1\n2,3\n")
+    assert cli("ingest", "bad", "bad.csv", "--create").code == ExitCode.USAGE
+    assert warehouse.tables() == ["here", "like", "there"]
+
+
+def test_other_dialects_are_options(cli: CommandLine, warehouse: Warehouse) -> None:
+    assert cli("create", "t", "-c", "a STRING, b STRING").code == ExitCode.OK
+    Path("f.csv").write_bytes("a;b\n'caf\u00e9\\';';NULL\n5\" disk;x\n".encode("latin-1"))
+    options = ("--delimiter", ";", "--quote", "'", "--escape", "\\", "--null", "NULL", "--encoding", "latin-1")
+    answer = cli("ingest", "t", "f.csv", *options)
+    assert answer.code == ExitCode.OK, answer.err
+    rows = [(row["a"], row["b"]) for row in warehouse.table("t").snapshot().to_arrow().to_pylist()]
+    assert rows == [("caf\u00e9';", None), ('5" disk', "x")]
+
+
+def test_int96_is_read_only_to_the_microsecond(cli: CommandLine, warehouse: Warehouse) -> None:
+    assert cli("create", "t", "-c", "t TIMESTAMP").code == ExitCode.OK
+    for name, unit, value in (("us", "us", -62135596800_000_000), ("ns", "ns", 1)):
+        times = pa.table({"t": pa.array([value], pa.timestamp(unit))})
+        parquet.write_table(times, f"{name}.parquet", use_deprecated_int96_timestamps=True)
+    assert cli("ingest", "t", "us.parquet").code == ExitCode.OK
+    assert str(warehouse.table("t").snapshot().to_arrow()["t"][0]).startswith("0001-01-01 00:00:00")
+    refused = cli("ingest", "t", "ns.parquet")
+    assert (refused.code, "nanoseconds" in refused.err) == (ExitCode.USAGE, True)
+
+
+def test_what_is_not_a_file_is_refused(cli: CommandLine, sales: str) -> None:
+    os.mkfifo("pipe.csv")
+    Path("empty.csv").mkdir()
+    Path("empty.csv/_SUCCESS").touch()
+    for name, message in (("pipe.csv", "neither a file nor a folder"), ("empty.csv", "no file in the folder")):
+        answer = cli("ingest", sales, name)
+        assert (answer.code, message in answer.err) == (ExitCode.USAGE, True)
 
 
 def test_a_folder_is_read_as_spark_reads_it(
