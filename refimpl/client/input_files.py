@@ -140,12 +140,16 @@ class Dialect:
 
     def records(self, data: bytes, *, blank: bool) -> Iterator[tuple[int, int, int]]:
         """Begin and end of each record of masked data, and the end of its line break; without blank lines unless
-        `blank`."""
+        `blank`. Ends before a record whose quotes are not in order."""
         quote = re.escape(self.quote.encode())
         inner = b"(?:[^%b\r\n]++|%b[^%b]*+%b)*+" % (quote, quote, quote, quote) if quote else b"[^\r\n]*+"
+        end = 0
         for record in re.finditer(b"(" + inner + b")(?:\r\n|\n|\r|\\Z)", data):
+            if record.start() != end:
+                return
+            end = record.end()
             if record[1] or (blank and record[0]):
-                yield *record.span(1), record.end()
+                yield *record.span(1), end
 
     def width(self, record: bytes) -> int:
         """The number of values of a masked record."""

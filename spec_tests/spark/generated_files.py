@@ -112,7 +112,7 @@ def _csv(draw: random.Random, path: Path) -> Case:
     content = (draw.choice(["", "\ufeff"]) + text).encode()
     if len(kinds) > 1 and draw.random() < 0.3:
         content = content.rstrip(b"\r\n")
-    if faults and rows and draw.random() < 0.1:
+    elif faults and rows and draw.random() < 0.1:
         content += draw.choice([b"\xe9", dialect.quote.encode() + b"x"])
         problem = problem or _SOME_LINE
     path.write_bytes(content)
@@ -176,7 +176,7 @@ def _parquet(draw: random.Random, path: Path) -> Case:
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> list[str]:
-    return [repr(tuple(row.values())) for batch in batches for row in arrow_columns.python_rows(batch)]
+    return [repr(tuple(row.values())) for batch in batches for row in batch.to_pylist()]
 
 
 def read(files: InputFiles | str, pieces: Sequence[Piece] | None = None) -> list[str] | str:
