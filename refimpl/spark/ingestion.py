@@ -72,9 +72,13 @@ class Job:
         tracker, ended = self.spark.sparkContext.statusTracker(), threading.Event()
 
         def watch() -> None:
+            shown = -1
             while not ended.wait(_SECONDS):
                 stages: list[Any] = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-                self.progress(sum(stage.numCompletedTasks for stage in stages if stage is not None), count)
+                done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+                if done != shown:
+                    self.progress(done, count)
+                shown = done
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
