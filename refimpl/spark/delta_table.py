@@ -359,8 +359,9 @@ class _Work:
 
 
 def check_deterministic(frame: DataFrame, what: str) -> None:
-    """Raise `InvalidRequestError` if a second evaluation may give other rows."""
-    if not frame._jdf.queryExecution().analyzed().deterministic():
+    """Raise `InvalidRequestError` if a second evaluation of the frame's last step may give other rows."""
+    expressions = frame._jdf.queryExecution().analyzed().expressions()
+    if not all(expressions.apply(number).deterministic() for number in range(expressions.size())):
         raise InvalidRequestError(f"{what} is not deterministic: a second evaluation may give another result")
 
 
@@ -465,7 +466,6 @@ class _MergeWork(_Work):
     def run(self) -> row_changes.RowsChanged:
         clauses = [clause for kind in Kind for clause in self._clauses.of(kind)]
         parts = [part for clause in clauses for part in _sql_of(clause)]
-        self._check(self._on, *parts)
         self._resolve(*parts)
         given = self._given.localCheckpoint()
         source = given.withColumn(_IN_SOURCE, functions.lit(True)).alias(self._source_alias)
@@ -489,23 +489,19 @@ class _MergeWork(_Work):
         counts = self._write(joined, outputs)
         return self.change.commit(self._metrics(counts, given.count()), prefix="numTarget")
 
-    def _check(self, *given: Any) -> None:
-        for part in given:
-            _check_no_query(part)
-            if isinstance(part, str):
-                try:
-                    predicate.check_deterministic(predicate.syntax(part))
-                except InvalidRequestError as error:
-                    if "deterministic" in str(error):
-                        raise
-
     def _resolve(self, *parts: Any) -> None:
-        """Resolve the SQL without this module's own columns, which Spark's errors would suggest."""
+        """Resolve the conditions and values without this module's own columns, which Spark's errors would suggest."""
+        from pyspark.sql import Column
+
+        for part in (self._on, *parts):
+            _check_no_query(part)
         source = self._given.alias(self._source_alias)
         both = self.rows([]).alias(self._target_alias).join(source)
-        both.select(functions.expr(self._on))
+        check_deterministic(both.select(functions.expr(self._on)), f"the condition {self._on!r}")
         scope = both if self._clauses.of(Kind.MATCHED) or self._clauses.of(Kind.NOT_MATCHED_BY_SOURCE) else source
-        scope.select(*(functions.expr(part) for part in parts if isinstance(part, str)))
+        columns = [functions.expr(part) if isinstance(part, str) else part for part in parts]
+        columns = [column for column in columns if isinstance(column, Column)]
+        check_deterministic(scope.select(*columns), "a condition or value of a clause")
 
     def _target(self, files: Sequence[Add], *, tracked: bool = False) -> DataFrame:
         rows = self.rows(files, with_file=True, tracked=tracked).withColumn(

@@ -168,6 +168,30 @@ def test_condition_that_only_spark_knows_reads_the_whole_table(
     assert table.snapshot().version == 2
 
 
+@pytest.mark.parametrize("given", ["rand() < 0.5", "uuid() > 'a'", "column", "registered"])
+def test_condition_that_is_not_deterministic_is_rejected(
+    delta: DeltaConnection, warehouse: Warehouse, given: str
+) -> None:
+    """As Delta Spark does, however the function is named: each of the two jobs could see other matches."""
+    table = made(warehouse, "random", ())
+    handle, source = delta.table("random"), delta.spark.createDataFrame(SOURCE).where(functions.rand() < 2)
+    unstable = functions.udf(lambda number: number > 0, "boolean").asNondeterministic()
+    delta.spark.udf.register("unstable", unstable)
+    condition = {"column": functions.rand() < 0.5, "registered": "unstable(target.id)"}.get(given, given)
+    merge = handle.merge(source, "target.id = source.id")
+    for attempt in (
+        lambda: merge.whenMatchedDelete(condition).execute(),
+        lambda: handle.delete(condition if given != "registered" else "unstable(id)"),
+        lambda: handle.update({"id": "1"}, condition if given != "registered" else "unstable(id)"),
+    ):
+        with pytest.raises(InvalidRequestError, match="not deterministic"):
+            attempt()
+    if isinstance(condition, str):
+        with pytest.raises(InvalidRequestError, match="not deterministic"):
+            handle.merge(source, f"target.id = source.id AND {condition}").whenMatchedDelete().execute()
+    assert table.snapshot().version == 1
+
+
 def test_invalid_requests_commit_nothing(delta: DeltaConnection, warehouse: Warehouse) -> None:
     table = made(warehouse, "refused", ())
     handle = delta.table("refused")
