@@ -195,7 +195,7 @@ class DeltaOwnerSource(datasource.DataSource):
                 raise InvalidRequestError(f"the options {given[0]} and readChangeFeed are mutually exclusive")
             table, (first, last) = self._table(), self._range()
             reader, files = table.change_files(first, last)
-            return _Reader(_Rows.of(reader, schema, feed=True), files)
+            return _Reader(_Rows.of(reader, schema, feed=True), _tasks(files))
         given = [name for name in _FEED if name in self.options]
         if given:
             raise InvalidRequestError(f"the option {given[0]} needs readChangeFeed=true")
@@ -203,7 +203,8 @@ class DeltaOwnerSource(datasource.DataSource):
         files = [ChangedFile(version=snapshot.version, timestamp=0, file=add) for add in snapshot.files.values()]
         stated = any(name in self.options for name in _TIME_TRAVEL)
         mark = None if stated else plan_reads.mark(snapshot)
-        return _Reader(_Rows.of(FeedReader(layout=snapshot.layout), schema, feed=False), files, mark)
+        tasks = _tasks(files, mark) or [_Files((), mark)]  # at least one, with the mark
+        return _Reader(_Rows.of(FeedReader(layout=snapshot.layout), schema, feed=False), tasks)
 
     def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802 - PySpark's name
         try:
@@ -242,13 +243,12 @@ class DeltaOwnerSource(datasource.DataSource):
             if given > 1 or (needed and not given):
                 wanted = "exactly" if needed else "at most"
                 raise InvalidRequestError(f"readChangeFeed needs {wanted} one of the options {first} and {second}")
-        ended = self._version is not None
         return change_feed.versions(
             self._table().snapshot().commit_times(),
             from_version=self._number("startingVersion"),
-            to_version=self._version if ended else self._number("endingVersion"),
+            to_version=self._number("endingVersion"),
             from_timestamp=self._time("startingTimestamp"),
-            to_timestamp=None if ended else self._time("endingTimestamp"),
+            to_timestamp=self._time("endingTimestamp"),
         )
 
     def _snapshot(self) -> Snapshot:
@@ -266,13 +266,12 @@ class DeltaOwnerSource(datasource.DataSource):
     # Writing
 
     def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceArrowWriter:
-        self._check_options(WRITE_OPTIONS, ("partitionBy",), hidden=(plan_reads.KEY,))
+        self._check_options(WRITE_OPTIONS, ("partitionBy",))
         default_mode = self.connection.partition_overwrite_mode
         return _Writer(self._plan(schema, overwrite=overwrite, default_mode=default_mode))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> datasource.DataSourceStreamArrowWriter:  # noqa: N802
-        options = ("mergeSchema", "overwriteSchema", "partitionBy")
-        self._check_options(options, _OF_QUERY, hidden=(plan_reads.KEY,))
+        self._check_options(("mergeSchema", "overwriteSchema", "partitionBy"), _OF_QUERY)
         try:
             return _StreamWriter(self._plan(schema, overwrite=overwrite, default_mode="static"))
         except OwnerUnavailableError as error:  # raised later: Spark needs a writer to abort a batch, too
@@ -291,18 +290,14 @@ class DeltaOwnerSource(datasource.DataSource):
         table = self._existing(given, given.spelled(partition_by or ()))
         snapshot = table.transaction().snapshot  # raises for a table that cannot be written, before a task writes
         plan = WritePlan.of(snapshot, given, options, in_utc=is_utc(self.connection.time_zone))
-        plan = dataclasses.replace(plan, reads=self._reads())
-        check_columns_of(given, plan.schema, filled=plan.rules.filled)
-        return _Work(plan=plan, connection=self.connection, reference=self._reference())
-
-    def _reads(self) -> tuple[plan_reads.Read, ...]:
-        """What the query of the rows reads."""
         if plan_reads.KEY not in self.options:
             raise InvalidRequestError(
                 "cannot find the tables that the query reads: Spark's optimizer did not run the rule that "
                 "refimpl.spark.connect adds to the session (spark.experimental.extraOptimizations); connect it again"
             )
-        return plan_reads.decoded(self.options[plan_reads.KEY])
+        plan = dataclasses.replace(plan, reads=plan_reads.decoded(self.options[plan_reads.KEY]))
+        check_columns_of(given, plan.schema, filled=plan.rules.filled)
+        return _Work(plan=plan, connection=self.connection, reference=self._reference())
 
     def _existing(self, schema: Struct, partition_columns: Sequence[str]) -> Table:
         """The table; created, empty, if it is missing."""
@@ -347,10 +342,10 @@ class DeltaOwnerSource(datasource.DataSource):
     def _table(self) -> Table:
         return _table(self.connection, self._reference())
 
-    def _check_options(self, *known: Sequence[str], hidden: Sequence[str] = ()) -> None:
+    def _check_options(self, *known: Sequence[str]) -> None:
         self._reference()
         names = dict.fromkeys(name for group in (*known, _COMMON) for name in group)
-        lower = {name.lower() for name in (*names, *hidden)}
+        lower = {name.lower() for name in (*names, plan_reads.KEY)}
         for given in self.options:
             if given.lower() not in lower:
                 raise InvalidRequestError(f"unknown option {given!r}; expected {', '.join(names)}", option=given)
@@ -435,14 +430,16 @@ class _Rows:
             if columns.get(field.name) != field.dataType.simpleString():
                 raise InvalidRequestError(
                     f"invalid schema: the column {field.name!r} of {field.dataType.simpleString()} is not among the "
-                    f"table's columns, {available.simpleString()}; leave out the schema, or choose among them"
+                    f"table's columns, {available.simpleString()}; leave out the schema, or choose among them; if the "
+                    "table has changed, create the frame or view again"
                 )
         return cls(feed=reader, given=given, with_changes=feed)
 
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        assert isinstance(partition, _Files)
+        if not isinstance(partition, _Files):  # Spark's own partition, for a read of the feed without files
+            return
         target = to_arrow_schema(self.given, timezone="UTC")
         for changed in partition.value:
             for rows in self._tables(changed):
@@ -459,19 +456,18 @@ class _Rows:
 
 
 class _Reader(datasource.DataSourceReader):
-    def __init__(self, rows: _Rows, files: Sequence[ChangedFile], mark: str | None = None) -> None:
+    def __init__(self, rows: _Rows, tasks: Sequence[datasource.InputPartition]) -> None:
         self._rows = rows
-        self._files: Sequence[ChangedFile] = files
-        self._mark = mark
+        self._tasks = tasks
 
     def partitions(self) -> Sequence[datasource.InputPartition]:
-        return _tasks(self._files, self._mark) or [_Files((), self._mark)]  # at least one, with the mark
+        return self._tasks
 
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_rows": self._rows, "_files": (), "_mark": None}
+        return {"_rows": self._rows, "_tasks": ()}
 
 
 class _StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):

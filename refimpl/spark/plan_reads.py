@@ -64,7 +64,7 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _location(snapshot: Snapshot) -> str:
-    return os.path.realpath(snapshot.location)
+    return os.path.realpath(snapshot.location) if snapshot.objects is None else str(snapshot.location)
 
 
 def mark(snapshot: Snapshot) -> str:
@@ -76,7 +76,7 @@ def mark(snapshot: Snapshot) -> str:
 def installed(spark: SparkSession) -> Any:
     """The rule of the session; compiled and added to the session's optimizer if it is missing."""
     jvm: Any = spark._jvm
-    methods = spark._jsparkSession.experimental()  # type: ignore[attr-defined]
+    methods = spark._jsparkSession.experimental()
     rules = methods.extraOptimizations()
     for number in range(rules.size()):
         if rules.apply(number).getClass().getSimpleName() == _CLASS:

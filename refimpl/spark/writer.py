@@ -2,7 +2,8 @@
 
     delta.write(df).mode("overwrite").option("replaceWhere", "month = 3").saveAsTable("flights")
 
-One write is one transaction, and nothing is visible before it lands. An append reads nothing. An overwrite reads and
+One write is one transaction, and nothing is visible before it lands. If the query of the rows reads the table, it is a
+transaction on the version that the query reads (`plan_reads`). Else, an append reads nothing. An overwrite reads and
 removes the whole table; with `replaceWhere`, the partitions of the condition; with `partitionOverwriteMode=dynamic`,
 the partitions that the rows are in. A new table is created with the rows, in version 0.
 
