@@ -100,3 +100,21 @@ def block(text: str) -> str:
 
 def _longest_fence(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
+
+
+_MARKUP: Final = re.compile(
+    r"(?P<fence>`+) ?(?P<code>.+?) ?(?P=fence)|\\(?P<char>[^\w\s])|\[(?P<text>[^\]]+)\]\((?P<url>[^)]+)\)"
+    r"|(?P<mark>\*\*|^#+ |^> |^\|[-|]+\|\n|^\| | \|$)|(?P<cell> \| )",
+    re.MULTILINE,
+)
+
+
+def without_markup(text: str) -> str:
+    """The kit's own Markdown as text for a terminal: the content of code spans, links with their addresses."""
+    return _MARKUP.sub(_plain, text)
+
+
+def _plain(match: re.Match[str]) -> str:
+    if match["text"]:
+        return f"{without_markup(match['text'])} ({match['url']})"
+    return match["code"] or match["char"] or ("  " if match["cell"] else "")

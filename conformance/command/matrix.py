@@ -71,7 +71,8 @@ def matrix(
             kind, rest = kind_of(name), name.partition(":")[2]
             if kind == "engine":
                 engine_of(name, rest)
-    folders = [slug(_place(name)) for name in names]
+    places = _places(names)
+    folders = [slug(place) for place in places]
     if same := [name for name, folder in zip(names, folders, strict=True) if folders.count(folder) > 1]:
         raise UnusableError(f"{' and '.join(same)} would have the same folder in {output}; run matrix once for each")
     chosen, many, limit = profile_named(profile), running.number_of(workers), seconds(timeout, "--timeout")
@@ -80,17 +81,17 @@ def matrix(
     columns: list[Column] = []
     with ReportFolder(output) as claimed:
         with running.interruptible() as interrupted, suppress(KeyboardInterrupt):
-            for number, (name, folder) in enumerate(zip(names, folders, strict=True), 1):
+            for number, (name, place, folder) in enumerate(zip(names, places, folders, strict=True), 1):
                 say(f"{number} of {counted(len(names), 'subject')}: {name}")
                 begun = time.monotonic()
                 options = Options(subject=name, profile=chosen, seed=seed, workers=many, timeout=limit, budget=longest)
-                column = _column(name, options, output / folder, fetch=fetch)
+                column = _column(name, place, options, output / folder, fetch=fetch)
                 columns.append(column)
                 said = column.reason if column.result is None else _verdict(column.result)
                 say(f"  {time.monotonic() - begun:.0f} s: {said}")
                 if interrupted.is_set():
                     break
-        columns += [Column(subject=_place(name), reason="interrupted") for name in names[len(columns) :]]
+        columns += [Column(subject=place, reason="interrupted") for place in places[len(columns) :]]
         page = claimed.path / "index.html"
         write_file(page, to_matrix(columns, output))
     if json:
@@ -103,12 +104,20 @@ def matrix(
     raise typer.Exit(ExitCode.INCOMPLETE if missing else ExitCode.CONFORMANT)
 
 
-def _place(name: str) -> str:
-    """The name of the subject's report folder; for a given folder its last part."""
-    return Path(name).resolve().name if Path(name).is_dir() else name
+def _places(names: list[str]) -> list[str]:
+    """The names of the subjects' report folders; for given folders their last parts, as many as distinguish them."""
+    paths = [Path(name).resolve() if Path(name).is_dir() else None for name in names]
+    longest = max((len(path.parts) for path in paths if path is not None), default=1)
+    for length in range(1, longest + 1):
+        places = [
+            name if path is None else "/".join(path.parts[-length:]) for name, path in zip(names, paths, strict=True)
+        ]
+        if len(set(places)) == len(places):
+            break
+    return places
 
 
-def _column(name: str, options: "Options", folder: Path, *, fetch: bool) -> "Column":
+def _column(name: str, place: str, options: "Options", folder: Path, *, fetch: bool) -> "Column":
     from conformance.command.reporting import read_result
     from conformance.reports import write
     from conformance.reports.page import Column
@@ -116,7 +125,7 @@ def _column(name: str, options: "Options", folder: Path, *, fetch: bool) -> "Col
 
     if Path(name).is_dir():
         result = read_result(Path(name) / "result.json")
-        name = _place(name)
+        name = place
     else:
         try:
             if fetch:

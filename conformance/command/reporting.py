@@ -10,6 +10,7 @@ import typer
 from conformance.adapters.wire import near
 from conformance.command.output import JsonOption, argument, option, say, show, show_json
 from conformance.results import ExitCode, UnusableError, counted
+from conformance.safe_text import without_markup
 
 if TYPE_CHECKING:
     from conformance.checkers.check import HistoryVerdict
@@ -192,12 +193,18 @@ def findings(
             raise UnusableError("--keep requires ID, the name of the finding")
         show(str(stored.keep(keep, identifier) / stored.ABOUT))
     else:
-        pages = {finding.id: markdown.report(finding) for finding in stored.findings()}
+        folder = markdown.FOLDER if markdown.FOLDER.is_dir() else stored.HOME / "found"
+        pages = {finding.id: markdown.report(finding, folder) for finding in stored.findings()}
         if identifier is None:
-            sys.stdout.write(markdown.page(stored.runs(), stored.findings(), markdown.bugs()))
+            _show_markdown(markdown.page(stored.runs(), stored.findings(), markdown.bugs(), folder))
         elif identifier in pages:
-            sys.stdout.write(pages[identifier])
+            _show_markdown(pages[identifier])
         else:
             raise UnusableError(
                 f"unknown finding {identifier!r}{near(identifier, pages)} (all: delta-commit-conformance findings)"
             )
+
+
+def _show_markdown(text: str) -> None:
+    """Print Markdown; on a terminal the text alone, with each command on one line."""
+    sys.stdout.write(without_markup(text) if sys.stdout.isatty() else text)

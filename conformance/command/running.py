@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -129,15 +129,25 @@ def run(
         folder = None if report is None else stack.enter_context(ReportFolder(report))
         with interruptible(), progress() as watcher:
             result = execute(options, watcher)
-        if folder is not None:
-            folder.write(result)
-        if write_known is not None:
-            _write_known(write_known, result)
+        unwritten = _unwritten(lambda: folder and folder.write(result))
+        unwritten = _unwritten(lambda: write_known and _write_known(write_known, result)) or unwritten
     if json:
         print(to_json(result), end="")
     else:
-        show_result(result, report)
-    raise typer.Exit(result.exit_code)
+        show_result(result, None if unwritten else report)
+    raise typer.Exit(result.exit_code or (ExitCode.USAGE if unwritten else ExitCode.CONFORMANT))
+
+
+def _unwritten(write: Callable[[], object]) -> bool:
+    """Whether writing failed. The reason is printed, because the verdict must not be lost."""
+    from conformance.reports import ReportError
+
+    try:
+        write()
+    except (OSError, ReportError) as error:
+        say(f"error: {error}")
+        return True
+    return False
 
 
 def subject_of(name: str | None, classpath: str | None = None, engine_version: str | None = None) -> str:

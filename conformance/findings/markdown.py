@@ -78,8 +78,10 @@ FOLDER: Final = Path("conformance/findings/found")
 """The folder of findings, relative to the root of the repository."""
 
 
-def page(tested: Sequence[Tested], findings: Sequence[Stored], reported: Sequence[Bug] = ()) -> str:
-    """The tested subjects with their findings, and bugs that others reported."""
+def page(
+    tested: Sequence[Tested], findings: Sequence[Stored], reported: Sequence[Bug] = (), folder: Path = FOLDER
+) -> str:
+    """The tested subjects with their findings, and bugs that others reported. `folder`: of the findings."""
     rows = [
         f"| {code(run.subject)} | {_cell(run.version)} | {run.date} | {run.profile}, seed {run.seed}, "
         f"{run.cases} cases | {len(run.held)} | {_count(run.violated)} | {len(run.inconclusive)} |"
@@ -93,7 +95,7 @@ def page(tested: Sequence[Tested], findings: Sequence[Stored], reported: Sequenc
     for subject in sorted({finding.subject for finding in findings}):
         mine = [finding for finding in findings if finding.subject == subject]
         mine.sort(key=lambda finding: (bool(finding.about.known), finding.id))
-        text += f"\n\n### {code(subject)}\n\n" + "\n".join(_entry(finding) for finding in mine)
+        text += f"\n\n### {code(subject)}\n\n" + "\n".join(_entry(finding, folder) for finding in mine)
     if reported:
         text += "\n\n### Bugs reported by others\n\n" + "\n".join(_bug_item(bug) for bug in reported)
     return text + "\n"
@@ -107,14 +109,14 @@ def _count(violated: Sequence[str]) -> str:
     return f"**{len(violated)}**" if violated else "0"
 
 
-def _entry(stored: Stored) -> str:
+def _entry(stored: Stored, folder: Path) -> str:
     about = stored.about
     when = f"When: {escaped(about.conditions)}." if about.conditions else ""
-    again = code(replay_command(FOLDER / stored.id / "finding.json"))
+    again = code(replay_command(folder / stored.id / "finding.json"))
     return item(about.title, when, about.requirements, about.known, again)
 
 
-def report(stored: Stored) -> str:
+def report(stored: Stored, folder: Path = FOLDER) -> str:
     """One finding, complete: versions, title, steps, expected, observed, and its reproduction, for the maintainers."""
     about, finding = stored.about, stored.finding
     violation, recorded = _main(stored), read_history((stored.folder / HISTORY).read_text("utf-8"))
@@ -141,7 +143,7 @@ def report(stored: Stored) -> str:
         "## Consequence",
         escaped(about.consequence),
         "## Replay",
-        code(replay_command(FOLDER / stored.id / "finding.json")),
+        code(replay_command(folder / stored.id / "finding.json")),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -960,9 +960,9 @@ class LocksRows(ModelOwner):
 
 @good("FREE-POLICY-01")
 class HasItsOwnCrashPoints(ModelOwner):
-    """Declares two crash points of its own, which every change reaches: before it, and before the answer."""
+    """Declares two crash points of its own, which every change reaches: before it, and after the answer."""
 
-    points: Final = ("received", "answering")
+    points: Final = ("received", "answered")
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         return msgspec.structs.replace(super().hello(client, request), crash_points=self.points)
@@ -976,5 +976,6 @@ class HasItsOwnCrashPoints(ModelOwner):
     def _between(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
         self._reach("received")
         answer = ask()
-        self._reach("answering")
+        if self.deadly == "answered":
+            self._tables = None
         return answer

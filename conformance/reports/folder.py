@@ -127,7 +127,8 @@ def _remove(bundle: Path) -> None:
 def _unwritable(folder: Path, error: OSError) -> ReportError:
     if isinstance(error, FileExistsError):
         return ReportError(f"reports cannot be written to {folder}: it is a file; expected a folder")
-    where = "" if error.filename is None else f" ({error.filename})"
+    file = error.filename2 or error.filename
+    where = "" if file is None else f" ({file})"
     return ReportError(
         f"reports cannot be written to {folder}: {error.strerror or error}{where}; choose another folder"
     )

@@ -316,7 +316,7 @@ class _Run:
         if without and state.code is ExitCode.CONFORMANT:
             state.problems.append(verdicts.without_verdict_in_words(without))
         if state.code is ExitCode.CONFORMANT and not state.problems:
-            state.problems += verdicts.too_little(cases)
+            state.problems += verdicts.too_little(tuple(state.results.values()))
         if state.smoke and not verdicts.failing(cases):
             state.problems.append(f"no case failed, but the first requests did: {state.smoke}")
         stale = verdicts.stale(options.known, cases, state.everything)

@@ -166,7 +166,8 @@ def without_verdict_in_words(profiles: Sequence[str]) -> str:
 
 
 def too_little(cases: Sequence[CaseResult]) -> tuple[str, ...]:
-    """The reasons why the run is not enough to call a subject conformant; empty if it is enough.
+    """The reasons why the run is not enough to call a subject conformant; empty if it is enough. `cases`: in the order
+    in which they ended, because after a subject died no case gets an answer.
 
     A subject may reject many requests; the other cases judge it. But if fewer than half of the cases come to a verdict,
     the passed cases prove little. If the subject died or did not answer, its behaviour is unknown. A client need not
@@ -177,7 +178,7 @@ def too_little(cases: Sequence[CaseResult]) -> tuple[str, ...]:
     problems = []
     if silent:
         number = "1 case" if len(silent) == 1 else f"{len(silent)} cases"
-        problems.append(f"{number} ended because no answer came; the first is {silent[0].case}: {silent[0].reason}")
+        problems.append(f"{number} ended because no answer came, first {silent[0].case}: {silent[0].reason}")
     if judged and len(open_) > judged:
         problems.append(f"only {judged} of {judged + len(open_)} cases came to a verdict, fewer than half")
     return tuple(problems)

@@ -576,7 +576,14 @@ class Scenario:
         seen = self._looked_up(m.Observe(table=table.reference), table.name)
         if not isinstance(seen, m.Observation):
             raise Inconclusive(f"the final log of {table.name} cannot be read: {in_words(seen)}")
-        commits = listed.commits if isinstance(listed, m.Commits) else ()  # a table that was handed back has no owner
+        commits = list(listed.commits) if isinstance(listed, m.Commits) else []  # a table that was handed back has none
+        published = max((version_of(file.name) or 0 for file in seen.files), default=0)
+        while commits and (last := max(published, *(commit.version for commit in commits))) < table.versions - 1:
+            more = self._looked_up(m.GetCommits(table=table.reference, start=last + 1), table.name)
+            new = [commit for commit in getattr(more, "commits", ()) if commit.version > last]
+            if not new:  # it is lost, and not on another page
+                break
+            commits += new
         self.recording.seen(seen.files, commits)
         log = witnesses(
             table.name,

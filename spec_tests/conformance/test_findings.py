@@ -1,5 +1,6 @@
 """The file of every reported finding reproduces it, and every violated requirement of a run has a finding."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -20,6 +21,7 @@ from conformance.requirements.catalogue import load
 from conformance.results import CaseResult, Environment, RunResult, SubjectFacts, Verdict, Violation
 from conformance.running.plan import case_seed, profile_named
 from conformance.running.worker import check_named
+from conformance.safe_text import without_markup
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
 from conformance.subjects.names import engine_of, open_subject
@@ -237,10 +239,22 @@ def test_invalid_files_of_findings_are_rejected(tmp_path: Path) -> None:
         stored.findings(tmp_path)
 
 
-def test_the_command_prints_the_page_and_one_finding(tmp_path: Path) -> None:
+def test_a_terminal_shows_the_text_of_a_page_without_markup() -> None:
+    for text in (markdown.page(stored.runs(), FINDINGS, markdown.bugs()), *map(markdown.report, FINDINGS)):
+        shown = without_markup(text)
+        assert not re.search(r"\*\*|`|^#|^\||\]\(|\\[*_<]", shown, re.MULTILINE)
+        assert all(command in shown for command in re.findall(r"`(delta-commit-conformance [^`]+)`", text))
+
+
+def test_the_command_prints_the_page_and_one_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = CliRunner().invoke(application, ["findings"]).output
     assert all(entry.id in page for entry in FINDINGS)
     assert CliRunner().invoke(application, ["findings", FINDINGS[0].id]).output == markdown.report(FINDINGS[0])
+    with monkeypatch.context() as elsewhere:
+        elsewhere.chdir(tmp_path)
+        away = CliRunner().invoke(application, ["findings"]).output
+        files = re.findall(r"replay (\S+finding.json)", away)
+        assert len(files) == len(FINDINGS) and all(Path(file).is_file() for file in files)
     for wrong in (["nothing"], ["--record", str(tmp_path)], ["--keep", str(tmp_path)], ["--keep", str(tmp_path), "x"]):
         result = CliRunner().invoke(application, ["findings", *wrong])
         assert result.exit_code == 2

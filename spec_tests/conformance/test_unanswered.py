@@ -3,7 +3,9 @@ judged.
 """
 
 import io
+import uuid
 
+import msgspec
 import pytest
 
 from conformance.adapters.in_process import InProcess
@@ -12,13 +14,14 @@ from conformance.checks import all_checks
 from conformance.generated.cases import run_case
 from conformance.history.files import read_events
 from conformance.interface import messages as m
+from conformance.interface.log_names import staged_file
 from conformance.interface.subject import AdapterError
-from conformance.models.owner import ModelOwner
+from conformance.models.owner import Entries, ModelOwner, OwnedTable
 from conformance.mutants.lifecycle import TwoCreatorsMakeATableUnreadable
 from conformance.results import CaseResult, Verdict
 from conformance.scenario.check import Variant
 from conformance.scenario.running import BrokenInCaseError, finish
-from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Violated
+from conformance.scenario.scenario import IDENTITY, TRIES, Inconclusive, Scenario, TableHandle, Violated
 
 CHECKS = {check.name: check for check in all_checks()}
 VARIANT = Variant(feature="catalogManaged", commit_mode="staged")
@@ -162,6 +165,52 @@ def committed(owner: ModelOwner) -> tuple[Scenario, TableHandle]:
     table = s.create()
     s.land(table)
     return s, table
+
+
+class BusyAlways(ModelOwner):
+    """Rejects every commit after version 1 as retryable."""
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        return m.Rejected(reason="busy", retryable=True) if request.version > 1 else super().commit(client, request)
+
+
+def test_an_owner_that_rejects_for_ever_is_found() -> None:
+    s, table = committed(BusyAlways())
+    with pytest.raises(Violated):
+        s.must_land(table, "PROFILE-CORE-05", expected="the version is free: ratified")
+
+
+class NamesItsOwnAttempts(ModelOwner):
+    """An adapter that gives every staged file an id of its own."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
+        return tuple(
+            msgspec.structs.replace(entry, file_name=staged_file(entry.version, str(uuid.UUID(int=entry.version))))
+            for entry in super()._entries(table, start, end)
+        )
+
+
+def test_an_adapter_that_confuses_attempts_violates_the_interface() -> None:
+    result = run_case(CHECKS["all-clients-get-the-same-commits"], VARIANT, InProcess(NamesItsOwnAttempts()))
+    named = {name for violation in result.violations for name in violation.requirements}
+    assert "PROFILE-CORE-03" in named and named.isdisjoint(IDENTITY)
+
+
+class FirstPage(ModelOwner):
+    """Lists at most three commits, and tells the version of the last one as the latest."""
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        answer = super().get_commits(client, request)
+        assert isinstance(answer, m.Commits)
+        page = answer.commits[:3]
+        return m.Commits(commits=page, latest=page[-1].version if page else answer.latest)
+
+
+def test_commits_that_are_on_another_page_are_not_lost() -> None:
+    s, table = committed(FirstPage())
+    s.land_all(table, 5)
+    assert s.conclude() == ""
+    assert [violation.rule for violation in s.recording.judge().violations] == []
 
 
 def test_a_request_to_publish_is_repeated_until_it_is_done() -> None:

@@ -129,6 +129,16 @@ def test_reports_of_comparable_results_are_equal() -> None:
 # The verdict
 
 
+STALE = KnownFailure(case="limits/gone*", reason="ticket 3")
+
+
+def refused() -> RunResult:
+    """The subject refused one request, as it may; another case shows that the requirement holds."""
+    result = runs.conformant()
+    case = runs.without_verdict(Verdict.INCONCLUSIVE, "a policy")
+    return msgspec.structs.replace(result, cases=(*result.cases, case))
+
+
 STOPPED = "the budget of 60 s expired"
 
 
@@ -140,7 +150,11 @@ STOPPED = "the budget of 60 s expired"
         (runs.everything, {}, Tone.BAD, r" \d+ are violated"),
         (runs.everything, {"exit_code": 0}, Tone.BAD, " are violated"),
         (runs.everything, {"complete": False, "stopped": STOPPED}, Tone.BAD, f" are violated.*{STOPPED}"),
-        (advice, {}, Tone.WARNING, ""),
+        (advice, {}, Tone.WARNING, "^Conformant: "),
+        (all_known, {}, Tone.WARNING, r"^Only known failures: .* 1 case failed as listed\.$"),
+        (all_known, {"known": (), "exit_code": 1}, Tone.BAD, "^Not conformant: "),
+        (runs.conformant, {"stale": (STALE,), "exit_code": 1}, Tone.BAD, "^Outdated list of known failures: .* none"),
+        (refused, {}, Tone.GOOD, "^Conformant: "),
     ],
 )
 def test_a_runs_verdict_has_its_tone_and_reason(
@@ -149,7 +163,7 @@ def test_a_runs_verdict_has_its_tone_and_reason(
     summary = summarise(msgspec.structs.replace(make(), **changes))
     assert (summary.tone, bool(re.search(says, summary.sentence))) == (tone, True), summary.sentence
     held, violated = (summary.requirements[kind] for kind in (RequirementVerdict.HELD, RequirementVerdict.VIOLATED))
-    assert f" {held} " in summary.sentence and (not violated or f" {violated} are violated" in summary.sentence)
+    assert f" {held} " in summary.sentence and re.search(rf" {violated or 'none'} (is|are) violated", summary.sentence)
 
 
 @pytest.mark.parametrize("code", [0, 2, 3])

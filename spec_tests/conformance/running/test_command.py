@@ -147,6 +147,31 @@ def test_a_run_prints_the_verdict_and_writes_the_reports(tmp_path: Path) -> None
         assert (folder / name).read_text("utf-8")
 
 
+def test_a_report_that_cannot_be_written_loses_no_verdict(tmp_path: Path) -> None:
+    (tmp_path / "junit.xml").mkdir()
+    wrong = command("run", f"{OURS}:Wrong", *SMALL, "--report", tmp_path)
+    assert (wrong.exit_code, "Not conformant" in wrong.stdout) == (ExitCode.VIOLATION, True)
+    assert "junit.xml" in wrong.stderr and "reports cannot be written" in wrong.stderr
+    green = command("run", "model", *SMALL, "--report", tmp_path, "--write-known", tmp_path / "no" / "known.toml")
+    assert (green.exit_code, "Conformant: " in green.stdout) == (ExitCode.USAGE, True)
+    assert "known.toml" in green.stderr
+
+
+def test_commit_modes_without_requirements_of_their_own_are_tested(tmp_path: Path) -> None:
+    ran = command("run", "model", *SMALL)
+    assert "direct-publish           no requirement of its own; 2 cases in this commit mode" in ran.stdout
+    assert "no case tested: " in ran.stdout and "inline, direct" not in ran.stdout
+
+
+def test_a_matrix_takes_two_folders_of_one_name(tmp_path: Path) -> None:
+    folders = [tmp_path / name / "report" for name in ("a", "b")]
+    for folder in folders:
+        command("run", "model", *SMALL, "--report", folder)
+    ran = command("matrix", *folders, "-o", tmp_path / "matrix")
+    assert (ran.exit_code, ran.stdout.count("Conformant: ")) == (ExitCode.CONFORMANT, 2)
+    assert "a/report: " in ran.stdout and "b/report: " in ran.stdout
+
+
 def test_a_green_run_reports_the_number_of_requirements(tmp_path: Path) -> None:
     ran = command("run", "model", *SMALL)
     assert ran.exit_code == ExitCode.CONFORMANT

@@ -210,8 +210,8 @@ FAILED = case("limits/a-check[managedCommit/staged]", Verdict.FAILED, (MUST,))
 PASSED = case("limits/a-check[managedCommit/staged]")
 
 
-def entry(pattern: str = FAILED.case, requirement: str | None = MUST) -> KnownFailure:
-    return KnownFailure(case=pattern, reason="ticket 17", requirement=requirement)
+def entry(pattern: str = FAILED.case, requirement: str | None = MUST, *, flaky: bool = False) -> KnownFailure:
+    return KnownFailure(case=pattern, reason="ticket 17", requirement=requirement, flaky=flaky)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +264,8 @@ ALL = ("limits/a-check[managedCommit/staged]", "limits/never-selected[managedCom
         (entry(), [case(FAILED.case, Verdict.SKIPPED)], True),
         (entry("limits/never-selected[*]"), [FAILED], False),
         (entry("limits/mistyped[*]"), [FAILED], True),
+        (entry(flaky=True), [PASSED], False),
+        (entry("limits/mistyped[*]", flaky=True), [PASSED], True),
     ],
 )
 def test_an_entry_is_stale_if_its_cases_give_another_result(
@@ -289,6 +291,14 @@ def test_a_regenerated_list_keeps_known_reasons(tmp_path: Path) -> None:
     assert text.count("[[known-failure]]") == 2
     assert text.count('reason = "ticket 17"') == 1
     assert text.count('reason = ""') == 1
+
+
+@pytest.mark.parametrize("now", [FAILED, PASSED])
+def test_a_regenerated_list_keeps_flaky_entries(tmp_path: Path, now: CaseResult) -> None:
+    file = tmp_path / "known.toml"
+    file.write_text(verdicts.generate("my owner", [now], [entry(flaky=True, requirement=MUST)]), "utf-8")
+    (kept,) = verdicts.read(file)
+    assert (kept.case, kept.reason, kept.requirement, kept.flaky) == (FAILED.case, "ticket 17", MUST, True)
 
 
 def test_variants_that_fail_alike_are_one_entry(tmp_path: Path) -> None:
