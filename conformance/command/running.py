@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from threading import Event
@@ -129,8 +130,9 @@ def run(
         folder = None if report is None else stack.enter_context(ReportFolder(report))
         with interruptible(), progress() as watcher:
             result = execute(options, watcher)
-        unwritten = _unwritten(lambda: folder and folder.write(result))
-        unwritten = _unwritten(lambda: write_known and _write_known(write_known, result)) or unwritten
+        unwritten = folder is not None and _unwritten(partial(folder.write, result))
+        if write_known is not None:
+            unwritten |= _unwritten(partial(_write_known, write_known, result))
     if json:
         print(to_json(result), end="")
     else:

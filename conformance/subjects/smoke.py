@@ -246,7 +246,7 @@ class _Smoke:
         """A ratified proposal, with its answer. An owner may reject some proposals because of a policy, but not all."""
         for _ in range(TRIES):
             request = proposal()
-            if not isinstance(answer := self._ask(request), m.Rejected) or answer.retryable:
+            if not isinstance(sent := self._ask(request), m.Rejected) or sent.retryable:
                 break
         answer: Any = self.answer
         return request, answer if isinstance(answer, m.Ratified) else self._wrong_kind(request, expected)
