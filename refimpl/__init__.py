@@ -6,7 +6,12 @@
 Importing this package is cheap: Arrow and Spark are imported where they are used.
 """
 
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+SYSTEMS: Final = ("linux", "darwin")
+if sys.platform not in SYSTEMS:
+    raise ImportError(f"refimpl runs on Linux and macOS, not on {sys.platform}; on Windows, use it inside WSL 2")
 
 if TYPE_CHECKING:
     from refimpl.owner_names import open_table, register_owner, warehouse_owner
@@ -15,6 +20,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 """The release: in `commitInfo.engineInfo`, and in what the server and the command line say."""
 __all__ = ["Warehouse", "__version__", "open", "open_table", "register_owner", "warehouse_owner"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

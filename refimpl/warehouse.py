@@ -27,6 +27,7 @@ from refimpl.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from refimpl.log_path import LOG_FOLDER
 from refimpl.object_store import check_store, record_stores, with_stores
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
@@ -65,7 +66,8 @@ class _Tables:
         policy: MaintenancePolicy | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Table:
-        """Create an empty table. `schema`: a `pyarrow.Schema`.
+        """Create an empty table. `schema`: a `pyarrow.Schema`, or types by column: Delta's names, such as `long` or
+        `decimal(10,2)`, or Arrow's types.
 
         Raises `NameTakenError` (its `winner` is the other table), `LocationError`, `InvalidRequestError`.
         """
@@ -84,9 +86,17 @@ class _Tables:
             properties=properties or {},
         )
 
+    @property
+    def label(self) -> str:
+        """The warehouse in messages."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Close this thread's connection to the owner."""
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.label}>"
 
     def __enter__(self) -> Self:
         return self
@@ -265,6 +275,8 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     (default: unity) and `schema` (default: default), which may also be in the URL: `?catalog=C&schema=S`. `allow_http`:
     send the token to another host without TLS. Nothing is sent before the first table is asked for.
     """
+    if not isinstance(directory, str | os.PathLike) or not str(directory):
+        raise InvalidRequestError(f"invalid warehouse {directory!r}; expected a folder's path, or the URL of a server")
     if is_url(directory):
         if create or roots or stores or name or conf:
             raise InvalidRequestError("create, roots, stores, name and conf are for folders, not for a server's URL")
@@ -292,9 +304,15 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     try:
         if files.stat(folder) is None:
             if not create:
-                status = files.stat(home)
-                if status is not None and not status.is_directory:
-                    raise InvalidRequestError(f"{home} is a file; expected a warehouse's folder", directory=str(home))
+                for parent in (home, *home.parents):
+                    status = files.stat(parent)
+                    if status is not None and not status.is_directory:
+                        raise InvalidRequestError(
+                            f"{parent} is a file; expected a warehouse's folder", directory=str(home)
+                        )
+                children = () if files.stat(home) is None else files.list_directory(home)
+                if any(files.stat(home / child.name / LOG_FOLDER) is not None for child in children):
+                    _refuse_lost_owner(LocalOwner(home, environment), home, environment)
                 raise InvalidRequestError(
                     f"{home} has no commit owner; create one with: commit-owner init {home}, or in Python: "
                     f"refimpl.open({str(home)!r}, create=True)",
@@ -314,7 +332,10 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
             owner = LocalOwner(home, environment)
         if not owner.ledger.exists():
             if not create:
-                raise InvalidRequestError(f"{folder} holds no ledger; restore it from a backup", directory=str(home))
+                raise CorruptLedgerError(
+                    f"{folder} holds no ledger; restore it from a backup, or, if init was interrupted, run it again",
+                    directory=str(home),
+                )
             owner.ledger.create()
         owner.ledger.open()
         owner.identify(name, conf)

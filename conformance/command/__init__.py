@@ -1,5 +1,6 @@
 """The command `delta-commit-conformance`."""
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +12,9 @@ def main() -> None:
         sys.exit(_served(words[1]))
     from conformance.command.application import application
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # for a terminal that is not in UTF-8
     application()
 
 

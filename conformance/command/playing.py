@@ -214,9 +214,10 @@ def puzzle(
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             show(f"\nanswer with: delta-commit-conformance puzzle {number} --operation N --rule N")
             return
-        operation = operation if operation is not None else typer.prompt("\nOperation", type=int)
-        rule = rule if rule is not None else typer.prompt("Rule", type=int)
-    _judge(chosen, operation, rule)
+        while not _judge(chosen, typer.prompt("\nOperation", type=int), typer.prompt("Rule", type=int)):
+            show("try again, or press Ctrl-C")
+    elif not _judge(chosen, operation, rule):
+        raise typer.Exit(ExitCode.VIOLATION)
 
 
 def _print_puzzle(puzzle: "Puzzle") -> None:
@@ -252,7 +253,7 @@ def _print_solution(puzzle: "Puzzle") -> None:
     _show_filled(puzzle.message)
 
 
-def _judge(puzzle: "Puzzle", operation: int, rule: int) -> None:
+def _judge(puzzle: "Puzzle", operation: int, rule: int) -> bool:
     from conformance.play import puzzles
 
     right = operation in puzzle.suspects, rule == puzzle.rule
@@ -260,7 +261,7 @@ def _judge(puzzle: "Puzzle", operation: int, rule: int) -> None:
         puzzles.record(puzzle.number)
         show("right")
         _print_solution(puzzle)
-        return
+        return True
     words = ["right" if correct else "wrong" for correct in right]
     say(f"the operation is {words[0]}, the rule is {words[1]}; --solution shows the solution")
-    raise typer.Exit(ExitCode.VIOLATION)
+    return False

@@ -3,6 +3,10 @@
 Importing it is cheap: each command imports what it needs when it runs.
 """
 
+import codecs
+import io
+import sys
+
 
 def main() -> None:
     """The console script. A logged warning, for example of an unreadable checkpoint, is a line on stderr."""
@@ -12,4 +16,15 @@ def main() -> None:
 
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(logging.Formatter("warning: %(message)s"))
+    codecs.register_error("escape", _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="escape")
     application()
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Escapes, which are also those of JSON, for the characters that the output's encoding does not have."""
+    assert isinstance(error, UnicodeEncodeError)
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end

@@ -229,30 +229,13 @@ def duration_ms(given: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def moment_ms(given: str) -> int:
-    """A time in ISO 8601 (default zone: UTC), or in ms since the epoch."""
-    import datetime
-
-    from refimpl.client.in_commit_timestamp import milliseconds
-
-    if re.fullmatch(r"\d{1,15}", given, re.ASCII):
-        return int(given)
-    try:
-        at = datetime.datetime.fromisoformat(given)
-    except ValueError:
-        raise InvalidRequestError(
-            f"invalid timestamp {given!r}; expected ISO 8601, such as 2026-11-21T12:00:00, or epoch milliseconds"
-        ) from None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=datetime.UTC)
-    return milliseconds(at)
-
-
 def moment_of(version: int | None, timestamp: str | None) -> int | None:
     """The value of `--timestamp` in ms since the epoch. Raises `InvalidRequestError` if there is a version, too."""
+    from refimpl.client.in_commit_timestamp import checked
+
     if version is not None and timestamp is not None:
         raise InvalidRequestError("--version and --timestamp are mutually exclusive; pass one of them")
-    return None if timestamp is None else moment_ms(timestamp)
+    return None if timestamp is None else checked(timestamp)
 
 
 def default_root() -> Path:

@@ -16,7 +16,7 @@ from refimpl.cli.options import (
     OutputOption,
     TableArgument,
     WhereOption,
-    moment_ms,
+    moment_of,
     reached,
 )
 from refimpl.errors import InvalidRequestError
@@ -208,9 +208,6 @@ def changes(
     chosen = chosen_format(kind, file, json=json)
     with reached(address) as warehouse:
         feed = warehouse.table(table).changes(
-            from_version,
-            to_version,
-            from_timestamp=None if from_time is None else moment_ms(from_time),
-            to_timestamp=None if to_time is None else moment_ms(to_time),
+            from_version, to_version, from_timestamp=moment_of(None, from_time), to_timestamp=moment_of(None, to_time)
         )
         write_rows(feed, chosen, file, limit, json=json)

@@ -16,7 +16,6 @@ from refimpl.cli.output import ExitCode
 from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableSummary
 from refimpl.errors import InvalidRequestError
 from refimpl.object_store import SUFFIX
-from refimpl.table_feature import MANAGED_COMMIT
 
 if TYPE_CHECKING:
     from refimpl.client.schema import Struct
@@ -520,7 +519,7 @@ def _ask(doing: str, location: Path) -> None:
 def take_over(
     path: Annotated[Path, Argument(metavar="PATH", help="path of a filesystem table inside the warehouse or a root")],
     name: Annotated[str, Argument(metavar="NAME", help="new name of the table")],
-    feature: options.FeatureOption = MANAGED_COMMIT.name,
+    feature: options.FeatureOption = options.DEFAULT_FEATURE,
     commit_mode: options.CommitModeOption = None,
     backfill_every: options.BackfillOption = "1",
     backlog_limit: options.BacklogOption = 1000,

@@ -18,7 +18,7 @@ from refimpl.client.column_mapping import of_table
 from refimpl.client.data_files import read_file
 from refimpl.client.features import CHANGE_FEED_PROPERTY, feeds_changes
 from refimpl.client.history import commits_between
-from refimpl.client.in_commit_timestamp import CommitTimes, checked
+from refimpl.client.in_commit_timestamp import CommitTimes
 from refimpl.client.partition_values import FileLayout
 from refimpl.client.row_changes import DELETED, INSERTED
 from refimpl.client.schema import (
@@ -54,9 +54,6 @@ def versions(
         raise InvalidRequestError("exactly one of from_version and from_timestamp is required")
     if to_version is not None and to_timestamp is not None:
         raise InvalidRequestError("to_version and to_timestamp are mutually exclusive; pass one of them")
-    for moment in (from_timestamp, to_timestamp):
-        if moment is not None:
-            checked(moment)
     first, last = from_version, to_version
     if from_timestamp is not None:
         first = times.first if from_timestamp <= times.of(times.first) else _at_or_after(times, from_timestamp)

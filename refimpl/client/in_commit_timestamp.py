@@ -14,6 +14,8 @@ do I replace the metadata?     `properties.carried_over`, rule 7
 =============================  ================================================
 """
 
+import contextlib
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -92,11 +94,26 @@ def milliseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
+Moment = int | str | datetime
+"""A time: ms since the epoch, a text in ISO 8601 (without a time zone: UTC), or a `datetime` with a time zone."""
+
+
 def checked(timestamp: object) -> int:
-    """The caller's timestamp. Raises `InvalidRequestError` unless it is an integer (ms since the epoch)."""
+    """The caller's `Moment` in ms since the epoch. Raises `InvalidRequestError`."""
     if isinstance(timestamp, int) and not isinstance(timestamp, bool):
         return timestamp
-    raise InvalidRequestError(f"invalid timestamp {timestamp!r}; expected epoch milliseconds", timestamp=timestamp)
+    expected = "ISO 8601, such as 2026-11-21T12:00:00 (default zone: UTC), or epoch milliseconds"
+    if isinstance(timestamp, datetime):
+        if timestamp.tzinfo is not None:
+            return milliseconds(timestamp)
+        expected = "a datetime with a time zone, such as datetime.now(datetime.UTC)"
+    elif isinstance(timestamp, str):
+        with contextlib.suppress(ValueError):
+            if re.fullmatch(r"\d{1,15}", timestamp, re.ASCII) is not None:
+                return int(timestamp)
+            moment = datetime.fromisoformat(timestamp)
+            return milliseconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+    raise InvalidRequestError(f"invalid timestamp {timestamp!r}; expected {expected}", timestamp=timestamp)
 
 
 def text(timestamp: int) -> str:

@@ -465,13 +465,26 @@ def type_named(name: str) -> DataType:
         ) from None
 
 
-def as_struct(schema: Struct | str | pa.Schema) -> Struct:
-    """A schema in any of three forms: `Struct`, Delta's JSON, Arrow's."""
-    if isinstance(schema, Struct):
-        return schema
-    if isinstance(schema, str):
-        return parse(schema)
-    return from_arrow(schema)
+def as_struct(schema: Struct | str | pa.Schema | Mapping[str, str | pa.DataType]) -> Struct:
+    """A schema in any of these forms: `Struct`, Delta's JSON, Arrow's, or types by column (Delta's names, or Arrow's
+    types). Raises `InvalidRequestError` for others."""
+    import pyarrow as pa
+
+    match schema:
+        case Struct():
+            return schema
+        case str() if schema.lstrip().startswith("{"):
+            return parse(schema)
+        case pa.Schema():
+            return from_arrow(schema)
+        case Mapping() if all(isinstance(kind, str | pa.DataType) for kind in schema.values()):
+            types = {
+                name: arrow_type(type_named(kind)) if isinstance(kind, str) else kind for name, kind in schema.items()
+            }
+            return from_arrow(pa.schema(types))
+    raise InvalidRequestError(
+        f"invalid schema {schema!r}; expected a pyarrow.Schema, or types by column: {{'id': 'long', 'day': 'date'}}"
+    )
 
 
 def to_arrow(schema: Struct) -> pa.Schema:

@@ -22,7 +22,7 @@ import msgspec
 from refimpl import log_path
 from refimpl.actions import Protocol
 from refimpl.client.history import HistoryEntry, history
-from refimpl.client.in_commit_timestamp import checked
+from refimpl.client.in_commit_timestamp import Moment, checked
 from refimpl.client.log_reading import LogReader, Replay
 from refimpl.client.properties import checkpoint_interval
 from refimpl.client.schema import type_named
@@ -76,6 +76,8 @@ class Table:
         catalog-managed, "Table Discovery". A table that was handed back is a filesystem table again.
         Raises `TableNotFoundError`.
         """
+        if not isinstance(reference, str | Path):
+            raise InvalidRequestError(f"invalid table {reference!r}; expected its name, id or path")
         return cls.resolved(owner.resolve(reference), owner, environment)
 
     @classmethod
@@ -128,8 +130,8 @@ class Table:
         other._reader, other._newest = self._reader.replayed_by(replay), None
         return other
 
-    def snapshot(self, *, version: Version | None = None, timestamp: int | None = None) -> Snapshot:
-        """The newest version, or the given one, or the version that was the newest at `timestamp` (ms since the epoch).
+    def snapshot(self, *, version: Version | None = None, timestamp: Moment | None = None) -> Snapshot:
+        """The newest version, or the given one, or the version that was the newest at `timestamp`.
 
         Raises `NotFoundInHistoryError` for a version or time outside the history, `TableNotFoundError` for a missing
         table, `PathAccessError`, `UnsupportedFeatureError`, and `CorruptLogError` for a log with a gap or an
@@ -280,13 +282,13 @@ class Table:
         from_version: Version | None = None,
         to_version: Version | None = None,
         *,
-        from_timestamp: int | None = None,
-        to_timestamp: int | None = None,
+        from_timestamp: Moment | None = None,
+        to_timestamp: Moment | None = None,
     ) -> pa.RecordBatchReader:
         """The change data feed of a range of commits, both ends included; without an end, up to the newest one.
 
         The table's columns, as of the last commit that is read, with `_change_type` (insert, delete, update_preimage,
-        update_postimage), `_commit_version` and `_commit_timestamp`; times are ms since the epoch. Raises
+        update_postimage), `_commit_version` and `_commit_timestamp`. Raises
         `NotFoundInHistoryError` for a range outside the history, and `InvalidRequestError` if the feed was off or the
         schema changed.
         """
@@ -300,8 +302,8 @@ class Table:
         from_version: Version | None = None,
         to_version: Version | None = None,
         *,
-        from_timestamp: int | None = None,
-        to_timestamp: int | None = None,
+        from_timestamp: Moment | None = None,
+        to_timestamp: Moment | None = None,
     ) -> tuple[FeedReader, list[ChangedFile]]:
         """The files that `changes` reads, in their order, and their reader."""
         from refimpl.client import change_feed
@@ -311,8 +313,8 @@ class Table:
             newest.commit_times(),
             from_version=from_version,
             to_version=to_version,
-            from_timestamp=from_timestamp,
-            to_timestamp=to_timestamp,
+            from_timestamp=None if from_timestamp is None else checked(from_timestamp),
+            to_timestamp=None if to_timestamp is None else checked(to_timestamp),
         )
         end = self.snapshot(version=last)
         files = change_feed.changed_files(newest, self.snapshot(version=first), end)

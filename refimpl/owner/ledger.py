@@ -42,6 +42,10 @@ DATABASE_IN_USE: Final = (0x40000002, 510)
 write-ahead log."""
 
 
+DURABLE: Final = "PRAGMA synchronous=FULL; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON"
+"""`fullfsync` makes SQLite empty the drive's cache on macOS; on other systems `fsync` does that."""
+
+
 def connect(path: Path) -> apsw.Connection:
     """A connection to an existing or new database on this host. Only its user may read a new one, and the files that
     SQLite creates beside it. An existing file is not opened as a file: closing it would drop SQLite's locks."""
@@ -106,7 +110,7 @@ class Ledger:
                     files.unlink(unfinished.with_name(unfinished.name + suffix))
             with _errors(unfinished):
                 database = self._connect(unfinished)
-                database.execute(f"PRAGMA synchronous=FULL; PRAGMA application_id={APPLICATION_ID}").fetchall()
+                database.execute(f"{DURABLE}; PRAGMA application_id={APPLICATION_ID}").fetchall()
                 _migrate(database, 0)
                 self._keep_write_ahead_log(database)
                 database.close()
@@ -358,9 +362,10 @@ class Ledger:
                 self._refuse_foreign_log(database)
                 database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 database.set_busy_timeout(10_000)
-                database.execute("PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0").fetchall()
+                database.execute(f"{DURABLE}; PRAGMA wal_autocheckpoint=0").fetchall()
                 database.set_wal_hook(self._on_commit)
-                self._make_durable_what_is_seen(database)
+                if not database.readonly("main"):  # a read-only folder can be shown
+                    self._make_durable_what_is_seen(database)
                 self._remember_log(database)
             except BaseException:
                 database.close()

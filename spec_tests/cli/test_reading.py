@@ -4,10 +4,6 @@ import csv
 import importlib.util
 import io
 import json
-import os
-import pty
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -20,6 +16,7 @@ from refimpl.client import data_files
 from refimpl.client.arrow_columns import python_rows
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
+from spec_tests.support.terminal import in_terminal
 
 TYPES = (
     "id INT, name STRING, price DECIMAL(38,18), f FLOAT, d DOUBLE, raw BINARY, day DATE, at TIMESTAMP, "
@@ -177,18 +174,9 @@ def test_a_terminal_gets_lines_that_fit_and_no_control_characters(cli: CommandLi
     commit_rows(warehouse, "wide", *({"column0": "\x1b[31mred\n", "column1": "x" * 50} for _ in range(101)))
 
     def shown(*options: str) -> str:
-        reading, writing = pty.openpty()
-        words = [sys.executable, "-c", "from refimpl.cli import main; main()", "rows", "wide", *options]
-        process = subprocess.Popen(
-            words, stdout=writing, stderr=writing, env={**os.environ, "COLUMNS": "80", "TERM": "dumb"}
-        )
-        os.close(writing)
-        text = b""
-        while part := _read(reading):
-            text += part
-        assert process.wait() == 0
-        os.close(reading)
-        return text.decode()
+        code, text = in_terminal("from refimpl.cli import main; main()", "rows", "wide", *options)
+        assert code == ExitCode.OK
+        return text
 
     table = shown()
     lines = table.splitlines()
@@ -197,10 +185,3 @@ def test_a_terminal_gets_lines_that_fit_and_no_control_characters(cli: CommandLi
     assert lines[101].startswith("not shown: the columns column5, ")
     assert lines[102].startswith("… more rows")
     assert "\x1b[31m" not in table + shown("--format", "csv") + shown("--format", "jsonl")
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:  # the process closed its terminal
-        return b""

@@ -363,7 +363,7 @@ def test_a_filesystem_table_is_taken_over_and_handed_back(
     assert back.json == {"location": str(location), "version": 2}
     assert Table.by_path(location).snapshot().feature is None
     assert cli("show", "orders").code == ExitCode.USAGE
-    assert "version 3" in cli("take-over", location, "orders").out
+    assert "a catalogManaged table from version 3" in cli("take-over", location, "orders").out
     assert "version 4" in cli("hand-back", "orders").out
 
 

@@ -10,6 +10,7 @@ and only the consistency of the catalogue is checked.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
@@ -38,6 +39,7 @@ from conformance.requirements.catalogue import (
     place_of,
     read_document,
 )
+from conformance.scenario.check import Family
 
 DOCUMENTS = {document.name: document for document in load().documents}
 PUBLIC = [name for name, document in DOCUMENTS.items() if not document.page]
@@ -358,3 +360,9 @@ def test_the_listing_is_json_for_scripts() -> None:
     assert msgspec.convert(json.loads(listed("--json")), list[Requirement]) == list(load().requirements)
     freedoms = {entry["id"] for entry in json.loads(listed("--freedoms", "--json", "--side", "maintenance"))}
     assert freedoms == {freedom.id for freedom in load().freedoms if freedom.side is Side.MAINTENANCE} != set()
+
+
+def test_the_page_names_every_family() -> None:
+    page = (Path(__file__).parents[2] / "conformance" / "README.md").read_text("utf-8")
+    families = page.partition("The families")[2].partition("\n- ")[0]
+    assert set(re.findall(r"`([a-z0-9-]+)`", families)) - {"--family"} == {family.value for family in Family}

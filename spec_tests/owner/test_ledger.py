@@ -774,7 +774,7 @@ def test_without_create_no_warehouse_is_created(tmp_path: Path) -> None:
         refimpl.open(tmp_path / "lake")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "lake" / "_owner").mkdir(parents=True)
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(CorruptLedgerError):
         refimpl.open(tmp_path / "lake")
     opened(tmp_path / "lake").close()
     assert refimpl.open(tmp_path / "lake").tables() == []

@@ -33,6 +33,7 @@ from conformance.story import Step, Story, page
 from spec_tests.conformance.drafts import Draft, commit, log, read
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.simulation.test_commands import UnlockedOwner, simulate
+from spec_tests.support.terminal import in_terminal
 
 
 def command(*words: object, name: str = "play") -> Any:
@@ -458,3 +459,12 @@ def test_the_error_for_a_finding_without_its_history_names_the_file(tmp_path: Pa
     (tmp_path / "history.jsonl").unlink()
     with pytest.raises(UnusableError, match=r"history\.jsonl cannot be read"):
         open_story(tmp_path)
+
+
+@pytest.mark.processes
+def test_a_wrong_answer_to_a_puzzle_is_followed_by_another_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    puzzle = puzzles.puzzle(1)
+    right = f"{min(puzzle.suspects)}\n{puzzle.rule}\n"
+    code, text = in_terminal("from conformance.command import main; main()", "puzzle", "1", typed=f"99\n99\n{right}")
+    assert (code, "try again" in text, puzzles.solved()) == (0, True, {1})

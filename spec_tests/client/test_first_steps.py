@@ -1,0 +1,140 @@
+"""What a new user tries first: the entry points of `refimpl` with valid and invalid values, and other systems."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import refimpl
+from refimpl import files
+from refimpl.cli.output import ExitCode, exit_code
+from refimpl.errors import InvalidRequestError
+from refimpl.warehouse import Warehouse
+
+COMMAND = "from refimpl.cli import main; main()"
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    opened = refimpl.open(tmp_path / "lake", create=True)
+    opened.create_table("orders", {"id": "long", "price": "decimal(10,2)", "day": pa.date32()})
+    return opened
+
+
+def test_a_schema_may_be_types_by_column(warehouse: Warehouse) -> None:
+    schema = warehouse.table("orders").snapshot().schema
+    assert str(schema) == "struct<id:long,price:decimal(10,2),day:date>"
+
+
+def test_a_time_may_be_a_datetime_a_text_or_milliseconds(warehouse: Warehouse) -> None:
+    orders = warehouse.table("orders")
+    orders.append(pa.table({"id": [1]}))
+    moment = datetime.fromtimestamp(orders.snapshot(version=0).timestamp / 1000, UTC)
+    in_utc = moment.replace(tzinfo=None).isoformat()
+    for given in (moment, moment.isoformat(), in_utc, orders.snapshot(version=0).timestamp):
+        assert orders.snapshot(timestamp=given).version == 0
+    with pytest.raises(InvalidRequestError, match="with a time zone"):
+        orders.snapshot(timestamp=moment.replace(tzinfo=None))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda warehouse: warehouse.table(None),
+        lambda warehouse: warehouse.table(b"orders"),
+        lambda warehouse: warehouse.create_table(None, {"id": "long"}),
+        lambda warehouse: warehouse.create_table("t", {"id": int}),
+        lambda warehouse: warehouse.create_table("t", {"id": "BIGINT"}),
+        lambda warehouse: warehouse.create_table("t", [("id", "long")]),
+        lambda warehouse: warehouse.create_table("t", None),
+        lambda warehouse: warehouse.table("orders").snapshot(timestamp=1.5),
+        lambda warehouse: refimpl.open(None),  # type: ignore[call-overload]
+        lambda warehouse: refimpl.open(""),
+        lambda warehouse: refimpl.open(__file__),
+        lambda warehouse: refimpl.open(f"{__file__}/folder"),
+    ],
+)
+def test_an_invalid_value_is_named(warehouse: Warehouse, call: Callable[[Warehouse], object]) -> None:
+    with pytest.raises(InvalidRequestError, match="expected"):
+        call(warehouse)
+    assert warehouse.tables() == ["orders"]
+
+
+def test_the_package_and_its_objects_describe_themselves(warehouse: Warehouse) -> None:
+    assert "open" in dir(refimpl)
+    assert repr(warehouse) == f"<Warehouse {warehouse.directory}>"
+    assert repr(refimpl.open("http://127.0.0.1:1", token="t")) == "<RemoteWarehouse http://127.0.0.1:1 (unity.default)>"
+    assert "orders" in repr(warehouse.table("orders"))
+
+
+@pytest.mark.parametrize("lost", ["_owner", "_owner/ledger.sqlite"])
+@pytest.mark.parametrize("create", [False, True])
+def test_a_lost_ledger_is_damage(warehouse: Warehouse, lost: str, create: bool) -> None:
+    warehouse.close()
+    path = warehouse.directory / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(refimpl.errors.CorruptLedgerError) as raised:
+        refimpl.open(warehouse.directory, create=create)
+    assert exit_code(raised.value) == ExitCode.CORRUPTION
+
+
+@pytest.mark.processes
+def test_a_folder_that_cannot_be_written_is_shown(warehouse: Warehouse) -> None:
+    """Root may write everywhere, unless its process lacks the capability."""
+    warehouse.table("orders").append(pa.table({"id": [1]}))
+    warehouse.close()
+    wrapper = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+    if wrapper and shutil.which("setpriv") is None:
+        pytest.skip("root needs setpriv")
+    subprocess.run(["chmod", "-R", "a-w", warehouse.directory], check=True)
+    try:
+        for words, code in (
+            ("show", 0),
+            ("show orders", 0),
+            ("log orders", 0),
+            ("rows orders", 0),
+            ("drop orders -y", 3),
+        ):
+            call = [*wrapper, sys.executable, "-c", COMMAND, *words.split(), "-w", str(warehouse.directory)]
+            done = subprocess.run(call, capture_output=True, text=True)
+            assert done.returncode == code, done
+    finally:
+        subprocess.run(["chmod", "-R", "u+w", warehouse.directory], check=True)
+
+
+@pytest.mark.processes
+def test_other_encodings_and_systems_get_a_clear_answer(warehouse: Warehouse) -> None:
+    mapped = {"delta.columnMapping.mode": "name"}
+    warehouse.create_table("t", {"é😀": "long"}, properties=mapped)
+    call = [sys.executable, "-c", COMMAND, "show", "t", "-w", str(warehouse.directory)]
+    done = subprocess.run(call, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+    assert (done.returncode, b"\\u00e9\\ud83d\\ude00" in done.stdout) == (0, True), done
+    windows = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.platform = 'win32'; import refimpl"], capture_output=True, text=True
+    )
+    assert windows.stderr.splitlines()[-1].startswith("ImportError: refimpl runs on Linux and macOS, not on win32")
+
+
+def test_a_full_sync_is_used_where_it_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, int]] = []
+    monkeypatch.setattr(files, "FULL_SYNC", 51)
+    monkeypatch.setattr(fcntl, "fcntl", lambda descriptor, command: calls.append(("full", command)))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: calls.append(("plain", 0)))
+    with files.PosixFiles().create(tmp_path / "new") as file:
+        file.fsync()
+    files.PosixFiles().fsync_directory(tmp_path)
+    assert calls == [("full", 51)] * 2
+
+    def unsupported(descriptor: int, command: int) -> None:
+        raise OSError
+
+    monkeypatch.setattr(fcntl, "fcntl", unsupported)
+    files.PosixFiles().fsync(tmp_path / "new")
+    assert calls[2:] == [("plain", 0)]
