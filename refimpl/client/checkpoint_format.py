@@ -28,6 +28,7 @@ from refimpl.actions import (
     Sidecar,
     Txn,
 )
+from refimpl.client import parquet_seal
 from refimpl.client.file_columns import MEMBERS, TEXTS, FileColumns, FileRows
 from refimpl.client.table_state import Changes, LayeredMap, ReplayedState, collector_paused
 from refimpl.errors import CorruptLogError
@@ -134,6 +135,12 @@ def _sidecar(log: LogStore, sidecar: Sidecar, checkpoint: LogPath) -> Iterator[A
         content = log.read(name)
     except FileNotFoundError:
         raise CorruptLogError(f"the sidecar {path} of {checkpoint.name} is missing", path=path) from None
+    if len(content) != sidecar.size_in_bytes:
+        raise CorruptLogError(
+            f"the sidecar {path} has {len(content)} bytes, but {checkpoint.name} states {sidecar.size_in_bytes}; it is "
+            "damaged, or another file",
+            path=path,
+        )
     return _content(content, path, _KINDS)
 
 
@@ -170,6 +177,10 @@ def _content(content: bytes, source: str, kinds: Container[str]) -> Iterator[Act
     if source.endswith(".json"):
         yield from actions.decode(content, source=source)
         return
+    if parquet_seal.is_broken(content, source.rpartition("/")[2]):
+        raise CorruptLogError(
+            f"the checkpoint file {source} is damaged, or it is another file: its checksum does not match", path=source
+        )
     try:
         with _CheckpointFile(pa.BufferReader(content)) as file:
             for name in file.schema_arrow.names:
@@ -188,7 +199,8 @@ class _CheckpointFile(pq.ParquetFile):  # type: ignore[misc]
     checkpoint hold actions of one kind, and most members of these actions are null everywhere."""
 
     def __init__(self, source: pa.NativeFile) -> None:
-        super().__init__(source, coerce_int96_timestamp_unit="us")  # in nanoseconds, years before 1678 would wrap
+        # In nanoseconds, years before 1678 would wrap.
+        super().__init__(source, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
         groups = [*map(self.metadata.row_group, range(self.num_row_groups))]
         self._filled = {
             f"{leaf.path}.": {n for n, group in enumerate(groups) if _has_values(group.column(position))}
@@ -371,11 +383,13 @@ def _alike(actions: Iterable[Action]) -> Iterator[_Run]:
 
 def _encoded(runs: Iterable[_Run], schema: pa.Schema) -> tuple[bytes, int]:
     sink, count = pa.BufferOutputStream(), 0
-    with collector_paused(), pq.ParquetWriter(sink, schema, compression="snappy") as writer:
+    options = {"compression": "snappy", "write_page_checksum": True}
+    with collector_paused(), pq.ParquetWriter(sink, schema, **options) as writer:
         for run in runs:
             for start in range(0, len(run), ROWS_AT_ONCE):
                 writer.write_table(_table_of(run[start : start + ROWS_AT_ONCE], schema))
             count += len(run)
+        writer.add_key_value_metadata({parquet_seal.KEY: parquet_seal.EMPTY})
     content: bytes = sink.getvalue().to_pybytes()
     return content, count
 

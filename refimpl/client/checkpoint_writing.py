@@ -8,6 +8,7 @@ import msgspec
 
 from refimpl import log_path
 from refimpl.actions import Sidecar
+from refimpl.client import parquet_seal
 from refimpl.client.features import writes_v2_checkpoints
 from refimpl.client.log_reading import LogReader, last_checkpoint
 from refimpl.client.log_segment import complete_checkpoints
@@ -96,7 +97,7 @@ class _OfState:
         from refimpl.client import checkpoint_format
 
         content, count = checkpoint_format.classic(self.state, oldest_tombstone=oldest_tombstone)
-        log.overwrite(name, content)
+        log.overwrite(name, parquet_seal.sealed(content, name))
         return len(content), count
 
 
@@ -127,7 +128,7 @@ def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpoin
                 count += actions
             log.sync_sidecars()
             content, actions = checkpoint_format.top_level(snapshot.state, snapshot.version, sidecars)
-            log.overwrite(name, content)
+            log.overwrite(name, parquet_seal.sealed(content, name))
             size = len(content)
         except OSError as error:
             if log.find(name) is None and not isinstance(error, UncertainError):  # perhaps it appears later
@@ -148,7 +149,7 @@ def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpoin
 def written_sidecar(log: LogStore, content: bytes) -> Sidecar:
     """Write a sidecar and make its bytes durable; `LogStore.sync_sidecars` makes its name durable."""
     name = f"{log.environment.new_id()}.parquet"
-    log.write_sidecar(name, content)
+    log.write_sidecar(name, parquet_seal.sealed(content, name))
     return Sidecar(path=name, size_in_bytes=len(content), modification_time=log.environment.now())
 
 

@@ -20,7 +20,9 @@ The plain client and Spark's tasks use this module. It knows neither logs nor ow
 import contextlib
 import dataclasses
 import errno
+import io
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,7 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from refimpl.actions import Add, Cdc, Remove
-from refimpl.client import arrow_columns, deletion_vectors, file_statistics, partition_values
+from refimpl.client import arrow_columns, deletion_vectors, file_statistics, parquet_seal, partition_values
 from refimpl.client import schema as delta_schema
 from refimpl.client.file_statistics import Leaf
 from refimpl.client.partition_values import FileLayout, from_text, local_path
@@ -71,6 +73,10 @@ PartitionKey = tuple[str | None, ...]
 def file_name(split: int, uuid: str, extension: str = EXTENSION, *, change: bool = False) -> str:
     """`part-<split, 5 digits>-<uuid><extension>`; `cdc-...` for change data. DELTA.md#data-file-names."""
     return f"{'cdc' if change else 'part'}-{split:05d}-{uuid}{extension}"
+
+
+_OWN_NAME: Final = re.compile(rf"(part|cdc)-\d{{5,}}-[-0-9a-f]{{36}}{re.escape(EXTENSION)}")
+"""The names of `file_name`. Another program may have renamed a file with another name, whose seal then says nothing."""
 
 
 def file_folder(values: Sequence[tuple[str, str | None]]) -> tuple[str, bool]:
@@ -254,6 +260,7 @@ class DataFileWriter:
             write_statistics=file_statistics.footer_columns(self._data_schema),
             compression="snappy",
             store_schema=False,
+            write_page_checksum=True,
             metadata_collector=footers,
         )
         self._folders.add(folder)
@@ -263,12 +270,34 @@ class DataFileWriter:
 
     def _close(self, key: PartitionKey) -> None:
         file = self._open.pop(key)
+        file.parquet.add_key_value_metadata({parquet_seal.KEY: parquet_seal.EMPTY})
         file.parquet.close()
-        if file.content is not None and self._layout.objects is not None:
-            self._layout.objects.write(file.path, file.content.getvalue().to_pybytes())
+        if file.content is None:
+            _seal(file.path)
+        elif self._layout.objects is not None:
+            content = file.content.getvalue().to_pybytes()
+            start = len(content) - parquet_seal.footer_size(content[-parquet_seal.TAIL :])
+            sealed = parquet_seal.sealed(content[start:], file.path.name)
+            self._layout.objects.write(file.path, content[:start] + sealed)
         stats = file_statistics.from_footer(file.footers[0], self._data_schema, self._indexed, file.computed)
         values = dict(zip(self._physical_columns, key, strict=True))
         self._actions.append(file_action(self._files.stat(file.path), file.relative, values, stats))
+
+
+def _seal(path: Path) -> None:
+    with path.open("r+b") as stream:
+        footer = _footer(stream)
+        stream.seek(-len(footer), os.SEEK_END)
+        stream.write(parquet_seal.sealed(footer, path.name))
+
+
+def _footer(stream: Any) -> bytes:
+    """The footer of a Parquet file and the bytes after it; all bytes of a file that is too short."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - parquet_seal.TAIL))
+    stream.seek(max(0, size - parquet_seal.footer_size(stream.read())))
+    footer: bytes = stream.read()
+    return footer
 
 
 def change_writer(layout: FileLayout, *, split: int = 0, new_id: Callable[[], str] = random_uuid) -> DataFileWriter:
@@ -524,8 +553,17 @@ def _parts(
 def _opened(path: Path, objects: ObjectFiles | None) -> Iterator[pq.ParquetFile]:
     """An open data file. Inside, the errors of its bytes become `CorruptDataError`."""
     try:
-        source = path if objects is None else pa.BufferReader(objects.read(path))
-        with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
+        content = None if objects is None else objects.read(path)
+        with path.open("rb") if content is None else io.BytesIO(content) as stream:
+            if _OWN_NAME.fullmatch(path.name) and parquet_seal.is_broken(_footer(stream), path.name):
+                raise CorruptDataError(
+                    f"the data file {path} is damaged, or it is another file: the checksum of its footer does not "
+                    "match; restore the file",
+                    path=str(path),
+                )
+        source = path if content is None else pa.BufferReader(content)
+        options = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
+        with pq.ParquetFile(source, **options) as parquet:
             yield parquet
     except (StoreError, UnsupportedFeatureError):
         raise

@@ -6,7 +6,7 @@ checkpoint or compaction cannot be read, the commits that it replaces are read, 
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from refimpl import log_path
@@ -27,18 +27,19 @@ ATTEMPTS: Final = 6
 """Maximum number of listings of one load while the log changes."""
 
 
-def load(reader: LogReader, version: Version | None = None) -> Loaded:
-    """A version, by default the newest. Raises the errors of `log_segment.build`, and `CorruptLogError` for files that
-    cannot be read."""
+def load(reader: LogReader, version: Version | None = None, *, without: Collection[str] = ()) -> Loaded:
+    """A version, by default the newest. `without`: names of files that are not used. Raises the errors of
+    `log_segment.build`, and `CorruptLogError` for files that cannot be read."""
     if version is not None:
         log_path.checked(version)
     distrusted: dict[str, CorruptLogError] = {}
     evidence: object = None
     for attempt in range(ATTEMPTS):
         answer = reader.ask(end=version)
-        by_hint = reader.listing_by_hint(answer, version) if attempt == 0 else None
+        by_hint = reader.listing_by_hint(answer, version) if attempt == 0 and not without else None
         newest = attempt == 0 and version is None and answer is None  # after a gap: all files
         listing = reader.log.listing(newest=newest) if by_hint is None else by_hint
+        listing = [path for path in listing if path.name not in without]
         try:
             return _load_from(reader, answer, listing, version, distrusted)
         except FileNotFoundError as error:

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from refimpl import log_path
-from refimpl.actions import Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn, decode
+from refimpl.actions import Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn, decode, same_actions
 from refimpl.client import checkpoint_writing, checksum
 from refimpl.client.checkpoint_writing import Checkpointed, ask, check_published, point_to
 from refimpl.client.loading import check_reconciled, load
@@ -149,21 +149,59 @@ def _difference(table: Table, path: LogPath, actions: Iterable[Action]) -> str |
         wanted = decode(b"\n".join(lines.values()), source=path.name)
     except (KeyError, FileNotFoundError, CorruptLogError):
         return None
-    meant, written = (
-        {_identity(action): (type(action), _meaning(action)) for action in action_list}
-        for action_list in (wanted, actions)
-    )
+    meant, written = _meanings(wanted), _meanings(actions)
     try:
         missing = (action for action in wanted if _identity(action) not in written)
         needless = _needless(table, path.start_version, missing)
     except (NotFoundInHistoryError, CorruptLogError):  # no version before the range can be read, so it is not used
         return None
+    problem = _first_difference(meant, written, needless) or _other_statistics(wanted, actions)
+    return problem and f"the compaction {table.log.folder / path.name} differs from its commits: {problem}"
+
+
+def _meanings(actions: Iterable[Action]) -> dict[_Identity | None, object]:
+    return {_identity(action): (type(action), _meaning(action)) for action in actions}
+
+
+def _first_difference(
+    meant: dict[_Identity | None, object], written: dict[_Identity | None, object], needless: set[_Identity | None]
+) -> str | None:
     for identity in (meant.keys() | written.keys()) - needless:
         if identity is not None and meant.get(identity) != written.get(identity):
             action = " ".join(str(part) for part in identity if part is not None)
             problem = "is missing" if identity not in written else "differs" if identity in meant else "is in no commit"
-            return f"the compaction {table.log.folder / path.name} differs from its commits: {action} {problem}"
+            return f"{action} {problem}"
     return None
+
+
+def _other_statistics(wanted: Iterable[Action], actions: Iterable[Action]) -> str | None:
+    """A file whose statistics differ. A writer may leave them out, but no writer of a compaction changes them."""
+    stated = {add.key: add.stats for add in wanted if isinstance(add, Add)}
+    for add in actions:
+        if isinstance(add, Add) and add.stats and stated.get(add.key) and not _same_json(add.stats, stated[add.key]):
+            return f"the statistics of {add.path}"
+    return None
+
+
+def _same_json(text: str, other: str | None) -> bool:
+    return text == other or same_actions(text.encode(), (other or "").encode())
+
+
+def _checkpoint_difference(table: Table, files: tuple[LogPath, ...], state: ReplayedState) -> str | None:
+    """How a checkpoint differs from the commits, or from an older checkpoint and the commits after it; None if it does
+    not, or if they cannot be read. It may lack transactions of applications, which expire."""
+    from refimpl.client import checkpoint_format
+
+    try:
+        replayed = load(table.reader, files[0].version, without={path.name for path in files}).state
+        sidecars = sorted(name for path in files for name in checkpoint_format.sidecar_names(table.log, path))
+    except (CorruptLogError, NotFoundInHistoryError, FileNotFoundError):
+        return None
+    meant, written = (_meanings([*checkpoint_format.small(each), *each.files.values()]) for each in (replayed, state))
+    expired: set[_Identity | None] = {("txn", name) for name in replayed.transactions.keys() - state.transactions}
+    problem = _first_difference(meant, written, expired)
+    names = ", ".join([*(str(table.log.folder / path.name) for path in files), *sidecars])
+    return problem and f"the checkpoint {names} differs from the commits up to its version: {problem}"
 
 
 def _needless(table: Table, start: Version, missing: Iterable[Action]) -> set[_Identity | None]:
@@ -187,7 +225,7 @@ class Damage(Enum):
 
     REPLACED = "it cannot be read, and older files have what it held"
     LOST = "it cannot be read, and no other files have what it held"
-    DIFFERENT = "a compaction has other actions than the commits that it replaces"
+    DIFFERENT = "it has other actions than the commits that it replaces"
 
 
 def damaged_files(table: Table) -> Iterator[tuple[LogPath, str, Damage]]:
@@ -210,7 +248,9 @@ def damaged_files(table: Table) -> Iterator[tuple[LogPath, str, Damage]]:
         from refimpl.client import checkpoint_format  # slow to import, and most often not needed
 
         try:
-            checkpoint_format.read(table.log, files)
+            other = _checkpoint_difference(table, files, checkpoint_format.read(table.log, files))
+            if other is not None:
+                yield files[0], other, Damage.DIFFERENT
         except FileNotFoundError:  # cleaned up since it was listed
             continue
         except CorruptLogError as error:

@@ -352,7 +352,7 @@ class _Check:
             )
 
     def _stored(self, commit: RatifiedCommit, digest: bytes) -> Iterator[Finding]:
-        content = commit.content
+        content, name = commit.content, commit.file_name or f"the inline commit of version {commit.version}"
         if content is None and commit.file_name is not None:
             try:
                 content = self._log.read_staged(self._table.feature.staging_folder, commit.file_name)
@@ -364,7 +364,9 @@ class _Check:
             yield self._finding(Severity.ERROR, "inline-missing", f"the bytes of version {commit.version} are missing")
         elif hashlib.sha256(content).digest() != digest:
             yield self._finding(
-                Severity.ERROR, "stored-altered", f"the bytes of version {commit.version} are not the ratified ones"
+                Severity.ERROR,
+                "stored-altered",
+                f"{name} is not the commit that was ratified as version {commit.version}; restore it from a backup",
             )
 
     def _listing(self) -> Iterator[Finding]:
@@ -411,6 +413,23 @@ class _Check:
                 f"staged files of decided versions: {len(orphans)}, {sum(p.size for p in orphans)} bytes; "
                 "no reader needs them; repair removes those older than 24 hours (--older-than)",
                 repairable=any(path.modified < self._context.now - ORPHAN_AGE_MS for path in orphans),
+            )
+        if self._table.latest is None:
+            return
+        following = [
+            path
+            for path in self._log.staged_listing(self._table.feature.staging_folder)
+            if path.version > self._table.latest
+        ]
+        if following:
+            yield self._finding(
+                Severity.NOTE
+                if max(path.version for path in following) == self._table.latest + 1
+                else Severity.WARNING,
+                "staged-above-latest",
+                f"staged files follow the ledger's latest version {self._table.latest}: {len(following)}, such as "
+                f"{following[-1].name}; either their writers still propose them, or the ledger lost its newest "
+                f"transactions: if no writer runs, restore a newer {self._context.ledger.path}",
             )
 
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from refimpl import actions, log_path
-from refimpl.client import checkpoint_format, loading
+from refimpl.client import checkpoint_format, loading, parquet_seal
 from refimpl.client.checkpoint_writing import written_sidecar
 from refimpl.client.loading import Unreadable
 from refimpl.client.log_reading import Loaded, LogReader
@@ -386,7 +386,7 @@ class _CheckpointTask:
         if self.name is not None:
             own = actions.decode(self.small, source="the driver")
             content, count = checkpoint_format.classic_of(itertools.chain(own, files))
-            log.overwrite(self.name, content)
+            log.overwrite(self.name, parquet_seal.sealed(content, self.name))
             written = actions.Sidecar(
                 path=self.name, size_in_bytes=len(content), modification_time=log.environment.now()
             )

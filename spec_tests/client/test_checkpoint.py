@@ -417,9 +417,10 @@ class TestKinds:
         manifest = [{"checkpointMetadata": {"version": 5}}, *(row(action) for action in rest)]
         for number in range(2):
             name = f"{number}.parquet"
-            log.write(f"_sidecars/{name}", parquet([row(action) for action in files[number::2]], only_files))
+            content = parquet([row(action) for action in files[number::2]], only_files)
+            log.write(f"_sidecars/{name}", content)
             path = spelling.format(name=name)
-            manifest.append({"sidecar": {"path": path, "sizeInBytes": 1, "modificationTime": 0}})
+            manifest.append({"sidecar": {"path": path, "sizeInBytes": len(content), "modificationTime": 0}})
         log.write(v2(5, extension).name, lines(manifest) if extension == "json" else parquet(manifest))
         check(log.table().snapshot(), version=5)
 
@@ -433,8 +434,9 @@ class TestKinds:
         """The columns of a checkpoint say what kind it is, not its name."""
         files = [action for action in STATE if isinstance(action, Add | Remove)]
         rest = [row(action) for action in STATE if not isinstance(action, Add | Remove)]
-        log.write("_sidecars/x.parquet", classic_content(files))
-        pointer = {"sidecar": {"path": "x.parquet", "sizeInBytes": 1, "modificationTime": 0}}
+        content = classic_content(files)
+        log.write("_sidecars/x.parquet", content)
+        pointer = {"sidecar": {"path": "x.parquet", "sizeInBytes": len(content), "modificationTime": 0}}
         log.write(log_path.classic_checkpoint(5), parquet([{"checkpointMetadata": {"version": 5}}, *rest, pointer]))
         check(log.table().snapshot(), version=5)
 

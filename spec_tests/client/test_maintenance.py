@@ -599,10 +599,11 @@ def v2_checkpoint(table: Table, version: int, extension: str, *, age: int) -> st
     snapshot = table.snapshot(version=version)
     sidecar = f"_sidecars/{version}-{age}.parquet"
     (table.log.folder / "_sidecars").mkdir(exist_ok=True)
-    table.log.overwrite(sidecar, classic_content(list(snapshot.files.values())))
+    content = classic_content(list(snapshot.files.values()))
+    table.log.overwrite(sidecar, content)
     modified = table.environment.now() - age
     os.utime(table.log.folder / sidecar, ns=(modified * 1_000_000, modified * 1_000_000))
-    named = {"path": sidecar.rpartition("/")[2], "sizeInBytes": 1, "modificationTime": modified}
+    named = {"path": sidecar.rpartition("/")[2], "sizeInBytes": len(content), "modificationTime": modified}
     rows = [{"checkpointMetadata": {"version": version}}, {"sidecar": named}, row(snapshot.protocol)]
     rows.append(row(snapshot.metadata))
     name = f"{version:020d}.checkpoint.{uuid(version)}.{extension}"

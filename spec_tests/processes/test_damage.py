@@ -1,0 +1,88 @@
+"""A few damages of `spec_tests.processes.damage`, and the seals of Parquet files."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import refimpl
+from refimpl.client import parquet_seal
+from refimpl.client.maintenance import write_checkpoint
+from refimpl.errors import CorruptDataError
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from spec_tests.support.builders import create
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = pa.table({"id": range(100)})
+
+
+@pytest.mark.processes
+def test_no_damage_gives_a_wrong_answer_without_a_word() -> None:
+    command = [sys.executable, "-m", "spec_tests.processes.damage", "--damages", "12", "--seed", "5", "--json"]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    outcomes = json.loads(ran.stdout)["outcomes"]
+    assert sum(outcomes.values()) == 12
+    assert outcomes["named"] > 0
+
+
+def sealed(name: str) -> bytes:
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, ROWS.schema) as writer:
+        writer.write_table(ROWS)
+        writer.add_key_value_metadata({parquet_seal.KEY: parquet_seal.EMPTY})
+    return parquet_seal.sealed(sink.getvalue(), name)
+
+
+def test_a_seal_is_that_of_its_bytes_and_name() -> None:
+    content = sealed("a.parquet")
+    assert pq.read_table(io.BytesIO(content)).equals(ROWS)
+    assert not parquet_seal.is_broken(content, "a.parquet")
+    assert parquet_seal.is_broken(content, "b.parquet")
+    start = content.index(parquet_seal.KEY.encode())
+    for bit in range(0, 8 * len(content), 13):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        own = start <= bit // 8 < start + len(parquet_seal.KEY) + 2  # without the key there is no seal
+        assert parquet_seal.is_broken(bytes(damaged), "a.parquet") != own, bit
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> refimpl.Warehouse:
+    return refimpl.open(tmp_path / "w", create=True)
+
+
+def test_another_file_in_the_place_of_a_sidecar_or_data_file_is_named(warehouse: refimpl.Warehouse) -> None:
+    table = warehouse.create_table("orders", ROWS.schema, properties={"delta.checkpointPolicy": "v2"})
+    for _ in range(2):
+        table.append(ROWS)
+        table.publish()
+        write_checkpoint(table)
+    older, newer = sorted((table.log.folder / "_sidecars").iterdir(), key=lambda path: path.stat().st_size)
+    newer.write_bytes(older.read_bytes())
+    (warning,) = warehouse.table("orders").snapshot().warnings
+    assert newer.name in warning
+    assert any(newer.name in finding.message for finding in warehouse.verify())
+    first, second = table.location.glob("*.parquet")
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(CorruptDataError, match=first.name):
+        warehouse.table("orders").snapshot().to_arrow()
+
+
+@pytest.mark.parametrize(("ahead", "severity"), [(1, "note"), (2, "warning")])
+def test_verify_reports_staged_files_above_the_latest_version(
+    warehouse: refimpl.Warehouse, ahead: int, severity: str
+) -> None:
+    """A ledger that lost its newest transactions looks like this, and so does a writer at work."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
+    codes = {finding.code for finding in warehouse.verify()}
+    assert "staged-above-latest" not in codes
+    assert table.latest is not None
+    table.propose(table.latest + ahead, b"{}\n")
+    found = [finding for finding in warehouse.verify() if finding.code == "staged-above-latest"]
+    assert [finding.severity.value for finding in found] == [severity]
