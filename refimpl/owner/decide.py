@@ -223,7 +223,7 @@ def admission(
 
 def has_lost(table: TableRecord, version: Version, attempt: AttemptRecord | None) -> bool:
     """Whether a proposal has certainly and finally lost: its version is taken and its attempt is unknown."""
-    settled = table.state is TableState.ACTIVE and table.halted is None and not table.promised
+    settled = not_accepting(table) is None and not table.promised
     return settled and attempt is None and table.latest is not None and version <= table.latest
 
 

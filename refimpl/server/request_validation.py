@@ -168,14 +168,9 @@ def _contradiction(updates: Mapping[type, Any], protocol: Protocol, metadata: Me
 
 def _columns_flaw(columns: Columns, metadata: Metadata) -> str | None:
     """Compares names and types, in order. Nullability and metadata are ignored: clients spell them differently."""
-    wanted = [(field.name, in_the_log(field.type)) for field in columns.fields]
-    fields = [(field.get("name"), field.get("type")) for field in fields_of(metadata)]
-    if [name for name, _ in wanted] != [name for name, _ in fields]:
-        return f"the request's columns are {[name for name, _ in wanted]}, the log's {[name for name, _ in fields]}"
-    for (name, kind), (_, logged) in zip(wanted, fields, strict=True):
-        if _bare(kind) != _bare(logged):
-            return f"the request's column {name} has the type {kind!r}, the log's {logged!r}"
-    return None
+    wanted = [(field.name, _bare(in_the_log(field.type))) for field in columns.fields]
+    fields = [(field.get("name"), _bare(field.get("type"))) for field in fields_of(metadata)]
+    return None if wanted == fields else f"the request's columns are {wanted}, the log's {fields}"
 
 
 def _bare(kind: Any) -> Any:

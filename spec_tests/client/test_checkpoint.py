@@ -10,7 +10,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -155,6 +155,14 @@ def test_the_pointer_moves_forward_only(setting: Setting) -> None:
     assert table.log.read(LAST_CHECKPOINT) == newer
     write_checkpoint(table, 4)
     assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 4
+
+
+def test_a_checkpoint_that_a_cleanup_removes_at_once_is_no_error(setting: Setting) -> None:
+    table = setting.table(None)
+    busy(setting, table, 1)
+    with patch.object(LogStore, "find", return_value=None):
+        assert write_checkpoint(Table.by_path(table.location, table.environment)).version == 1
+    assert not (table.log.folder / LAST_CHECKPOINT).exists()
 
 
 def test_a_pointer_to_a_missing_checkpoint_is_replaced(setting: Setting) -> None:

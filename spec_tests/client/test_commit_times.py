@@ -18,6 +18,7 @@ from refimpl.client.in_commit_timestamp import (
     next_timestamp,
     stamp_enablement,
 )
+from refimpl.client.loading import load
 from refimpl.errors import CorruptLogError, InvalidRequestError, InvalidTableError, NotFoundInHistoryError
 from refimpl.table_feature import (
     CATALOG_MANAGED,
@@ -299,6 +300,8 @@ class TestHistory:
         assert first.info is None
         assert (first.operation, first.parameters) == (None, {})
         assert (second.info, second.operation) == (CommitInfo({"operation": 7}), None)
+        assert load(log.table().reader).in_commit_timestamp is None
+        assert load(log.table().reader, 1).in_commit_timestamp is None, "not that of version 0"
 
     @pytest.mark.parametrize(("limit", "versions"), [(0, []), (1, [3]), (3, [3, 2, 1]), (9, [3, 2, 1, 0])])
     def test_a_limit_selects_the_newest_versions(self, tmp_path: Path, limit: int, versions: list[int]) -> None:

@@ -443,7 +443,7 @@ def test_files_with_urls_are_kept_in_overlapping_stores(tmp_path: Path, store: s
 
 def test_tables_do_not_overlap_in_overlapping_stores(tmp_path: Path, store: str) -> None:
     """Tables do not overlap even during their creation, when the store has no object yet."""
-    stores = {"outer": store.rpartition("/")[0], "inner": store, "same": f"{store}/"}
+    stores = {"outer": store.rpartition("/")[0], "inner": store, "same": f"{store}/", "deep": f"{store}/deep/er"}
     with refimpl.open(tmp_path / "warehouse", create=True, stores=stores) as warehouse:
 
         def stage(name: str, location: str) -> None:
@@ -457,8 +457,10 @@ def test_tables_do_not_overlap_in_overlapping_stores(tmp_path: Path, store: str)
         stage("second", "outer.store/lake/a/c")
         with pytest.raises(LocationError, match="second"):
             stage("third", "inner.store/a/c")
-        for name, other in (("third", "outer.store/a/b"), ("fourth", "same.store/b")):
+        for name, other in (("third", "outer.store/a/b"), ("fourth", "same.store/b"), ("fifth", "deep.store/x")):
             stage(name, other)
+        with pytest.raises(LocationError, match="fifth"):
+            stage("sixth", "outer.store/lake/deep")
 
 
 def test_purge_holds_the_lock_for_few_objects_at_a_time(

@@ -136,6 +136,7 @@ def test_data_files_are_relative_or_absolute_on_this_host() -> None:
     table = Path("/data/orders")
     assert p.local_path(table, "p=a%253Ab/x%20y.parquet") == Path("/data/orders/p=a%3Ab/x y.parquet")
     assert p.local_path(table, "/else%20where/x.parquet") == Path("/else where/x.parquet")
+    assert p.local_path(table, "a?b#c.parquet") == table / "a?b#c.parquet"
     assert p.local_path(table, "file:///else%20where/x.parquet") == Path("/else where/x.parquet")
     assert p.local_path(table, "file:/elsewhere/x.parquet") == Path("/elsewhere/x.parquet")
     assert p.local_path(table, "file://localhost/elsewhere/x.parquet") == Path("/elsewhere/x.parquet")

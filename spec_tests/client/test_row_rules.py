@@ -204,6 +204,9 @@ def test_a_default_replaces_a_missing_column(warehouse: Warehouse) -> None:
     first, second = rows_of(table)
     assert (first["n"], first["kind"], second["n"], second["kind"]) == (-3, "new", None, "old")
     assert isinstance(first["at"], datetime.datetime)
+    table.update({"x": "x + 10"}, "x = 2")
+    changed = rows_of(table)[1]
+    assert (changed["x"], changed["n"], changed["kind"]) == (12, None, "old")
 
 
 class TestIdentityColumns:

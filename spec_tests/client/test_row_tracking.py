@@ -146,6 +146,8 @@ def test_a_required_property_enables_row_tracking_completely(setting: Setting, m
     table = setting.table()
     snapshot = table.snapshot()
     assert len(row_tracking.hidden_columns(snapshot.protocol, snapshot.metadata)) == 2
+    again = row_tracking.with_hidden_columns(snapshot.metadata, lambda: "new")
+    assert again == snapshot.metadata, "copied rows keep their ids in the same columns"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rowIdHighWaterMark":"1"}', "[" * 10**5], ids=len)

@@ -313,7 +313,7 @@ class TestChecksums:
             numProtocol=1,
             inCommitTimestampOpt=START + 2000,
             setTransactions=[{"appId": "x", "version": 1}],
-            domainMetadata=[],
+            domainMetadata=[{"domain": "gone", "configuration": "", "removed": True}],
             protocol={
                 "minReaderVersion": 1,
                 "minWriterVersion": 7,

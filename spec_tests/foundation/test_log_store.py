@@ -46,6 +46,14 @@ def log(tmp_path: Path, faults: Faults) -> LogStore:
     return store
 
 
+def test_a_checkpoint_proves_its_own_version(log: LogStore) -> None:
+    log.overwrite(log_path.classic_checkpoint(3), b"x")
+    assert [log.in_checkpoint(version) for version in (2, 3, 4)] == [True, True, False]
+    assert log.newest_version() == 3
+    log.put_if_absent(log_path.commit(4), b"x")
+    assert (log.newest_version(), log.in_checkpoint(4)) == (4, False)
+
+
 def broken(log: LogStore, **how: object) -> LogStore:
     return LogStore(log.location, Faults(**how).environment())  # type: ignore[arg-type]
 

@@ -1,6 +1,7 @@
 """catalog-managed, "Creating and Dropping"; managed-commits, "Creating a new managed-commit table"."""
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -9,8 +10,9 @@ from refimpl import log_path
 from refimpl.commit_owner import Registered
 from refimpl.commits import DirectProposal, Ratified, Rejected, RejectionReason
 from refimpl.environment import Environment
-from refimpl.errors import InvalidRequestError, LocationError, OwnerUnavailableError, TableNotFoundError
+from refimpl.errors import InvalidRequestError, LocationError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_store import LogStore
+from refimpl.owner.context import Context
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support import builders
 from spec_tests.support.faults import FailingFiles
@@ -23,6 +25,14 @@ def proposal_of(feature: TableFeature) -> DirectProposal:
 
 
 # The three phases
+
+
+def test_registration_that_cannot_be_described_is_unknown(warehouse: refimpl.Warehouse) -> None:
+    """Another error would say that nothing happened."""
+    staged, proposal = warehouse.owner.stage_table("orders", CATALOG_MANAGED), proposal_of(CATALOG_MANAGED)
+    with patch.object(Context, "resolve_id", side_effect=OwnerUnavailableError("busy")), pytest.raises(OutcomeUnknown):
+        warehouse.owner.register_table(staged.table_id, proposal)
+    assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
 
 
 @both_features

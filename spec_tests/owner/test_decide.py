@@ -53,6 +53,8 @@ from spec_tests.support.builders import (
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.lock_watch import Others
 
+ID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
+
 # The version
 
 
@@ -104,9 +106,7 @@ def test_staged_file_name_has_the_version_and_the_attempt(warehouse: refimpl.War
     assert isinstance(table.owner.commit(table.table_id, 1, good), Ratified)
 
 
-@pytest.mark.parametrize(
-    "attempt", ["", "attempt-1", "../../x", "A" * 36, str.upper("3a0d65cd-4056-49b8-937b-95f9e3ee90e5")]
-)
+@pytest.mark.parametrize("attempt", ["", "attempt-1", "../../x", "A" * 36, str.upper(ID), f"{ID}x", f"{ID}\n"])
 def test_an_attempt_id_is_a_lower_case_uuid(warehouse: refimpl.Warehouse, attempt: str) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     bad = InlineProposal(attempt=attempt, content=append(START + 1))
@@ -114,7 +114,7 @@ def test_an_attempt_id_is_a_lower_case_uuid(warehouse: refimpl.Warehouse, attemp
     with pytest.raises(InvalidRequestError):
         table.owner.attempt_outcome(table.table_id, attempt)
     assert table.latest == 0
-    assert isinstance(table.commit(1, attempt="3a0d65cd-4056-49b8-937b-95f9e3ee90e5"), Ratified)
+    assert isinstance(table.commit(1, attempt=ID), Ratified)
 
 
 def test_staged_file_must_exist_when_it_is_proposed(warehouse: refimpl.Warehouse) -> None:
@@ -374,6 +374,13 @@ def test_a_missing_published_version_costs_one_listing(tmp_path: Path) -> None:
         assert listed == [table.log.folder]
         (table.log.folder / log_path.commit(9)).write_bytes(append(START + 9))
         refused(table.commit(6), RejectionReason.HALTED)
+        (table.log.folder / log_path.commit(9)).unlink()
+        now = (warehouse.environment.now() * 1_000_000,) * 2
+        os.utime(table.log.folder, ns=now)
+        table.land()
+        (table.log.folder / log_path.commit(9)).write_bytes(append(START + 9))
+        os.utime(table.log.folder, ns=now)  # within one tick of the file system's clock
+        refused(table.commit(7), RejectionReason.HALTED)
 
 
 def test_policies_out_of_range_are_refused(warehouse: refimpl.Warehouse) -> None:

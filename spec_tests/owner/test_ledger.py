@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import apsw
 import pytest
@@ -121,6 +121,13 @@ def test_a_missing_ledger_with_a_write_ahead_log_is_not_replace_ledger(tmp_path:
     assert not path.exists()
     hidden.rename(path)
     use(tmp_path / "w")
+
+
+def test_a_log_that_cannot_be_looked_at_is_not_taken_for_the_same(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
+    with patch.object(PosixFiles, "identity", side_effect=OSError("no answer")), pytest.raises(OwnerUnavailableError):
+        _ = table.latest
+    table.land()
 
 
 def test_a_ledger_that_vanishes_is_not_recreated(warehouse: refimpl.Warehouse) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -28,7 +29,7 @@ from spec_tests.support.builders import (
     protocol_of,
     refused,
 )
-from spec_tests.support.faults import opened
+from spec_tests.support.faults import SimulatedCrash, opened
 
 
 @pytest.fixture
@@ -175,6 +176,13 @@ def test_take_over_under_a_taken_name_fails(warehouse: refimpl.Warehouse, plain:
     assert caught.value.winner.table_id == holder.table_id
     assert not plain.published(3)
     assert isinstance(take_over(warehouse, plain, name="other"), Ratified)
+
+
+def test_a_forgotten_take_over_frees_its_name(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    with patch.object(LogStore, "put_once", side_effect=SimulatedCrash), pytest.raises(SimulatedCrash):
+        take_over(warehouse, plain)
+    plain.put_if_absent(log_path.commit(3), append(START + 3))
+    assert create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="plain").latest == 0
 
 
 def test_take_over_rejects_a_location_that_is_no_table(

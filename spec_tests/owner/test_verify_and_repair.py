@@ -910,14 +910,15 @@ def test_two_announcements_of_a_location_give_one_table(warehouse: refimpl.Wareh
     assert warehouse.tables() == ["orders"]
 
 
-@pytest.mark.parametrize("name", ["orders", None, "no name here", "9"])
+@pytest.mark.parametrize("name", ["orders", None, "no name here", "9", "x" * 255])
 def test_every_announced_table_gets_a_unique_name(warehouse: refimpl.Warehouse, name: str | None) -> None:
     """The owner does not reject a table that is already in the log because of a taken or invalid name."""
-    builders.create(warehouse, COORDINATED_COMMITS, CommitMode.STAGED)
+    taken = name if name == "x" * 255 else "orders"
+    builders.create(warehouse, COORDINATED_COMMITS, CommitMode.STAGED, name=taken)
     table = announced(warehouse, "2024/orders", name=name)
     put(log_of(warehouse, table), 0, builders.first_version(COORDINATED_COMMITS))
     assert isinstance(warehouse.owner.adopt(table.table_id), Ratified)
-    assert sorted(warehouse.tables()) == ["orders", f"orders_{table.table_id[:8]}"]
+    assert set(warehouse.tables()) == {taken, f"{taken[:246]}_{table.table_id[:8]}"}
 
 
 def test_announced_location_must_be_in_the_warehouse_or_a_root(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:

@@ -32,22 +32,22 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-import msgspec
 import pyarrow as pa
 
 import refimpl
 from refimpl import log_path
 from refimpl.client import checkpoint_format, maintenance, ownership, parquet_seal
 from refimpl.client.table import Table
-from refimpl.commit_owner import MaintenancePolicy
+from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.environment import Environment
 from refimpl.errors import DeltaError
 from refimpl.log_path import LOG_FOLDER, SIDECAR_FOLDER
@@ -63,12 +63,12 @@ SECONDS_TO_ANSWER: Final = 60
 PROGRESS_SECONDS: Final = 10
 NEEDED: Final = 0.8
 """How often a damaged file is one that the reads need."""
-OWNED: Final = MaintenancePolicy(allowed=frozenset(maintenance.Maintenance), backfill_every=None, backlog_limit=1000)
+OWNED: Final = MaintenancePolicy(allowed=frozenset(Maintenance), backfill_every=None, backlog_limit=1000)
 LEDGER: Final = "ledger"
 """All messages about the files of the owner's folder name the ledger, which is one database for its reader."""
+FAILED: Final = "error"
 
 Answers = dict[str, Any]
-Damage = Callable[[random.Random, bytes], bytes | None]
 
 
 def build(directory: Path) -> None:
@@ -90,6 +90,7 @@ def build(directory: Path) -> None:
 
 def _tables_of_this_client(warehouse: refimpl.Warehouse) -> None:
     schema = pa.schema([("id", pa.int64()), ("place", pa.string()), ("amount", pa.float64())])
+    usual: dict[str, Any] = {"policy": OWNED, "commit_mode": CommitMode.STAGED}
     shapes: dict[str, dict[str, Any]] = {
         "classic": {"partition_columns": ["place"]},
         "v2": {"properties": {"delta.checkpointPolicy": "v2"}, "partition_columns": ["place"]},
@@ -97,7 +98,7 @@ def _tables_of_this_client(warehouse: refimpl.Warehouse) -> None:
         "mapped": {"properties": {"delta.columnMapping.mode": "name"}, "commit_mode": CommitMode.INLINE},
     }
     for name, options in shapes.items():
-        table = warehouse.create_table(name, schema, **{"policy": OWNED, "commit_mode": CommitMode.STAGED} | options)
+        table = warehouse.create_table(name, schema, **(usual | options))
         for number in range(8):
             if number == 3:
                 table.delete("id = 1")
@@ -185,7 +186,8 @@ def answers(
                 except StopIteration:
                     table = Table.by_path(location, environment)
                 except DeltaError as error:
-                    found[name], _ = f"error {type(error).__name__}", texts.append(str(error))
+                    found[name] = f"error {type(error).__name__}"
+                    texts.append(str(error))
                     continue
                 ask(name, partial(content, table))
                 if name not in SPARK_TABLES and not newest:
@@ -207,65 +209,46 @@ def verified(directory: Path) -> list[str]:
         return [str(error)]
 
 
-def _serve(pipe: Any) -> None:
-    """The reading process: answers until it is ended. Arrow may end it."""
-    while True:
-        question, arguments = pipe.recv()
-        pipe.send({"answers": answers, "verified": verified}[question](*arguments))
-
-
 class Reader:
-    """A process that reads. It starts again after it ended."""
+    """A process that reads. Another one follows if it ends."""
 
     def __init__(self) -> None:
-        self._process: Any = None
+        self._start()
 
-    def ask(self, question: str, *arguments: Any) -> Any:
+    def _start(self) -> None:
+        self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+
+    def ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
         """The answer; None if the process ended or did not answer."""
-        if self._process is None:
-            context = multiprocessing.get_context("spawn")
-            self._pipe, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-            self._process.start()
-            theirs.close()
         try:
-            self._pipe.send((question, arguments))
-            if self._pipe.poll(SECONDS_TO_ANSWER):
-                return self._pipe.recv()
-        except (EOFError, OSError):
-            pass
-        self.end()
-        return None
+            return self._pool.submit(question, *arguments).result(SECONDS_TO_ANSWER)
+        except (BrokenProcessPool, TimeoutError):
+            self.end()
+            self._start()
+            return None
 
     def end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._process = None
+        for process in multiprocessing.active_children():
+            process.kill()
+        self._pool.shutdown()
 
 
 # Damaging
 
 
-def _flip(randomness: random.Random, content: bytes) -> bytes | None:
-    if not content:
-        return None
+def damaged(randomness: random.Random, damage: str, content: bytes) -> bytes:
+    """The content with a damage."""
     at = randomness.randrange(len(content))
-    return content[:at] + bytes([content[at] ^ 1 << randomness.randrange(8)]) + content[at + 1 :]
+    if damage == "flip":
+        return content[:at] + bytes([content[at] ^ 1 << randomness.randrange(8)]) + content[at + 1 :]
+    if damage == "zero":
+        size = randomness.choice((8, 64, 512, 4096))
+        at = at // size * size
+        return content[:at] + bytes(min(size, len(content) - at)) + content[at + size :]
+    return content[:at] if damage == "cut" else b""
 
 
-def _zero(randomness: random.Random, content: bytes) -> bytes | None:
-    size = randomness.choice((8, 64, 512, 4096))
-    at = randomness.randrange(max(len(content), 1)) // size * size
-    return content[:at] + bytes(min(size, len(content) - at)) + content[at + size :]
-
-
-def _cut(randomness: random.Random, content: bytes) -> bytes | None:
-    return content[: randomness.randrange(len(content))] if content else None
-
-
-DAMAGES: Final[dict[str, Damage]] = {"flip": _flip, "zero": _zero, "cut": _cut, "empty": lambda _, content: b""}
-KINDS: Final = ("flip",) * 6 + ("zero", "cut", "other", "other", "empty", "remove")
+DAMAGES: Final = ("flip",) * 6 + ("zero", "cut", "other", "other", "empty", "remove")
 
 
 def kind_of(path: Path) -> str:
@@ -280,7 +263,7 @@ def kind_of(path: Path) -> str:
     return "data" if path.suffix == ".parquet" else path.suffix
 
 
-def damaged_by(directory: Path) -> list[Path]:
+def damaged_files(directory: Path) -> list[Path]:
     """The files that are damaged, relative to the warehouse, in a fixed order."""
     staging = {feature.staging_folder for feature in TABLE_FEATURES.values()}
     files = sorted(path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
@@ -292,106 +275,80 @@ def damaged_by(directory: Path) -> list[Path]:
     ]
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One damage and its outcome."""
-
-    number: int
-    file: str
-    kind: str
-    damage: str
-    outcome: str
-    detail: str = ""
-
-
-@dataclass
 class Run:
     """The damages of one seed on one warehouse."""
 
-    directory: Path
-    seed: int
-
-    def __post_init__(self) -> None:
-        self.pristine, self.copy = self.directory / "pristine" / "w", self.directory / "damaged" / "w"
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.seed = seed
+        self.pristine, self.copy = directory / "pristine" / "w", directory / "damaged" / "w"
         build(self.pristine)
         shutil.copytree(self.pristine, self.copy)
-        self.files = damaged_by(self.pristine)
         self.reader = Reader()
-        self.expected, texts = self.reader.ask("answers", self.copy)
+        self.expected, texts = self.reader.ask(answers, self.copy)
+        if texts or any(isinstance(answer, str) for answer in self.expected.values()):
+            raise RuntimeError(f"the undamaged warehouse cannot be read: {texts} {self.expected}")
         watched = WatchedFiles()
         answers(self.copy, environment=Environment(files=watched))
-        self.needed = [path for path in self.files if path.name in watched.reads or LOG_FOLDER not in path.parts]
-        wrong = [answer for answer in self.expected.values() if isinstance(answer, str)]
-        if wrong or texts:
-            raise RuntimeError(f"the undamaged warehouse cannot be read: {wrong} {texts}")
-        self._restore(self.files[0])
+        self.files: dict[str, list[Path]] = defaultdict(list)
+        self.needed: dict[str, list[Path]] = defaultdict(list)
+        for path in damaged_files(self.pristine):
+            self.files[kind_of(path)].append(path)
+            if path.name in watched.reads or LOG_FOLDER not in path.parts:
+                self.needed[kind_of(path)].append(path)
+        self._restore(Path(OWNER_FOLDER) / "lock")
 
-    def case(self, number: int) -> Case:
-        """Make this damage, read, judge, and restore the file."""
+    def case(self, number: int) -> tuple[str, str, str]:
+        """Make this damage, read, judge, and restore the file. Returns the kind of file, the outcome and details."""
         randomness = random.Random(f"{self.seed} {number}")
-        kinds = sorted({kind_of(path) for path in self.files})
-        chosen = randomness.choice(kinds)  # few files are of a rare kind
-        alike = [path for path in self.files if kind_of(path) == chosen]
-        needed = [path for path in self.needed if kind_of(path) == chosen]
+        kind = randomness.choice(sorted(self.files))  # few files are of a rare kind
+        alike, needed = self.files[kind], self.needed[kind]
         path = randomness.choice(needed if needed and randomness.random() < NEEDED else alike)
-        damage = randomness.choice(KINDS)
+        damage = randomness.choice(DAMAGES)
         content = (self.pristine / path).read_bytes()
         if damage == "other":
             others = [other for other in alike if other != path]
             own = [other for other in others if other.parts[0] == path.parts[0]]
-            changed = (self.pristine / randomness.choice(own or others or [path])).read_bytes()
-        elif damage == "remove":
-            changed = None
-        else:
-            changed = DAMAGES[damage](randomness, content)
-        if changed is None:
+            content = (self.pristine / randomness.choice(own or others or [path])).read_bytes()
+        elif damage != "remove":
+            content = damaged(randomness, damage, content)
+        (self.copy / path).write_bytes(content)
+        if damage == "remove":
             (self.copy / path).unlink()
-        else:
-            (self.copy / path).write_bytes(changed)
         try:
             outcome, detail = self._judged(path)
         finally:
             self._restore(path)
-        return Case(number=number, file=str(path), kind=chosen, damage=damage, outcome=outcome, detail=detail)
+        return kind, outcome, f"{outcome}: {damage} {path}: {detail}"
 
     def _judged(self, path: Path) -> tuple[str, str]:
         only = None if path.parts[0] == OWNER_FOLDER else path.parts[0]
-        read = self.reader.ask("answers", self.copy, only, only is not None and LOG_FOLDER not in path.parts)
+        read = self.reader.ask(answers, self.copy, only, only is not None and LOG_FOLDER not in path.parts)
         if read is None:
             return "ended", "the process that reads"
         found, texts = read
         differing = {key for key, value in found.items() if value != self.expected.get(key)}
         if only is None:
             differing |= self.expected.keys() - found.keys()
+        name = LEDGER if only is None else path.name
         if not differing:
             return "right", ""
-        name = LEDGER if only is None else path.name
         if any(name in text for text in texts):
             return "named", ""
-        messages = self.reader.ask("verified", self.copy)
+        messages = self.reader.ask(verified, self.copy)
         if messages is None:
             return "ended", "verify"
         if any(name in text for text in messages):
             return "named", ""
-        first = min(differing)
-        failed = all(isinstance(found.get(key), str) and found[key].startswith("error") for key in differing)
-        return "unnamed" if failed else "silent", f"{first}: {str(found.get(first))[-600:]}; {texts[:2]} {messages[:3]}"
+        failed = all(str(found.get(key, FAILED)).startswith(FAILED) for key in differing)
+        first = str(found.get(min(differing)))[-600:]
+        return "unnamed" if failed else "silent", f"{min(differing)}: {first}; {texts[:2]} {messages[:3]}"
 
     def _restore(self, path: Path) -> None:
-        shutil.copy2(self.pristine / path, self.copy / path)
         if path.parts[0] != OWNER_FOLDER:  # reading does not change the ledger
+            shutil.copy2(self.pristine / path, self.copy / path)
             return
         shutil.rmtree(self.copy / OWNER_FOLDER)
         shutil.copytree(self.pristine / OWNER_FOLDER, self.copy / OWNER_FOLDER)
-
-
-def cases(run: Run, numbers: range) -> Iterator[Case]:
-    started = last = time.monotonic()
-    for number in numbers:
-        yield run.case(number)
-        if time.monotonic() - last > PROGRESS_SECONDS:
-            last = time.monotonic()
-            done = number - numbers.start + 1
-            print(f"{(last - started) / 60:.1f} min: {done} of {len(numbers)} damages", file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -405,20 +362,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args(arguments)
     numbers = range(options.damages) if options.only is None else range(options.only, options.only + 1)
+    outcomes: dict[str, Counter[str]] = defaultdict(Counter)
+    started = last = time.monotonic()
+    bad = 0
     with tempfile.TemporaryDirectory(prefix="damage-") as folder:
         run = Run(Path(folder).resolve(), options.seed)
-        done = list(cases(run, numbers))
+        for number in numbers:
+            kind, outcome, detail = run.case(number)
+            outcomes[kind][outcome] += 1
+            if outcome not in ("right", "named"):
+                bad += 1
+                again = f"python -m spec_tests.processes.damage --seed {options.seed} --only {number}"
+                print(f"{detail}\n  {again}", file=sys.stderr, flush=True)
+            if time.monotonic() - last > PROGRESS_SECONDS:
+                last = time.monotonic()
+                done = f"{number - numbers.start + 1} of {len(numbers)} damages, {bad} neither right nor named"
+                print(f"{(last - started) / 60:.1f} min: {done}", file=sys.stderr, flush=True)
         run.reader.end()
-    bad = [case for case in done if case.outcome not in ("right", "named")]
-    for case in bad:
-        command = f"python -m spec_tests.processes.damage --seed {options.seed} --only {case.number}"
-        print(f"{case.outcome}: {case.damage} {case.file}\n  {case.detail}\n  {command}", file=sys.stderr)
-    outcomes = Counter(case.outcome for case in done)
-    by_kind = {kind: Counter(case.outcome for case in done if case.kind == kind) for kind in {c.kind for c in done}}
+    total = sum(outcomes.values(), Counter[str]())
     if options.json:
-        print(json.dumps({"damages": len(done), "files": len(run.files), "outcomes": outcomes, "kinds": by_kind}))
+        print(json.dumps({"damages": total.total(), "outcomes": total, "kinds": outcomes}))
     else:
-        print(f"{len(done)} damages of {len(run.files)} files: {dict(outcomes)}")
+        print(f"{total.total()} damages: " + ", ".join(f"{total[outcome]} {outcome}" for outcome in sorted(total)))
     return 1 if bad else 0
 
 

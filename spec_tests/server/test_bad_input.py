@@ -1,5 +1,6 @@
 """Invalid bodies, numbers out of range, unknown calls: each gets the documented error, and nothing changes."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -108,6 +109,21 @@ def test_too_large_body_is_413_with_and_without_its_length(serve: Serve) -> None
             yield b" " * 100
 
     assert refusal(http.post(table.url, content=unannounced())) == (413, "BadRequestException")
+    asked: list[str] = []
+
+    async def receive() -> dict[str, Any]:
+        assert len(asked) < 30, "the body is held in memory"
+        asked.append("chunk")
+        return {"type": "http.request", "body": b" " * 100, "more_body": True}
+
+    async def send(message: dict[str, Any]) -> None:
+        asked.append(str(message.get("status", "")))
+
+    server: Any = http.app_state["server"]
+    scope = {"type": "http", "method": "POST", "path": table.url, "headers": [(b"host", b"127.0.0.1")]}
+    more = {"query_string": b"", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "scheme": "http"}
+    asyncio.run(server.application({**scope, **more, "raw_path": table.url.encode()}, receive, send))
+    assert "413" in asked
     assert refusal(http.post(table.url, content=b" ", headers={"content-length": "9" * 30})) == (
         413,
         "BadRequestException",

@@ -1,5 +1,6 @@
 """Tables over HTTP: creation, names, lists, and drop."""
 
+import itertools
 import uuid
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
-from refimpl.errors import OwnerUnavailableError
+from refimpl.errors import CorruptionError, OwnerUnavailableError
 from refimpl.owner.local import LocalOwner
 from refimpl.server import delta_api
 from spec_tests.server.conftest import Serve
@@ -220,6 +221,17 @@ def test_list_is_an_error_if_the_owner_cannot_describe_a_table(table: WireTable,
     with patch.object(LocalOwner, "describe", side_effect=OwnerUnavailableError("busy")):
         answer = http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
     assert refusal(answer) == UNAVAILABLE
+    WireTable(http, "the_one_after").create()
+    real, seen = LocalOwner.describe, itertools.count()
+
+    def first_is_damaged(*words: Any) -> Any:
+        if next(seen) == 0:
+            raise CorruptionError("damaged")
+        return real(*words)
+
+    with patch.object(LocalOwner, "describe", first_is_damaged):
+        answer = http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
+    assert [each["name"] for each in answer.json()["tables"]] == ["the_one_after"]
 
 
 def test_request_without_pages_gets_all_tables_and_schemas(
@@ -273,6 +285,8 @@ def test_repeated_creation_of_a_dropped_table_is_not_denied(table: WireTable, wa
 @pytest.mark.parametrize("legacy", [False, True])
 def test_a_dropped_table_is_gone_and_its_files_stay(table: WireTable, http: TestClient, legacy: bool) -> None:
     staged = table.land(1)
+    for other in ("", str(uuid.uuid4())):
+        assert refusal(http.delete(table.url, params={"table-id": other})) == NO_TABLE
     answer = http.delete(f"{LEGACY}/tables/unity.default.orders") if legacy else http.delete(table.url)
     assert answer.status_code == (200 if legacy else 204)
     assert refusal(http.get(table.url)) == NO_TABLE

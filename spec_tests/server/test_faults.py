@@ -18,6 +18,7 @@ from refimpl.commits import Landed, StagedProposal
 from refimpl.environment import Environment
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner import decide
+from refimpl.server import scheduling
 from refimpl.server.application import Server
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.names import Names
@@ -260,7 +261,10 @@ def test_closing_server_finishes_running_calls(directory: Path, monkeypatch: pyt
         return close_reads(seconds)
 
     monkeypatch.setattr(server._warehouse.owner, "commit_if", slow)
-    monkeypatch.setattr(server._warehouse, "close", lambda: steps.append("closed"))
+    soon = scheduling.GRACE_SECONDS
+    monkeypatch.setattr(
+        server._warehouse, "close", lambda: steps.append("closed" if scheduling._seconds_left() <= soon else "waits")
+    )
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(table.propose, staged)
         assert entered.wait(120)

@@ -1,12 +1,15 @@
 """A table's metadata over HTTP. The log decides: a request can only repeat it, or add what the log does not have."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from starlette.testclient import TestClient
 
 import refimpl
+from refimpl.actions import Protocol
 from refimpl.owner.policy import MAX_CATALOG_PROPERTIES_BYTES
+from refimpl.server import answers
 from spec_tests.server.wire import BAD, REQUIREMENT, WIRE_COLUMNS, WireTable, refusal
 
 ENABLED = {"delta.enableInCommitTimestamps": "true"}
@@ -147,3 +150,10 @@ def test_server_and_log_have_the_same_metadata(table: WireTable, warehouse: refi
     served = properties(table)
     assert {key: served[key] for key in snapshot.metadata.configuration} == snapshot.metadata.configuration
     assert served["delta.minWriterVersion"] == str(snapshot.protocol.min_writer_version)
+
+
+def test_a_property_of_the_log_hides_that_of_the_catalog() -> None:
+    described = Mock(catalog_properties={"a": "catalog", "b": "catalog"}, metadata=Mock(configuration={"a": "log"}))
+    described.protocol = Protocol(min_reader_version=1, min_writer_version=2)
+    shown = answers.properties(described)
+    assert (shown["a"], shown["b"]) == ("log", "catalog")

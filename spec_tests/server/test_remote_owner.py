@@ -52,6 +52,7 @@ from refimpl.warehouse import RemoteWarehouse
 from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.conformance.adapters.catalog_server import FORGETTING, serving
 from spec_tests.server.conftest import SCHEMA, Listen, ids_in, rows
+from spec_tests.server.wire import DELTA
 from spec_tests.support.builders import append
 
 __all__ = ["cli"]
@@ -286,18 +287,26 @@ def test_client_publishes_where_the_server_does_not(catalog: str, reach: Reach) 
         owner.backfill_to_version(table.table_id, 99)
 
 
-def test_commit_file_outside_of_the_staging_folder_is_refused(tmp_path: Path, reach: Reach) -> None:
+@pytest.mark.parametrize("name", ["{folder}/secret", "../../../../secret", "a/secret"])
+def test_commit_file_outside_of_the_staging_folder_is_refused(tmp_path: Path, reach: Reach, name: str) -> None:
     """Publishing it would give a file of this host to the readers of the server's storage."""
     (tmp_path / "secret").write_text("mine")
     with serving(tmp_path / "catalog") as (url, inside):
         table = reach(url, **PLACE).create_table("orders", SCHEMA)
         table.append(rows(1))
-        inside.tables["orders"].commits[1]["file-name"] = str(tmp_path / "secret")
+        inside.tables["orders"].commits[1]["file-name"] = name.format(folder=tmp_path)
         owner = table.owner
         assert owner is not None
         with pytest.raises(InvalidRequestError, match="secret"):
             owner.backfill_to_version(table.table_id)
         assert table.log.published_versions() == {0}
+
+
+def test_answer_of_an_interrupted_request_is_not_read_by_the_next(listen: Listen) -> None:
+    connection = Connection(address_of(listen()), timeout=60)
+    with patch.object(Connection, "_chunks", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        connection.send("GET", "/nothing")
+    assert connection.send("GET", f"{DELTA}/config?catalog=unity&protocol-versions=1.0").status == 200
 
 
 def test_full_backlog_is_published_and_the_commit_lands(catalog: str, reach: Reach) -> None:
