@@ -296,8 +296,8 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     folder = home / OWNER_FOLDER
     files = environment.files
     wanted_roots = [_checked_root(root) for root in roots]
-    for name, url in (stores or {}).items():
-        check_store(name, url)
+    for store, url in (stores or {}).items():
+        check_store(store, url)
     kind = network_file_system(home)
     if kind is not None:
         raise LocationError(f"{home} is on a network file system ({kind}); the owner needs a local one", kind=kind)
@@ -312,7 +312,8 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
                         )
                 children = () if files.stat(home) is None else files.list_directory(home)
                 if any(files.stat(home / child.name / LOG_FOLDER) is not None for child in children):
-                    _refuse_lost_owner(LocalOwner(home, environment), home, environment)
+                    lost = LocalOwner(home, environment)
+                    _refuse_lost_owner(lost, lost.name, home, environment)
                 raise InvalidRequestError(
                     f"{home} has no commit owner; create one with: commit-owner init {home}, or in Python: "
                     f"refimpl.open({str(home)!r}, create=True)",
