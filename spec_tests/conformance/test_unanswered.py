@@ -174,7 +174,7 @@ class BusyAlways(ModelOwner):
         return m.Rejected(reason="busy", retryable=True) if request.version > 1 else super().commit(client, request)
 
 
-def test_an_owner_that_rejects_for_ever_is_found() -> None:
+def test_an_owner_that_always_rejects_commits_is_found() -> None:
     s, table = committed(BusyAlways())
     with pytest.raises(Violated):
         s.must_land(table, "PROFILE-CORE-05", expected="the version is free: ratified")
