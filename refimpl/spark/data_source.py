@@ -278,6 +278,11 @@ class DeltaOwnerSource(datasource.DataSource):
             return _StreamWriter(error)
 
     def _plan(self, schema: StructType, *, overwrite: bool, default_mode: str) -> _Work:
+        if plan_reads.KEY not in self.options:
+            raise InvalidRequestError(
+                "cannot find the tables that the query reads: Spark's optimizer did not run the rule that "
+                "refimpl.spark.connect adds to the session (spark.experimental.extraOptimizations); connect it again"
+            )
         given = table_schema_of(schema)
         columns = self.options.get("partitionBy")
         partition_by = None if columns is None else tuple(name.strip() for name in columns.split(","))
@@ -290,11 +295,6 @@ class DeltaOwnerSource(datasource.DataSource):
         table = self._existing(given, given.spelled(partition_by or ()))
         snapshot = table.transaction().snapshot  # raises for a table that cannot be written, before a task writes
         plan = WritePlan.of(snapshot, given, options, in_utc=is_utc(self.connection.time_zone))
-        if plan_reads.KEY not in self.options:
-            raise InvalidRequestError(
-                "cannot find the tables that the query reads: Spark's optimizer did not run the rule that "
-                "refimpl.spark.connect adds to the session (spark.experimental.extraOptimizations); connect it again"
-            )
         plan = dataclasses.replace(plan, reads=plan_reads.decoded(self.options[plan_reads.KEY]))
         check_columns_of(given, plan.schema, filled=plan.rules.filled)
         return _Work(plan=plan, connection=self.connection, reference=self._reference())

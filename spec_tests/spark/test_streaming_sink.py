@@ -21,7 +21,7 @@ from refimpl.client.schema import Struct, parse, to_arrow
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
-from refimpl.spark import data_source
+from refimpl.spark import data_source, plan_reads
 from refimpl.spark.data_source import Connection, DeltaOwnerSource
 from refimpl.spark.tables import PathTarget, Tables
 from refimpl.spark.write_plan import WritePlan
@@ -47,7 +47,7 @@ def table(warehouse: Warehouse) -> Table:
 
 def source(warehouse: Warehouse, **options: str) -> DeltaOwnerSource:
     kind = type("Source", (DeltaOwnerSource,), {"connection": Connection.of(warehouse)})
-    return kind({"path": "sink", **options})  # type: ignore[no-any-return]
+    return kind({"path": "sink", plan_reads.KEY: "[]", **options})  # type: ignore[no-any-return]
 
 
 def again(value: Any) -> Any:
@@ -435,7 +435,7 @@ def test_a_batch_of_an_application_is_committed_once(warehouse: Warehouse, table
         ({"txnAppId": "x", "txnVersion": "-1"}, False, "expected a number"),
         ({"mergeschemas": "true"}, False, "unknown option 'mergeschemas'"),
         ({"partitionBy": "id"}, False, "is partitioned by month, not by id"),
-        ({"path": "a/b"}, False, "expected a name or an absolute path"),
+        ({plan_reads.KEY: "[]", "path": "a/b"}, False, "expected a name or an absolute path"),
         ({"table": "sink"}, False, "mutually exclusive"),
     ],
 )
@@ -466,13 +466,13 @@ def test_stream_of_a_served_table_has_tasks_without_server_calls(tmp_path: Path)
         remote = running.enter_context(refimpl.open(url, token=None))
         remote.create_table("sink", SCHEMA)
         kind = type("Source", (DeltaOwnerSource,), {"connection": Connection.of(remote)})
-        writer = kind({"path": "sink"}).streamWriter(COLUMNS, False)
+        writer = kind({plan_reads.KEY: "[]", "path": "sink"}).streamWriter(COLUMNS, False)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Connection, "warehouse", lambda _: pytest.fail("a task asks the server"))
             sent = [message(writer, (3, 1))]
         for _ in range(2):
             again(writer).commit(sent, 0)
-        reader = kind({"path": "sink"}).streamReader(COLUMNS_OF_TABLE)
+        reader = kind({plan_reads.KEY: "[]", "path": "sink"}).streamReader(COLUMNS_OF_TABLE)
         start = reader.initialOffset()
         (partition,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
         reading = again(reader)
@@ -541,14 +541,14 @@ def test_an_overwrite_follows_the_sessions_mode(
     """spark.sql.sources.partitionOverwriteMode=dynamic; as in Delta, other options come first."""
     connection = Connection.of(warehouse, partition_overwrite_mode="dynamic")
     kind = type("Source", (DeltaOwnerSource,), {"connection": connection})
-    writer = kind({"path": "sink", **options}).writer(COLUMNS_OF_TABLE, True)
+    writer = kind({plan_reads.KEY: "[]", "path": "sink", **options}).writer(COLUMNS_OF_TABLE, True)
     writer.commit([message(writer, (3, 1), query=None, columns=["id", "month"])])
     assert ids(table) == after
 
 
 def test_mode_complete_replaces_all_rows_in_a_dynamic_session(warehouse: Warehouse, table: Table) -> None:
     connection = Connection.of(warehouse, partition_overwrite_mode="dynamic")
-    writer = type("Source", (DeltaOwnerSource,), {"connection": connection})({"path": "sink"}).streamWriter(
+    writer = type("Source", (DeltaOwnerSource,), {"connection": connection})({plan_reads.KEY: "[]", "path": "sink"}).streamWriter(
         COLUMNS, True
     )
     writer.commit([message(writer, (3, 1))], 0)
