@@ -548,9 +548,9 @@ def test_an_overwrite_follows_the_sessions_mode(
 
 def test_mode_complete_replaces_all_rows_in_a_dynamic_session(warehouse: Warehouse, table: Table) -> None:
     connection = Connection.of(warehouse, partition_overwrite_mode="dynamic")
-    writer = type("Source", (DeltaOwnerSource,), {"connection": connection})({plan_reads.KEY: "[]", "path": "sink"}).streamWriter(
-        COLUMNS, True
-    )
+    writer = type("Source", (DeltaOwnerSource,), {"connection": connection})(
+        {plan_reads.KEY: "[]", "path": "sink"}
+    ).streamWriter(COLUMNS, True)
     writer.commit([message(writer, (3, 1))], 0)
     assert ids(table) == [3]
 
