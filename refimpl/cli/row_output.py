@@ -9,6 +9,7 @@ nested value is JSON; if there is one column, null is `""`, too, because readers
 import contextlib
 import itertools
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from refimpl.files import PosixFiles
 FORMATS: Final = ("table", "csv", "jsonl", "parquet")
 SHOWN_ROWS: Final = 100
 """Rows of a table without a limit. A table is in memory as a whole."""
+_UNQUOTED: Final = re.compile(r'[^,"\r\n]+')
 _JSON: Final = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -133,9 +135,11 @@ def _json(value: Any) -> str:
 def _csv(value: Any) -> str:
     if value is None:
         return ""
-    text = _json(value) if isinstance(value, dict | list) else output.literal(value)
-    quoted = not text or any(character in text for character in ',"\r\n')
-    return '"' + text.replace('"', '""') + '"' if quoted else text
+    if isinstance(value, str):
+        text = value
+    else:
+        text = _json(value) if isinstance(value, dict | list) else output.literal(value)
+    return text if _UNQUOTED.fullmatch(text) else '"' + text.replace('"', '""') + '"'
 
 
 def plain_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
