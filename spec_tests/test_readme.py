@@ -1,8 +1,8 @@
 """These tests or `.ci/run` execute every command and code block of the README and the packages' pages. Every link
 exists.
 
-A page is one session: its blocks run in the order of the page, in one empty directory. After `#>`, a block shows a line
-of its output; blanks and commas do not count. `.ci/run` executes a block after
+A page is one session: its blocks run in the order of the page, in one empty directory. After `# ->`, a block shows a
+line of its output; blanks and commas do not count. `.ci/run` executes a block after
 `<!-- command: NAME -->`. A block after `<!-- needs: maven -->` needs a tool that not every machine has. A block after
 `<!-- file: NAME -->` is only written to that file.
 """
@@ -20,6 +20,7 @@ from conformance.findings import markdown, stored
 from spec_tests.engines.prerequisites import needed_classpath
 
 REPOSITORY = Path(__file__).parents[1]
+OUTPUT = re.compile(r"# -> (.*)")
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
 PAGES = [
     "README.md",
@@ -67,7 +68,7 @@ def run(command: list[str], directory: Path, text: str) -> None:
     done = subprocess.run(command, cwd=directory, input=text, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
     printed = [re.findall(r"[^\s,]+", line) for line in done.stdout.splitlines()]
-    shown = [line.split() for line in re.findall(r"#> (.*)", text)]
+    shown = [line.split() for line in OUTPUT.findall(text)]
     assert shown == printed[len(printed) - len(shown) :], f"{text}\n{done.stdout}"
 
 
@@ -109,6 +110,10 @@ def test_the_two_commands_are_one_line_each_and_run_in_ci() -> None:
 
 def test_the_readme_has_at_most_150_lines() -> None:
     assert len(text_of("README.md").splitlines()) <= 150
+
+
+def test_the_readme_shows_output() -> None:
+    assert len(OUTPUT.findall(text_of("README.md"))) >= 5
 
 
 def test_findings_page_equals_the_generated_text() -> None:
