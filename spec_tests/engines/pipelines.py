@@ -36,6 +36,7 @@ import pyarrow as pa
 import refimpl
 from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.table import Table
+from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.errors import DeltaError
 from refimpl.spark import DeltaConnection, connect, local_session
 from refimpl.spark.frames import spark_schema
@@ -54,6 +55,10 @@ ZONES: Final = ("UTC", "America/St_Johns", "Asia/Kathmandu", "Europe/Berlin")
 ON: Final = ("target.id = source.id", "target.id <=> source.id", "target.id = source.id AND target.p <=> source.p")
 WIDER: Final = {"int": "bigint", "float": "double"}
 PARTITION_TYPES: Final = ("string", "string", "int", "date", "timestamp", "boolean", "decimal(10,2)", "double")
+SETTINGS: Final = {
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",  # else a VACUUM of Delta Spark has 10,000 tasks
+}
 VALUES: Final[Mapping[str, tuple[pa.DataType, str]]] = {
     "bigint": (pa.int64(), "1|2|3|NULL|4|4611686018427387904"),
     "int": (pa.int32(), "1|2|NULL|-1|2147483647"),
@@ -83,9 +88,9 @@ def drawn(seed: int) -> Program:
         return [[number(3), pick(operators), number(8)] for _ in range(count if number(10) < share else 0)]
 
     def source() -> Step:
-        given = {"rows": {"rows": rows(3), "tasks": pick((0, 0, 1, 2))}, "kept": {"kept": number(2), "where": where(5)}}
-        table = {"from": number(2), "route": pick(ROUTES), "where": where(5)}
-        return given.get(pick(("rows", "rows", "kept", "kept", "table")), table)
+        literal, kept = {"rows": rows(3), "tasks": pick((0, 0, 1, 2))}, {"kept": number(2), "where": where(5)}
+        table: Step = {"from": number(2), "route": pick(ROUTES), "where": where(5)}
+        return pick((literal, literal, kept, kept, table))
 
     def write() -> Step:
         step: Step = {"mode": pick(MODES), "route": pick(ROUTES), "source": source()}
@@ -120,11 +125,10 @@ def drawn(seed: int) -> Program:
     }
     rare = ("stream", "restart")  # a stream takes as long as several other steps
     weights = [3 if name == "write" else pick((0, 0, 3, 6)) // (3 if name in rare else 1) for name in steps]
-    features = ("delta.enableTypeWidening", "delta.enableChangeDataFeed")
     tables = [{"partitions": pick((["p"], ["p"], [], ["v"])), "rows": rows(4)} for _ in TABLES]
     for table in tables:
-        mapping = pick(({}, {}, {"delta.columnMapping.mode": "name"}))
-        table["properties"] = {name: "true" for name in features if not number(3)} | mapping
+        one = pick(("delta.checkpointInterval=2", "delta.enableChangeDataFeed=true", "delta.columnMapping.mode=name"))
+        table["properties"] = dict(name.split("=") for name in (one, "delta.enableTypeWidening=true") if number(2))
     names = chooser.choices([*steps], weights, k=4 + number(7))
     chosen = [{"step": name, "table": pick((0, 0, 0, 1)), **steps[name]()} for name in names]
     columns = [["id", "bigint"], ["p", pick(PARTITION_TYPES)], ["v", pick([*VALUES])]]
@@ -263,6 +267,9 @@ class Side:
     def create(self, step: Step) -> None:
         rows = self.spark.createDataFrame(arrow_rows(step["rows"], self.columns))
         self.save(rows, step["table"], {"mode": "append", "route": "pipeline", **step}, **step["properties"])
+        if self.ours:  # by default, clients run no OPTIMIZE and no VACUUM
+            table_id = self.warehouse.owner.resolve(self.place(step["table"])).table_id
+            self.warehouse.owner.set_policy(table_id, MaintenancePolicy(allowed=frozenset(Maintenance)))
 
     def save(self, frame: DataFrame, table: int, step: Step, **options: Any) -> None:
         mode, place = "append" if step["mode"] in ("append", "mergeSchema") else "overwrite", self.place(table)
@@ -274,7 +281,10 @@ class Side:
         named = step["route"] == "pipeline" and self.ours
         writer: Any = self.delta.write(frame) if named else frame.write.format(self.format)
         writer = writer.mode(mode).options(**options)
-        writer = writer.partitionBy(*step["partitions"]) if "partitions" in step else writer
+        if "partitions" in step:
+            writer = writer.partitionBy(*step["partitions"])
+        elif step["mode"] == "overwriteSchema" and not self.ours:  # by default it has none; with ours, the table's
+            writer = writer.partitionBy(*self.states[table]["partitions"])
         writer.saveAsTable(place) if named else writer.save(place)
 
     def write(self, step: Step) -> None:
@@ -410,7 +420,7 @@ class Laboratory:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder, self.steps, self.outcomes = spark, folder, 0, Counter[str]()
-        for key, value in TINY.items() | {("spark.databricks.delta.retentionDurationCheck.enabled", "false")}:
+        for key, value in {**TINY, **SETTINGS}.items():
             spark.conf.set(key, value)
 
     def run(self, program: Program) -> Difference | None:
@@ -451,9 +461,9 @@ class Laboratory:
         return None
 
 
-def shrunk(program: Program, kind: str, run: Callable[[Program], Difference | None], end: float) -> Program:
-    """The smallest program found until `end` that has a difference of this kind, with fewer steps, rows, clauses and
-    conditions, or with numbers that are 0."""
+def shrunk(program: Program, kind: str, run: Callable[[Program], Difference | None], tries: int) -> Program:
+    """The smallest program of `tries` with a difference of this kind: with fewer steps, rows, clauses or conditions, or
+    with numbers that are 0."""
     paths: list[tuple[Any, ...]] = [("steps",), ("tables",)]
     for path in paths:  # larger cuts first
         changed = copy.deepcopy(program)
@@ -469,10 +479,12 @@ def shrunk(program: Program, kind: str, run: Callable[[Program], Difference | No
             parent[path[-1]] = 0
         else:
             continue
-        difference = run(changed) if time.monotonic() < end else None
+        if not tries:
+            break
+        tries, difference = tries - 1, run(changed)
         if difference is not None and difference.kind == kind:
             changed["steps"] = changed["steps"][: difference.step + 1]
-            return shrunk(changed, kind, run, end)
+            return shrunk(changed, kind, run, tries)
     return program
 
 
@@ -481,7 +493,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="pipelines", description=__doc__, formatter_class=raw)
     parser.add_argument("--steps", type=int, default=200, help="number of steps (default: 200)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the programs (default: 1)")
-    parser.add_argument("--shrink", type=float, default=300, help="seconds to shrink a program (default: 300)")
+    parser.add_argument("--shrink", type=int, default=60, help="programs to try to shrink one (default: 60)")
     parser.add_argument("--program", type=Path, help="run the program in this file")
     options = parser.parse_args(arguments)
     folder, number = Path(tempfile.mkdtemp(prefix="pipelines-")), 0
@@ -493,7 +505,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed, number = options.seed * 1_000_000 + number, number + 1
         program = json.loads(options.program.read_text()) if options.program else drawn(seed)
         if difference := lab.run(program):
-            program = shrunk(program, difference.kind, lab.run, time.monotonic() + options.shrink)
+            program = shrunk(program, difference.kind, lab.run, options.shrink)
             difference = lab.run(program) or difference
             file = folder.with_name(f"{folder.name}-{seed}.json")
             file.write_text(json.dumps(program))
