@@ -512,6 +512,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             replay = f"python -m spec_tests.engines.pipelines --program {file}"
             found = [f"{difference.kind}, step {difference.step}: {difference.detail}", json.dumps(program), replay]
             print(*found, sep="\n", flush=True)
+        print(f"{lab.steps} of {options.steps} steps, {number} programs", file=sys.stderr, flush=True)
     shutil.rmtree(folder)
     seconds = round(time.monotonic() - began, 1)
     print(json.dumps({"programs": number, "steps": lab.steps, "seconds": seconds, "outcomes": lab.outcomes}, indent=1))
