@@ -333,10 +333,18 @@ def _check_words(columns: str) -> None:
     from sqlglot.tokens import TokenType
 
     tokens = sqlglot.tokenize(columns, dialect="spark")
+    column, depth = tokens[0].text if tokens else "", 0
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         if token.token_type is TokenType.L_BRACKET:
             raise InvalidRequestError("brackets are not supported in types; write ARRAY<INT>")
-        if token.token_type is TokenType.IDENTIFIER or not token.text[0].isalpha():
+        if token.token_type is TokenType.IDENTIFIER:
+            continue
+        depth += sum({"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0) for character in token.text)
+        if token.token_type is TokenType.COMMA and depth == 0 and following is not None:
+            column = following.text
+        if token.token_type is TokenType.NEQ:
+            raise InvalidRequestError(f"column {column}: a struct needs a member, as in STRUCT<a: INT>; add one")
+        if not token.text[0].isalpha():
             continue
         named = following is not None and (
             following.token_type in (TokenType.COLON, TokenType.IDENTIFIER) or following.text[0].isalpha()
@@ -345,7 +353,7 @@ def _check_words(columns: str) -> None:
         word = token.text.upper()
         if (not named or closing) and word not in ("NOT", "NULL") and word not in _WORDS.split():
             raise InvalidRequestError(
-                f"unknown type {token.text!r}; expected a Spark SQL type: {', '.join(_WORDS.split())}"
+                f"column {column}: unknown type {token.text!r}; expected a Spark SQL type: {', '.join(_WORDS.split())}"
             )
 
 
@@ -360,10 +368,10 @@ def _field(definition: Any) -> Field:
     if unknown:
         raise InvalidRequestError(f"column {definition.name}: {unknown[0].sql()} is not supported; only NOT NULL is")
     nullable = all(kind.args.get("allow_null") for kind in demands)
-    return Field(name=definition.name, type=_type(definition.args["kind"]), nullable=nullable)
+    return Field(name=definition.name, type=_type(definition.args["kind"], definition.name), nullable=nullable)
 
 
-def _type(kind: Any) -> DataType:
+def _type(kind: Any, column: str) -> DataType:
     from sqlglot import expressions as sql
 
     from refimpl.client.schema import Array, Decimal, Map, Primitive, Struct
@@ -375,22 +383,23 @@ def _type(kind: Any) -> DataType:
         numbers = [int(argument.name) for argument in arguments]
         precision, scale = (*numbers, *(10, 0)[len(numbers) :])
         if not 0 <= scale <= precision <= 38 or precision == 0:
+            text = kind.sql(dialect="spark")
             raise InvalidRequestError(
-                f"invalid {kind.sql(dialect='spark')}; expected a precision from 1 to 38, and a scale from 0 to it"
+                f"column {column}: invalid {text}; expected a precision from 1 to 38, and a scale from 0 to it"
             )
         return Decimal(precision=precision, scale=scale)
     if name == "ARRAY" and len(arguments) == 1:
-        return Array(element=_type(arguments[0]))
+        return Array(element=_type(arguments[0], column))
     if name == "MAP" and len(arguments) == 2:
-        return Map(key=_type(arguments[0]), value=_type(arguments[1]))
+        return Map(key=_type(arguments[0], column), value=_type(arguments[1], column))
     if name == "STRUCT" and all(isinstance(member, sql.ColumnDef) for member in arguments):
         return Struct(fields=tuple(_field(member) for member in arguments))
+    wrong = f"column {column}: unsupported type {kind.sql(dialect='spark')}"
     if name in ("CHAR", "VARCHAR"):
         raise InvalidRequestError(
-            f"unsupported type {kind.sql(dialect='spark')}; use STRING; to limit its length, add --property "
-            "'delta.constraints.NAME=length(COLUMN) <= N'"
+            f"{wrong}; use STRING; to limit its length, add --property 'delta.constraints.NAME=length(COLUMN) <= N'"
         )
-    raise InvalidRequestError(f"unsupported type {kind.sql(dialect='spark')}; Delta columns cannot have it")
+    raise InvalidRequestError(f"{wrong}; Delta columns cannot have it")
 
 
 def columns_of_file(path: Path) -> Struct:

@@ -464,6 +464,12 @@ def test_an_invalid_list_of_columns_is_rejected(columns: str) -> None:
         columns_of_sql(columns)
 
 
+@pytest.mark.parametrize("kind", ["STRUCT<>", "VOID", "INTERVAL", "ARRAY<STRUCT<>>", "MAP<INT, VOID>", "INTERVAL DAY"])
+def test_the_error_for_a_type_without_values_names_the_column(kind: str) -> None:
+    with pytest.raises(InvalidRequestError, match="column wrong: "):
+        columns_of_sql(f"id DECIMAL(9,2), wrong {kind}, `other, (` STRING")
+
+
 def test_not_null_of_the_members_of_a_struct_is_kept() -> None:
     (column,) = columns_of_sql("s STRUCT<a: INT NOT NULL, b: STRING, c: STRUCT<`d e`: DATE NOT NULL>>").fields
     assert isinstance(column.type, Struct)

@@ -9,7 +9,6 @@ import json
 import math
 import operator
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import duckdb
@@ -426,20 +425,13 @@ LONGS = st.integers(-3, 3) | st.none()
 DOUBLES = st.sampled_from([-1.5, -0.0, 0.0, 2.0, float("nan"), None])
 
 
-def bounds_of(values: Sequence[Any]) -> dict[str, Any]:
-    ordered = [value for value in values if value is not None and value == value]
-    return {"low": min(ordered, default=None), "high": max(ordered, default=None)}
-
-
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(LONGS, LONGS, DOUBLES, DOUBLES), min_size=1, max_size=4),
     st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "<=>"]),
     st.sampled_from([("l", "k"), ("g", "h")]),
 )
-def test_a_file_with_a_matching_row_is_kept_for_column_comparisons(
-    rows: list[tuple[Any, ...]], operator: str, columns: tuple[str, str]
-) -> None:
+def test_columns_compare_as_in_spark(rows: list[tuple[Any, ...]], operator: str, columns: tuple[str, str]) -> None:
     """Arrow judges the rows as Spark does: NaN equals itself and is above all numbers, and NULL does not match."""
     schema = pa.schema([("l", pa.int64()), ("k", pa.int64()), ("g", pa.float64()), ("h", pa.float64())])
     table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=schema)
@@ -447,14 +439,6 @@ def test_a_file_with_a_matching_row_is_kept_for_column_comparisons(
     matched = matching(table, test.condition.to_arrow()).to_pylist()
     pairs = [tuple(row[schema.get_field_index(name)] for name in columns) for row in rows]
     assert matched == [_compares(operator, *pair) for pair in pairs]
-    bounds = {name: bounds_of(table.column(name).to_pylist()) for name in schema.names}
-    stats = {
-        "numRecords": len(rows),
-        "minValues": {name: b["low"] for name, b in bounds.items() if b["low"] is not None},
-        "maxValues": {name: b["high"] for name, b in bounds.items() if b["high"] is not None},
-        "nullCount": {name: table.column(name).null_count for name in schema.names},
-    }
-    assert test.may_match(add(stats=stats)) or not any(matched)
 
 
 def test_a_decimal_and_a_float_column_are_compared_as_floats() -> None:
@@ -648,37 +632,6 @@ def test_a_condition_selects_the_same_rows_as_duckdb(rows: list[dict[str, Any]],
     expression = condition_of(condition, MIXED).to_arrow()
     numbered = table_of(rows).append_column("number", pa.array(range(len(rows)), pa.int64()))
     assert numbered.filter(expression)["number"].to_pylist() == chosen_by_duckdb(rows, condition)
-
-
-def statistics(rows: list[dict[str, Any]], *, with_nan: bool) -> str:
-    """Correct statistics of either kind of writer: one leaves NaN out, the other puts it above all numbers."""
-    lower: dict[str, Any] = {}
-    upper: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for name in MIXED.names:
-        values = [row[name] for row in rows if row[name] is not None]
-        nulls[name] = len(rows) - len(values)
-        numbers = [value for value in values if value == value]
-        if numbers and name != "b":
-            lower[name], upper[name] = spelled(min(numbers)), spelled(max(numbers))
-        if with_nan and len(numbers) < len(values):
-            upper[name] = "NaN"
-    return json.dumps({"numRecords": len(rows), "minValues": lower, "maxValues": upper, "nullCount": nulls})
-
-
-def spelled(value: Any) -> Any:
-    if isinstance(value, float) and math.isinf(value):
-        return "Infinity"
-    return value.isoformat() if isinstance(value, datetime.date) else value
-
-
-@given(ROWS, CONDITIONS, st.booleans())
-def test_a_file_with_a_matching_row_is_never_pruned(rows: list[dict[str, Any]], condition: str, with_nan: bool) -> None:
-    test = file_test(condition, MIXED, ())
-    stats = statistics(rows, with_nan=with_nan)
-    file = Add(path="f", size=1, modification_time=0, data_change=True, partition_values={}, stats=stats)
-    if chosen_by_duckdb(rows, condition):
-        assert test.may_match(file)
 
 
 PARTITIONED = ("n", "s", "d", "b")
