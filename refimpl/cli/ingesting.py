@@ -135,11 +135,15 @@ def ingest(
 
 
 def _kind(files: list[Path]) -> str:
-    """CSV or Parquet, by the files' names. All files must have the same format."""
+    """CSV or Parquet, by the names of the files, or of those in a folder without a suffix. All must have one format."""
+    from refimpl.client.input_files import CSV, PARQUET, inside
+
+    kinds = set()
     for path in files:
         if not path.exists():
             raise InvalidRequestError(f"{path} does not exist")
-    kinds = {format_of(path) for path in files}
+        named = not path.is_dir() or path.suffix.lower() in (CSV, PARQUET)
+        kinds |= {format_of(path)} if named else {format_of(file.path) for file in inside(path)}
     if len(kinds) > 1:
         raise InvalidRequestError("CSV and Parquet files cannot be mixed in one commit; ingest them separately")
     return kinds.pop()

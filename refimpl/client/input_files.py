@@ -92,7 +92,7 @@ class Dialect:
             )
         try:
             "".encode(self.encoding)
-        except LookupError:
+        except (LookupError, ValueError):
             raise InvalidRequestError(f"unknown --encoding {self.encoding!r}; expected for example latin-1") from None
 
     @property
@@ -189,8 +189,23 @@ class Dialect:
 class InputFile:
     path: Path
     size: int
+    modified: int
+    """In ns since the epoch."""
     folders: tuple[tuple[str, str | None], ...] = ()
     """Columns and their values by the names of folders (`month=1`), inside the folder that was given."""
+
+    @classmethod
+    def of(cls, path: Path, folders: tuple[tuple[str, str | None], ...] = ()) -> InputFile:
+        status = path.stat()
+        return cls(path=path, size=status.st_size, modified=status.st_mtime_ns, folders=folders)
+
+    def check_unchanged(self) -> None:
+        """Raise `InvalidRequestError` if the file is another than the one that was found: its columns and the places of
+        its records would be others."""
+        if InputFile.of(self.path, self.folders) != self:
+            raise InvalidRequestError(
+                f"{self.path} was changed while it was read; ingest it when it is complete, or ingest a copy"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +259,7 @@ class InputFiles:
         cls, paths: Sequence[Path], *, kind: str, dialect: Dialect | None = None, block_bytes: int = BLOCK_BYTES
     ) -> InputFiles:
         """Raises `InvalidRequestError` for a path without files, and for files whose columns differ."""
-        files = tuple(file for path in paths for file in _inside(path))
+        files = tuple(file for path in paths for file in inside(path))
         draft = cls(kind=kind, files=files, dialect=dialect or Dialect(), block_bytes=block_bytes)
         first: tuple[str, ...] = ()
         for file in files:
@@ -304,6 +319,7 @@ class InputFiles:
             if self.kind == PARQUET:
                 with _parquet(file.path) as parquet:
                     groups = parquet.num_row_groups
+                file.check_unchanged()
                 yield from (Piece(file=file, start=group) for group in range(groups))
             elif _is_compressed(file.path) or not self.dialect.is_utf8:
                 yield Piece(file=file, start=0)
@@ -317,7 +333,7 @@ class InputFiles:
         """
         columns: dict[str, Field] = {}
         for file in self.files if self.kind == PARQUET else ():
-            for column in from_arrow(_schema_of(file.path)).fields:
+            for column in _columns_of(file.path).fields:
                 first = columns.setdefault(column.name.lower(), dataclasses.replace(column, metadata={}))
                 if first.type != column.type:
                     raise InvalidRequestError(
@@ -373,6 +389,7 @@ class InputFiles:
                         ended |= fault is not None and fault != masked.rfind(dialect.quote.encode())
                     cut = len(rest) if ended else cut
                     place = Piece(file=piece.file, start=start, end=None if ended else start + cut, line=line)
+                    piece.file.check_unchanged()
                     if cut or not start:
                         yield place, rest[:cut]
                     start, line, rest = start + cut, line + _lines(rest[:cut]), rest[cut:]
@@ -488,7 +505,8 @@ class InputFiles:
             column = next(column for column in self.schema.fields if column.name.lower() == name.lower())
             value = _typed(column, None, pa.array([text], pa.string()))
             if value is None:
-                raise InvalidRequestError(f"{file.path}, folder of the column {name!r}: {_misfit(column, text)}")
+                problem = _misfit(column, text, kind=PARQUET)
+                raise InvalidRequestError(f"{file.path}, folder of the column {name!r}: {problem}")
             rows = rows.append_column(column.name, pa.repeat(value[0], rows.num_rows))
         return rows
 
@@ -504,6 +522,7 @@ class InputFiles:
             legacy = (parquet.metadata.metadata or {}).keys() & LEGACY_CALENDAR
             _check_int96(path, piece.start, [item.name for item in schema if _INT96 in (item.metadata or {})])
             for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[piece.start]):
+                piece.file.check_unchanged()
                 arrays = {}
                 for values, item in zip(batch.columns, schema, strict=True):
                     given = values.cast(item.type) if _INT96 in (item.metadata or {}) else values
@@ -517,7 +536,7 @@ class InputFiles:
                 yield from self._with_folders(piece.file, pa.table(arrays)).to_batches()
 
 
-def _inside(path: Path) -> list[InputFile]:
+def inside(path: Path) -> list[InputFile]:
     """The files in a folder, at any depth, without hidden ones. For a file: the file itself, whatever its name is.
 
     The paths are absolute, because Spark's tasks may run in another folder."""
@@ -528,9 +547,9 @@ def _inside(path: Path) -> list[InputFile]:
         if not path.is_dir():
             if not path.is_file():
                 raise InvalidRequestError(f"{path} is neither a file nor a folder; copy its content to a file first")
-            return [InputFile(path=path, size=path.stat().st_size)]
+            return [InputFile.of(path)]
         files = [
-            InputFile(path=file, size=file.stat().st_size, folders=_folders(file.relative_to(path)))
+            InputFile.of(file, folders=_folders(file.relative_to(path)))
             for file in sorted(path.rglob("*"))
             if file.is_file() and not _is_hidden(file.relative_to(path))
         ]
@@ -566,7 +585,7 @@ def _is_compressed(path: Path) -> bool:
 def _readable(path: Path) -> Iterator[None]:
     try:
         yield
-    except (EOFError, zlib.error, UnicodeDecodeError, OSError, pa.ArrowException) as error:
+    except (EOFError, zlib.error, UnicodeError, OSError, pa.ArrowException) as error:
         problem = str(error).rstrip(".")
         raise InvalidRequestError(f"{path} cannot be read: {problem}; expected a complete file") from error
 
@@ -619,6 +638,14 @@ def _schema_of(path: Path) -> pa.Schema:
     return schema
 
 
+def _columns_of(path: Path) -> Struct:
+    schema = _schema_of(path)
+    try:
+        return from_arrow(schema)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{path}: {error.message}", **error.facts) from None
+
+
 def _check_int96(path: Path, group: int, names: list[str]) -> None:
     """Raise `InvalidRequestError` for a time with digits beyond the microsecond."""
     with pq.ParquetFile(path) as fine, _parquet(path) as coarse:
@@ -648,9 +675,9 @@ def _fitted(column: Field, values: pa.Array, path: Path, row: int) -> pa.Array:
     fitted = cast(values)
     if fitted is None:
         first = _first(values, cast)
-        text = str(values[first]) if values[first].is_valid else None
         where = f"row {row + first + 1}, column {column.name!r}"
-        raise InvalidRequestError(f"{path}, {where}: {_misfit(column, text)}", column=column.name)
+        text = _text_of(values.slice(first, 1))
+        raise InvalidRequestError(f"{path}, {where}: {_misfit(column, text, kind=PARQUET)}", column=column.name)
     return fitted
 
 
@@ -727,11 +754,20 @@ def _converted(texts: Any, kind: pa.DataType) -> Any:
     return values
 
 
-def _misfit(column: Field, text: str | None) -> str:
+def _text_of(value: pa.Array) -> str | None:
+    try:
+        return str(value[0]) if value[0].is_valid else None
+    except (ValueError, OverflowError):  # a time that Python does not have
+        text: str | None = value.cast(pa.string())[0].as_py()
+        return text
+
+
+def _misfit(column: Field, text: str | None, *, kind: str = CSV) -> str:
     if text is None or (text == "" and not column.nullable):
         return "null, but the column must not be null; give it a value"
     wanted = _FORMS.get(str(column.type), f"{column.type}, without a loss of digits")
-    remedy = f"correct it, or, if it means null, pass --null {text if text and ' ' not in text else repr(text)}"
+    null = f"pass --null {text if text and ' ' not in text else repr(text)}" if kind == CSV else "write null"
+    remedy = f"correct it, or, if it means null, {null}"
     return f"invalid value {_shown(text)}; expected {wanted}; {remedy}"
 
 

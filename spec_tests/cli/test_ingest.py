@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import csv, parquet
 
 from refimpl.cli.options import CSV, PARQUET, format_of
 from refimpl.cli.output import ExitCode
+from refimpl.client.input_files import InputFiles
 from refimpl.errors import InvalidRequestError
 from refimpl.spark import connect
 from refimpl.table_feature import CommitMode
@@ -289,6 +290,50 @@ def test_what_is_not_a_file_is_refused(cli: CommandLine, sales: str) -> None:
     for name, message in (("pipe.csv", "neither a file nor a folder"), ("empty.csv", "no file in the folder")):
         answer = cli("ingest", sales, name)
         assert (answer.code, message in answer.err) == (ExitCode.USAGE, True)
+
+
+def test_a_folder_has_the_format_of_its_files(cli: CommandLine, warehouse: Warehouse, spark: SparkSession) -> None:
+    Path("days").mkdir()
+    for day in (1, 2):
+        Path(f"days/{day}.csv").write_text(f"id\n{day}\n")
+    assert cli("ingest", "t", "days", "--create").code == ExitCode.OK
+    assert sorted(warehouse.table("t").snapshot().to_arrow()["id"].to_pylist()) == [1, 2]
+    Path("days/notes.txt").touch()
+    refused = cli("ingest", "t", "days")
+    assert (refused.code, "unsupported file type" in refused.err) == (ExitCode.USAGE, True)
+
+
+@pytest.mark.parametrize("kind", [CSV, PARQUET])
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"f{kind}"
+    contents = [pa.table({"a": [1, 2], "b": [3, 4]}), pa.table({"b": [3, 4, 5], "a": [1, 2, 6]})]
+    write = csv.write_csv if kind == CSV else parquet.write_table
+    write(contents[0], path)
+    files = InputFiles.of([path], kind=kind)
+    typed = files.typed(files.inferred())
+    assert sum(batch.num_rows for batch in typed.batches()) == 2
+    write(contents[1], path)
+    with pytest.raises(InvalidRequestError, match="was changed while it was read"):
+        list(typed.batches())
+
+
+def test_texts_in_another_encoding_are_refused(cli: CommandLine, sales: str) -> None:
+    Path("f.csv").write_bytes("id,month\n1,1\n".encode("utf-16-le"))
+    for encoding, message in (("utf-16", "stream does not start with BOM"), ("undefined", "unknown --encoding")):
+        answer = cli("ingest", sales, "f.csv", "--encoding", encoding)
+        assert (answer.code, message in answer.err) == (ExitCode.USAGE, True)
+
+
+def test_a_parquet_value_that_does_not_fit_is_named(cli: CommandLine, warehouse: Warehouse) -> None:
+    assert cli("create", "t", "-c", "t TIMESTAMP_NTZ").code == ExitCode.OK
+    parquet.write_table(pa.table({"t": pa.array([1, 2**62], pa.timestamp("ms"))}), "f.parquet")
+    answer = cli("ingest", "t", "f.parquet")
+    assert (answer.code, "--null" in answer.err) == (ExitCode.USAGE, False)
+    assert "f.parquet, row 2, column 't': invalid value" in " ".join(answer.err.split())
+    parquet.write_table(pa.table({"t": pa.array([1], pa.uint64())}), "u.parquet")
+    assert "u.parquet: column 't' has the type uint64" in " ".join(
+        cli("ingest", "u", "u.parquet", "--create").err.split()
+    )
 
 
 def test_a_folder_is_read_as_spark_reads_it(
