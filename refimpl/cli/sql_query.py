@@ -70,7 +70,7 @@ def run(query: str, warehouse: AnyWarehouse) -> Iterator[pa.RecordBatchReader]:
                 if table is not None:
                     opened.append(_Rows(table.snapshot()))
                     database.register(f"__{number}", opened[-1])
-                    _create_view(database, parts, f"__{number}")
+                    _create_view(database, parts, f"__{number}", opened[-1].schema)
             result = database.execute(query).to_arrow_reader(_BATCH_ROWS)
         yield pa.RecordBatchReader.from_batches(result.schema, _checked(result, opened))
 
@@ -108,13 +108,22 @@ def _table(name: str, warehouse: AnyWarehouse) -> Table | None:
         return warehouse.table(alike[0]) if len(alike) == 1 else None
 
 
-def _create_view(database: Any, parts: Sequence[str], source: str) -> None:
-    quoted = ['"' + part.replace('"', '""') + '"' for part in parts]
+def _create_view(database: Any, parts: Sequence[str], source: str, schema: pa.Schema) -> None:
+    """DuckDB itself compares columns with floats: for Arrow, NaN is not the largest number. It passes on comparisons of
+    columns, but not those of expressions."""
+    quoted = [_quoted(part) for part in parts]
+    floats = [_quoted(item.name) for item in schema if "float" in str(item.type) or "double" in str(item.type)]
+    replaced = ", ".join(f"CASE WHEN {name} IS NULL THEN NULL ELSE {name} END AS {name}" for name in floats)
+    columns = f"* REPLACE ({replaced})" if floats else "*"
     if len(quoted) == 3:
         database.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quoted[0]}")
     if len(quoted) > 1:
         database.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(quoted[:-1])}")
-    database.execute(f"CREATE OR REPLACE VIEW {'.'.join(quoted)} AS FROM {source}")
+    database.execute(f"CREATE OR REPLACE VIEW {'.'.join(quoted)} AS SELECT {columns} FROM {source}")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _checked(result: pa.RecordBatchReader, opened: Sequence[_Rows]) -> Iterator[pa.RecordBatch]:

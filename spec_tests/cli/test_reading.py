@@ -162,6 +162,15 @@ def test_sql_joins_tables_and_reads_what_it_needs(
     assert asked == [("month",)]
 
 
+@pytest.mark.parametrize("condition", ["x > 1", "f >= 2.0::FLOAT", "s.x > 1"])
+def test_nan_is_the_largest_number_in_sql(cli: CommandLine, warehouse: Warehouse, condition: str) -> None:
+    values = [float("nan"), 0.5]
+    columns = {"id": [1, 2], "x": values, "f": pa.array(values, pa.float32()), "s": [{"x": x} for x in values]}
+    rows = pa.table(columns)
+    warehouse.create_table("t", rows.schema).append(rows)
+    assert cli("sql", f"SELECT id FROM t WHERE {condition}", "--format", "csv").out == "id\n1\n"
+
+
 def test_sql_without_its_extra_names_it(cli: CommandLine, sales: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     answer = cli("sql", "FROM sales")
