@@ -17,6 +17,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -47,8 +48,8 @@ import scala.runtime.AbstractPartialFunction;
  * An optimizer rule of the session, for the scans and the writes of the data source `delta-owner`. See plan_reads.py.
  *
  * Spark keeps the files that a Python data source lists with the relation, which a view and a frame keep. This rule
- * gives each query its own listing: the newest version. Scans of the query with equal options share it. The rule then
- * tells each write what its query reads.
+ * gives each query its own listing: the newest version. Scans of the query with equal options, of the same registration
+ * of the source, share it. The rule then tells each write what its query reads.
  */
 public final class PlanReads extends Rule {
     private static final String FORMAT = "delta-owner";
@@ -58,9 +59,12 @@ public final class PlanReads extends Rule {
     /** A source with its own list of files. */
     public static final class Listing extends PythonDataSourceV2 {
         private final PythonDataSourceCreationResult created;
+        /** The Python class, which has the warehouse. */
+        private final Object registration;
 
-        public Listing(PythonDataSourceCreationResult created) {
+        public Listing(PythonDataSourceCreationResult created, Object registration) {
             this.created = created;
+            this.registration = registration;
             setShortName(FORMAT);
         }
 
@@ -96,27 +100,37 @@ public final class PlanReads extends Rule {
     public TreeNode apply(TreeNode plan) {
         try {
             refresh((QueryPlan) plan);
-            Object write = null;
-            if (plan instanceof AppendData) {
-                write = ((AppendData) plan).write().getOrElse(null);
-            } else if (plan instanceof OverwriteByExpression) {
-                write = ((OverwriteByExpression) plan).write().getOrElse(null);
-            } else if (plan instanceof WriteToDataSourceV2
-                    && ((WriteToDataSourceV2) plan).batchWrite() instanceof MicroBatchWrite) {
-                write = get(((WriteToDataSourceV2) plan).batchWrite(), "writeSupport");
-            }
-            if ((write instanceof PythonWrite || write instanceof PythonStreamingWrite)
-                    && FORMAT.equals(get(write, "shortName"))) {
-                LogicalWriteInfo info = (LogicalWriteInfo) get(write, "info");
-                Map options = new HashMap(info.options().asCaseSensitiveMap());
-                options.put(KEY, of((LogicalPlan) plan));
-                set(write, "info", new LogicalWriteInfoImpl(info.queryId(), info.schema(),
-                    new CaseInsensitiveStringMap(options), info.rowIdSchema(), info.metadataSchema()));
-            }
+            declare((LogicalPlan) plan);
         } catch (ReflectiveOperationException error) {
             throw new IllegalStateException("this version of Spark is not supported", error);
         }
         return plan;
+    }
+
+    /** Tell the plan's write what it reads. A plan of several INSERTs is their union. */
+    private void declare(LogicalPlan plan) throws ReflectiveOperationException {
+        if (plan instanceof Union) {
+            for (Iterator each = CollectionConverters.asJava(plan.children()).iterator(); each.hasNext();) {
+                declare((LogicalPlan) each.next());
+            }
+        }
+        Object write = null;
+        if (plan instanceof AppendData) {
+            write = ((AppendData) plan).write().getOrElse(null);
+        } else if (plan instanceof OverwriteByExpression) {
+            write = ((OverwriteByExpression) plan).write().getOrElse(null);
+        } else if (plan instanceof WriteToDataSourceV2
+                && ((WriteToDataSourceV2) plan).batchWrite() instanceof MicroBatchWrite) {
+            write = get(((WriteToDataSourceV2) plan).batchWrite(), "writeSupport");
+        }
+        if ((write instanceof PythonWrite || write instanceof PythonStreamingWrite)
+                && FORMAT.equals(get(write, "shortName"))) {
+            LogicalWriteInfo info = (LogicalWriteInfo) get(write, "info");
+            Map options = new HashMap(info.options().asCaseSensitiveMap());
+            options.put(KEY, of(plan));
+            set(write, "info", new LogicalWriteInfoImpl(info.queryId(), info.schema(),
+                new CaseInsensitiveStringMap(options), info.rowIdSchema(), info.metadataSchema()));
+        }
     }
 
     private static void refresh(QueryPlan plan) throws ReflectiveOperationException {
@@ -126,15 +140,18 @@ public final class PlanReads extends Rule {
         for (int round = 0; round < 2; round++) { // a subquery was optimized before, and has its listings already
             for (Iterator each = scans.iterator(); each.hasNext();) {
                 DataSourceV2ScanRelation node = (DataSourceV2ScanRelation) each.next();
+                PythonDataSourceV2 source = (PythonDataSourceV2) get(node.scan(), "ds");
+                Object registration = source instanceof Listing
+                    ? ((Listing) source).registration : source.source().dataSourceCls().command();
                 List key = new ArrayList();
+                key.add(registration);
                 key.add(node.relation().options());
                 key.add(node.scan().readSchema());
-                PythonDataSourceV2 source = (PythonDataSourceV2) get(node.scan(), "ds");
                 if (source instanceof Listing) {
                     if (!listings.containsKey(key)) listings.put(key, source);
                 } else if (round == 1 && !listings.containsKey(key)) {
                     listings.put(key, new Listing(source.getOrCreateDataSourceInPython(
-                        FORMAT, node.relation().options(), Option.apply(node.scan().readSchema()))));
+                        FORMAT, node.relation().options(), Option.apply(node.scan().readSchema())), registration));
                 }
                 if (round == 1) set(node.scan(), "ds", listings.get(key));
             }
@@ -183,6 +200,9 @@ public final class PlanReads extends Rule {
             PythonDataSourceReadInfo info = ((PythonDataSourceV2) get(node.scan(), "ds")).getOrCreateReadInfo(
                 FORMAT, node.relation().options(), node.scan().readSchema(), false);
             add(reads, null, (byte[]) info.partitions().head(), condition);
+        } else if (plan instanceof DataSourceV2ScanRelation) { // of Parquet files, by a setting of the session
+            String mark = ((DataSourceV2ScanRelation) plan).relation().options().get(KEY);
+            if (mark != null) add(reads, mark, null, condition);
         } else if (plan instanceof InMemoryRelation) {
             cached(((InMemoryRelation) plan).cacheBuilder().cachedPlan(), reads);
         }

@@ -162,7 +162,13 @@ def register(tables: TableAccess) -> None:
     # Spark looks the name up in its active session, too, and rejects a name of another session. This call makes
     # `spark` the active session.
     spark.createDataFrame([], "id long")
-    spark.dataSource.register(type("DeltaOwner", (DeltaOwnerSource,), {"connection": connection}))
+    spark.dataSource.register(_source(connection))
+
+
+@cache
+def _source(connection: Connection) -> type[DeltaOwnerSource]:
+    """The same class for equal connections: their scans in a query then share a version (`PlanReads.java`)."""
+    return type("DeltaOwner", (DeltaOwnerSource,), {"connection": connection})
 
 
 class DeltaOwnerSource(datasource.DataSource):

@@ -15,6 +15,7 @@ A read of a stated version (`versionAsOf`, `timestampAsOf`) has no mark: its row
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pickle
 from collections.abc import Sequence
@@ -81,12 +82,18 @@ def installed(spark: SparkSession) -> Any:
     for number in range(rules.size()):
         if rules.apply(number).getClass().getSimpleName() == _CLASS:
             return rules.apply(number)
+    rule = _compiled(jvm).newInstance()
+    rule.install(methods)
+    return rule
+
+
+@functools.cache
+def _compiled(jvm: Any) -> Any:
+    """The class of the rule, once for all sessions of a JVM: Py4J calls the methods of the first class of a name."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
     compiler.cook(resources.files("refimpl.spark").joinpath(f"{_CLASS}.java").read_text(encoding="utf-8"))
-    rule = compiler.getClassLoader().loadClass(f"refimpl.spark.{_CLASS}").newInstance()
-    rule.install(methods)
-    return rule
+    return compiler.getClassLoader().loadClass(f"refimpl.spark.{_CLASS}")
 
 
 def of(rule: Any, frame: DataFrame) -> tuple[Read, ...]:

@@ -13,7 +13,7 @@ import pytest
 
 import refimpl
 from refimpl.errors import ConcurrentAppendError, DeltaError, InvalidRequestError
-from refimpl.spark import DeltaConnection, log_replay, reader
+from refimpl.spark import DeltaConnection, connect, log_replay, reader
 from refimpl.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -194,6 +194,18 @@ def test_query_sees_one_version(spark: SparkSession, table: Table) -> None:
     writer.join()
 
 
+def test_query_reads_equal_names_of_two_warehouses(
+    delta: DeltaConnection, warehouse: Warehouse, table: Table, tmp_path: Path
+) -> None:
+    first, again = READS["data source"](delta), connect(delta.spark, warehouse)
+    assert ids(first.union(READS["data source"](again))) == sorted([*range(6)] * 2)
+    with refimpl.open(tmp_path / "second", create=True) as second:
+        append(second.create_table("t", SCHEMA, partition_columns=["p"]), 100)
+        both = first.union(READS["data source"](connect(delta.spark, second)))
+        assert ids(both) == [*range(6), 100]
+        assert ids(both.where("id = (SELECT max(id) FROM t)")) == [5]
+
+
 def test_stated_version_is_no_read_of_the_newest(delta: DeltaConnection, table: Table) -> None:
     """It restores the table, whatever has landed since."""
     append(table, 7)
@@ -212,6 +224,34 @@ def test_query_of_another_table_is_blind(delta: DeltaConnection, warehouse: Ware
         assert recorded_as_blind(table)
     saved("overwrite")(delta, rows)
     assert stored(table) == [9]
+
+
+def test_own_reads_are_checked_in_each_session(delta: DeltaConnection, warehouse: Warehouse, table: Table) -> None:
+    other = connect(delta.spark.newSession(), warehouse)
+    for connection in (delta, other, delta):
+        rows = connection.read.table("t").where("id < 3")
+        append(table, 8)
+        with pytest.raises(ConcurrentAppendError):
+            saved("overwrite")(connection, rows)
+
+
+def test_own_reads_are_found_whatever_reads_parquet_files(delta: DeltaConnection, table: Table) -> None:
+    delta.spark.conf.set("spark.sql.sources.useV1SourceList", "")
+    try:
+        rows = delta.read.table("t").where("p = 1")
+        append(table, 8)
+        with pytest.raises(ConcurrentAppendError):
+            saved("overwrite")(delta, rows)
+    finally:
+        delta.spark.conf.unset("spark.sql.sources.useV1SourceList")
+
+
+def test_several_inserts_of_one_query(spark: SparkSession, warehouse: Warehouse, table: Table) -> None:
+    other = warehouse.create_table("other", SCHEMA, partition_columns=["p"])
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW other USING `{FORMAT}` OPTIONS (table 'other')")
+    spark.sql("FROM t INSERT INTO t SELECT id + 10, p WHERE id < 2 INSERT OVERWRITE other SELECT *")
+    assert (stored(table), stored(other)) == ([*range(6), 10, 11], [*range(6)])
+    assert not recorded_as_blind(table)
 
 
 def test_write_without_the_rule_is_rejected(spark: SparkSession, table: Table) -> None:
