@@ -178,7 +178,7 @@ def _exit_meaning(result: RunResult, requirements: Counter[RequirementVerdict], 
     if result.exit_code == 1 and result.strict and not requirements[RequirementVerdict.VIOLATED]:
         meaning = "advice is not followed, and the run is strict"
     if result.exit_code == 0 and cases[Standing.KNOWN]:
-        return "nothing but the known failures"
+        return "only known failures"
     if result.exit_code != 1 or not result.stale:
         return meaning
     stale = "a known failure is no longer true"
@@ -240,7 +240,7 @@ def _numbers(requirements: Counter[RequirementVerdict], cases: Counter[Standing]
     if inconclusive := requirements[RequirementVerdict.INCONCLUSIVE]:
         parts.append(f"{inconclusive:,} stayed inconclusive")
     if known := cases[Standing.KNOWN]:
-        new = f", {cases[Standing.FAILED]:,} failed anew" if cases[Standing.FAILED] else ""
+        new = f", {counted(cases[Standing.FAILED], 'new failure')}" if cases[Standing.FAILED] else ""
         parts.append(f"{counted(known, 'case')} failed as listed{new}")
     if not_run := cases[Standing.NOT_RUN]:
         parts.append(f"{counted(not_run, 'case')} {'was' if not_run == 1 else 'were'} not run")

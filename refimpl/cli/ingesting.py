@@ -141,7 +141,7 @@ def _kind(files: list[Path]) -> str:
     kinds = set()
     for path in files:
         if not path.exists():
-            raise InvalidRequestError(f"{path} does not exist")
+            raise InvalidRequestError(f"{path} does not exist; expected a file or a folder")
         named = not path.is_dir() or path.suffix.lower() in (CSV, PARQUET)
         kinds |= {format_of(path)} if named else {format_of(file.path) for file in inside(path)}
     if len(kinds) > 1:

@@ -265,9 +265,8 @@ def format_of(path: Path) -> str:
         return PARQUET
     if suffix == CSV or (suffix == _COMPRESSED and Path(path.stem).suffix.lower() == CSV):
         return CSV
-    raise InvalidRequestError(
-        f"unsupported file type {str(path)!r}; expected *{CSV}, *{CSV}{_COMPRESSED} or *{PARQUET}"
-    )
+    kind = "folder name" if path.is_dir() else "file type"
+    raise InvalidRequestError(f"unsupported {kind} {str(path)!r}; expected *{CSV}, *{CSV}{_COMPRESSED} or *{PARQUET}")
 
 
 _PRIMITIVES = {

@@ -48,9 +48,9 @@ def chosen_format(name: str | None, file: Path | None, *, json: bool) -> str:
         raise InvalidRequestError("--json and --format are mutually exclusive; pass one of them")
     kind = "json" if json else name or ("table" if sys.stdout.isatty() else "csv")
     if kind not in (*FORMATS[:-1], "json"):
-        raise InvalidRequestError(
-            f"invalid --format {kind!r}; expected one of {', '.join(FORMATS)}, and --output FILE for parquet"
-        )
+        if kind == FORMATS[-1]:
+            raise InvalidRequestError("--format parquet needs a file; pass --output FILE")
+        raise InvalidRequestError(f"invalid --format {kind!r}; expected one of {', '.join(FORMATS)}")
     return kind
 
 

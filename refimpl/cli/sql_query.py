@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -140,6 +141,6 @@ def _errors(opened: Sequence[_Rows]) -> Iterator[None]:
         for rows in opened:
             if rows.failure is not None:
                 raise rows.failure from None
-        problem = " ".join(str(error).partition("\n\n")[0].split())
+        problem = " ".join(re.split(r"\n\n|\s*Did you mean", str(error))[0].split())
         listed = "; to list the tables, run: commit-owner show" if isinstance(error, duckdb.CatalogException) else ""
         raise InvalidRequestError(f"DuckDB rejects the query: {problem}{listed}") from error

@@ -576,7 +576,9 @@ def _opened(path: Path, objects: ObjectFiles | None) -> Iterator[pq.ParquetFile]
             path=str(path),
         ) from None
     except (pa.ArrowException, OSError, InvalidRequestError) as error:
-        raise CorruptDataError(f"the data file {path} cannot be read: {error}", path=str(path)) from error
+        raise CorruptDataError(
+            f"the data file {path} cannot be read: {str(error).rstrip('.')}; restore the file", path=str(path)
+        ) from error
 
 
 def _stored(parquet: pq.ParquetFile, wanted: list[str], at_once: int | None, *, threads: bool) -> Iterator[pa.Table]:

@@ -53,6 +53,8 @@ _INT96: Final = b"int96"
 """Key in the metadata of an Arrow field: a Parquet column of this type."""
 _FORMS: Final = {
     "boolean": "true or false",
+    **{name: f"a whole number in the range of {name}" for name in ("byte", "short", "integer", "long")},
+    **{name: f"a number in the range of {name}" for name in ("float", "double")},
     "date": "a date such as 2026-11-28",
     "timestamp": "a time such as 2026-11-28 09:30:00.25 (UTC) or 2026-11-28T09:30:00+01:00, to the microsecond",
     "timestamp_ntz": "a time without a zone, such as 2026-11-28 09:30:00.25, to the microsecond",

@@ -4,12 +4,13 @@
     python -m spec_tests.engines.pipelines --program file.json
 
 Each side applies a step to its own copy of two tables. Then the copies must have equal rows, columns and partition
-columns, or a side has refused the step by name. If we refuse it, our tables must be unchanged, and Delta Spark restores
-its version before the step. If only Delta Spark refuses it, the program ends. All else is a difference, and its program
-is shrunk.
+columns, unless a side rejects the step with an error class of its own. If our side rejects it, our tables must be
+unchanged, and Delta Spark restores its version before the step. If only Delta Spark rejects it, the program ends.
+Anything else is a difference, and its program is shrunk.
 
-A program is JSON. Number n in a column of a type is the n-th of `VALUES`, and a column is named by its position, both
-modulo their number. So a step is valid after any others, and a program stays valid while it shrinks.
+A program is JSON. A value is a number: its position in `VALUES` of the column's type. A column is a number, too: its
+position. Both are taken modulo the number of entries. So a step is valid after any others, and a program stays valid
+while it shrinks.
 
 Exit status: 0 no difference; 1 a difference; 2 usage.
 """

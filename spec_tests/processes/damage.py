@@ -1,4 +1,4 @@
-"""A damage test: damages one file of a warehouse at a time, and checks that no wrong answer comes without a word.
+"""A damage test: damages one file of a warehouse at a time, and checks that each wrong answer is reported.
 
     python -m spec_tests.processes.damage --damages 5000 --seed 7
     python -m spec_tests.processes.damage --damages 500 --json

@@ -256,8 +256,8 @@ def run(spark: "SparkSession", folder: Path, files: int, seed: int, first: int =
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=1000, help="default 1000")
-    parser.add_argument("--seed", type=int, default=1, help="default 1")
+    parser.add_argument("--files", type=int, default=1000, help="number of files (default: 1000)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the files (default: 1)")
     options = parser.parse_args()
     from refimpl.spark import local_session
 
