@@ -129,9 +129,9 @@ class Warehouse(_Tables):
 
         return Table.resolved(self.owner.undrop_table(reference), self.owner, self.environment)
 
-    def verify(self) -> list[Finding]:
+    def verify(self, *, data: bool = False) -> list[Finding]:
         """What is wrong with the ledger and the tables: see `refimpl.owner.verify`; and with checkpoints, compactions
-        and the data files of the newest version. Reads only."""
+        and the data files of the newest version: whether they exist and, with `data`, their content. Reads only."""
         from refimpl.owner.verify import Severity, unreadable, verify
 
         findings = verify(self.owner)
@@ -145,7 +145,7 @@ class Warehouse(_Tables):
                 findings += self._damaged_files(table, label)
                 if not any(finding.table == label and finding.severity is Severity.ERROR for finding in findings):
                     with contextlib.suppress(UnsupportedFeatureError):  # this client cannot read the table
-                        findings += self._missing_files(table, label)
+                        findings += self._data_files(table, label, data)
             except (CorruptLedgerError, TableNotFoundError):  # a finding; or dropped meanwhile
                 continue
             except (DeltaError, OSError) as error:
@@ -171,8 +171,8 @@ class Warehouse(_Tables):
             code = f"{kind}-{'differs' if damage is Damage.DIFFERENT else 'unreadable'}"
             yield Finding(table=label, severity=severity, code=code, message=f"{problem}; {effect}")
 
-    def _missing_files(self, table: TableSummary, label: str) -> Iterator[Finding]:
-        from refimpl.client.data_maintenance import missing_files
+    def _data_files(self, table: TableSummary, label: str, data: bool) -> Iterator[Finding]:
+        from refimpl.client.data_maintenance import damaged_files, missing_files
         from refimpl.owner.verify import Finding, Severity
 
         version, missing = missing_files(self.table(table.table_id))
@@ -183,6 +183,8 @@ class Warehouse(_Tables):
                 f"all rows of their partitions, which does not read the files"
             )
             yield Finding(table=label, severity=Severity.ERROR, code="data-file-missing", message=message)
+        for problem in damaged_files(self.table(table.table_id)) if data else ():
+            yield Finding(table=label, severity=Severity.ERROR, code="data-file-damaged", message=problem)
 
     @property
     def lock(self) -> HostLock:

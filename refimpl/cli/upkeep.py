@@ -306,16 +306,20 @@ def policy(
 
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner verify -w /data/warehouse --json")
-def verify(address: options.WarehouseOption = None, json: options.JsonOption = False) -> None:
+def verify(
+    data: Annotated[bool, typer.Option("--data", help="Also read all data files of the newest versions.")] = False,
+    address: options.WarehouseOption = None,
+    json: options.JsonOption = False,
+) -> None:
     """Check the ledger and all tables, their commits, checkpoints, compactions and data files, read-only.
 
-    It lists the files of each table: a data file of the newest version that is missing is an error. It does not read
-    data files. Exit code 1: an invariant is violated.
+    It lists the files of each table: a data file of the newest version that is missing is an error. With --data it
+    also reads these files: another size, number of rows or checksum is an error. Exit code 1: an invariant is violated.
     """
     from refimpl.owner.verify import Severity
 
     with options.opened(address) as warehouse:
-        findings = warehouse.verify()
+        findings = warehouse.verify(data=data)
         tables = len(warehouse.owner.recorded_tables())
     wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
     if json:

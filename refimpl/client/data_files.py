@@ -23,6 +23,7 @@ import errno
 import io
 import os
 import re
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -272,23 +273,16 @@ class DataFileWriter:
         file = self._open.pop(key)
         file.parquet.add_key_value_metadata({parquet_seal.KEY: parquet_seal.EMPTY})
         file.parquet.close()
-        if file.content is None:
-            _seal(file.path)
-        elif self._layout.objects is not None:
-            content = file.content.getvalue().to_pybytes()
-            start = len(content) - parquet_seal.footer_size(content[-parquet_seal.TAIL :])
-            sealed = parquet_seal.sealed(content[start:], file.path.name)
-            self._layout.objects.write(file.path, content[:start] + sealed)
+        content = None if file.content is None else io.BytesIO(file.content.getvalue())
+        with file.path.open("r+b") if content is None else content as stream:
+            body, footer = _body_and_footer(stream)
+            stream.seek(-len(footer), os.SEEK_END)
+            stream.write(parquet_seal.sealed(footer, file.path.name, body))
+            if content is not None and self._layout.objects is not None:
+                self._layout.objects.write(file.path, content.getvalue())
         stats = file_statistics.from_footer(file.footers[0], self._data_schema, self._indexed, file.computed)
         values = dict(zip(self._physical_columns, key, strict=True))
         self._actions.append(file_action(self._files.stat(file.path), file.relative, values, stats))
-
-
-def _seal(path: Path) -> None:
-    with path.open("r+b") as stream:
-        footer = _footer(stream)
-        stream.seek(-len(footer), os.SEEK_END)
-        stream.write(parquet_seal.sealed(footer, path.name))
 
 
 def _footer(stream: Any) -> bytes:
@@ -298,6 +292,16 @@ def _footer(stream: Any) -> bytes:
     stream.seek(max(0, size - parquet_seal.footer_size(stream.read())))
     footer: bytes = stream.read()
     return footer
+
+
+def _body_and_footer(stream: Any) -> tuple[int, bytes]:
+    """The CRC-32 of the bytes before the footer, and the footer."""
+    footer = _footer(stream)
+    left, body = stream.seek(-len(footer), os.SEEK_END), 0
+    stream.seek(0)
+    while part := stream.read(min(left, 1 << 20)):
+        left, body = left - len(part), zlib.crc32(part, body)
+    return body, footer
 
 
 def change_writer(layout: FileLayout, *, split: int = 0, new_id: Callable[[], str] = random_uuid) -> DataFileWriter:
@@ -488,6 +492,15 @@ def read_file(
     return rows
 
 
+def check(layout: FileLayout, add: Add) -> None:
+    """Read all of a file and of its deletion vector, and compare them with their checksums and with the action.
+
+    Raises `CorruptDataError`, `StoreError`, and `UnsupportedFeatureError` for a file that cannot be read here.
+    """
+    for _ in _parts(layout, add, None, at_once=BATCH_ROWS, whole=True):
+        pass
+
+
 def _parts(
     layout: FileLayout,
     file: Add | Remove | Cdc,
@@ -496,14 +509,16 @@ def _parts(
     hidden: Sequence[Field] = (),
     other: Add | Remove | None = None,
     at_once: int | None = None,
+    whole: bool = False,
 ) -> Iterator[pa.Table]:
-    """The rows of `read_file` in parts, each of at most `at_once` rows of the file; None: all rows in one part."""
+    """The rows of `read_file` in parts, each of at most `at_once` rows of the file; None: all rows in one part.
+    `whole`: after comparing the checksum of the whole file, its size and number of rows."""
     needed = Struct(fields=(*(layout.schema if needed is None else needed).fields, *hidden))
     path = layout.path_of(file.path)
     partitioned = {name.lower() for name in layout.partition_columns}
     values = {name.lower(): text for name, text in (file.partition_values or {}).items()}
     target = delta_schema.to_arrow(needed)
-    with _opened(path, layout.objects) as parquet:
+    with _opened(path, layout.objects, file.size if whole else None) as parquet:
         stored_fields = list(parquet.schema_arrow)
         positions = {
             column.name: arrow_columns.stored_field(stored_fields, column)
@@ -512,6 +527,9 @@ def _parts(
         }
         wanted = [stored_fields[position].name for position in positions.values() if position is not None]
         total, described = parquet.metadata.num_rows, parquet.metadata.metadata or {}
+        stated = file_statistics.record_count(file) if whole and isinstance(file, Add) else None
+        if stated not in (None, total):
+            raise _damaged(path, f"it has {total} rows, but the log states {stated}")
         kept = _kept(layout, file, total)
         if other is not None:
             left_out = _kept(layout, other, total)
@@ -550,17 +568,18 @@ def _parts(
 
 
 @contextlib.contextmanager
-def _opened(path: Path, objects: ObjectFiles | None) -> Iterator[pq.ParquetFile]:
-    """An open data file. Inside, the errors of its bytes become `CorruptDataError`."""
+def _opened(path: Path, objects: ObjectFiles | None, size: int | None) -> Iterator[pq.ParquetFile]:
+    """An open data file. Inside, the errors of its bytes become `CorruptDataError`. `size`: compare the size with that
+    of the log, and the checksum of the whole file; None: only that of the footer."""
     try:
         content = None if objects is None else objects.read(path)
         with path.open("rb") if content is None else io.BytesIO(content) as stream:
-            if _OWN_NAME.fullmatch(path.name) and parquet_seal.is_broken(_footer(stream), path.name):
-                raise CorruptDataError(
-                    f"the data file {path} is damaged, or it is another file: the checksum of its footer does not "
-                    "match; restore the file",
-                    path=str(path),
-                )
+            if size not in (None, found := stream.seek(0, os.SEEK_END)):
+                raise _damaged(path, f"it has {found} bytes, but the log states {size}")
+            if _OWN_NAME.fullmatch(path.name):
+                body, footer = (None, _footer(stream)) if size is None else _body_and_footer(stream)
+                if parquet_seal.is_broken(footer, path.name, body):
+                    raise _damaged(path, "its checksum does not match")
         source = path if content is None else pa.BufferReader(content)
         options = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
         with pq.ParquetFile(source, **options) as parquet:
@@ -579,6 +598,12 @@ def _opened(path: Path, objects: ObjectFiles | None) -> Iterator[pq.ParquetFile]
         raise CorruptDataError(
             f"the data file {path} cannot be read: {str(error).rstrip('.')}; restore the file", path=str(path)
         ) from error
+
+
+def _damaged(path: Path, problem: str) -> CorruptDataError:
+    return CorruptDataError(
+        f"the data file {path} is damaged, or it is another file: {problem}; restore the file", path=str(path)
+    )
 
 
 def _stored(parquet: pq.ParquetFile, wanted: list[str], at_once: int | None, *, threads: bool) -> Iterator[pa.Table]:

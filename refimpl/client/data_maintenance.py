@@ -24,7 +24,13 @@ from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance
-from refimpl.errors import CorruptLogError, InvalidRequestError, MaintenanceRefusedError, UnsupportedFeatureError
+from refimpl.errors import (
+    CorruptDataError,
+    CorruptLogError,
+    InvalidRequestError,
+    MaintenanceRefusedError,
+    UnsupportedFeatureError,
+)
 from refimpl.log_path import LogPath, Version
 
 TARGET_SIZE: Final = 128 * 1024 * 1024
@@ -265,6 +271,24 @@ def missing_files(table: Table) -> tuple[Version, list[str]]:
         snapshot = table.snapshot()
         missing &= _named(snapshot, snapshot.files.values()).keys()
     return snapshot.version, sorted(missing)
+
+
+def damaged_files(table: Table) -> list[str]:
+    """What is wrong with the content of data files and deletion vectors of the newest version. Reads all of them.
+
+    Missing files are those of `missing_files`. Files that this client cannot read are not checked.
+    """
+    snapshot, problems = table.snapshot(), {}
+    for key, add in snapshot.files.items():
+        with contextlib.suppress(UnsupportedFeatureError):
+            try:
+                data_files.check(snapshot.layout, add)
+            except CorruptDataError as error:
+                if table.environment.files.stat(snapshot.layout.path_of(add.path)) is not None:
+                    problems[key] = error.message
+    if problems:  # other processes may remove and delete files meanwhile
+        return [problems[key] for key in problems.keys() & table.snapshot().files.keys()]
+    return []
 
 
 def _staged(table: Table) -> dict[LogPath, bytes]:

@@ -201,10 +201,10 @@ def answers(
 
 
 def verified(directory: Path) -> list[str]:
-    """The messages of `verify`."""
+    """The messages of `verify --data`."""
     try:
         with refimpl.open(directory) as warehouse:
-            return [finding.message for finding in warehouse.verify()]
+            return [finding.message for finding in warehouse.verify(data=True)]
     except (DeltaError, OSError) as error:
         return [str(error)]
 

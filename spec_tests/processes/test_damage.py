@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import refimpl
+from refimpl.actions import Add
 from refimpl.client import parquet_seal
 from refimpl.client.maintenance import write_checkpoint
 from refimpl.errors import CorruptDataError
@@ -44,6 +45,7 @@ def test_a_seal_is_that_of_its_bytes_and_name() -> None:
     assert pq.read_table(io.BytesIO(content)).equals(ROWS)
     assert not parquet_seal.is_broken(content, "a.parquet")
     assert parquet_seal.is_broken(content, "b.parquet")
+    assert parquet_seal.is_broken(content, "a.parquet", body=1)
     start = content.index(parquet_seal.KEY.encode())
     for bit in range(0, 8 * len(content), 13):
         damaged = bytearray(content)
@@ -72,6 +74,40 @@ def test_another_file_in_the_place_of_a_sidecar_or_data_file_is_named(warehouse:
     first.write_bytes(second.read_bytes())
     with pytest.raises(CorruptDataError, match=first.name):
         warehouse.table("orders").snapshot().to_arrow()
+
+
+def damaged_files(warehouse: refimpl.Warehouse) -> list[str]:
+    return [finding.message for finding in warehouse.verify(data=True) if finding.code == "data-file-damaged"]
+
+
+def test_verify_reads_all_bytes_of_a_data_file(warehouse: refimpl.Warehouse) -> None:
+    table = warehouse.create_table("orders", ROWS.schema)
+    table.append(ROWS)
+    (path,) = table.location.glob("*.parquet")
+    content = path.read_bytes()
+    assert damaged_files(warehouse) == []
+    for bit in range(0, 8 * len(content) // 3, 67):  # pages and their headers
+        altered = bytearray(content)
+        altered[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(altered)
+        (message,) = damaged_files(warehouse)
+        assert path.name in message, bit
+
+
+@pytest.mark.parametrize(("size", "rows", "problem"), [(0, 0, ""), (1, 0, "bytes, but the log"), (0, 1, "rows, but")])
+def test_verify_compares_a_file_of_another_writer_with_its_action(
+    warehouse: refimpl.Warehouse, size: int, rows: int, problem: str
+) -> None:
+    table = warehouse.create_table("orders", ROWS.schema)
+    path = table.location / "a.parquet"
+    pq.write_table(ROWS, path)
+    size, stats = path.stat().st_size + size, json.dumps({"numRecords": 100 + rows})
+    add = Add(path=path.name, partition_values={}, size=size, modification_time=0, data_change=True, stats=stats)
+    transaction = table.transaction()
+    transaction.add(add)
+    transaction.commit()
+    found = damaged_files(warehouse)
+    assert [problem in message and path.name in message for message in found] == [True] * bool(problem)
 
 
 @pytest.mark.parametrize(("ahead", "severity"), [(1, "note"), (2, "warning")])
