@@ -30,6 +30,7 @@ from refimpl.actions import Add
 from refimpl.client import checkpoint_format
 from refimpl.client import schema as s
 from refimpl.client.expression import matching
+from refimpl.client.file_columns import MEMBERS
 from refimpl.client.predicate import file_test
 from spec_tests.client.conftest import adding
 
@@ -166,7 +167,7 @@ def in_checkpoint(document: dict[str, Any], kind: pa.DataType, rng: random.Rando
     bounds, counts = (pa.struct({"s": pa.struct({"a": of, "b": of}.items())}.items()) for of in (kind, pa.int64()))
     parsed = pa.struct({"numRecords": pa.int64()} | dict.fromkeys(LIMITS, bounds) | {"nullCount": counts})
     add: dict[str, Any] = {"path": "f", "size": 1, "modificationTime": 0, "dataChange": True}
-    members = {name: checkpoint_format.MEMBERS[Add][name] for name in add} | {"stats_parsed": parsed}
+    members = {name: MEMBERS[Add][name] for name in add} | {"stats_parsed": parsed}
     kept = {tree: {name: stored(value, kind) for name, value in document[tree]["s"].items()} for tree in LIMITS}
     if rng.random() < 0.2:  # a time after the year 9999, or a text that is not UTF-8
         far = {"date32[day]": 2932897, "string": pa.array([b"a\xff"]).cast(pa.string(), safe=False)[0]}
