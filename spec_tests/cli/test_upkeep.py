@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import refimpl
@@ -227,7 +228,11 @@ def test_verify_reads_the_checkpoints(cli: CommandLine, warehouse: Warehouse, bu
         (finding,) = unreadable()
         assert (finding.table, finding.severity) == (busy, Severity.WARNING)
         assert f"remove {path.name}, then write it again: commit-owner checkpoint {busy} --version 3" in finding.message
+    pq.write_table(pq.read_table(_log(warehouse, busy) / write_checkpoint(table, 2).name), path)
+    (finding,) = (finding for finding in warehouse.verify() if finding.severity is Severity.ERROR)
+    assert (finding.code, path.name in finding.message) == ("checkpoint-differs", True), "an older one in its place"
     path.unlink()
+    (_log(warehouse, busy) / log_path.classic_checkpoint(2)).unlink()
     write_checkpoint(table, 3)
     assert unreadable() == []
 
@@ -253,7 +258,7 @@ def test_verify_reads_the_compactions(warehouse: Warehouse, busy: str) -> None:
         assert f"commit-owner checkpoint {busy} --compact 1:3" in finding.message
 
 
-@pytest.mark.parametrize("change", ["missing", "other size", "added", "of another writer"])
+@pytest.mark.parametrize("change", ["missing", "other size", "other statistics", "added", "of another writer"])
 def test_verify_compares_compactions_with_their_commits(warehouse: Warehouse, busy: str, change: str) -> None:
     """The order of the actions, and what does not change the table, may differ. delta-rs leaves out null values."""
     commit_rows(warehouse, busy, {"id": 9, "month": None})
@@ -265,6 +270,7 @@ def test_verify_compares_compactions_with_their_commits(warehouse: Warehouse, bu
     changed = {
         "missing": adds[1:],
         "other size": [adds[0].replace(b'"size":', b'"size":1'), *adds[1:]],
+        "other statistics": [adds[0].replace(b'numRecords\\":1', b'numRecords\\":2'), *adds[1:]],
         "added": [*adds, adds[0].replace(b'"path":"', b'"path":"x')],
         "of another writer": [
             line.replace(b'"dataChange":true', b'"dataChange":false').replace(b'{"month":null}', b"{}")

@@ -542,6 +542,9 @@ def manifest(*rows: dict[str, Any]) -> bytes:
     return lines([*(row(action) for action in definition()), *rows])
 
 
+FOREIGN = parquet([row(add("a"))])
+"""A sidecar without the digest that this client appends."""
+
 UNREADABLE = {
     "empty": (CLASSIC, b"", ""),
     "begun": (CLASSIC, b"PAR1", ""),
@@ -551,6 +554,10 @@ UNREADABLE = {
     "without protocol": (CLASSIC, classic_content([definition()[1], add("a"), add("b")]), ""),
     "without metadata": (CLASSIC, classic_content([definition()[0], add("a"), add("b")]), ""),
     "of another version": (MANIFEST, manifest({"checkpointMetadata": {"version": 1}}, row(add("a"))), ""),
+    "with another sidecar of the same name": (
+        MANIFEST, manifest({"sidecar": {"path": "other.parquet", "sizeInBytes": 1, "modificationTime": 0}}),
+        "other.parquet",
+    ),
     "with a sidecar that is gone": (
         MANIFEST, manifest({"sidecar": {"path": "gone.parquet", "sizeInBytes": 1, "modificationTime": 0}}),
         "gone.parquet",
@@ -574,6 +581,7 @@ class TestCheckpointsThatCannotBeRead:
     def test_the_commits_are_read_instead_with_a_warning(
         self, full: WrittenLog, name: str, content: bytes, message: str, caplog: pytest.LogCaptureFixture
     ) -> None:
+        full.write("_sidecars/other.parquet", FOREIGN)
         full.write(name, content)
         snapshot = full.table().snapshot()
         assert {path for path, _ in snapshot.files} == {"b", "c"}
@@ -613,9 +621,9 @@ def test_the_time_of_a_checkpointed_version_comes_from_its_commit(tmp_path: Path
     snapshot = log.table(log.owner()).snapshot()
     assert snapshot.loaded.segment.commits == ()
     assert snapshot.in_commit_timestamp == expected == snapshot.timestamp
-    log.delete(log_path.commit(0)).delete(log_path.commit(1))
+    log.delete(log_path.commit(0)).delete(log_path.commit(1)).checksum(1, inCommitTimestampOpt=expected)
     without = log.table(log.owner()).snapshot()
-    assert without.in_commit_timestamp is None
+    assert (without.in_commit_timestamp, without.warnings) == (None, ()), "an unknown time disagrees with no checksum"
     with pytest.raises(CorruptLogError):
         _ = without.timestamp
     shutil.rmtree(log.folder)

@@ -10,7 +10,7 @@ import refimpl
 from refimpl.actions import Protocol
 from refimpl.owner.policy import MAX_CATALOG_PROPERTIES_BYTES
 from refimpl.server import answers
-from spec_tests.server.wire import BAD, REQUIREMENT, WIRE_COLUMNS, WireTable, refusal
+from spec_tests.server.wire import BAD, PROTOCOL, REQUIREMENT, WIRE_COLUMNS, WireTable, refusal
 
 ENABLED = {"delta.enableInCommitTimestamps": "true"}
 
@@ -40,6 +40,7 @@ def test_other_updates_of_a_request_must_agree_with_its_commit(table: WireTable)
         {"action": "set-partition-columns", "partition-columns": ["id"]},
         {"action": "set-table-comment", "comment": "something"},
         {"action": "set-protocol", "protocol": {"min-reader-version": 1, "min-writer-version": 2}},
+        {"action": "set-protocol", "protocol": {**PROTOCOL, "writer-features": PROTOCOL["reader-features"]}},
         {"action": "set-properties", "updates": {"io.unitycatalog.tableId": "another"}},
     ):
         assert refusal(table.propose(staged, update)) == BAD, update
@@ -155,5 +156,6 @@ def test_server_and_log_have_the_same_metadata(table: WireTable, warehouse: refi
 def test_a_property_of_the_log_hides_that_of_the_catalog() -> None:
     described = Mock(catalog_properties={"a": "catalog", "b": "catalog"}, metadata=Mock(configuration={"a": "log"}))
     described.protocol = Protocol(min_reader_version=1, min_writer_version=2)
+    described.table.policy.allowed = frozenset()
     shown = answers.properties(described)
     assert (shown["a"], shown["b"]) == ("log", "catalog")

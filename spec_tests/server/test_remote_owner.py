@@ -302,11 +302,45 @@ def test_commit_file_outside_of_the_staging_folder_is_refused(tmp_path: Path, re
         assert table.log.published_versions() == {0}
 
 
-def test_answer_of_an_interrupted_request_is_not_read_by_the_next(listen: Listen) -> None:
+def test_table_that_the_server_does_not_manage_is_refused(tmp_path: Path, reach: Reach) -> None:
+    """Other writers commit to it without the server, which does not know its newest version."""
+    with serving(tmp_path / "catalog") as (url, inside):
+        table = reach(url, **PLACE).create_table("orders", SCHEMA)
+        del inside.tables["orders"].properties["delta.feature.catalogManaged"]
+        with pytest.raises(UnsupportedFeatureError, match="read it by its path"):
+            reach(url, **PLACE).table("orders")
+        with pytest.raises(UnsupportedFeatureError, match="read it by its path"):
+            table.append(rows(1))
+
+
+CONFIG = f"{DELTA}/config?catalog=unity&protocol-versions=1.0"
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [(KeyboardInterrupt, KeyboardInterrupt), (TimeoutError, NoAnswerError), (ConnectionResetError, NoAnswerError)],
+)
+def test_answer_of_an_interrupted_request_is_not_read_by_the_next(
+    listen: Listen, failure: type[BaseException], raised: type[BaseException]
+) -> None:
     connection = Connection(address_of(listen()), timeout=60)
-    with patch.object(Connection, "_chunks", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with patch.object(Connection, "_chunks", side_effect=failure), pytest.raises(raised):
         connection.send("GET", "/nothing")
-    assert connection.send("GET", f"{DELTA}/config?catalog=unity&protocol-versions=1.0").status == 200
+    assert connection.send("GET", CONFIG).status == 200
+
+
+def test_a_forked_child_reads_no_answer_of_its_parent(listen: Listen) -> None:
+    """The parent forks in the middle of a request: its child and it have the same socket."""
+    connection = Connection(address_of(listen()), timeout=60)
+
+    def forking(response: Any) -> Iterator[bytes]:
+        with patch("os.getpid", return_value=0), patch.object(Connection, "_chunks", chunks):
+            assert connection.send("GET", CONFIG).status == 200
+        return chunks(connection, response)
+
+    chunks = Connection._chunks
+    with patch.object(Connection, "_chunks", side_effect=forking):
+        assert connection.send("GET", "/nothing").status == 404
 
 
 def test_full_backlog_is_published_and_the_commit_lands(catalog: str, reach: Reach) -> None:

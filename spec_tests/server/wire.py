@@ -18,6 +18,14 @@ COLUMNS = [
 ]  # fmt: skip
 WIRE_COLUMNS = [COLUMNS[0], {**COLUMNS[1], "type": {"type": "array", "element-type": "string", "contains-null": True}}]
 
+PROTOCOL = {
+    "min-reader-version": 3,
+    "min-writer-version": 7,
+    "reader-features": ["catalogManaged", "vacuumProtocolCheck"],
+    "writer-features": ["catalogManaged", "vacuumProtocolCheck", "inCommitTimestamp"],
+}
+"""The protocol of each table's version 0, as a request spells it."""
+
 
 def commit_info(timestamp: int, **more: Any) -> dict[str, Any]:
     return {"commitInfo": {"inCommitTimestamp": timestamp, "timestamp": timestamp, "operation": "WRITE",
@@ -92,18 +100,12 @@ class WireTable:
         }
 
     def creation(self, **changes: Any) -> dict[str, Any]:
-        features = ["catalogManaged", "vacuumProtocolCheck"]
         return {
             "name": self.name,
             "location": self.location.as_uri(),
             "table-type": "MANAGED",
             "columns": {"type": "struct", "fields": WIRE_COLUMNS},
-            "protocol": {
-                "min-reader-version": 3,
-                "min-writer-version": 7,
-                "reader-features": features,
-                "writer-features": [*features, "inCommitTimestamp"],
-            },
+            "protocol": PROTOCOL,
             "properties": {"delta.enableInCommitTimestamps": "true", "io.unitycatalog.tableId": self.table_id},
             "last-commit-timestamp-ms": START,
             **changes,
