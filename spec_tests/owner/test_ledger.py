@@ -26,6 +26,7 @@ from refimpl.log_store import LogStore
 from refimpl.owner import decide, ledger
 from refimpl.owner.ledger import FILE_NAME, Ledger
 from refimpl.owner.statements import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+from refimpl.owner.verify import DEEPEST
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (
     START,
@@ -842,7 +843,10 @@ def test_tables_of_other_owners_do_not_block_a_first_start(tmp_path: Path) -> No
     another.create_folders()
     metadata = metadata_of(MANAGED_COMMIT, owner="another")
     another.put_if_absent(log_path.commit(0), actions.encode([info(START), protocol_of(MANAGED_COMMIT), metadata]))
-    assert refimpl.open(tmp_path / "lake", create=True).tables() == []
+    files, depths = FailingFiles(), [0]
+    files.fail_when = lambda operation, path: bool(depths.append(path.parts.count("round")))
+    assert refimpl.open(tmp_path / "lake", environment=Environment(files=files), create=True).tables() == []
+    assert max(depths) <= DEEPEST, "with two such links in a folder, the search would not end"
 
 
 def test_lock_does_not_create_the_folder_of_a_moved_owner(tmp_path: Path) -> None:

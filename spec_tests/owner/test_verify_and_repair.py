@@ -867,7 +867,9 @@ def test_adoption_needs_the_previous_version_or_a_checkpoint(warehouse: refimpl.
 
 def test_a_table_that_was_announced_and_created_is_found_by_its_name(warehouse: refimpl.Warehouse) -> None:
     """The engine may never call again; other clients need not wait for it. A damaged table does not hide the others."""
-    put(log_of(warehouse, announced(warehouse, "damaged", name="damaged")), 0, b"{")
+    damaged = log_of(warehouse, announced(warehouse, "damaged", name="damaged"))
+    put(damaged, 0, b"{")
+    put(damaged, 1, builders.first_version(COORDINATED_COMMITS))
     for name in ("orders", "sales"):
         table = announced(warehouse, name, name=name)
         with pytest.raises(TableNotFoundError):
