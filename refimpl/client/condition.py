@@ -507,7 +507,7 @@ class FileTest:
         by_partition = self.may_match_partition(add)
         if self.partition_only or not by_partition:
             return by_partition
-        statistics = _Statistics(add.stats)
+        statistics = Statistics(add.stats)
 
         def facts(column: Column) -> Bounds:
             if column.path[0] in self.partition_columns:
@@ -566,7 +566,7 @@ def _partition_bounds(values: Mapping[str, str | None], column: Column) -> Bound
     return Bounds(lower=value, upper=value, nulls=Nulls.NONE)
 
 
-class _Statistics:
+class Statistics:
     """The statistics of one file, decoded."""
 
     __slots__ = ("_lower", "_null_counts", "_records", "_upper")

@@ -492,13 +492,29 @@ def read_file(
     return rows
 
 
+_EXACT: Final = [Primitive(name=name) for name in ("byte", "short", "integer", "long", "string")]
+
+
 def check(layout: FileLayout, add: Add) -> None:
-    """Read all of a file and of its deletion vector, and compare them with their checksums and with the action.
+    """Read all of a file and of its deletion vector, and compare them with their checksums and with the action: size,
+    number of rows, and the bounds of integers and texts.
 
     Raises `CorruptDataError`, `StoreError`, and `UnsupportedFeatureError` for a file that cannot be read here.
     """
-    for _ in _parts(layout, add, None, at_once=BATCH_ROWS, whole=True):
-        pass
+    from refimpl.client.condition import Column, Nulls, Statistics
+
+    statistics = Statistics(add.stats)
+    for rows in _parts(layout, add, None, at_once=BATCH_ROWS, whole=True):
+        for field in layout.schema.fields:
+            if field.type not in _EXACT or field.name in layout.partition_columns:
+                continue
+            column = Column(path=(field.name,), type=field.type, physical=(field.physical_name,))
+            low, high, nulls, _ = statistics.bounds(column)
+            least, greatest = pc.min_max(rows.column(field.name)).as_py().values()
+            outside = None not in (low, high, least) and not low <= least <= greatest <= high
+            if outside or (nulls is Nulls.NONE and rows.column(field.name).null_count):
+                problem = f"{field.name!r} has values that the statistics in the log exclude"
+                raise _damaged(layout.path_of(add.path), problem)
 
 
 def _parts(
@@ -565,6 +581,8 @@ def _parts(
             rows = pa.Table.from_arrays(arrays, schema=target)
             yield rows if kept is None else rows.filter(kept.slice(first, count))
             first += count
+        if first != total:  # a page's header states fewer values
+            raise _damaged(path, f"it has {total} rows, but only {first} can be read")
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """A few damages of `spec_tests.processes.damage`, and the seals of Parquet files."""
 
+import contextlib
 import io
 import json
 import subprocess
@@ -13,7 +14,10 @@ import pytest
 import refimpl
 from refimpl.actions import Add
 from refimpl.client import parquet_seal
+from refimpl.client.data_files import read_file
 from refimpl.client.maintenance import write_checkpoint
+from refimpl.client.partition_values import FileLayout
+from refimpl.client.schema import from_arrow
 from refimpl.errors import CorruptDataError
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import create
@@ -94,14 +98,30 @@ def test_verify_reads_all_bytes_of_a_data_file(warehouse: refimpl.Warehouse) -> 
         assert path.name in message, bit
 
 
-@pytest.mark.parametrize(("size", "rows", "problem"), [(0, 0, ""), (1, 0, "bytes, but the log"), (0, 1, "rows, but")])
+def test_a_read_gives_no_fewer_rows_than_the_footer_states(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(ROWS, path)
+    content, layout = path.read_bytes(), FileLayout(location=tmp_path, schema=from_arrow(ROWS.schema))
+    add = Add(path=path.name, partition_values={}, size=len(content), modification_time=0, data_change=True)
+    for bit in range(8 * len(content) // 3):
+        altered = bytearray(content)
+        altered[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(altered)
+        with contextlib.suppress(CorruptDataError):
+            assert read_file(layout, add).num_rows == 100, bit
+
+
+@pytest.mark.parametrize(
+    ("size", "rows", "least", "problem"), [(0, 0, 0, ""), (1, 0, 0, "bytes"), (0, 1, 0, "rows"), (0, 0, 1, "exclude")]
+)
 def test_verify_compares_a_file_of_another_writer_with_its_action(
-    warehouse: refimpl.Warehouse, size: int, rows: int, problem: str
+    warehouse: refimpl.Warehouse, size: int, rows: int, least: int, problem: str
 ) -> None:
     table = warehouse.create_table("orders", ROWS.schema)
     path = table.location / "a.parquet"
     pq.write_table(ROWS, path)
-    size, stats = path.stat().st_size + size, json.dumps({"numRecords": 100 + rows})
+    stats = json.dumps({"numRecords": 100 + rows, "minValues": {"id": least}, "maxValues": {"id": 99}})
+    size += path.stat().st_size
     add = Add(path=path.name, partition_values={}, size=size, modification_time=0, data_change=True, stats=stats)
     transaction = table.transaction()
     transaction.add(add)
