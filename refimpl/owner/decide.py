@@ -255,7 +255,7 @@ def replay(table: TableRecord, examined: Examined, attempt: AttemptRecord | None
         return None
     landed = attempt.landed
     if landed is not None and landed.attempt == unknown_attempt(table.table_id, landed.version):
-        # The commit point was the file, whoever made it visible: its bytes are what identifies it.
+        # The commit point was the file, whichever process made it visible: its bytes identify it.
         if examined.version != landed.version or examined.digest != attempt.digest:
             return None
         landed = msgspec.structs.replace(landed, attempt=examined.proposal.attempt)
