@@ -1,12 +1,12 @@
-"""Generated scenarios, compared with the pure model `conformance.generated.model`: no order of requests, lost answer,
+"""Generated scenarios, compared with the pure model `conformance.oracle.owner`: no order of requests, lost answer,
 late request or restart may bring a table into a state that the documents do not allow."""
 
 from typing import Final
 
 from conformance.checks import check
-from conformance.generated import steps
-from conformance.generated.cases import Generation
-from conformance.generated.rounds import CREATORS, Rounds
+from conformance.programs import steps
+from conformance.programs.cases import Generation
+from conformance.programs.rounds import CREATORS, Rounds
 from conformance.requirements.catalogue import Profile
 from conformance.results import Layer
 from conformance.scenario.check import Family

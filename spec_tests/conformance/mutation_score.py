@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 
 from conformance.checks import all_checks
-from conformance.generated.cases import Generation
 from conformance.mutants import Mutant, all_mutants
+from conformance.programs.cases import Generation
 from conformance.requirements.catalogue import Level, load
 from conformance.results import CaseResult, ExitCode, Layer, RequirementVerdict, RunResult, UnusableError, Verdict
 from conformance.running.execution import Options, execute

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from conformance.command.application import application
 from conformance.findings import markdown, stored
 from conformance.findings.stored import Stored
-from conformance.generated.cases import run_case
 from conformance.interface.subject import Subject
+from conformance.programs.cases import run_case
 from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import Finding, read_finding, write_bundle
 from conformance.requirements.catalogue import load

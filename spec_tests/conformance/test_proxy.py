@@ -21,9 +21,9 @@ import pytest
 from conformance.adapters.connections import BrokenError, Connections, LossyConnections
 from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import InProcess
-from conformance.generated.cases import run_case
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner
+from conformance.programs.cases import run_case
 from conformance.proxy import Fault, FaultProxy, Match, Plan
 from conformance.proxy.listener import Handler, Listener
 from conformance.results import Verdict

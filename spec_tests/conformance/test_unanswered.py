@@ -11,13 +11,13 @@ import pytest
 from conformance.adapters.in_process import InProcess
 from conformance.checkers.check import check_events
 from conformance.checks import all_checks
-from conformance.generated.cases import run_case
 from conformance.history.files import read_events
 from conformance.interface import messages as m
 from conformance.interface.log_names import staged_file
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import Entries, ModelOwner, OwnedTable
 from conformance.mutants.lifecycle import TwoCreatorsMakeATableUnreadable
+from conformance.programs.cases import run_case
 from conformance.results import CaseResult, Verdict
 from conformance.scenario.check import Variant
 from conformance.scenario.running import BrokenInCaseError, finish

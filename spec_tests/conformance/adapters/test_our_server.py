@@ -11,9 +11,9 @@ import pytest
 
 import refimpl
 from conformance.checks import all_checks
-from conformance.generated.cases import run_case
 from conformance.interface import messages as m
 from conformance.interface.subject import Subject
+from conformance.programs.cases import run_case
 from conformance.proxy import Fault, FaultProxy, Match, Plan
 from conformance.results import Layer, Verdict
 from conformance.running.plan import plan, profile_named

@@ -14,11 +14,11 @@ import pytest
 from conformance.adapters.uc.api import Address, AddressError, address_of
 from conformance.adapters.uc.owner import UcSubject
 from conformance.checks import all_checks
-from conformance.generated.cases import run_case
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file, staged_file
 from conformance.interface.subject import AdapterError, UsageError
 from conformance.models import proposals
+from conformance.programs.cases import run_case
 from conformance.proxy import Fault, FaultProxy, Match
 from conformance.results import Verdict
 from conformance.scenario.check import Variant

@@ -14,14 +14,14 @@ import pytest
 from conformance.adapters.in_process import InProcess
 from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.checks import all_checks
-from conformance.generated import shrinking, steps
-from conformance.generated.cases import Generation, named, run_case, simpler
 from conformance.history import events
 from conformance.history.events import Event
 from conformance.history.files import read_events
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
+from conformance.programs import history_shrinking, steps
+from conformance.programs.cases import Generation, named, run_case, simpler
 from conformance.results import CaseResult, Layer, Verdict, Violation
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import violations_of
@@ -84,7 +84,7 @@ class SaysHelloForever(ModelOwner):
 
 
 MAKES_PROGRAMS = """
-from conformance.generated import machine, steps
+from conformance.programs import machine, steps
 
 class Printed:
     def begin(self, *, watched): print("begin", watched)
@@ -250,7 +250,7 @@ def noisy() -> str:
 
 def test_a_long_history_becomes_two_operations_and_the_log() -> None:
     text = noisy()
-    small = shrinking.shrunk(failed(text))
+    small = history_shrinking.shrunk(failed(text))
     assert small.history is not None
     assert len(text.splitlines()) > 200
     kept = read(small.history)
@@ -263,7 +263,7 @@ def test_a_long_history_becomes_two_operations_and_the_log() -> None:
 def test_a_shrunk_history_has_the_same_violation_and_only_recorded_lines(fixture: Case) -> None:
     text = fixture.path.read_text(encoding="utf-8")
     whole = failed(text)
-    small = shrinking.shrunk(whole)
+    small = history_shrinking.shrunk(whole)
     assert small.history is not None
     assert len(small.history) <= len(text)
     assert small.violations[0] == whole.violations[0]
@@ -278,11 +278,11 @@ def test_an_incomplete_history_is_not_shrunk() -> None:
     text = noisy()
     cut = "".join(text.splitlines(keepends=True)[:-5])
     unfinished = msgspec.structs.replace(failed(text), history=cut)
-    assert shrinking.shrunk(unfinished) == unfinished
+    assert history_shrinking.shrunk(unfinished) == unfinished
 
 
 def test_a_failure_without_a_checkers_violation_keeps_its_history() -> None:
     text = BAD[0].path.read_text(encoding="utf-8")
     by_demand = Violation(requirements=("MC-COMMIT-01",), message="an answer was wrong")
     changed = msgspec.structs.replace(failed(text), violations=(by_demand,))
-    assert shrinking.shrunk(changed) == changed
+    assert history_shrinking.shrunk(changed) == changed

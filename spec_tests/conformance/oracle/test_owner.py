@@ -4,9 +4,9 @@ invalid answer.
 
 import pytest
 
-from conformance.generated import model
-from conformance.generated.model import Contract, World, Worlds, Wrong
 from conformance.interface import messages as m
+from conformance.oracle import owner as model
+from conformance.oracle.owner import Contract, World, Worlds, Wrong
 
 ALL = frozenset({"core", "idempotent-retry", "attempt-outcome", "discovery", "version-0-by-owner"})
 TERMS = Contract(feature="catalogManaged", commit_mode="staged", profiles=ALL, promises=frozenset())

@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
-from conformance.generated import steps
-from conformance.generated.drive import Drive
-from conformance.generated.rounds import REPEATS, Reproduction, Rounds
-from conformance.generated.steps import Program, Step
 from conformance.interface.subject import AdapterError, Subject
+from conformance.programs import steps
+from conformance.programs.driving import Drive
+from conformance.programs.rounds import REPEATS, Reproduction, Rounds
+from conformance.programs.steps import Program, Step
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
@@ -54,7 +54,7 @@ class Generation:
         """Run programs of these kinds of steps, without restarts if the subject does not promise durability."""
         from hypothesis.errors import HypothesisException  # imports Hypothesis only where it is used
 
-        from conformance.generated import machine
+        from conformance.programs import machine
 
         try:
             machine.generate(self, kinds, seed=self.seed, count=self.count)

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase, Verbosity, strategies
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from conformance.generated import steps
-from conformance.generated.steps import CLIENTS, Fate
+from conformance.programs import steps
+from conformance.programs.steps import CLIENTS, Fate
 
 STEPS: Final = 16
 """The number of rules in one program; a rule is one step or two."""

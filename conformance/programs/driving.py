@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from functools import singledispatchmethod
 from typing import Final
 
-from conformance.generated import model, steps
-from conformance.generated.model import Contract, Worlds, Wrong
-from conformance.generated.steps import CLIENTS, Fate
 from conformance.interface import messages as m
 from conformance.models.proposals import attempt_of
+from conformance.oracle import owner as model
+from conformance.oracle.owner import Contract, Worlds, Wrong
+from conformance.programs import steps
+from conformance.programs.steps import CLIENTS, Fate
 from conformance.scenario import ownership
 from conformance.scenario.formatting import in_words
 from conformance.scenario.scenario import Delayed, Exchange, Inconclusive, Scenario, TableHandle

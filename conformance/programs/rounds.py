@@ -2,7 +2,7 @@
 
 Each client is a thread with its own connection or process, and behaves as careful clients do: it rebases after a
 conflict, reads after a gap, and resolves or repeats a request with an unknown outcome. Rounds are not deterministic,
-and require only what holds under every schedule. `shrinking` minimizes a history that shows a violation.
+and require only what holds under every schedule. `history_shrinking` minimizes a history that shows a violation.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from conformance.adapters.http import HttpSubject
 from conformance.adapters.in_process import InProcessSubject
 from conformance.adapters.stdio import StdioSubject
 from conformance.adapters.uc.owner import UcSubject
-from conformance.generated import shrinking
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError, Subject
 from conformance.models import proposals
+from conformance.programs import history_shrinking
 from conformance.results import CaseResult, Verdict
 from conformance.scenario import ownership
 from conformance.scenario.check import Check, Variant
@@ -340,7 +340,7 @@ class Rounds:
         result = finish(self.check, self.variant, self.subject, scenario, ended)
         if result.verdict is not Verdict.FAILED:
             return result
-        shrunk = shrinking.shrunk(result) if self.shrink else result
+        shrunk = history_shrinking.shrunk(result) if self.shrink else result
         again = msgspec.json.encode(Reproduction(seed=seed)).decode()
         whole = result.history if shrunk.history != result.history else None
         return msgspec.structs.replace(shrunk, reproduction=again, whole_history=whole)
