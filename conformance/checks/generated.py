@@ -4,9 +4,9 @@ late request or restart may bring a table into a state that the documents do not
 from typing import Final
 
 from conformance.checks import check
-from conformance.programs import steps
-from conformance.programs.cases import Generation
+from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.rounds import CREATORS, Rounds
+from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.results import Layer
 from conformance.scenario.check import Family
@@ -30,7 +30,7 @@ PUBLISHING: Final = (
 def any_sequence_of_requests(g: Generation) -> None:
     """Generated sequences of requests by several clients, with lost answers and delayed requests: every answer is one
     that the documents allow."""
-    g.run(steps.Resend, steps.Deliver, steps.Resolve, steps.Read, steps.Backfill)
+    g.run(OwnerFamily(name="concurrent-writers", factors={"create": 0.5, "drop": 0, "restart": 0}))
 
 
 @check(Family.VERSION_0, "MC-CREATE-02", "PROFILE-VERSION0-02", "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02",
@@ -38,10 +38,7 @@ def any_sequence_of_requests(g: Generation) -> None:
 def any_sequence_of_creations(g: Generation) -> None:
     """Generated sequences of create, find, drop and create again, by several clients, with lost answers and delayed
     requests: one creator of each table succeeds, and dropped tables stay dropped."""
-    kinds: list[type[steps.Step]] = [steps.Create, steps.Resend, steps.Deliver, steps.Read]
-    if "discovery" in g.subject.identity.profiles:
-        kinds += [steps.Load, steps.Drop]
-    g.run(*kinds)
+    g.run(OwnerFamily(name="version-0", factors={"create": 4, "load": 2, "drop": 2, "backfill": 0, "restart": 0}))
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", *COMMITTING, *READING,
@@ -49,7 +46,7 @@ def any_sequence_of_creations(g: Generation) -> None:
 def any_sequence_with_restarts(g: Generation) -> None:
     """Generated sequences of requests with crashes and restarts between them: everything ratified, resolved and
     published is kept, and the owner continues."""
-    g.run(steps.Restart, steps.Resend, steps.Deliver, steps.Resolve, steps.Read, steps.Backfill)
+    g.run(OwnerFamily(name="restarts", factors={"restart": 4, "drop": 0}))
 
 
 # Client processes; the kit checks their recorded history

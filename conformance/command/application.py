@@ -20,7 +20,7 @@ TRACEBACK_VARIABLE: Final = "CONFORMANCE_TRACEBACK"
 _BROKEN_PIPE: Final = 141
 """The exit code that a shell reports after SIGPIPE: `... list checks | head` is not an error."""
 
-_OPTIONAL: Final = ("greenlet", "hypothesis", "jinja2")
+_OPTIONAL: Final = ("greenlet", "jinja2")
 """Libraries of the extra `conformance`."""
 
 EXIT_CODES: Final = (

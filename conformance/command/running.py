@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 LINE_SECONDS: Final = 5.0
 """Seconds between two plain lines of progress."""
 _LONGEST: Final = 240
-_EXTRA_OF: Final = {"hypothesis": "conformance", "jinja2": "conformance", "py4j": "jvm", "pyspark": "jvm"}
+_EXTRA_OF: Final = {"jinja2": "conformance", "py4j": "jvm", "pyspark": "jvm"}
 """The extra that installs a library, by library."""
 
 
@@ -172,11 +172,7 @@ def subject_of(name: str | None, classpath: str | None = None, engine_version: s
 
 def require_libraries(subject: str, *, report: bool = False) -> None:
     """Raises `UnusableError` if a library is missing that the worker processes need for this subject."""
-    needed = [
-        "hypothesis",
-        *(["jinja2"] if report else []),
-        *(["py4j", "pyspark"] if subject.startswith("jvm:") else []),
-    ]
+    needed = [*(["jinja2"] if report else []), *(["py4j", "pyspark"] if subject.startswith("jvm:") else [])]
     for library in needed:
         require_library(library, _EXTRA_OF[library])
 

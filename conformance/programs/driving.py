@@ -63,9 +63,8 @@ class DrivenTable:
 class Drive:
     """One scenario. `do` raises `Violated` or `Inconclusive`, which ends it."""
 
-    def __init__(self, s: Scenario, *, watched: bool) -> None:
+    def __init__(self, s: Scenario) -> None:
         self.s = s
-        self.watched = watched
         identity = s.identity
         self.contract = Contract(
             feature=s.feature,
@@ -81,12 +80,10 @@ class Drive:
     def do(self, step: steps.Step) -> None:
         """Do one step; a step that is not possible yet is skipped."""
         self._do(step)
-        if self.watched and not isinstance(step, steps.Restart | steps.Deliver):
-            self.watch(step.table)
 
     def watch(self, number: int) -> None:
         """A reader requests the commits, and an external observer lists the files."""
-        table = self.tables.get(number)
+        table = self.tables.get(number % len(NAMES))
         if table is not None and table.known and not table.dropped:
             self._do(steps.Read(table=number, client=-1))
             self._look(table)
@@ -117,14 +114,18 @@ class Drive:
         ownership.restart(self.s)
 
     @_do.register
+    def _watch(self, step: steps.Look) -> None:
+        self.watch(step.table)
+
+    @_do.register
     def _create(self, step: steps.Create) -> None:
-        before = self.tables.get(step.table)
-        name = NAMES[step.table]
+        before = self.tables.get(step.table % len(NAMES))
+        name = NAMES[step.table % len(NAMES)]
         table = before
         if before is None or all(world.dropped for world in before.worlds):
             again = name if before is None else f"{before.handle.name} again"
             table = DrivenTable(handle=TableHandle(name=again, reference="", versions=0))
-            self.tables[step.table] = table
+            self.tables[step.table % len(NAMES)] = table
         elif before.dropped:  # it is unknown whether the name is free
             return
         assert table is not None
@@ -149,7 +150,7 @@ class Drive:
 
     @_do.register
     def _resend(self, step: steps.Resend) -> None:
-        table = self.tables.get(step.table)
+        table = self.tables.get(step.table % len(NAMES))
         if table is None or not table.sent:
             return
         request = table.proposal(step.which, unsettled=step.unsettled)
@@ -194,10 +195,12 @@ class Drive:
 
     @_do.register
     def _load(self, step: steps.Load) -> None:
-        table = self.tables.get(step.table)
+        table = self.tables.get(step.table % len(NAMES))
         if table is None:
             return
-        exchange = self.s.ask(_client(step.client), m.LoadTable(name=self.s.physical(NAMES[step.table])), table.handle)
+        exchange = self.s.ask(
+            _client(step.client), m.LoadTable(name=self.s.physical(NAMES[step.table % len(NAMES)])), table.handle
+        )
         self._hear(table, exchange)
         if isinstance(exchange.answer, m.Table):
             self._named(table, exchange.answer.table)
@@ -240,7 +243,7 @@ class Drive:
 
     def _table(self, number: int) -> DrivenTable | None:
         """The table, if its reference is known."""
-        table = self.tables.get(number)
+        table = self.tables.get(number % len(NAMES))
         return table if table is not None and table.known else None
 
     def _send(self, table: DrivenTable, client: str, request: m.Request, fate: Fate) -> None:

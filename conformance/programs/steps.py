@@ -1,5 +1,4 @@
-"""The steps of a generated scenario. Each is valid after any others, so that any step can be removed. A program is a
-list of steps, as JSON, and can be replayed without the generator.
+"""The steps of programs for owners. Each is valid after any others, so that any step can be removed.
 
 Tables, clients and earlier requests are numbers, modulo the existing ones; versions are relative to the newest one.
 """
@@ -8,6 +7,8 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
+
+from conformance.programs.program import Program
 
 CLIENTS: Final = 3
 
@@ -102,23 +103,11 @@ class Restart(_Step, frozen=True, kw_only=True):
     """The subject crashes, and restarts."""
 
 
-Step = Create | Commit | Resend | Deliver | Resolve | Read | Load | Backfill | Drop | Restart
+class Look(_OnTable, frozen=True, kw_only=True):
+    """A reader requests the commits, and an external observer lists the files."""
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A complete scenario, as it can be replayed."""
-
-    seed: int
-    """The seed of the attempts' ids."""
-    steps: tuple[Step, ...]
-    watched: bool = False
-    """Whether a reader reads after every step."""
+Step = Create | Commit | Resend | Deliver | Resolve | Read | Load | Backfill | Drop | Restart | Look
 
 
-def encode(program: Program) -> str:
-    return msgspec.json.encode(program).decode()
-
-
-def decode(text: str) -> Program:
-    """Raises `msgspec.DecodeError` for invalid text."""
-    return msgspec.json.decode(text, type=Program)
+OwnerProgram = Program[Step]

@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 
 from conformance.checks import all_checks
 from conformance.mutants import Mutant, all_mutants
-from conformance.programs.cases import Generation
+from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Level, load
 from conformance.results import CaseResult, ExitCode, Layer, RequirementVerdict, RunResult, UnusableError, Verdict
 from conformance.running.execution import Options, execute

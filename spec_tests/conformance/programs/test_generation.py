@@ -3,13 +3,13 @@ history with a violation is shrunk to the operations that contradict each other.
 """
 
 import io
-import subprocess
-import sys
-from pathlib import Path
+import time
 from typing import Any
 
+import hypothesis
 import msgspec
 import pytest
+from hypothesis import strategies as st
 
 from conformance.adapters.in_process import InProcess
 from conformance.checkers.check import HistoryVerdict, check_events
@@ -20,8 +20,13 @@ from conformance.history.files import read_events
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.programs import history_shrinking, steps
-from conformance.programs.cases import Generation, named, run_case, simpler
+from conformance.programs import history_shrinking, running, steps
+from conformance.programs.cases import run_case
+from conformance.programs.owner_words import WORDS, OwnerFamily
+from conformance.programs.program import NotAProgramError, decode, encode
+from conformance.programs.running import named
+from conformance.programs.shrinking import simpler, smallest
+from conformance.programs.steps import OwnerProgram
 from conformance.results import CaseResult, Layer, Verdict, Violation
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import violations_of
@@ -31,6 +36,7 @@ from spec_tests.conformance.running.cases import case
 GENERATED = [check for check in all_checks() if check.layer is Layer.MODEL]
 REQUESTS = next(check for check in GENERATED if check.name == "any-sequence-of-requests")
 RESTARTS = next(check for check in GENERATED if check.name == "any-sequence-with-restarts")
+FAMILY = OwnerFamily(name="any")
 STAGED = Variant(feature="managedCommit", commit_mode="staged")
 DIRECT = Variant(feature="managedCommit", commit_mode="direct")
 INLINE = Variant(feature="catalogManaged", commit_mode="inline")
@@ -83,16 +89,15 @@ class SaysHelloForever(ModelOwner):
         return "ratified"
 
 
-MAKES_PROGRAMS = """
-from conformance.programs import machine, steps
+class Sleeps(ModelOwner):
+    """Never answers a commit."""
 
-class Printed:
-    def begin(self, *, watched): print("begin", watched)
-    def do(self, step): print(step)
-    def end(self): print("end")
-
-machine.generate(Printed(), list(machine.STRATEGIES), seed=1, count=20)
-"""
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        while True:
+            try:
+                time.sleep(0.01)
+            except Exception:  # noqa: BLE001  # it survives what it can
+                continue
 
 
 def run(check: Check, variant: Variant, owner: ModelOwner, *, count: int = 10, **options: Any) -> CaseResult:
@@ -118,10 +123,10 @@ def test_a_found_scenario_is_minimal() -> None:
     result = run(REQUESTS, STAGED, RatifiesAnything())
     assert result.verdict is Verdict.FAILED
     assert result.reproduction is not None
-    program = steps.decode(result.reproduction)
+    program = decode(result.reproduction, OwnerProgram, "owner")
     assert len(program.steps) <= 4
     for candidate in simpler(program):
-        again = run(REQUESTS, STAGED, RatifiesAnything(), reproduction=steps.encode(candidate))
+        again = run(REQUESTS, STAGED, RatifiesAnything(), reproduction=encode(candidate))
         assert again.verdict is not Verdict.FAILED or named(again) != named(result)
 
 
@@ -141,7 +146,7 @@ def test_a_found_scenario_can_be_repeated_with_the_same_result(variant: Variant)
 
 
 def test_generated_steps_include_restarts() -> None:
-    result = run(RESTARTS, INLINE, ForgetsAttemptsInACrash())
+    result = run(RESTARTS, INLINE, ForgetsAttemptsInACrash(), count=60)
     assert result.verdict is Verdict.FAILED
     assert named(result) in ("PROFILE-RETRY-01", "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02")
     assert '"restart"' in (result.reproduction or "")
@@ -149,7 +154,7 @@ def test_generated_steps_include_restarts() -> None:
 
 def test_a_single_failure_keeps_its_history() -> None:
     """The history is the evidence. The report adds that a repetition did not fail again."""
-    result = run(REQUESTS, STAGED, IsWrongOnce())
+    result = run(REQUESTS, STAGED, IsWrongOnce(), count=60)
     assert result.verdict is Verdict.FAILED
     assert named(result) == "MC-FEATURE-03"
     assert "a repetition of the same steps did not" in result.reason
@@ -175,42 +180,85 @@ def test_an_answer_outside_the_interface_ends_the_run() -> None:
         run(REQUESTS, STAGED, SaysHelloForever())
 
 
-def test_generation_leaves_no_files_in_the_working_directory(tmp_path: Path) -> None:
-    """The same seed gives the same programs, whatever other libraries are loaded."""
-    programs = []
-    for also in ("", "import pandas, rich, typer"):
-        command = [sys.executable, "-c", f"{also}\n{MAKES_PROGRAMS}"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, text=True)
-        programs.append(done.stdout)
-    assert programs[0] == programs[1] != ""
-    assert list(tmp_path.iterdir()) == []
+def test_the_same_seed_draws_the_same_programs() -> None:
+    identity = ModelOwner().hello("", m.Hello())
+    first, second = ([FAMILY.draw(seed, number, identity, STAGED) for seed in (1, 2) for number in range(100)]
+                     for _ in range(2))  # fmt: skip
+    assert first == second
+    assert len({encode(program) for program in first}) == len(first)
+    assert {word for program in first for word in program.words} == set(WORDS)
 
 
-def test_generated_programs_differ() -> None:
-    """A generator that derives each program from the one before would waste most of a quick run."""
-    made: list[str] = []
+def test_the_first_programs_are_small() -> None:
+    identity = ModelOwner().hello("", m.Hello())
+    assert all(len(FAMILY.draw(1, number, identity, STAGED).words) <= 6 for number in range(40))
 
-    class Noted(Generation):
-        def end(self) -> None:
-            made.append(str(self._program))
-            super().end()
 
-    generation = Noted(REQUESTS, STAGED, InProcess(ModelOwner()), seed=3, count=10)
-    REQUESTS.function(generation)
-    assert len(set(made)) == len(made) == generation.executions == 10
+def test_a_subject_that_hangs_ends_the_case_with_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "STEP_SECONDS", 1)
+    result = run(REQUESTS, STAGED, Sleeps())
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "did not end within 1 seconds" in result.reason
 
 
 def test_a_program_is_plain_json() -> None:
-    text = '{"seed":1,"steps":[{"type":"create"},{"type":"commit","fate":"lost"},{"type":"resend","client":1}]}'
-    program = steps.decode(text)
+    text = (
+        '{"format":2,"side":"owner","family":"restarts","seed":1,'
+        '"steps":[{"type":"create"},{"type":"commit","fate":"lost"},{"type":"resend","client":1}]}'
+    )
+    program = decode(text, OwnerProgram, "owner")
     assert program.steps[1] == steps.Commit(fate=steps.Fate.LOST)
-    assert steps.encode(program) == text
+    assert encode(program) == text
     assert run(REQUESTS, STAGED, ModelOwner(), reproduction=text).verdict is Verdict.PASSED
 
 
-def test_a_program_with_a_misspelt_step_is_refused() -> None:
-    with pytest.raises(msgspec.ValidationError, match="comit"):
-        steps.decode('{"seed":1,"steps":[{"type":"comit"}]}')
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not a program"),
+        ('{"seed":1,"steps":[]}', "not a program"),
+        ('{"format":1,"side":"owner","family":"x","seed":1,"steps":[]}', "of format 1"),
+        ('{"format":2,"side":"client","family":"x","seed":1,"steps":[]}', "for side 'client'"),
+        ('{"format":2,"side":"owner","family":"x","seed":1,"steps":[{"type":"comit"}]}', "comit"),
+    ],
+)
+def test_a_text_that_is_no_program_is_named(text: str, problem: str) -> None:
+    with pytest.raises(NotAProgramError, match=problem):
+        decode(text, OwnerProgram, "owner")
+
+
+# Laws of steps, oracle and shrinker
+
+
+ANY_STEP: st.SearchStrategy[steps.Step] = st.from_type(steps.Step)  # type: ignore[arg-type]
+ANY_PROGRAM = st.lists(ANY_STEP, max_size=12).map(
+    lambda drawn: OwnerProgram(format=2, side="owner", family="any", seed=1, steps=tuple(drawn))
+)
+LAW = hypothesis.settings(
+    max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
+)
+
+
+@LAW
+@hypothesis.given(ANY_PROGRAM)
+def test_every_step_is_valid_after_any_others(program: OwnerProgram) -> None:
+    for variant in (STAGED, INLINE, DIRECT):
+        result = run(RESTARTS, variant, ModelOwner(), reproduction=encode(program))
+        assert result.verdict is not Verdict.FAILED, result.violations[0].message
+
+
+@LAW
+@hypothesis.given(ANY_PROGRAM, st.data())
+def test_a_smaller_program_still_fails(program: OwnerProgram, data: st.DataObject) -> None:
+    wanted = data.draw(st.sampled_from([type(step) for step in program.steps] or [steps.Read]))
+
+    def fails(candidate: OwnerProgram) -> bool | None:
+        return any(isinstance(step, wanted) for step in candidate.steps) or None
+
+    if fails(program):
+        small, _ = smallest(program, True, fails, trials=2000)
+        assert small.steps == (wanted(),)
+        assert list(simpler(small)) == [msgspec.structs.replace(small, steps=())]
 
 
 # A history is shrunk to the contradicting operations, and contains only recorded lines

@@ -105,8 +105,6 @@ def test_a_usage_error_names_the_problem_and_exits_with_2(words: tuple[str, ...]
 @pytest.mark.parametrize(
     ("words", "library", "extra"),
     [
-        (("run", "model"), "hypothesis", "conformance"),
-        (("smoke", "stdio:./owner"), "hypothesis", "conformance"),
         (("run", "http://127.0.0.1:1", "--report", "report"), "jinja2", "conformance"),
         (("smoke", "jvm:in-memory"), "py4j", "jvm"),
         (("run", "jvm:dynamodb"), "pyspark", "jvm"),

@@ -1,0 +1,239 @@
+"""Draws and runs the programs of one property until one of them fails, or the budget ends; then makes that one small.
+
+A property says how programs of one side are drawn, and how a step is done; everything else is here: the seeds, the
+budget, the end of a subject that hangs, the replay, the shrinking, and the result. The result of many programs is
+`passed`, or the smallest failing program with its history.
+"""
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from conformance.interface.messages import Identity
+from conformance.interface.subject import AdapterError, Subject
+from conformance.programs import program as programs
+from conformance.programs.program import NotAProgramError, Program
+from conformance.programs.shrinking import smallest
+from conformance.results import CaseResult, Verdict
+from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Check, Variant
+from conformance.scenario.client import ClientScenario
+from conformance.scenario.running import BrokenInCaseError, finish
+from conformance.scenario.scenario import Scenario, Stopped
+
+STEP_SECONDS: Final = 60
+"""A step of a program that takes longer is hung. An adapter in another process gives up much earlier."""
+
+S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
+
+
+class Driver(Protocol[S_contra]):
+    """Does the steps of one program in one scenario. Every method may raise `Stopped` or `AdapterError`."""
+
+    ratified: int
+    """How many of its commits were ratified, so far."""
+
+    def do(self, step: S_contra) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Property(Protocol[S]):
+    """The programs of one family."""
+
+    @property
+    def kind(self) -> type[Program[S]]: ...
+
+    @property
+    def side(self) -> str: ...
+
+    def draw(self, seed: int, number: int, identity: Identity, variant: Variant) -> Program[S]:
+        """The program of that number of a run with that seed."""
+        ...
+
+    def begin(self, scenario: Any) -> Driver[S]:
+        """What does the steps in this scenario: a `ClientScenario` for the side `client`."""
+        ...
+
+
+class HungError(BaseException):
+    """A step did not end. Not an `Exception`, so that the subject, in this process, does not handle it."""
+
+
+@contextmanager
+def alarm(seconds: int) -> Iterator[None]:
+    """Interrupt the block after that time, if that is possible here: in the main thread of a POSIX process."""
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise HungError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@dataclass
+class Generation:
+    """Runs generated programs on a subject. A check's function is given one, and calls `run`."""
+
+    check: Check
+    variant: Variant
+    subject: Subject
+    _: KW_ONLY
+    seed: int
+    count: int
+    """The maximum number of programs."""
+    seconds: float = float("inf")
+    """The time after which no further program begins."""
+    salt: str = ""
+    host: ClientHost | None = None
+    """For a client under test: the address of the kit's owner, with which the subject was opened."""
+    shrink: bool = True
+    reproduction: str | None = None
+    """The only program to run, as JSON."""
+    drawn: int = 0
+    """The number of programs that were drawn and run."""
+    words: Counter[str] = field(default_factory=Counter)
+    """How often each word was in a program that was run."""
+    executions: int = 0
+    """The number of runs, including replays and those of smaller programs."""
+    operations: int = 0
+    ratified: int = 0
+    inconclusive: list[str] = field(default_factory=list)
+    failure: tuple[Program[Any], CaseResult] | None = None
+    broken: AdapterError | None = None
+    hung: str = ""
+    """The step that did not end."""
+
+    def run(self, family: Property[S]) -> None:
+        """Run programs of that family until one fails."""
+        if self.reproduction is not None:
+            self._replay(family)
+            return
+        began = time.monotonic()
+        for number in range(self.count):
+            if self.failure or self._is_over or time.monotonic() - began > self.seconds:
+                break
+            program = family.draw(self.seed, number, self.subject.identity, self.variant)
+            self.drawn += 1
+            self.words.update(program.words)
+            result = self.execute(family, program)
+            if result is not None and result.verdict is Verdict.FAILED:
+                self.failure = (program, result)
+        if self.failure and self.shrink and not self._is_over:
+            self.failure = self._smallest(family, *self.failure)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the subject cannot be used any more."""
+        return self.broken is not None or bool(self.hung)
+
+    def execute(self, family: Property[S], program: Program[S]) -> CaseResult | None:
+        """Run a program. Returns None if the subject sent an invalid message, or hangs."""
+        if self._is_over:
+            return None
+        self.executions += 1
+        scenario = self._scenario(program.seed)
+        try:
+            return self._executed(family, program, scenario)
+        except AdapterError as error:
+            self.broken = error
+        finally:
+            if isinstance(scenario, ClientScenario):
+                scenario.close()
+        return None
+
+    def _executed(self, family: Property[S], program: Program[S], scenario: Scenario) -> CaseResult | None:
+        driver = family.begin(scenario)
+        ended: Stopped | AdapterError | None = None
+        doing: S | str = "the beginning"
+        try:
+            with alarm(STEP_SECONDS):
+                for doing in program.steps:
+                    driver.do(doing)
+                doing = "the end"
+                driver.end()
+        except (Stopped, AdapterError) as stopped:
+            ended = stopped
+        except HungError:
+            self.hung = f"{doing} did not end within {STEP_SECONDS} seconds, in {programs.encode(program)}"
+            return None
+        result = finish(self.check, self.variant, self.subject, scenario, ended)
+        # The checkers see the whole history, so their findings are closer to the fault than the first failed step.
+        ordered = sorted(result.violations, key=lambda violation: violation.rule is None)
+        self.operations += result.operations
+        self.ratified += driver.ratified
+        if result.verdict is Verdict.INCONCLUSIVE:
+            self.inconclusive.append(result.reason)
+        return msgspec.structs.replace(result, violations=tuple(ordered))
+
+    def _scenario(self, seed: int) -> Scenario:
+        name, salt = self.check.case(self.variant), f"{self.salt}_{self.executions}"
+        if self.check.side == "owner":
+            return Scenario(self.subject, self.variant, name=name, seed=seed, salt=salt)
+        if self.host is None:
+            raise ValueError(f"{name} is for clients: it needs the host with which the subject was opened")
+        return ClientScenario(self.subject, self.variant, self.host, name=name, seed=seed, salt=salt)
+
+    def _smallest(self, family: Property[S], program: Program[S], failed: CaseResult) -> tuple[Program[S], CaseResult]:
+        """The smallest program that fails in the same way, with its result."""
+
+        def again(candidate: Program[S]) -> CaseResult | None:
+            result = self.execute(family, candidate)
+            same = result is not None and result.verdict is Verdict.FAILED and named(result) == named(failed)
+            return result if same else None
+
+        repeated = again(program)
+        if repeated is None:
+            reason = "the history shows it; a repetition of the same steps did not"
+            return program, msgspec.structs.replace(failed, reason=reason)
+        return smallest(program, repeated, again)
+
+    def _replay(self, family: Property[S]) -> None:
+        assert self.reproduction is not None
+        try:
+            program = programs.decode(self.reproduction, family.kind, family.side)
+        except NotAProgramError as error:
+            self.inconclusive.append(error.problem)
+            return
+        result = self.execute(family, program)
+        if result is not None and result.verdict is Verdict.FAILED:
+            self.failure = (program, result)
+
+    def result(self) -> CaseResult:
+        """Raises `AdapterError`, with the violation that was found before, if there is one."""
+        if self.failure is not None:
+            program, found = self.failure
+            failed = msgspec.structs.replace(found, reproduction=programs.encode(program))
+            if self.broken is not None:
+                raise BrokenInCaseError(self.broken, failed)
+            return failed
+        if self.broken is not None:
+            raise self.broken
+        verdict, reason = Verdict.PASSED, ""
+        if self.hung or self.inconclusive:
+            verdict, reason = Verdict.INCONCLUSIVE, self.hung or self.inconclusive[0]
+        elif not self.ratified:
+            verdict, reason = Verdict.INCONCLUSIVE, f"nothing was ratified in {self.executions} generated scenarios"
+        held = self.check.held(self.subject.identity, self.variant)
+        return self.check.result(self.variant, held, verdict, reason, operations=self.operations)
+
+
+def named(result: CaseResult) -> str:
+    """The first requirement of a failure."""
+    return result.violations[0].requirements[0]
