@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
         for variable in ("PYTEST_DEBUG_TEMPROOT", "TMPDIR"):
             os.environ.setdefault(variable, str(MEMORY))
-    if getattr(config.option, "numprocesses", None):  # not in the run of a mutant
+    if getattr(config.option, "numprocesses", None):  # not in the run of a sabotage
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 

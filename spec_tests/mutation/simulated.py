@@ -1,6 +1,6 @@
-"""The simulation as checks of mutants, after the tests: every schedule of small scopes, every power cut.
+"""The simulation as tests of sabotages: every schedule of small scopes, every power cut.
 
-Only the mutation run uses this file; the simulation's own command runs the complete simulation.
+Only the catalogue names this file; the simulation's own command runs the complete simulation.
 """
 
 from itertools import islice

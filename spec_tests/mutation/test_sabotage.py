@@ -1,4 +1,4 @@
-"""The catalogue of sabotages: every entry fits the code; a run names the survivors and the invalid entries."""
+"""The catalogue of sabotages: every entry fits the code; a run names the survivors, and refuses invalid entries."""
 
 import re
 import subprocess
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from spec_tests.mutation import sabotage
-from spec_tests.mutation.conftest import repository
-from spec_tests.mutation.sabotage import Result, Run, Sabotage
+from spec_tests.mutation.__main__ import main
+from spec_tests.mutation.sabotage import Sabotage, Verdict, judged
 
 ROOT = Path(__file__).parents[2]
 SOURCE = """
@@ -44,54 +44,53 @@ def test_limit():
 def test_of_nothing():
     assert True
 """
+TEST_FILE = "spec_tests/owner/test_items.py"
 LATEST = Sabotage(
     id="latest-is-first",
     file="refimpl/log_store.py",
     before="return items[-1]",
     after="return items[0]",
     harm="the oldest item is taken for the latest",
-    tests=("spec_tests/owner/test_items.py::test_latest",),
+    tests=(f"{TEST_FILE}::test_latest",),
 )
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    return repository(tmp_path / "copy", SOURCE, "spec_tests/owner/test_items.py", TESTS)
+    """A repository with one module and its test."""
+    folder = tmp_path / "copy"
+    for name, text in {
+        "pyproject.toml": "[tool.pytest.ini_options]\n",
+        "refimpl/__init__.py": "",
+        LATEST.file: SOURCE,
+        TEST_FILE: TESTS,
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
 
 
-def run(copy: Path, *entries: Sabotage) -> Result:
-    return Run(copy, entries, at_once=1, say=lambda text: None).go()
+def run(copy: Path, *entries: Sabotage) -> dict[str, str | None]:
+    """The killer of each entry."""
+    return {verdict.sabotage.id: verdict.killer for verdict in judged(entries, [copy])}
 
 
 def test_an_edit_is_killed_by_its_test_or_survives(copy: Path) -> None:
-    test = "spec_tests/owner/test_items.py::test_latest[items1]"
-    shorter = replace(
-        LATEST, id="shorter", before="    # the oldest one\n    return items[0]", after="    return items[1]"
-    )
-    longer = replace(
-        LATEST, id="longer", before="    # the oldest one\n", after="    # one\n    # two\n    items = items\n"
-    )
-    following = "    return items[0]\n\n\ndef latest"
-    ends = replace(LATEST, id="ends", before=following, after=f"    items = items\n{following}")
-    unseen = replace(LATEST, id="unseen", tests=("spec_tests/owner/test_items.py::test_of_nothing",))
-    result = run(copy, LATEST, shorter, longer, ends, unseen)
-    assert result.errors == []
-    assert [(verdict.id, verdict.killer) for verdict in result.verdicts] == [
-        ("latest-is-first", test),
-        ("shorter", None),  # the next function is still found, although it moved
-        ("longer", None),
-        ("ends", None),
-        ("unseen", None),
-    ]
+    limit = replace(LATEST, id="limit", before="LIMIT = 3", after="LIMIT = 4", tests=(TEST_FILE,))
+    unseen = replace(LATEST, id="unseen", tests=(f"{TEST_FILE}::test_of_nothing",))
+    assert run(copy, LATEST, limit, unseen) == {
+        "latest-is-first": f"{TEST_FILE}::test_latest[items1]",
+        "limit": f"{TEST_FILE}::test_limit",
+        "unseen": None,
+    }
+    assert {path.name for path in (copy / "refimpl").iterdir()} == {"__init__.py", "log_store.py"}
     assert (copy / LATEST.file).read_text(encoding="utf-8") == SOURCE
 
 
-def test_an_edit_of_module_level_runs_on_disk(copy: Path) -> None:
-    limit = replace(
-        LATEST, id="limit", before="LIMIT = 3", after="LIMIT = 4", tests=("spec_tests/owner/test_items.py",)
-    )
-    (verdict,) = run(copy, limit).verdicts
-    assert verdict.killer == "spec_tests/owner/test_items.py::test_limit"
+def test_an_edit_that_makes_its_test_hang_is_killed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sabotage, "SECONDS", 0.0)
+    (verdict,) = judged([LATEST], [copy])
+    assert (verdict.killer, verdict.detail) == (f"{TEST_FILE}::test_latest", "hangs")
     assert (copy / LATEST.file).read_text(encoding="utf-8") == SOURCE
 
 
@@ -102,22 +101,46 @@ def test_an_edit_of_module_level_runs_on_disk(copy: Path) -> None:
         ({"before": "return items"}, "2 times"),
         ({"after": "return items[-1]  # so"}, "changes nothing"),
         ({"after": "return items["}, "not Python"),
-        ({"tests": ("spec_tests/owner/test_items.py::test_none",)}, "no test"),
-        ({"tests": ("spec_tests/owner/test_none.py",)}, "no file"),
+        ({"before": "LIMIT = 3", "after": "LIMIT = NONE"}, "cannot be judged"),  # the module cannot be imported
+        ({"tests": (f"{TEST_FILE}::test_none",)}, "not found"),
+        ({"tests": ("spec_tests/owner/test_none.py",)}, "not found"),
     ],
 )
 def test_entry_that_does_not_fit_the_code_is_an_error(copy: Path, change: dict[str, object], message: str) -> None:
-    result = run(copy, replace(LATEST, **change))  # type: ignore[arg-type]
-    assert result.verdicts == []
-    assert [message in error for error in result.errors] == [True], result.errors
+    with pytest.raises(ValueError, match=message):
+        run(copy, replace(LATEST, **change))  # type: ignore[arg-type]
 
 
 def test_test_that_fails_without_the_edit_kills_nothing(copy: Path) -> None:
-    path = copy / "spec_tests/owner/test_items.py"
-    path.write_text(TESTS.replace("len(items)", "99"), encoding="utf-8")
-    result = run(copy, LATEST)
-    assert result.verdicts == []
-    assert ["fails without the edit" in error for error in result.errors] == [True]
+    (copy / TEST_FILE).write_text(TESTS.replace("len(items)", "99"), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"fail without any edit:\n.*test_latest\[items0\]"):
+        run(copy, LATEST)
+
+
+@pytest.mark.parametrize(
+    ("killer", "explained", "status", "said"),
+    [
+        (LATEST.tests[0], None, 0, "1 killed"),
+        (None, None, 1, "SURVIVES latest-is-first"),
+        (None, "no caller can see the order", 0, "1 explained"),
+        (LATEST.tests[0], "no caller can see the order", 1, "STALE latest-is-first"),
+    ],
+)
+def test_survivor_and_outdated_explanation_fail_the_run(
+    killer: str | None,
+    explained: str | None,
+    status: int,
+    said: str,
+    copy: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    entry = replace(LATEST, explained=explained)
+    monkeypatch.setattr(sabotage, "load", lambda text: [entry])
+    monkeypatch.setattr(sabotage, "copied", lambda target: copy)
+    monkeypatch.setattr(sabotage, "judged", lambda *_: [Verdict(sabotage=entry, killer=killer)])
+    assert main([]) == status
+    assert said in capsys.readouterr().out
 
 
 ENTRY = """
