@@ -43,16 +43,18 @@ class Mutant:
     """The rows of the list of field bugs that have its shape."""
     freedoms: tuple[str, ...] = ()
     """The freedoms that a good subject uses."""
+    found_by: str = ""
+    """The only layer that finds the mutant: `programs`. Empty: examples find it."""
 
 
 _mutants: dict[str, Mutant] = {}
 
 
-def mutant(*violates: str, bugs: tuple[str, ...] = ()) -> Callable[[T], T]:
+def mutant(*violates: str, bugs: tuple[str, ...] = (), found_by: str = "") -> Callable[[T], T]:
     """Register a known-bad subject. Raises `ValueError` if it has no requirement, or one that does not exist."""
     if not violates:
         raise ValueError("a mutant violates at least one requirement")
-    return partial(_register, violates=violates, bugs=bugs)
+    return partial(_register, violates=violates, bugs=bugs, found_by=found_by)
 
 
 def good(*freedoms: str) -> Callable[[T], T]:
@@ -60,10 +62,10 @@ def good(*freedoms: str) -> Callable[[T], T]:
     return partial(_register, freedoms=freedoms)
 
 
-def mutant_method(method: str, *violates: str, bugs: tuple[str, ...] = ()) -> Callable[[F], F]:
+def mutant_method(method: str, *violates: str, bugs: tuple[str, ...] = (), found_by: str = "") -> Callable[[F], F]:
     """Register a mutant that differs from a model in one method: the decorated function, whose `self` is annotated with
     the model. Raises `TypeError` if it has other parameters than the model's method."""
-    return partial(_differ, method, mutant(*violates, bugs=bugs))
+    return partial(_differ, method, mutant(*violates, bugs=bugs, found_by=found_by))
 
 
 def good_method(method: str, *freedoms: str) -> Callable[[F], F]:
@@ -86,8 +88,9 @@ def original(self: S) -> S:
 
 
 def _register(
-    made: T, *, violates: tuple[str, ...] = (), bugs: tuple[str, ...] = (), freedoms: tuple[str, ...] = ()
-) -> T:
+    made: T, *, violates: tuple[str, ...] = (), bugs: tuple[str, ...] = (), freedoms: tuple[str, ...] = (),
+    found_by: str = "",
+) -> T:  # fmt: skip
     known = {entry.id for entry in (*load().requirements, *load().freedoms)}
     unknown = [name for name in (*violates, *freedoms) if name not in known]
     if unknown:
@@ -98,6 +101,7 @@ def _register(
     _mutants[identifier] = Mutant(
         id=identifier, title=" ".join((made.__doc__ or "").split()), make=made,
         side="owner" if issubclass(made, ModelOwner) else "client", violates=violates, bugs=bugs, freedoms=freedoms,
+        found_by=found_by,
     )  # fmt: skip
     return made
 

@@ -141,7 +141,8 @@ def name_of(mutant: Mutant) -> str:
 
 
 def bad() -> list[Mutant]:
-    return [mutant for mutant in all_mutants().values() if mutant.violates]
+    """The mutants that examples find."""
+    return [mutant for mutant in all_mutants().values() if mutant.violates and not mutant.found_by]
 
 
 def good() -> list[Mutant]:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 
 from conformance.checks import all_checks
-from conformance.mutants import Mutant, all_mutants
+from conformance.mutants import Mutant
 from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Level, load
 from conformance.results import CaseResult, ExitCode, Layer, RequirementVerdict, RunResult, UnusableError, Verdict
@@ -282,7 +282,7 @@ def _kill_rows(pattern: str) -> Iterator[Row]:
 
 def _plain_rows(pattern: str) -> Iterator[Row]:
     """Run the good subjects first, then the bad ones; only those whose `good:ID` or `mutant:ID` matches."""
-    for mutant in sorted(all_mutants().values(), key=lambda mutant: bool(mutant.violates)):
+    for mutant in [*kills.good(), *kills.bad()]:
         if fnmatchcase(kills.name_of(mutant), pattern):
             result = judge(mutant)
             word = "right" if result.right else "WRONG"

@@ -1,0 +1,294 @@
+"""Clients that no example finds: with faults that need many winners, unusual names and numbers, or two coincidences.
+Generated programs find them."""
+
+import dataclasses
+import json
+import unicodedata
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote_plus, unquote, unquote_plus
+
+from conformance.interface import messages as m
+from conformance.models import log_files, proposals
+from conformance.models.client import ModelClient
+from conformance.models.reader import Refused, Resolved, State, Unsure
+from conformance.models.writer import ROW_DOMAIN, Transaction
+from conformance.mutants import memory, memory_of, mutant, mutant_method, original
+
+Actions = list[dict[str, Any]]
+
+beyond = partial(mutant, found_by="programs")
+beyond_method = partial(mutant_method, found_by="programs")
+
+# Many winners
+
+WINNERS: Final = ("CONFLICT-ORDER-01", "CONFLICT-RETRY-04", "CONFLICT-CHECK-01")
+
+
+def lost(transaction: Transaction) -> int:
+    """The number of winners before the one that is checked now; -1 before the first proposal."""
+    return transaction.checked.version - transaction.base.version if transaction.attempts else -1
+
+
+@beyond_method("_check", *WINNERS)
+def checks_the_first_eight_winners(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
+    """Checks the first eight winners after a lost race."""
+    if lost(transaction) < 8:
+        original(self)._check(transaction, winner)
+
+
+@beyond_method("_check", *WINNERS)
+def skips_the_winner_between_two_pages(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
+    """Checks winners in pages of five after a lost race, and skips the one between two pages."""
+    if lost(transaction) < 0 or lost(transaction) % 6 != 5:
+        original(self)._check(transaction, winner)
+
+
+@beyond_method("_check", *WINNERS)
+def checks_one_winner_of_each_kind(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
+    """After a lost race, checks a winner only if it has a kind of action that no winner before it had."""
+    kinds = {kind for action in winner for kind in action} - {"commitInfo"}
+    known = memory_of(self, dict[str, set[str]]).setdefault(transaction.request.marker, set())
+    if not transaction.attempts or kinds - known:
+        original(self)._check(transaction, winner)
+    known |= kinds
+
+
+# A published prefix
+
+READING: Final = ("MC-READ-07", "CM-READ-05", "CM-READ-09", "LOG-18", "LOG-09", "PROFILE-CLIENT-01")
+
+
+class _AsksInWindows(ModelClient):
+    """Requests commits in windows of versions, from 0 on, until a window is empty."""
+
+    width = 10
+
+    def _ask(self, client: str, table: Resolved) -> None:
+        if table.reference is None:
+            return
+        commits, start = list[m.CommitEntry](), 0
+        while True:
+            request = m.GetCommits(table=table.reference, start=start, end=start + self.width - 1)
+            reply = self.owner(client, request)
+            if not isinstance(reply, m.Commits):
+                raise Unsure("the owner does not return its commits")
+            commits += reply.commits
+            start += self.width
+            if not reply.commits:
+                break
+        table.latest, table.commits = None if reply.latest == -1 else reply.latest, tuple(commits)
+
+
+@beyond(*READING)
+class AsksInWindowsOfTen(_AsksInWindows):
+    """Requests commits in windows of ten versions from 0 on, and stops at the first empty one."""
+
+
+@beyond(*READING)
+class AsksInWindowsOfAHundred(_AsksInWindows):
+    """Requests commits in windows of a hundred versions from 0 on, and stops at the first empty one."""
+
+    width = 100
+
+
+@beyond_method("_replay", *READING, "LOG-08")
+def applies_a_hundred_commits(self: ModelClient, table: Resolved, listed: log_files.Listing, target: int) -> State:
+    """Reads at most 100 commits after a checkpoint."""
+    return original(self)._replay(table, listed, min(target, max(self._start(listed, target).version, 0) + 100))
+
+
+# Paths
+
+
+@beyond_method("_decoded", "LOG-32")
+def a_plus_is_a_blank(self: ModelClient, path: str) -> str:
+    """Decodes paths like the fields of a form: a plus is a blank."""
+    return unquote_plus(path)
+
+
+@beyond_method("_add", "DELAYED-05", "LOG-32")
+def a_blank_is_a_plus(
+    self: ModelClient, file: m.DataFile, request: m.Transact, timestamp: int, *, partitioned: bool
+) -> str:
+    """Encodes paths like the fields of a form: a blank is a plus."""
+    body = json.loads(original(self)._add(file, request, timestamp, partitioned=partitioned))["add"]
+    return proposals.line("add", {**body, "path": quote_plus(file.path, safe="/")})
+
+
+class _ComparesPaths(ModelClient):
+    """Takes files with equal keys for one file."""
+
+    def key(self, path: str) -> str:
+        raise NotImplementedError
+
+    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
+        if kind in ("add", "remove"):
+            for path, vector in list(state.files):
+                if path != body["path"] and self.key(path) == self.key(body["path"]):
+                    del state.files[path, vector]
+        super()._apply_action(state, kind, body)
+
+
+@beyond_method("key", "LOG-30", "MC-LOG-06", "CM-LOG-03")
+def paths_ignore_case(self: _ComparesPaths, path: str) -> str:
+    """Takes two files whose paths differ in case for one."""
+    return path.lower()
+
+
+@beyond_method("key", "LOG-30", "MC-LOG-06", "CM-LOG-03")
+def paths_are_normalized(self: _ComparesPaths, path: str) -> str:
+    """Takes two files whose paths differ in their Unicode form for one."""
+    return unicodedata.normalize("NFC", unquote(path))
+
+
+@beyond_method("key", "LOG-30", "MC-LOG-06", "CM-LOG-03")
+def paths_are_names(self: _ComparesPaths, path: str) -> str:
+    """Takes two files of one name in different folders for one."""
+    return path.rpartition("/")[2]
+
+
+# The size of numbers
+
+
+@beyond_method("_apply_action", "CONFLICT-REPEAT-01", "LOG-31")
+def applications_have_doubles(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
+    """Reads the versions of applications as doubles: above 2^53 they are rounded."""
+    body = {**body, "version": int(float(body["version"]))} if kind == "txn" else body
+    original(self)._apply_action(state, kind, body)
+
+
+@beyond_method("_actions", "CONFLICT-REPEAT-01", "LOG-31")
+def applications_have_thirty_two_bits(self: ModelClient, transaction: Transaction, version: int) -> tuple[str, ...]:
+    """Writes the versions of applications with 32 bits."""
+    actions = []
+    for line in original(self)._actions(transaction, version):
+        body = json.loads(line).get("txn")
+        actions.append(
+            line if body is None else proposals.line("txn", {**body, "version": body["version"] % (1 << 32)})
+        )
+    return tuple(actions)
+
+
+@beyond_method("_held", "LOG-34")
+def checkpoints_have_doubles(self: ModelClient, state: State) -> list[dict[str, Any]]:
+    """Writes the versions of applications into its checkpoints as doubles."""
+    applications = {name: int(float(version)) for name, version in state.applications.items()}
+    return original(self)._held(dataclasses.replace(state, applications=applications))
+
+
+# Reads without a result
+
+
+@beyond_method("_actions", "CONFLICT-ORDER-08", "CONFLICT-FILES-01", "CONFLICT-ISOLATION-01")
+def empty_reads_are_blind(self: ModelClient, transaction: Transaction, version: int) -> tuple[str, ...]:
+    """Calls itself a blind append if its condition matched no file."""
+    first, *others = original(self)._actions(transaction, version)
+    request, base = transaction.request, transaction.base
+    if request.removes or any(self._was_read(request, base, file) for file in base.files.values()):
+        return (first, *others)
+    return (proposals.line("commitInfo", {**json.loads(first)["commitInfo"], "isBlindAppend": True}), *others)
+
+
+@beyond_method("_check_added", "CONFLICT-ORDER-08", "CONFLICT-FILES-03")
+def empty_reads_do_not_conflict(
+    self: ModelClient, request: m.Transact, base: State, winner: Actions, added: Actions
+) -> None:
+    """Lets files that match a condition land beside a transaction whose condition matched no file."""
+    if any(self._was_read(request, base, file) for file in base.files.values()):
+        original(self)._check_added(request, base, winner, added)
+
+
+# The policy, over time
+
+POLICY: Final = ("CM-MAINT-05", "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04")
+
+
+@beyond(*POLICY)
+class AsksThePolicyOncePerTable(ModelClient):
+    """Requests the owner's policy once for each table."""
+
+    known: dict[str, m.Answer] = memory(dict)
+
+    def _ask_for(self, client: str, table: Resolved, job: str) -> None:
+        if table.reference is not None and table.reference not in self.known:
+            self.known[table.reference] = self.owner(client, m.MaintenancePolicy(table=table.reference))
+        reply = None if table.reference is None else self.known[table.reference]
+        if reply is not None and (not isinstance(reply, m.Policy) or job not in reply.allowed):
+            raise Refused(f"the owner does not allow {job}")
+
+
+@beyond_method("_ask_for", *POLICY)
+def a_permission_stays(self: ModelClient, client: str, table: Resolved, job: str) -> None:
+    """Does not ask again for a job that was once permitted on a table; asks again after a refusal."""
+    permitted = memory_of(self, set[tuple[str | None, str]])
+    if (table.reference, job) not in permitted:
+        original(self)._ask_for(client, table, job)
+        permitted.add((table.reference, job))
+
+
+# Changes that are proposed again
+
+
+@beyond("LOG-43", "CONFLICT-ORDER-04", "CONFLICT-ORDER-05", "CONFLICT-CHECK-01")
+class TakesOverWithItsFirstMetadata(ModelClient):
+    """Proposes a take-over again, after a lost race, with the metadata that it read first: the winner's change is
+    undone."""
+
+    first: dict[str, dict[str, Any]] = memory(dict)
+
+    def _ownership_change(self, request: m.TakeOver, state: State, listed: log_files.Listing) -> tuple[str, ...]:
+        state.metadata = self.first.setdefault(request.attempt, state.metadata)
+        return super()._ownership_change(request, state, listed)
+
+
+@beyond("LOG-42", "CONFLICT-ORDER-03", "CONFLICT-CHECK-01")
+class TakesOverWithItsFirstProtocol(ModelClient):
+    """Proposes a take-over again, after a lost race, with the protocol that it read first."""
+
+    first: dict[str, dict[str, Any]] = memory(dict)
+
+    def _ownership_change(self, request: m.TakeOver, state: State, listed: log_files.Listing) -> tuple[str, ...]:
+        state.protocol = self.first.setdefault(request.attempt, state.protocol)
+        return super()._ownership_change(request, state, listed)
+
+
+@beyond("LOG-43", "CONFLICT-ORDER-04", "CONFLICT-ORDER-05", "CONFLICT-CHECK-01")
+class HandsBackWithItsFirstMetadata(ModelClient):
+    """Proposes a hand-back again, after a lost race, with the metadata that it read first."""
+
+    first: dict[str, dict[str, Any]] = memory(dict)
+
+    def _release(self, request: m.HandBack, state: State, feature: str) -> tuple[str, ...]:
+        state.metadata = self.first.setdefault(request.attempt, state.metadata)
+        return super()._release(request, state, feature)
+
+
+# Several winners that assign row ids
+
+
+@beyond("ROW-01", "ROW-04", "ROW-03")
+class RowIdsFollowTheFirstWinner(ModelClient):
+    """Begins the row ids of a retry after those of the first winner."""
+
+    marks: dict[str, int] = memory(dict)
+
+    def _check(self, transaction: Transaction, winner: Actions) -> None:
+        super()._check(transaction, winner)
+        domains = [action["domainMetadata"] for action in winner if "domainMetadata" in action]
+        mark = [body["configuration"] for body in domains if body["domain"] == ROW_DOMAIN]
+        if transaction.attempts and mark:
+            self.marks.setdefault(transaction.request.marker, json.loads(mark[0])["rowIdHighWaterMark"])
+
+    def _high_water_mark(self, transaction: Transaction) -> int:
+        return self.marks.get(transaction.request.marker, super()._high_water_mark(transaction))
+
+
+@beyond_method("_high_water_mark", "ROW-01", "ROW-04", "ROW-03")
+def row_ids_follow_the_files(self: ModelClient, transaction: Transaction) -> int:
+    """Begins row ids after the highest one of the files in the table: those of removed files are assigned again."""
+    files = transaction.checked.files.values()
+    return max(
+        (body["baseRowId"] + json.loads(body.get("stats") or "{}").get("numRecords", 1) - 1 for body in files
+         if "baseRowId" in body), default=-1,
+    )  # fmt: skip
