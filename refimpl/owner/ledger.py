@@ -149,9 +149,8 @@ class Ledger:
 
     def _refuse_foreign_log(self, database: apsw.Connection) -> None:
         """A backup has no write-ahead log. One beside it belongs to the ledger that the backup replaced, and
-        SQLite would apply it."""
-        status = self._environment.files.stat(self._wal)
-        if status is None or not status.size:
+        SQLite would apply it; from an empty one it concludes that the ledger is locked."""
+        if self._environment.files.stat(self._wal) is None:
             return
         with _file(database, database.filename, apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY) as file:
             header = file.xRead(20, 0) if file.xFileSize() >= 20 else b""

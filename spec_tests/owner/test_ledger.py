@@ -145,13 +145,16 @@ def test_a_ledger_that_vanishes_is_not_recreated(warehouse: refimpl.Warehouse) -
     owned(warehouse, "orders").land()
 
 
-def test_a_backup_is_not_mixed_with_the_replaced_ledgers_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_backup_is_not_mixed_with_the_replaced_ledgers_log(tmp_path: Path, empty: bool) -> None:
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         warehouse.owner.ledger.back_up(tmp_path / "backup")
         table.land(2)
         path = ledger_of(warehouse)
     shutil.copy(tmp_path / "backup", path)
+    if empty:
+        path.with_name(f"{path.name}-wal").write_bytes(b"")
     with pytest.raises(CorruptLedgerError):
         opened(tmp_path / "w")
     for suffix in ("-wal", "-shm"):
