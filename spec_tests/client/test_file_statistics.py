@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -69,6 +70,17 @@ def test_bounds_and_counts_of_every_kind_of_column(tmp_path: Path) -> None:
 def test_a_column_of_nulls_has_a_count_and_no_bounds(tmp_path: Path) -> None:
     stats = _stats(tmp_path, pa.table({"l": pa.array([None, None], pa.int64())}))
     assert stats == {"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"l": 2}}
+
+
+def test_a_row_group_without_a_null_count_leaves_the_columns_unknown() -> None:
+    counted, unknown = (
+        mock.Mock(statistics=mock.Mock(has_null_count=has, null_count=1, min=1, max=2)) for has in (True, False)
+    )
+    for groups in ((counted, unknown), (unknown, counted)):
+        column = f.Column()
+        for group in groups:
+            column.merge(group)
+        assert (column.nulls, column.low, column.high) == (None, 1, 2)
 
 
 @pytest.mark.parametrize("nan", [0, 1, 2])
