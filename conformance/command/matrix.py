@@ -9,6 +9,7 @@ import typer
 
 from conformance.command import running
 from conformance.command.output import TIMEOUT_TEXT, JsonOption, TimeoutOption, argument, option, say, show, show_json
+from conformance.command.reporting import read_result
 from conformance.interface.subject import UsageError
 from conformance.results import ExitCode, UnusableError, counted
 from conformance.running.plan import profile_named, seconds
@@ -63,14 +64,14 @@ def matrix(
     from conformance.reports.bundle import write_file
     from conformance.reports.page import Column, slug, to_matrix
     from conformance.running.execution import Options
-    from conformance.subjects.names import ENGINES, engine_of, kind_of
+    from conformance.subjects.names import ENGINES, check_name
 
     names = list(dict.fromkeys(subjects or (*OURS, *(f"engine:{engine}" for engine in ENGINES))))
     for name in names:
-        if not Path(name).is_dir():
-            kind, rest = kind_of(name), name.partition(":")[2]
-            if kind == "engine":
-                engine_of(name, rest)
+        if Path(name).is_dir():
+            read_result(Path(name) / "result.json")
+        else:
+            check_name(name)
     places = _places(names)
     folders = [slug(place) for place in places]
     if same := [name for name, folder in zip(names, folders, strict=True) if folders.count(folder) > 1]:
@@ -118,7 +119,6 @@ def _places(names: list[str]) -> list[str]:
 
 
 def _column(name: str, place: str, options: "Options", folder: Path, *, fetch: bool) -> "Column":
-    from conformance.command.reporting import read_result
     from conformance.reports import write
     from conformance.reports.page import Column
     from conformance.running.execution import execute

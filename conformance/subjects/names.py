@@ -9,7 +9,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from conformance import jars
@@ -19,6 +19,9 @@ from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import Handler, InProcessSubject
 from conformance.adapters.stdio import StdioSubject
 from conformance.interface.subject import TIMEOUT, Ask, Subject, UsageError
+
+if TYPE_CHECKING:
+    from conformance.adapters.uc.api import Address
 
 _FORMS: Final = """\
   "stdio:COMMAND WITH ARGUMENTS"   a process that reads calls and writes replies, a line of JSON each
@@ -136,11 +139,16 @@ def _confined(directory: Path) -> dict[str, str]:
 
 
 def _catalog(rest: str, timeout: float) -> Subject:
-    from conformance.adapters.uc.api import AddressError, address_of
     from conformance.adapters.uc.owner import UcSubject
 
+    return UcSubject(_address(rest), timeout=timeout)
+
+
+def _address(rest: str) -> "Address":
+    from conformance.adapters.uc.api import AddressError, address_of
+
     try:
-        return UcSubject(address_of(rest), timeout=timeout)
+        return address_of(rest)
     except AddressError as error:
         raise UsageError(f"uc: {error.problem}") from error  # without the name, which may hold a token
 
@@ -148,9 +156,19 @@ def _catalog(rest: str, timeout: float) -> Subject:
 # Names
 
 
-def kind_of(name: str) -> str:
-    """The part before the colon, or the whole name. Raises `UsageError` for a name in no known form."""
-    return _parts(name)[0]
+def check_name(name: str) -> None:
+    """Raises `UsageError` for a name that no subject can have. Starts nothing, but imports a Python subject."""
+    kind, rest = _parts(name)
+    if kind == "stdio":
+        _command(name, rest)
+    elif kind in ("http", "https"):
+        _url(name, kind, rest)
+    elif kind == "uc":
+        _address(rest)
+    elif kind == "engine":
+        engine_of(name, rest)
+    elif kind != "jvm":  # it needs a Java runtime, which may be missing
+        handler_of(name)
 
 
 def _parts(name: str) -> tuple[str, str]:

@@ -170,6 +170,15 @@ def test_a_matrix_takes_two_folders_of_one_name(tmp_path: Path) -> None:
     assert "a/report: " in ran.stdout and "b/report: " in ran.stdout
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["mutant:nonsuch", "good:nonsuch", "engine:x", "nonsuch", ".", "python:nonsuch:A", "stdio:'", "http:x:0", "uc:x"],
+)
+def test_a_matrix_refuses_an_unknown_subject_before_it_runs_one(tmp_path: Path, name: str) -> None:
+    ran = command("matrix", "model", name, "-o", tmp_path / "matrix")
+    assert (ran.exit_code, "1 of 2" in ran.stderr, (tmp_path / "matrix").exists()) == (ExitCode.USAGE, False, False)
+
+
 def test_a_green_run_reports_the_number_of_requirements(tmp_path: Path) -> None:
     ran = command("run", "model", *SMALL)
     assert ran.exit_code == ExitCode.CONFORMANT
