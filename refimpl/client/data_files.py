@@ -21,6 +21,7 @@ import contextlib
 import dataclasses
 import errno
 import io
+import logging
 import os
 import re
 import zlib
@@ -48,6 +49,8 @@ from refimpl.object_store import LONGEST_KEY, ObjectFiles, StoreError
 if TYPE_CHECKING:
     from refimpl.client.condition import FileTest
 
+
+logger = logging.getLogger(__name__)
 
 BATCH_ROWS: Final = 131_072
 """Rows that are gathered before they are split by partition: splitting small batches one by one is slow."""
@@ -534,7 +537,7 @@ def _parts(
     partitioned = {name.lower() for name in layout.partition_columns}
     values = {name.lower(): text for name, text in (file.partition_values or {}).items()}
     target = delta_schema.to_arrow(needed)
-    with _opened(path, layout.objects, file.size if whole else None) as parquet:
+    with _opened(path, layout.objects, whole=whole) as (parquet, size):
         stored_fields = list(parquet.schema_arrow)
         positions = {
             column.name: arrow_columns.stored_field(stored_fields, column)
@@ -543,9 +546,15 @@ def _parts(
         }
         wanted = [stored_fields[position].name for position in positions.values() if position is not None]
         total, described = parquet.metadata.num_rows, parquet.metadata.metadata or {}
-        stated = file_statistics.record_count(file) if whole and isinstance(file, Add) else None
+        differs = file.size not in (None, 0, size)  # early versions of delta-rs did not know it, and wrote 0
+        stated = file_statistics.record_count(file) if (whole or differs) and isinstance(file, Add) else None
         if stated not in (None, total):
             raise _damaged(path, f"it has {total} rows, but the log states {stated}")
+        if differs and whole:
+            raise _damaged(path, f"it has {size} bytes, but the log states {file.size}")
+        if differs:  # no error: a connector for Pulsar wrote the size before compression
+            sizes = f"{size} bytes, but the log states {file.size}"
+            logger.warning("the data file %s has %s; if it was replaced, restore it", path, sizes)
         kept = _kept(layout, file, total)
         if other is not None:
             left_out = _kept(layout, other, total)
@@ -586,22 +595,21 @@ def _parts(
 
 
 @contextlib.contextmanager
-def _opened(path: Path, objects: ObjectFiles | None, size: int | None) -> Iterator[pq.ParquetFile]:
-    """An open data file. Inside, the errors of its bytes become `CorruptDataError`. `size`: compare the size with that
-    of the log, and the checksum of the whole file; None: only that of the footer."""
+def _opened(path: Path, objects: ObjectFiles | None, *, whole: bool) -> Iterator[tuple[pq.ParquetFile, int]]:
+    """An open data file and its size. Inside, the errors of its bytes become `CorruptDataError`. `whole`: compare the
+    checksum of the whole file, not only that of the footer."""
     try:
         content = None if objects is None else objects.read(path)
         with path.open("rb") if content is None else io.BytesIO(content) as stream:
-            if size not in (None, found := stream.seek(0, os.SEEK_END)):
-                raise _damaged(path, f"it has {found} bytes, but the log states {size}")
+            size = stream.seek(0, os.SEEK_END)
             if _OWN_NAME.fullmatch(path.name):
-                body, footer = (None, _footer(stream)) if size is None else _body_and_footer(stream)
+                body, footer = _body_and_footer(stream) if whole else (None, _footer(stream))
                 if parquet_seal.is_broken(footer, path.name, body):
                     raise _damaged(path, "its checksum does not match")
         source = path if content is None else pa.BufferReader(content)
         options = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
         with pq.ParquetFile(source, **options) as parquet:
-            yield parquet
+            yield parquet, size
     except (StoreError, UnsupportedFeatureError):
         raise
     except NotADirectoryError as error:

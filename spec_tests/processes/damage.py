@@ -24,8 +24,10 @@ Exit status: 0 each damage was right, named or a limit; 1 any other outcome; 2 u
 """
 
 import argparse
+import io
 import itertools
 import json
+import logging
 import multiprocessing
 import random
 import shutil
@@ -153,10 +155,12 @@ def _tables_of_spark(warehouse: refimpl.Warehouse) -> None:
 def answers(
     directory: Path, only: str | None = None, newest: bool = False, environment: Environment | None = None
 ) -> tuple[Answers, list[str]]:
-    """The answer to each question, and the texts of errors and warnings. `only`: the name of the folder of a table;
-    `newest`: of its newest version."""
+    """The answer to each question, and the texts of errors and of warnings, logged ones too. `only`: the name of the
+    folder of a table; `newest`: of its newest version."""
     found: Answers = {}
     texts: list[str] = []
+    log = io.StringIO()
+    logging.getLogger("refimpl").handlers = [logging.StreamHandler(log)]
 
     def ask(question: str, answer: Callable[[], Any]) -> Any:
         try:
@@ -198,7 +202,7 @@ def answers(
     except (DeltaError, OSError) as error:
         found["warehouse"] = f"error {type(error).__name__}"
         texts.append(str(error))
-    return found, texts
+    return found, [*texts, *log.getvalue().splitlines()]
 
 
 def verified(directory: Path) -> list[str]:

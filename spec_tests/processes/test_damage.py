@@ -80,6 +80,26 @@ def test_another_file_in_the_place_of_a_sidecar_or_data_file_is_named(warehouse:
         warehouse.table("orders").snapshot().to_arrow()
 
 
+@pytest.mark.parametrize(
+    ("rows", "size", "warned"), [(100, 1, True), (100, 0, False), (100, None, False), (99, 1, "has 99 rows")]
+)
+def test_another_size_than_the_logs_is_a_warning_and_with_other_rows_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, rows: int, size: int | None, warned: bool | str
+) -> None:
+    """None: the right size. A size of 0 is that of early versions of delta-rs, which did not know it."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(ROWS[:rows], path)
+    layout = FileLayout(location=tmp_path, schema=from_arrow(ROWS.schema))
+    size, stats = path.stat().st_size if size is None else size, '{"numRecords":100}'
+    add = Add(path=path.name, partition_values={}, size=size, modification_time=0, data_change=True, stats=stats)
+    if isinstance(warned, str):
+        with pytest.raises(CorruptDataError, match=warned):
+            read_file(layout, add)
+    else:
+        assert read_file(layout, add).num_rows == 100
+        assert (str(path) in caplog.text) == warned
+
+
 def damaged_files(warehouse: refimpl.Warehouse) -> list[str]:
     return [finding.message for finding in warehouse.verify(data=True) if finding.code == "data-file-damaged"]
 
