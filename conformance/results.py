@@ -139,6 +139,10 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
     operations: int = 0
     """The number of requests until the end of the case, or until the violation."""
+    programs: int = 0
+    """The number of generated programs that were run."""
+    words: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """How often each word of the family's alphabet was in them."""
     history: str | None = None
     """The history of a failed case, shrunk as far as the layer permits: JSON Lines."""
     whole_history: str | None = None

@@ -179,7 +179,7 @@ for function, epilog in (
         examples(
             "run reference",
             "run 'stdio:node my-owner.mjs' --profile standard --report report -n 2",
-            "run http://127.0.0.1:8080 --family backfill-ordering --seed 7",
+            "run http://127.0.0.1:8080 --family backfill-ordering --programs 5000 --seed 7",
             "run python:my_owner:MyOwner --known known.toml --report report",
         ),
     ),

@@ -32,7 +32,7 @@ from conformance.command.output import (
     show_json,
 )
 from conformance.results import CaseResult, ExitCode, RunResult, UnusableError, Verdict, counted
-from conformance.running.plan import PROFILES, profile_named, seconds
+from conformance.running.plan import PROFILES, profile_named, profile_of_programs, seconds
 from conformance.safe_text import one_line
 
 if TYPE_CHECKING:
@@ -67,6 +67,10 @@ def run(
             "--budget TIME",
             "maximum time (quick 5m, standard 1h, thorough 8h); a run that exceeds it is incomplete (exit code 3)",
         ),
+    ] = None,
+    programs: Annotated[
+        int | None,
+        option("--programs N", "only generated programs: N of each family and commit mode (instead of --profile)"),
     ] = None,
     seed: SeedOption = 0,
     workers: WorkersOption = "auto",
@@ -114,7 +118,7 @@ def run(
     require_libraries(named, report=report is not None)
     options = Options(
         subject=named,
-        profile=profile_named(profile),
+        profile=profile_named(profile) if programs is None else profile_of_programs(programs),
         seed=seed,
         workers=number_of(workers),
         selection=select(check=check or (), requirement=requirement or (), family=family or (), layer=layer or ()),

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +48,8 @@ def show_result(result: RunResult, folder: Path | None) -> None:
         for line in _coverage(result):
             show(line)
         show(summary.counted)
+        if tried := in_words(result.cases):
+            show(tried)
     show(summary.brief if _is_a_story(result) else summary.sentence)
     seconds = f"{result.environment.seconds:.1f} s; " if result.environment.seconds else ""
     show(f"{seconds}{summary.exit_meaning}")
@@ -135,6 +138,17 @@ def _coverage(result: RunResult) -> list[str]:
     if without:
         lines.append(f"  no case tested: {', '.join(without)}")
     return lines
+
+
+def in_words(cases: Iterable[CaseResult]) -> str:
+    """What the generated programs tried; empty if there were none."""
+    words: Counter[str] = Counter()
+    for case in cases:
+        words.update(case.words)
+    if not words:
+        return ""
+    number = counted(sum(case.programs for case in cases), "generated program")
+    return f"{number}, of: {', '.join(f'{word} {times:,}' for word, times in words.most_common())}"
 
 
 def _cut(text: str) -> str:

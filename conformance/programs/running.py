@@ -219,7 +219,9 @@ class Generation:
         """Raises `AdapterError`, with the violation that was found before, if there is one."""
         if self.failure is not None:
             program, found = self.failure
-            failed = msgspec.structs.replace(found, reproduction=programs.encode(program))
+            failed = msgspec.structs.replace(
+                found, reproduction=programs.encode(program), programs=self.drawn, words=dict(self.words)
+            )
             if self.broken is not None:
                 raise BrokenInCaseError(self.broken, failed)
             return failed
@@ -231,7 +233,10 @@ class Generation:
         elif not self.ratified:
             verdict, reason = Verdict.INCONCLUSIVE, f"nothing was ratified in {self.executions} generated scenarios"
         held = self.check.held(self.subject.identity, self.variant)
-        return self.check.result(self.variant, held, verdict, reason, operations=self.operations)
+        return self.check.result(
+            self.variant, held, verdict, reason,
+            operations=self.operations, programs=self.drawn, words=dict(self.words),
+        )  # fmt: skip
 
 
 def named(result: CaseResult) -> str:

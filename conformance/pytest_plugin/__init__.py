@@ -16,7 +16,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SUBJECT",
         help="subject to test (forms: `delta-commit-conformance list subjects`; no default)",
     )
-    group.addoption("--commit-owner-profile", default="quick", metavar="NAME", help="quick, standard or thorough")
+    group.addoption(
+        "--commit-owner-profile", default="quick", metavar="NAME", help="quick, standard, thorough or programs:N"
+    )
     group.addoption("--commit-owner-seed", default=0, type=int, metavar="N", help="seed of the generated scenarios")
     group.addoption("--commit-owner-known", metavar="FILE", help="list of known failures with reasons (TOML)")
     group.addoption("--commit-owner-strict", action="store_true", help="also fail on a violated SHOULD")

@@ -245,12 +245,27 @@ PROFILES: Final[Mapping[str, RunProfile]] = {
 }
 
 
-def profile_named(name: str) -> RunProfile:
+PROGRAMS: Final = "programs:"
+"""The beginning of the name of a profile of that many programs of each family, and nothing else."""
+
+
+def profile_of_programs(count: int) -> RunProfile:
     """Raises `UnusableError`."""
+    if count < 1:
+        raise UnusableError(f"invalid number of programs {count}; expected at least 1")
+    counts = {layer: count if layer is Layer.MODEL else 0 for layer in LAYERS}
+    return RunProfile(name=f"{PROGRAMS}{count}", about="generated programs alone", counts=counts, budget_seconds=3_600)
+
+
+def profile_named(name: str) -> RunProfile:
+    """One of `PROFILES`, or that of `programs:N`. Raises `UnusableError`."""
+    number = name.removeprefix(PROGRAMS)
+    if number != name and number.isdecimal():
+        return profile_of_programs(int(number))
     try:
         return PROFILES[name]
     except KeyError:
-        raise UnusableError(f"unknown --profile {name!r}; expected one of {', '.join(PROFILES)}") from None
+        raise UnusableError(f"unknown --profile {name!r}; expected one of {', '.join(PROFILES)}, programs:N") from None
 
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
