@@ -174,6 +174,7 @@ class InProcessSubject(InProcess):
                 directory = Path(self._made.enter_context(temporary))
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
+            self.directory = directory
             made = handler.made(owner=owner, directory=directory)
             self._made.callback(getattr(made, "close", lambda: None))
             super().__init__(made)

@@ -22,7 +22,7 @@ READING: Final = (
 )  # fmt: skip
 PUBLISHING: Final = (
     "MC-BACKFILL-01", "CM-PUBLISH-03", "MC-BACKFILL-03", "CM-PUBLISH-06", "MC-BACKFILL-05", "MC-FILES-08",
-    "CM-FILES-07", "PROFILE-BACKLOG-01",
+    "CM-FILES-07", "PROFILE-BACKLOG-01", "MC-LOG-01", "CM-LOG-01",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def any_sequence_of_requests(g: Generation) -> None:
 
 
 @check(Family.VERSION_0, "MC-CREATE-02", "PROFILE-VERSION0-02", "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02",
-       "CM-DISCOVER-01", *COMMITTING, *READING, "MC-FILES-08", "CM-FILES-07", layer=Layer.MODEL)  # fmt: skip
+       "CM-DISCOVER-01", *COMMITTING, *READING, *PUBLISHING, layer=Layer.MODEL)  # fmt: skip
 def any_sequence_of_creations(g: Generation) -> None:
     """Generated sequences of create, find, drop and create again, by several clients, with lost answers and delayed
     requests: one creator of each table succeeds, and dropped tables stay dropped."""

@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
-from typing import Final
+from typing import Final, NoReturn
 
 from conformance.interface import messages as m
 from conformance.models.proposals import attempt_of
 from conformance.oracle import owner as model
+from conformance.oracle.folder import Kind
 from conformance.oracle.owner import Contract, Worlds, Wrong
 from conformance.programs import steps
 from conformance.programs.steps import CLIENTS, Fate
+from conformance.programs.watching import Logs, Watch
 from conformance.scenario import ownership
 from conformance.scenario.formatting import in_words
 from conformance.scenario.scenario import Delayed, Exchange, Inconclusive, Scenario, TableHandle
@@ -72,6 +74,7 @@ class Drive:
             profiles=frozenset(identity.profiles),
             promises=frozenset(identity.promises),
         )
+        self.logs = Logs[DrivenTable](self.contract)
         self.tables: dict[int, DrivenTable] = {}
         self.in_flight: list[tuple[DrivenTable, Delayed]] = []
         self.ratified = 0
@@ -80,6 +83,7 @@ class Drive:
     def do(self, step: steps.Step) -> None:
         """Do one step; a step that is not possible yet is skipped."""
         self._do(step)
+        self._follow()
 
     def watch(self, number: int) -> None:
         """A reader requests the commits, and an external observer lists the files."""
@@ -94,6 +98,7 @@ class Drive:
             if not table.known and table.newest >= 0 and not table.dropped:
                 self._find(number, table)
             self.watch(number)
+        self._follow()
 
     def _find(self, number: int, table: DrivenTable) -> None:
         if "discovery" in self.contract.profiles:
@@ -274,14 +279,19 @@ class Drive:
 
     def _keep(self, table: DrivenTable, exchange: Exchange | None, outcome: Worlds | Wrong) -> None:
         if isinstance(outcome, Wrong):
-            because = None if outcome.version is None else table.ratified.get(outcome.version)
-            operations = [call for call in (exchange, because) if call is not None]
-            self.s.fail(
-                *outcome.requirements, evidence=operations, expected=outcome.expected, table=table.handle,
-                version=outcome.version, observed=outcome.observed if exchange is None else in_words(exchange.answer),
-            )  # fmt: skip
+            observed = outcome.observed or ("" if exchange is None else in_words(exchange.answer))
+            self._wrong(table, outcome._replace(observed=observed), exchange)
         table.worlds = outcome
         table.handle.versions = max(table.handle.versions, table.surely + 1)
+
+    def _wrong(self, table: DrivenTable, wrong: Wrong, *exchanges: Exchange | None) -> NoReturn:
+        """`exchanges`: what contradicts the commit of the version."""
+        because = None if wrong.version is None else table.ratified.get(wrong.version)
+        evidence = {exchange.number: exchange for exchange in (*exchanges, because) if exchange is not None}
+        self.s.fail(
+            *wrong.requirements, evidence=list(evidence.values()), expected=wrong.expected, table=table.handle,
+            version=wrong.version, observed=wrong.observed,
+        )  # fmt: skip
 
     def _named(self, table: DrivenTable, reference: str | None) -> None:
         if reference and not table.known:
@@ -289,6 +299,21 @@ class Drive:
             self.s.tables.append(table.handle)
 
     # Invariants
+
+    def _follow(self) -> None:
+        """Judge what happened in the log folders."""
+        watch = self.s.subject
+        if not isinstance(watch, Watch):
+            return
+        for event in watch.events():
+            table, wrong = self.logs.judge(event, self.tables.values(), watch)
+            if table is None:
+                continue
+            if event.kind is Kind.APPEARED and not event.by_kit and not table.dropped:
+                outcome = model.visible(table.worlds, {event.version: event.attempt})
+                wrong = outcome if isinstance(outcome, Wrong) else wrong
+            if wrong is not None:
+                self._wrong(table, wrong, *(self.s.under_way(call.request) for call in event.during))
 
     def _look(self, table: DrivenTable) -> dict[m.Version, str]:
         """The published commits are a prefix of the ratified ones, and no published commit disappears."""

@@ -21,6 +21,7 @@ from conformance.interface.subject import AdapterError, Subject
 from conformance.programs import program as programs
 from conformance.programs.program import NotAProgramError, Program
 from conformance.programs.shrinking import smallest
+from conformance.programs.watching import Watch
 from conformance.results import CaseResult, Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
@@ -119,9 +120,17 @@ class Generation:
     broken: AdapterError | None = None
     hung: str = ""
     """The step that did not end."""
+    _watch: Watch | None = None
 
     def run(self, family: Property[S]) -> None:
-        """Run programs of that family until one fails."""
+        """Run programs of that family until one fails. The log folders of an owner are watched."""
+        if self.check.side == "client":
+            self._run(family)
+            return
+        with Watch(self.subject) as self._watch:
+            self._run(family)
+
+    def _run(self, family: Property[S]) -> None:
         if self.reproduction is not None:
             self._replay(family)
             return
@@ -185,7 +194,9 @@ class Generation:
     def _scenario(self, seed: int) -> Scenario:
         name, salt = self.check.case(self.variant), f"{self.salt}_{self.executions}"
         if self.check.side == "owner":
-            return Scenario(self.subject, self.variant, name=name, seed=seed, salt=salt)
+            if self._watch is not None:
+                self._watch.begin()
+            return Scenario(self._watch or self.subject, self.variant, name=name, seed=seed, salt=salt)
         if self.host is None:
             raise ValueError(f"{name} is for clients: it needs the host with which the subject was opened")
         return ClientScenario(self.subject, self.variant, self.host, name=name, seed=seed, salt=salt)

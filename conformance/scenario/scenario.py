@@ -146,6 +146,8 @@ class Scenario:
         """The operation that was first answered with a version, by table and version."""
         self.sent: set[str] = set()
         """Attempts that the kit sent, also as the name of a file that it wrote, in lower case."""
+        self._numbers: dict[int, int] = {}
+        """The number of the operation, by the `id` of its request."""
         self.confused = False
         """Whether the subject named an attempt that the kit never sent."""
         self._names: dict[str, str] = {}
@@ -199,7 +201,16 @@ class Scenario:
     def _invoke(self, client: str, request: m.Request, table: TableHandle | None = None) -> int:
         planted = log_names.attempt_of(getattr(request, "file", None) or getattr(request, "staged_file", None) or "")
         self.sent |= {name.lower() for name in (getattr(request, "attempt", None), planted) if name}
-        return self.recording.invoke(client, self._name(request) if table is None else table.name, request)
+        number = self.recording.invoke(client, self._name(request) if table is None else table.name, request)
+        self._numbers[id(request)] = number
+        return number
+
+    def under_way(self, request: m.Request) -> Exchange | None:
+        """The operation of a request, which is still referenced, before its answer; None if it was not recorded."""
+        number = self._numbers.get(id(request))
+        if number is None:
+            return None
+        return Exchange(number=number, request=request, answer=m.Unknown(reason="it is under way"))
 
     def lose(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
         """Send a request, and lose the answer, so that the client does not know the outcome. `answer` is the lost one.
