@@ -30,6 +30,7 @@ from conformance.models.log_files import Unreadable, actions_in, checkpoint_acti
 from conformance.models.proposals import line
 from conformance.models.reader import ModelReader
 from conformance.models.writer import ROW_TRACKING
+from conformance.oracle.client import reconciled, replay
 from conformance.requirements.catalogue import Profile
 from conformance.safe_text import one_line
 from conformance.scenario.check import Family
@@ -199,7 +200,7 @@ def a_checkpoint_is_complete(s: ClientScenario) -> None:
         log.backfill(2)
     call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
     log.hide(*(commit_file(version) for version in range(3)))
-    wanted = log.at(2)
+    wanted = replay(log.actions, 2)
     for what, right in (
         ("applications", wanted.applications), ("domains", wanted.domains), ("properties", {"kit.kept": "yes"}),
         ("partitions", wanted.files),
@@ -305,9 +306,10 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
         equals(s, log, call, 3, "LOG-35", what="compaction", why="a file of version 1 was removed; ")
         domains = read_by_kit(s, log, 3, "domains")
         s.require(
-            domains == log.at(3).domains, "LOG-35", evidence=(call,), observed=f"the kit reads the domains {domains}",
+            domains == replay(log.actions, 3).domains, "LOG-35", evidence=(call,),
+            observed=f"the kit reads the domains {domains}",
             expected=f"version 3 removes `kit.domain` (RULINGS.md#removed-domains): with the compaction in place of "
-            f"versions 2 and 3 it has the domains {log.at(3).domains}",
+            f"versions 2 and 3 it has the domains {replay(log.actions, 3).domains}",
         )  # fmt: skip
 
 
@@ -376,10 +378,10 @@ def equals(
     version."""
     files = s.kit_reads(log.table, version)
     s.require(
-        files == set(log.at(version).files), *requirements, evidence=(call,), version=version,
+        files == set(replay(log.actions, version).files), *requirements, evidence=(call,), version=version,
         observed=f"the kit reads the files {sorted(files)} with the {what}",
         expected=f"{why}with the {what} in place of its commits version {version} has the files "
-        f"{sorted(log.at(version).files)}",
+        f"{sorted(replay(log.actions, version).files)}",
     )  # fmt: skip
 
 
@@ -427,7 +429,7 @@ def a_checksum_describes_its_version(s: ClientScenario) -> None:
     )  # fmt: skip
     right = {"numFiles": 2, "tableSizeBytes": 12, "numMetadata": 1, "numProtocol": 1}
     if checksum.get("inCommitTimestampOpt") is not None:
-        right["inCommitTimestampOpt"] = log.at(2).timestamp or 0
+        right["inCommitTimestampOpt"] = replay(log.actions, 2).timestamp or 0
     wrong = {name: checksum.get(name) for name, value in right.items() if checksum.get(name) != value}
     s.require(
         not wrong, "LOG-44", evidence=(call,), version=2,
@@ -438,7 +440,7 @@ def a_checksum_describes_its_version(s: ClientScenario) -> None:
         ("metadata", "metaData", "id"), ("protocol", "protocol", "minReaderVersion"),
         ("setTransactions", "txn", "appId"), ("domainMetadata", "domainMetadata", "domain"),
     ):  # fmt: skip
-        wanted = sorted(action[kind][member] for action in log.reconciled(2) if kind in action)
+        wanted = sorted(action[kind][member] for action in reconciled(log.actions, 2) if kind in action)
         given = checksum.get(name)
         if given is None and name in ("setTransactions", "domainMetadata"):
             continue
@@ -524,7 +526,7 @@ def vacuum_spares_the_files_of_unpublished_versions(s: ClientScenario) -> None:
     ratified and not published: they stay. One has a name that is encoded in the log."""
     log = log_of(s)
     log.land(file("a%20b%25.parquet"))
-    active = sorted(log.at(log.latest).files)
+    active = sorted(replay(log.actions, log.latest).files)
     why = f"version {log.latest}, of which {log.published} is the newest published one, has the files"
     vacuumed(s, log, active, "LOG-37", why=why)
 
@@ -679,7 +681,7 @@ def cleanup_keeps_the_cut_off_and_later_files(s: ClientScenario) -> None:
         checkpoint(2), "MC-CLEANUP-05", "CM-CLEANUP-05", why="it is a checkpoint from before the cut-off checkpoint"
     )
     s.require(
-        s.kit_reads(log.table, 9) == set(log.at(9).files), *KEEPS, evidence=(cleaned.exchange,),
+        s.kit_reads(log.table, 9) == set(replay(log.actions, 9).files), *KEEPS, evidence=(cleaned.exchange,),
         expected="the table can still be read", observed="the table cannot be read after the cleanup",
     )  # fmt: skip
 
@@ -718,7 +720,7 @@ def an_incomplete_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
     log.hide(first)
     cleaned = clean(s, log)
     s.require(
-        s.kit_reads(log.table, log.latest) == set(log.at(log.latest).files), "LOG-39", "MC-CLEANUP-01",
+        s.kit_reads(log.table, log.latest) == set(replay(log.actions, log.latest).files), "LOG-39", "MC-CLEANUP-01",
         "CM-CLEANUP-01", *KEEPS, evidence=(cleaned.exchange,),
         expected="the checkpoint of version 5 lacks a part: the one of version 3 and all later commits are needed",
         observed="the table cannot be read after the cleanup",
@@ -744,7 +746,7 @@ def a_corrupt_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
         log.plant(name, content)
         cleaned = clean(s, log)
         s.require(
-            s.kit_reads(log.table, log.latest) == set(log.at(log.latest).files), "LOG-36",
+            s.kit_reads(log.table, log.latest) == set(replay(log.actions, log.latest).files), "LOG-36",
             evidence=(cleaned.exchange,), expected=why, observed="the table cannot be read after the cleanup",
         )  # fmt: skip
 

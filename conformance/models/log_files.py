@@ -114,16 +114,17 @@ def vector_name(identifier: str, prefix: str = "") -> str:
 
 def checkpoint_actions(checkpoint: Checkpoint) -> list[dict[str, Any]]:
     """All actions of a checkpoint, including those of its sidecars. Raises `Unreadable`."""
-    actions = [action for path in checkpoint.files for action in _rows(path)]
+    actions = [action for path in checkpoint.files for action in rows_of(path)]
     for sidecar in [action["sidecar"] for action in actions if "sidecar" in action]:
-        actions += _rows(checkpoint.files[0].parent / SIDECARS / Path(sidecar["path"]).name)
+        actions += rows_of(checkpoint.files[0].parent / SIDECARS / Path(sidecar["path"]).name)
     if not any("protocol" in action for action in actions) or not any("metaData" in action for action in actions):
         raise Unreadable(f"the checkpoint of version {checkpoint.version} has no protocol or no metadata")
     return actions
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """Actions of one file. A row of Parquet has a column for each kind of action, all null but one."""
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The actions of one file. A row of Parquet has a column for each kind of action, all null but one. Raises
+    `Unreadable`."""
     import pyarrow as pa  # slow to import, and needed only for Parquet
     import pyarrow.parquet as pq
 

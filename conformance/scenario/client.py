@@ -68,6 +68,8 @@ class ClientScenario(Scenario):
         """The number of the client's operation."""
         self.archive: dict[str, dict[int, events.Witness]] = {}
         """The log before a cleanup may have removed parts of it, by table."""
+        self.cleaned: dict[str, dict[int, tuple[str | None, str | None]]] = {}
+        """The same with contents, by reference."""
         self.markers: dict[int, str] = {}
         """The marker of the client's transaction, by operation."""
         self.attempts: set[str] = set()
@@ -102,8 +104,9 @@ class ClientScenario(Scenario):
     def act(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
         """Send a request to the client under test, and record it."""
         self.owner.begin()
-        if isinstance(request, m.Cleanup):
+        if isinstance(request, m.Cleanup | m.Checkpoint):
             self.archive = {table.name: {entry.version: entry for entry in self.log_of(table)} for table in self.tables}
+            self.cleaned = {reference: self._log(reference) for reference in self.owner.owner.tables}
         about = request
         if isinstance(request, m.TakeOver | m.HandBack):
             # The client finds the version itself, so the history records a transaction.
@@ -473,7 +476,8 @@ class ClientScenario(Scenario):
         seen = self.answer("kit", m.Observe(table=reference))
         listed = self.answer("kit", m.GetCommits(table=reference))
         files = seen.files if isinstance(seen, m.Observation) else ()
-        return final_contents(files, listed.commits if isinstance(listed, m.Commits) else ())
+        contents = final_contents(files, listed.commits if isinstance(listed, m.Commits) else ())
+        return {**self.cleaned.get(reference, {}), **contents}
 
     def _heard(self, heard: OwnerExchange) -> None:
         """Store the proposals, and record the client's requests to its owner in the history."""

@@ -6,10 +6,10 @@
     log.backfill(2)
     log.checkpoint(1)
     log.hide(commit_file(1))                     # as cleanup would
-    log.at(2).files                                  # {"b": None}
+    replay(log.actions, 2).files                 # {"b": None}
 
-The expected snapshot comes from a separate replay, from the newest version to the oldest, in which the first action of
-each kind counts. Readers replay in the opposite order. The end of the scenario restores all planted or hidden files.
+The expected snapshots are those of `conformance.oracle.client`. The end of the scenario restores all planted or hidden
+files.
 """
 
 import json
@@ -17,42 +17,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import unquote
+from typing import Any
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import (
-    LOG,
-    TABLE_ID,
-    checkpoint_file,
-    checksum_file,
-    commit_file,
-    compacted_file,
-    version_of,
-)
+from conformance.interface.log_names import LOG, checkpoint_file, checksum_file, commit_file, compacted_file, version_of
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet, vector_name
+from conformance.oracle.client import Action, reconciled, replay
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.ownership import giving_back
 from conformance.scenario.scenario import Exchange, TableHandle
-
-Action = dict[str, Any]
-OWNED: Final = ("delta.managedCommit.", TABLE_ID)
-"""Properties that an owner adds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """The expected snapshot. Paths are decoded once."""
-
-    version: int
-    files: dict[str, str | None]
-    """Files, with the value of the column `part`."""
-    properties: dict[str, str]
-    applications: dict[str, int]
-    domains: dict[str, str]
-    timestamp: int | None
-    """The in-commit timestamp; None if it has none."""
 
 
 @dataclass(kw_only=True)
@@ -73,13 +47,15 @@ class LogBuilder:
 
     @classmethod
     def create(
-        cls, s: ClientScenario, name: str = "orders", *, in_history: str | None = None, **options: Any
-    ) -> "LogBuilder":
+        cls, s: ClientScenario, name: str = "orders", *, in_history: str | None = None,
+        backlog_limit: int | None = None, **options: Any,
+    ) -> "LogBuilder":  # fmt: skip
         """A table with version 0. `in_history`: its name in the history, if another table had its name before.
         `options`: those of `table_actions`."""
         attempt, shown = s.attempt(), in_history or name
         request = s.creation(
-            name, attempt=attempt, actions=table_actions(s.feature, attempt, s.timestamp(0), **options)
+            name, attempt=attempt, backlog_limit=backlog_limit,
+            actions=table_actions(s.feature, attempt, s.timestamp(0), **options),
         )
         exchange = s.ask("creator", request, TableHandle(name=shown, reference="", versions=0))
         table = s.created(
@@ -103,11 +79,12 @@ class LogBuilder:
 
     # Versions
 
-    def land(self, *actions: str, timestamp: int | None = None) -> Exchange:
-        """Commit the next version through the owner. Returns the exchange."""
+    def land(self, *actions: str, timestamp: int | None = None, blind: bool | None = None) -> Exchange:
+        """Commit the next version through the owner. Returns the exchange. `blind`: `isBlindAppend`, if given."""
         version, attempt = self.table.versions, self.s.attempt()
         time = self.s.timestamp(version) if timestamp is None else timestamp
-        lines = (proposals.commit_info(attempt, time), *actions)
+        more: dict[str, Any] = {} if blind is None else {"isBlindAppend": blind}
+        lines = (proposals.commit_info(attempt, time, **more), *actions)
         exchange = self.s.land(self.table, attempt=attempt, actions=lines)
         self.actions[version] = [json.loads(line) for line in lines]
         self.committed[version] = exchange
@@ -213,7 +190,7 @@ class LogBuilder:
 
     def checkpoint(self, version: int, *, parts: int = 1) -> list[str]:
         """Write a classic checkpoint, or one with several parts. Returns the names of its files."""
-        actions = self.reconciled(version)
+        actions = reconciled(self.actions, version)
         if parts == 1:
             names = [checkpoint_file(version)]
         else:
@@ -224,7 +201,7 @@ class LogBuilder:
 
     def v2_checkpoint(self, version: int, *, form: str = "json") -> list[str]:
         """Write a manifest with one sidecar, which contains the files. `form`: `json` or `parquet`."""
-        identifier, actions = self.s.attempt(), self.reconciled(version)
+        identifier, actions = self.s.attempt(), reconciled(self.actions, version)
         in_sidecar = [action for action in actions if "add" in action or "remove" in action]
         content = checkpoint_parquet(in_sidecar)
         sidecar = f"{self.s.attempt()}.parquet"
@@ -243,19 +220,19 @@ class LogBuilder:
 
     def compaction(self, start: int, end: int) -> str:
         name = compacted_file(start, end)
-        self.plant(name, _lines(self.reconciled(end, start)))
+        self.plant(name, _lines(reconciled(self.actions, end, start)))
         return name
 
     def checksum(self, version: int, *, of: int | None = None, **changed: Any) -> str:
         """Write `<version>.crc`. `of`: another version to describe; `changed`: fields with other values."""
-        actions = self.reconciled(version if of is None else of)
+        actions = reconciled(self.actions, version if of is None else of)
         adds = [action["add"] for action in actions if "add" in action]
         body = {
             "tableSizeBytes": sum(add["size"] for add in adds),
             "numFiles": len(adds),
             "numMetadata": 1,
             "numProtocol": 1,
-            "inCommitTimestampOpt": self.at(version).timestamp,
+            "inCommitTimestampOpt": replay(self.actions, version).timestamp,
             "setTransactions": [action["txn"] for action in actions if "txn" in action],
             "domainMetadata": [action["domainMetadata"] for action in actions if "domainMetadata" in action],
             "metadata": next(action["metaData"] for action in actions if "metaData" in action),
@@ -264,38 +241,6 @@ class LogBuilder:
         name = checksum_file(version)
         self.plant(name, json.dumps({**body, **changed}).encode())
         return name
-
-    # Expected snapshots
-
-    def reconciled(self, version: int, start: int = 0) -> list[Action]:
-        """The valid actions after the versions from `start` to `version`: the last one for each file, application,
-        domain and kind. Removals are included, as in compactions and checkpoints."""
-        held: dict[tuple[str, ...], Action] = {}
-        for number in range(version, start - 1, -1):
-            for action in reversed(self.actions[number]):
-                key = _subject(action)
-                if key is not None:
-                    held.setdefault(key, action)
-        if start > 0:
-            return list(held.values())
-        return [action for action in held.values() if not action.get("domainMetadata", {}).get("removed")]
-
-    def at(self, version: int) -> Expected:
-        """The snapshot of a version."""
-        bodies: dict[str, list[Any]] = {}
-        for action in self.reconciled(version):
-            for kind, body in action.items():
-                bodies.setdefault(kind, []).append(body)
-        info: Action = next((action["commitInfo"] for action in self.actions[version] if "commitInfo" in action), {})
-        properties: dict[str, str] = bodies["metaData"][0]["configuration"]
-        return Expected(
-            version=version,
-            files={unquote(add["path"]): add["partitionValues"].get("part") or None for add in bodies.get("add", [])},
-            properties={name: value for name, value in properties.items() if not name.startswith(OWNED)},
-            applications={body["appId"]: body["version"] for body in bodies.get("txn", [])},
-            domains={body["domain"]: body["configuration"] for body in bodies.get("domainMetadata", [])},
-            timestamp=info.get("inCommitTimestamp"),
-        )
 
     def _put(self, path: Path, content: bytes, modified: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -307,27 +252,6 @@ class LogBuilder:
     def _remember(self, path: Path) -> None:
         if path not in self._before:
             self._before[path] = (path.read_bytes(), path.stat().st_mtime_ns) if path.exists() else None
-
-
-def _subject(action: Action) -> tuple[str, ...] | None:
-    """The key of an action; None if only its own commit needs it."""
-    (kind, body), *_ = action.items()
-    match kind:
-        case "protocol" | "metaData":
-            return (kind,)
-        case "add" | "remove":
-            vector = body.get("deletionVector") or {}
-            return (
-                "file",
-                body["path"],
-                *(str(vector.get(field)) for field in ("storageType", "pathOrInlineDv", "offset")),
-            )
-        case "txn":
-            return (kind, body["appId"])
-        case "domainMetadata":
-            return (kind, body["domain"])
-        case _:
-            return None
 
 
 def _lines(actions: Sequence[Action]) -> bytes:

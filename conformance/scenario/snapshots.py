@@ -14,9 +14,10 @@ from typing import Any
 from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM
+from conformance.oracle.client import differences, replay
 from conformance.scenario.check import applies
 from conformance.scenario.client import ClientScenario
-from conformance.scenario.log_builder import OWNED, Expected, LogBuilder
+from conformance.scenario.log_builder import LogBuilder
 from conformance.scenario.scenario import Exchange, Inconclusive
 
 
@@ -113,7 +114,7 @@ def is_snapshot(
             *held(log.s, requirements), evidence=(exchange,), table=log.table, version=read.version,
             expected=f"a version of the table, which has {log.latest + 1}", observed=f"version {read.version}",
         )  # fmt: skip
-    different = differences(log, log.at(read.version), read)
+    different = differences(replay(log.actions, read.version), read, log.location)
     log.s.require(
         not different, *held(log.s, requirements), evidence=(exchange, *because), table=log.table, version=read.version,
         expected=expected or f"the result of all commits up to version {read.version}", observed="; ".join(different),
@@ -123,39 +124,9 @@ def is_snapshot(
         raise Inconclusive(f"operation {exchange.number}: the reader does not return {', '.join(missing)}")
 
 
-def differences(log: LogBuilder, expected: Expected, read: m.SnapshotRead) -> list[str]:
-    """The differences in words. Fields that the reader does not return are not compared."""
-    problems: list[str] = []
-    right = sorted(_spelled(log, path) for path in expected.files)
-    files = sorted(_spelled(log, path) for path in read.files)
-    if files != right:
-        problems.append(f"the snapshot of version {read.version} has the files {files}, and must have {right}")
-    partitions = {_spelled(log, path): value for path, value in (read.partitions or {}).items()}
-    for path, value in expected.files.items():
-        returned = partitions.get(_spelled(log, path), value)
-        if returned != value:
-            problems.append(f"the partition value of {path} is {returned!r}, and must be {value!r}")
-    if read.applications is not None and read.applications != expected.applications:
-        problems.append(f"the applications are at {read.applications}, and must be at {expected.applications}")
-    if read.domains is not None and read.domains != expected.domains:
-        problems.append(f"the metadata domains are {read.domains}, and must be {expected.domains}")
-    if read.properties is not None:
-        properties = {key: value for key, value in read.properties.items() if not key.startswith(OWNED)}
-        if properties != expected.properties:
-            problems.append(f"the properties are {properties}, and must be {expected.properties}")
-    return problems
-
-
 def does_without_its_owner(s: ClientScenario) -> bool:
     """Whether the reader may read without asking the owner."""
     return s.feature == "managedCommit" and Promise.FRESH_SNAPSHOTS.value not in s.identity.promises
-
-
-def _spelled(log: LogBuilder, path: str) -> str:
-    """A file in the table's folder by its relative path, also if its path is absolute."""
-    for scheme in ("file://", "file:"):
-        path = path.removeprefix(scheme)
-    return path.removeprefix(f"{log.location}/")
 
 
 def _excuse(log: LogBuilder, exchange: Exchange, version: int, published: int, known: int) -> str | None:

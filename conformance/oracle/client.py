@@ -1,0 +1,957 @@
+"""What a client may do: the expected snapshots, outcomes and files of a log that the kit built.
+
+    replay(log, 7)                          the snapshot of version 7
+    read(log, answer, ...)                  None, or what is wrong with a read
+    outcomes(request, base, winners)        whether a transaction may, must or must not be committed
+    transaction(...), checkpoint(...), compaction(...), checksum(...), cleanup(...)
+
+A log is the actions of its versions as they were committed. One rule is one function; each names what it requires, in
+the order in which a report shows it. Nothing here asks a client, or looks into a folder.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from conformance.interface import messages as m
+from conformance.interface.log_names import FILESYSTEM, TABLE_ID
+from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
+
+Action = dict[str, Any]
+Log = Mapping[int, Sequence[Action]]
+OWNED: Final = ("delta.managedCommit.", TABLE_ID)
+"""Properties that an owner adds."""
+ROW_IDS: Final = ("baseRowId", "defaultRowCommitVersion")
+ROW_DOMAIN: Final = "delta.rowTracking"
+UNKNOWN_FEATURE: Final = "anUnknownFeature"
+"""A table feature that no client supports."""
+FRESH: Final = ("MC-READ-07", "CM-READ-05")
+
+
+class Wrong(NamedTuple):
+    """An observation that the documents do not allow."""
+
+    requirements: tuple[str, ...]
+    expected: str
+    observed: str = ""
+    version: int | None = None
+
+
+class Snapshot(NamedTuple):
+    """A snapshot. Paths are decoded once."""
+
+    version: int
+    files: dict[str, str | None]
+    """Files, with the value of the column `part`."""
+    properties: dict[str, str]
+    applications: dict[str, int]
+    domains: dict[str, str]
+    protocol: Action
+    timestamp: int | None
+    """The in-commit timestamp; None if it has none."""
+
+
+# Replay
+
+
+def key_of(action: Action) -> tuple[str, ...] | None:
+    """What an action is about: a later one with the same key replaces it. None if only its own commit needs it."""
+    (kind, body), *_ = action.items()
+    match kind:
+        case "protocol" | "metaData":
+            return (kind,)
+        case "add" | "remove":
+            return ("file", body["path"], *vector_of(body))
+        case "txn":
+            return (kind, body["appId"])
+        case "domainMetadata":
+            return (kind, body["domain"])
+        case _:
+            return None
+
+
+def vector_of(body: Action) -> tuple[str, ...]:
+    """The identity of a file's deletion vector. delta, "Action Reconciliation": with the path, that of the file."""
+    vector = body.get("deletionVector") or {}
+    return tuple(str(vector.get(field)) for field in ("storageType", "pathOrInlineDv", "offset"))
+
+
+def reconciled(log: Log, version: int, start: int = 0) -> list[Action]:
+    """The valid actions after the versions from `start` to `version`: the last one for each file, application, domain
+    and kind. Removals are included, as in compactions and checkpoints.
+
+    From the newest version to the oldest, the first action of each key counts. Readers replay in the opposite order.
+    """
+    held: dict[tuple[str, ...], Action] = {}
+    for number in range(version, start - 1, -1):
+        for action in reversed(log[number]):
+            key = key_of(action)
+            if key is not None:
+                held.setdefault(key, action)
+    if start > 0:
+        return list(held.values())
+    return [action for action in held.values() if not action.get("domainMetadata", {}).get("removed")]
+
+
+def replay(log: Log, version: int) -> Snapshot:
+    """The snapshot of a version."""
+    bodies: dict[str, list[Any]] = {}
+    for action in reconciled(log, version):
+        for kind, body in action.items():
+            bodies.setdefault(kind, []).append(body)
+    properties: dict[str, str] = bodies["metaData"][0].get("configuration") or {}
+    return Snapshot(
+        version=version,
+        files={unquote(add["path"]): part_of(add) for add in bodies.get("add", [])},
+        properties={name: value for name, value in properties.items() if not name.startswith(OWNED)},
+        applications={body["appId"]: body["version"] for body in bodies.get("txn", [])},
+        domains={body["domain"]: body["configuration"] for body in bodies.get("domainMetadata", [])},
+        protocol=bodies["protocol"][0],
+        timestamp=info_of(log[version]).get("inCommitTimestamp"),
+    )
+
+
+def part_of(add: Action) -> str | None:
+    """A partition value: the empty string means null."""
+    return (add.get("partitionValues") or {}).get("part") or None
+
+
+def info_of(actions: Sequence[Action]) -> Action:
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+
+
+def differences(expected: Snapshot, read: m.SnapshotRead, location: str) -> list[str]:
+    """The differences in words. Fields that the reader does not return are not compared."""
+    problems: list[str] = []
+    right = sorted(_spelled(location, path) for path in expected.files)
+    files = sorted(_spelled(location, path) for path in read.files)
+    if files != right:
+        problems.append(f"the snapshot of version {read.version} has the files {files}, and must have {right}")
+    partitions = {_spelled(location, path): value for path, value in (read.partitions or {}).items()}
+    for path, value in expected.files.items():
+        returned = partitions.get(_spelled(location, path), value)
+        if returned != value:
+            problems.append(f"the partition value of {path} is {returned!r}, and must be {value!r}")
+    if read.applications is not None and read.applications != expected.applications:
+        problems.append(f"the applications are at {read.applications}, and must be at {expected.applications}")
+    if read.domains is not None and read.domains != expected.domains:
+        problems.append(f"the metadata domains are {read.domains}, and must be {expected.domains}")
+    if read.properties is not None:
+        properties = {key: value for key, value in read.properties.items() if not key.startswith(OWNED)}
+        if properties != expected.properties:
+            problems.append(f"the properties are {properties}, and must be {expected.properties}")
+    return problems
+
+
+def _spelled(location: str, path: str) -> str:
+    """A file in the table's folder by its relative path, also if its path is absolute."""
+    for scheme in ("file://", "file:"):
+        path = path.removeprefix(scheme)
+    return path.removeprefix(f"{location}/")
+
+
+# Reads
+
+
+class Reading(NamedTuple):
+    """The circumstances of one read."""
+
+    request: m.Snapshot
+    log: Log
+    """Every version that was ratified when the answer arrived."""
+    before: int
+    """The newest version that was ratified when the read began."""
+    published: int
+    """The newest version that was published when it began."""
+    published_after: int
+    """The newest version that was published when it ended."""
+    returned: int
+    """The newest version that the owner returned to the reader during the read; -1 if it returned none."""
+    readable: Collection[int]
+    """The versions that the files and the owner's commits prove."""
+    feature: str
+    location: str
+    promises_fresh: bool
+    """Whether the reader of a managedCommit table promises to ask its owner."""
+    asked: bool
+    """Whether the reader asked the owner."""
+    may_refuse: bool
+    """Whether the owner did not answer a request of the reader, or the table has a feature that it need not know."""
+    harmed: bool = False
+    """Whether a commit that no reader has read before is missing or cannot be read."""
+
+
+def supported(log: Log, version: int) -> bool:
+    """Whether a reader may support the protocol of the version."""
+    protocol = replay(log, version).protocol
+    return protocol.get("minReaderVersion", 1) <= 3 and UNKNOWN_FEATURE not in (protocol.get("readerFeatures") or ())
+
+
+def read(reading: Reading, answer: m.Answer) -> Wrong | None:
+    """What is wrong with the answer to a read: the first rule that it breaks."""
+    rules = (
+        _version_exists, _is_proven, _path_shows_the_published, _version_is_fresh, _version_is_the_requested,
+        _time_selects, _is_readable, _is_the_replay,
+    )  # fmt: skip
+    if not isinstance(answer, m.SnapshotRead):
+        return _may_be_refused(reading, answer)
+    return next((wrong for rule in rules if (wrong := rule(reading, answer)) is not None), None)
+
+
+def _version_exists(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
+    """managed-commits and catalog-managed, "Commit Files": only the owner knows which files are commits."""
+    if answer.version in reading.log:
+        return None
+    newest = max(reading.log)
+    beyond = ("LOG-11",) if reading.request.version is not None else ()
+    return Wrong(
+        (*beyond, "MC-FILES-05", "CM-FILES-04", "LOG-17", "PROFILE-CLIENT-01"),
+        f"a version that was ratified; the newest is {newest}", f"a snapshot of version {answer.version}",
+        answer.version,
+    )  # fmt: skip
+
+
+def _is_proven(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
+    """delta, "Reading": a commit that is missing, or cannot be read, is an error, not a version without changes."""
+    if not reading.harmed or answer.version in reading.readable:
+        return None
+    return Wrong(
+        ("LOG-27", "LOG-28"), f"a commit that version {answer.version} needs is missing, or cannot be read: an error",
+        "a snapshot", answer.version,
+    )  # fmt: skip
+
+
+def _path_shows_the_published(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
+    """managed-commits, "Reading": a path shows the published prefix. catalog-managed: a path alone is not enough."""
+    if reading.request.path is None or reading.feature == FILESYSTEM:
+        return None
+    if reading.feature == "catalogManaged":
+        if reading.asked:
+            return None
+        expected = "a reader that has only the path rejects the table, or asks its catalog"
+        return Wrong(("CM-ACCESS-01", "CM-READ-08"), expected, "it read it without asking", answer.version)
+    if answer.version > max(reading.published_after, reading.returned):
+        expected = f"version {reading.published_after} is the last published one, and the owner was not asked"
+        return Wrong(("MC-READ-04", "MC-READ-03"), expected, f"it read version {answer.version}", answer.version)
+    return None
+
+
+def _version_is_fresh(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
+    """A read without a version sees every version that was ratified before it began.
+
+    A reader of a managedCommit table that does not promise fresh snapshots may read the published prefix only. A
+    reader that declares a stale snapshot may do so if the owner did not answer.
+    """
+    if reading.request.version is not None or reading.request.timestamp is not None or answer.version >= reading.before:
+        return None
+    may_be_stale = not reading.promises_fresh or answer.stale or reading.request.path is not None
+    if reading.feature == "managedCommit" and answer.version >= reading.published and may_be_stale:
+        return None
+    return Wrong(
+        (*FRESH, "CM-READ-09", "MC-LOG-03", "LOG-18", "LOG-09"),
+        f"version {reading.before} was ratified before the read began", f"a snapshot of version {answer.version}",
+        reading.before,
+    )  # fmt: skip
+
+
+def _version_is_the_requested(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
+    if reading.request.version in (None, answer.version):
+        return None
+    ids = ("LOG-11",) if reading.request.version not in reading.log else ("LOG-09", "PROFILE-CLIENT-01")
+    return Wrong(
+        ids,
+        f"version {reading.request.version}, or an error",
+        f"a snapshot of version {answer.version}",
+        reading.request.version,
+    )
+
+
+def times_of(log: Log) -> dict[int, int] | None:
+    """The in-commit timestamps; None if an earlier version may have none."""
+    times = {version: info_of(actions).get("inCommitTimestamp") for version, actions in log.items()}
+    newest = replay(log, max(log)).properties
+    if newest.get(TIMESTAMPS) != "true" or ENABLEMENT_VERSION in newest or ENABLEMENT_TIMESTAMP in newest:
+        return None
+    return {version: time for version, time in times.items() if time is not None}
+
+
+def _time_selects(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
+    """in-commit timestamps, "Reader Requirements": the last version whose time is not later, among those that the
+    reader knew. A stale read of a time may miss versions that the owner did not return."""
+    times = times_of(reading.log)
+    if reading.request.timestamp is None or times is None:
+        return None
+    reached = [
+        version for version, time in times.items() if time <= reading.request.timestamp and version in reading.readable
+    ]
+    right = max(reached, default=min(reading.readable, default=0))
+    known = reading.returned if reading.returned >= 0 else reading.published
+    if answer.version == right or (answer.version < right and answer.version >= known):
+        return None
+    return Wrong(
+        ("ICT-20", "ICT-16", "PROFILE-CLIENT-01"),
+        f"version {right}, the last one whose in-commit timestamp is not after {reading.request.timestamp}",
+        f"a snapshot of version {answer.version}, whose timestamp is {times.get(answer.version)}", right,
+    )  # fmt: skip
+
+
+def _is_readable(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
+    """A version with an unsupported protocol is not read, nor one whose commits cannot be read."""
+    if not supported(reading.log, answer.version):
+        return Wrong(
+            ("LOG-46",), f"version {answer.version} requires reader features that no reader knows: an error",
+            "a snapshot", answer.version,
+        )  # fmt: skip
+    return None
+
+
+def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
+    """delta, "Action Reconciliation": the result of all commits up to the version."""
+    expected = replay(reading.log, answer.version)
+    different = differences(expected, answer, reading.location)
+    ids: tuple[str, ...] = ("MC-LOG-06", "CM-LOG-03", "LOG-18", "PROFILE-CLIENT-01")
+    stamped = times_of(reading.log) is not None and expected.timestamp is not None
+    if not different and stamped and answer.timestamp not in (None, expected.timestamp):
+        ids = ("ICT-16", "PROFILE-CLIENT-01")
+        different = [f"the time of version {answer.version} is {answer.timestamp}, and must be {expected.timestamp}"]
+    if not different:
+        return None
+    return Wrong(ids, f"the result of all commits up to version {answer.version}", "; ".join(different), answer.version)
+
+
+def _may_be_refused(reading: Reading, answer: m.Answer) -> Wrong | None:
+    """A version that exists, and that the files and the owner prove, is read."""
+    if reading.request.path is not None and reading.feature != FILESYSTEM:
+        return None
+    target = reading.before
+    times = times_of(reading.log)
+    if reading.request.version is not None:
+        target = reading.request.version
+    elif reading.request.timestamp is not None:
+        if (
+            times is None
+            or reading.request.timestamp > times[reading.before]
+            or reading.request.timestamp < min(times.values())
+        ):
+            return None  # outside the history a reader may refuse, as FREE-TIME-02 says
+        if any(version not in reading.readable for version in times):
+            return None
+        target = max(version for version, time in times.items() if time <= reading.request.timestamp)
+    if target not in reading.readable or not supported(reading.log, target) or reading.may_refuse:
+        return None
+    if reading.request.version is not None or reading.request.timestamp is not None:
+        known = reading.returned if reading.returned >= 0 else reading.published
+        if target > known or not supported(reading.log, reading.before):
+            return None
+    ids = (
+        ("LOG-09",)
+        if reading.request.version is not None
+        else ("ICT-20",)
+        if reading.request.timestamp is not None
+        else FRESH
+    )
+    return Wrong(
+        (*ids, "CM-READ-09", "MC-LOG-03", "PROFILE-CLIENT-01"),
+        f"version {target} is ratified, and its files exist: a snapshot of it", f"it was answered {m.name_of(answer)}",
+        target,
+    )  # fmt: skip
+
+
+# Transactions
+
+
+class Outcome(Enum):
+    MUST_LAND = "it is committed"
+    MUST_FAIL = "it ends with an error, and commits nothing"
+    EITHER = "the documents leave it open"
+
+
+class Expected(NamedTuple):
+    outcome: Outcome
+    requirements: tuple[str, ...] = ("CONFLICT-RETRY-05",)
+    why: str = "no winner conflicts with it"
+    version: int | None = None
+    """The winner that decides."""
+
+
+CHECKED: Final = ("CONFLICT-ORDER-01", "CONFLICT-CHECK-01", "CONFLICT-RETRY-04")
+
+
+def outcomes(request: m.Transact, log: Log, base: int, last: int) -> Expected:
+    """Whether the transaction, which read version `base`, may be committed after the versions up to `last`.
+
+    delta-commits-and-conflicts, "Conflict Detection": every winner is checked, the oldest first.
+    """
+    if base not in log:
+        return Expected(Outcome.EITHER)
+    if not writable(log, base):
+        return Expected(Outcome.MUST_FAIL, ("LOG-47",), "its protocol requires features that no writer knows", base)
+    if request.application is not None:
+        name, batch = request.application
+        if replay(log, base).applications.get(name, -1) >= batch:
+            return Expected(Outcome.MUST_FAIL, ("CONFLICT-REPEAT-01",), f"batch {batch} of {name} is recorded", base)
+    judged = [_after(Race(request, log, base, version)) for version in range(base + 1, last + 1)]
+    for outcome in (Outcome.MUST_FAIL, Outcome.EITHER):
+        for expected in judged:
+            if expected.outcome is outcome:
+                return expected
+    ids = ("CONFLICT-FILES-02",) if request.reads is None and not request.removes else ("CONFLICT-FILES-04",)
+    own = ("CONFLICT-ORDER-06",) if request.domain is not None else ()
+    return Expected(Outcome.MUST_LAND, ("CONFLICT-RETRY-05", "CONFLICT-RETRY-01", *(ids if judged else ()), *own))
+
+
+def writable(log: Log, version: int) -> bool:
+    protocol = replay(log, version).protocol
+    features = {*(protocol.get("writerFeatures") or ()), *(protocol.get("readerFeatures") or ())}
+    return UNKNOWN_FEATURE not in features and protocol.get("minWriterVersion", 2) <= 7
+
+
+class Race(NamedTuple):
+    """A transaction, and one of the winners."""
+
+    request: m.Transact
+    log: Log
+    base: int
+    version: int
+    """That of the winner."""
+
+
+def _after(race: Race) -> Expected:
+    """The outcome as far as one winner decides it: the first rule that does."""
+    for rule in (_protocol, _metadata, _domain, _application, _added, _removed):
+        expected = rule(race)
+        if expected is not None:
+            return expected
+    return Expected(Outcome.MUST_LAND)
+
+
+def _bodies(log: Log, version: int, kind: str) -> list[Action]:
+    return [action[kind] for action in log[version] if kind in action]
+
+
+def _fails(race: Race, *ids: str, why: str) -> Expected:
+    return Expected(Outcome.MUST_FAIL, (*ids, *CHECKED), f"version {race.version} {why}", race.version)
+
+
+def _open(race: Race) -> Expected:
+    return Expected(Outcome.EITHER, version=race.version)
+
+
+def _protocol(race: Race) -> Expected | None:
+    if not _bodies(race.log, race.version, "protocol"):
+        return None
+    if not writable(race.log, race.version):
+        return _fails(race, "CONFLICT-ORDER-02", why="requires features that no writer knows")
+    if race.request.add_feature is not None:
+        return _fails(race, "CONFLICT-ORDER-03", why="changed the protocol, as it does itself")
+    return _open(race)
+
+
+def metadata_changes(request: m.Transact) -> bool:
+    changes = (request.set_properties, request.unset_properties, request.replace_table)
+    return any(changes) or request.partition_by is not None
+
+
+def _metadata(race: Race) -> Expected | None:
+    changed = _bodies(race.log, race.version, "metaData")
+    if not changed:
+        return None
+    before = next(action["metaData"] for action in reconciled(race.log, race.version - 1) if "metaData" in action)
+    if metadata_changes(race.request):
+        ids = ("CONFLICT-ORDER-04", "CONFLICT-ORDER-05")
+        return _fails(race, *ids, why="changed the metadata, as it does itself")
+    shaped = any(changed[0].get(field) != before.get(field) for field in ("schemaString", "partitionColumns"))
+    if shaped and race.request.adds:
+        why = "changed the schema or the partitioning after it wrote its files"
+        return _fails(race, "CONFLICT-ORDER-05", "CONFLICT-ORDER-04", why=why)
+    return _open(race)
+
+
+def _domain(race: Race) -> Expected | None:
+    named = {body["domain"] for body in _bodies(race.log, race.version, "domainMetadata")}
+    if race.request.domain is None or race.request.domain[0] not in named:
+        return None
+    return _fails(race, "CONFLICT-ORDER-06", why="changed the same metadata domain")
+
+
+def _application(race: Race) -> Expected | None:
+    named = {body["appId"] for body in _bodies(race.log, race.version, "txn")}
+    if race.request.application is None or race.request.application[0] not in named:
+        return None
+    why = "recorded a batch of the same application"
+    return _fails(race, "CONFLICT-ORDER-07", "CONFLICT-REPEAT-01", why=why)
+
+
+def _added(race: Race) -> Expected | None:
+    """Files that the winner added to what the transaction read, as far as the isolation level considers them."""
+    adds = _bodies(race.log, race.version, "add")
+    if race.request.partition_by is not None and adds:
+        why = "added files by the old partitioning"
+        return _fails(race, "CONFLICT-ISOLATION-04", "CONFLICT-ORDER-08", why=why)
+    if race.request.replace_table and adds:
+        return _open(race)
+    if race.request.reads is None or not any(_was_read(race.request, race.log, race.base, add) for add in adds):
+        return None
+    blind = bool(info_of(race.log[race.version]).get("isBlindAppend"))
+    if race.request.isolation is m.Isolation.SNAPSHOT or not race.request.data_change:
+        return _open(race)
+    if blind and race.request.isolation is m.Isolation.WRITE_SERIALIZABLE and not metadata_changes(race.request):
+        return _open(race)
+    full = ("CONFLICT-FILES-03",) if race.request.reads == "*" or not _partitioned(race.log, race.base) else ()
+    level = ("CONFLICT-ISOLATION-01",) if race.request.isolation is m.Isolation.SERIALIZABLE else ()
+    why = f"added a file to what it read, and its isolation is {race.request.isolation.value}"
+    return _fails(race, "CONFLICT-ORDER-08", *full, *level, why=why)
+
+
+def _removed(race: Race) -> Expected | None:
+    """A file that both remove, or that the transaction read. A file whose deletion vector the winner replaced was
+    removed, too."""
+    removes, before = _bodies(race.log, race.version, "remove"), replay(race.log, race.base).files
+    mine = [body for body in removes if unquote(body["path"]) in race.request.removes]
+    if race.request.replace_table and removes:
+        return _open(race)
+    if mine:
+        ids = ("CONFLICT-ORDER-10", "CONFLICT-FILES-01", "CONFLICT-ORDER-09")
+        return _fails(race, *ids, why="removed a file that it removes, too")
+    known = [body for body in removes if unquote(body["path"]) in before]
+    if any(
+        _was_read(race.request, race.log, race.base, {"partitionValues": {"part": before[unquote(b["path"])]}})
+        for b in known
+    ):
+        return _fails(race, "CONFLICT-ORDER-09", why="removed a file that it read")
+    return None
+
+
+def _partitioned(log: Log, version: int) -> bool:
+    body = next(action["metaData"] for action in reconciled(log, version) if "metaData" in action)
+    return bool(body.get("partitionColumns"))
+
+
+def _was_read(request: m.Transact, log: Log, base: int, file: Action) -> bool:
+    if request.reads is None:
+        return False
+    return request.reads == "*" or not _partitioned(log, base) or part_of(file) == request.reads
+
+
+class Transacted(NamedTuple):
+    """A transaction of the client under test, as the kit saw it."""
+
+    request: m.Transact
+    answer: m.Answer
+    log: Log
+    base: int
+    before: int
+    """The newest version when it began."""
+    landed: tuple[int, ...]
+    """The versions that the client committed during the operation."""
+    lost: bool
+    """Whether the owner did not answer one of its proposals."""
+    excused: bool
+    """Whether it need not succeed, because of that or of another answer."""
+    rejected: bool
+    """Whether the owner rejected a proposal for good."""
+    proposals: int
+    """The number of its proposals after that."""
+    by_path: bool
+    feature: str
+
+
+UNKNOWN: Final = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06", "PROFILE-CLIENT-02")
+
+
+def transaction(done: Transacted) -> Wrong | None:
+    """What is wrong with the outcome of a transaction: the first rule that it breaks."""
+    rules = (
+        _lands_once,
+        _reports_the_outcome,
+        _stops_after_a_rejection,
+        _lands_only_without_conflict,
+        _lands_if_it_may,
+    )
+    return next((wrong for rule in rules if (wrong := rule(done)) is not None), None)
+
+
+def _lands_once(done: Transacted) -> Wrong | None:
+    if len(done.landed) <= 1:
+        return None
+    return Wrong(
+        ("PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", "DELAYED-03", "DELAYED-04", "CM-COMMIT-06", "MC-COMMIT-06"),
+        "one transaction is one commit", f"it is versions {', '.join(map(str, done.landed))}", done.landed[-1],
+    )  # fmt: skip
+
+
+def _reports_the_outcome(done: Transacted) -> Wrong | None:
+    """Committed means that it is in the log, and an error that it is not. After a lost answer it may be unknown."""
+    version = done.landed[0] if done.landed else None
+    ids = UNKNOWN if done.lost else ("PROFILE-CLIENT-02", "PROFILE-UNKNOWN-01")
+    if isinstance(done.answer, m.Committed) and done.answer.version is not None and done.answer.version != version:
+        observed = "nothing was committed" if version is None else f"it was committed as version {version}"
+        return Wrong(
+            ids, f"the client reported version {done.answer.version}: it is in the log", observed, done.answer.version
+        )
+    if version is not None and isinstance(done.answer, m.Conflict | m.Rejected):
+        more = ("CONFLICT-CHECK-02",) if not done.lost else ("PROFILE-UNKNOWN-03",)
+        expected = f"it was committed as version {version}: a success, or an unknown outcome"
+        return Wrong((*ids, *more), expected, f"it was answered {m.name_of(done.answer)}", version)
+    return None
+
+
+def _stops_after_a_rejection(done: Transacted) -> Wrong | None:
+    if not done.rejected or (done.proposals == 0 and not isinstance(done.answer, m.Committed)):
+        return None
+    return Wrong(
+        ("CONFLICT-RETRY-02",), "the owner rejected it for a reason that a retry does not change: no other proposal",
+        f"it was proposed {done.proposals} more times, and answered {m.name_of(done.answer)}",
+    )  # fmt: skip
+
+
+def _lands_only_without_conflict(done: Transacted) -> Wrong | None:
+    if not done.landed:
+        return None
+    expected = outcomes(done.request, done.log, done.base, done.landed[0] - 1)
+    if expected.outcome is not Outcome.MUST_FAIL:
+        return None
+    return Wrong(
+        expected.requirements, f"{expected.why}: {Outcome.MUST_FAIL.value}",
+        f"it was committed as version {done.landed[0]}", done.landed[0],
+    )  # fmt: skip
+
+
+def _lands_if_it_may(done: Transacted) -> Wrong | None:
+    """Without a conflict it is proposed again, until it lands. A transaction without changes need not be committed."""
+    if done.landed or done.excused or is_empty(done.request):
+        return None
+    expected = outcomes(done.request, done.log, done.base, max(done.log))
+    if expected.outcome is not Outcome.MUST_LAND:
+        return None
+    ids = expected.requirements if max(done.log) > done.base else ("PROFILE-CLIENT-02", "CONFLICT-RETRY-05")
+    return Wrong(
+        (*ids, "FIELD-04"), f"{expected.why}: {Outcome.MUST_LAND.value}", f"it was answered {m.name_of(done.answer)}"
+    )
+
+
+def is_empty(request: m.Transact) -> bool:
+    changes = (request.adds, request.removes, request.add_feature, request.domain, request.application)
+    return not any(changes) and not metadata_changes(request)
+
+
+def commit(log: Log, request: m.Transact, version: int, names: Mapping[str, Sequence[str]]) -> Iterator[Wrong]:
+    """What is wrong with the commit of a transaction: the version before it, with exactly its changes. `names`: the
+    requested files for each file that the client named itself."""
+    actions, held = log[version], reconciled(log, version - 1)
+    files = {key_of(action): action["add"] for action in held if "add" in action}
+    adds = [action["add"] for action in actions if "add" in action]
+    added = sorted(name for add in adds for name in _requested(add["path"], names))
+    wanted = sorted(file.path for file in request.adds)
+    if added != wanted:
+        repeated = ("DELAYED-05",) if len(added) == len(wanted) else ("DELAYED-10", "DELAYED-02", "DELAYED-03")
+        yield Wrong(
+            (*repeated, "DELAYED-11", "CONFLICT-CHECK-02", "PROFILE-CLIENT-02"),
+            f"the commit adds {wanted}", f"it adds {added}", version,
+        )  # fmt: skip
+    parts = {file.path: file.partition or None for file in request.adds}
+    for add in adds:
+        for name in _requested(add["path"], names) if _partitioned(log, version) else ():
+            if name in parts and (part_of(add) != parts[name] or set(add.get("partitionValues") or {}) != {"part"}):
+                yield Wrong(
+                    ("DELAYED-05", "DELAYED-08"), f"{name} has the partition value {parts[name]!r} in the column part",
+                    f"it has {add.get('partitionValues')}", version,
+                )  # fmt: skip
+    gone = {key_of(action) for action in actions if "remove" in action}
+    target = set(files) if request.replace_table else {
+        key for key, add in files.items() if unquote(add["path"]) in request.removes
+    }  # fmt: skip
+    if gone != target:
+        yield Wrong(
+            ("LOG-30", "PROFILE-CLIENT-02"), f"the commit removes {sorted(map(str, target))}, with their vectors",
+            f"it removes {sorted(map(str, gone))}", version,
+        )  # fmt: skip
+    changes = sorted(name for body in _bodies(log, version, "cdc") for name in _requested(body["path"], names))
+    if changes != sorted(file.path for file in request.changes):
+        yield Wrong(
+            ("DELAYED-04", "PROFILE-CLIENT-02"), f"the change data {[file.path for file in request.changes]}",
+            f"the commit has {changes}", version,
+        )  # fmt: skip
+    yield from _state_changes(log, request, version)
+    yield from _row_ids(log, version)
+
+
+def _requested(path: str, names: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    return names.get(unquote(path), (unquote(path),))
+
+
+def _state_changes(log: Log, request: m.Transact, version: int) -> Iterator[Wrong]:
+    """Applications, domains, properties and features: those of the request change, and no others."""
+    before, after = replay(log, version - 1), replay(log, version)
+    applications = dict(before.applications) | dict([request.application] if request.application else [])
+    if after.applications != applications:
+        observed = f"they are at {after.applications}"
+        yield Wrong(("PROFILE-CLIENT-02",), f"the applications are at {applications}", observed, version)
+    domains = dict(before.domains) | dict([request.domain] if request.domain else [])
+    tracked = {name: value for name, value in after.domains.items() if name != ROW_DOMAIN}
+    if tracked != {name: value for name, value in domains.items() if name != ROW_DOMAIN}:
+        yield Wrong(("PROFILE-CLIENT-02",), f"the metadata domains are {domains}", f"they are {after.domains}", version)
+    if not request.replace_table:
+        properties = {**before.properties, **request.set_properties}
+        properties = {name: value for name, value in properties.items() if name not in request.unset_properties}
+        if after.properties != properties:
+            kept = ("PROFILE-CLIENT-02", "ICT-04", "MC-WRITE-01", "CM-WRITE-02")
+            yield Wrong(kept, f"the properties are {properties}", f"they are {after.properties}", version)
+    features = set(before.protocol.get("writerFeatures") or ())
+    listed = set(after.protocol.get("writerFeatures") or ())
+    lost, wanted = features - listed, request.add_feature
+    if lost or (wanted is not None and wanted not in listed):
+        ids = ("ICT-03", "MC-WRITE-01", "CM-WRITE-02", "MC-ENABLE-02", "CM-ENABLE-02", "PROFILE-CLIENT-02")
+        yield Wrong(ids, f"the table features {sorted(features)}, and {wanted}", f"they are {sorted(listed)}", version)
+
+
+def _row_ids(log: Log, version: int) -> Iterator[Wrong]:
+    """row tracking: ids above the high water mark of the version before, the new mark, and removals keep them."""
+    before = replay(log, version - 1)
+    if "rowTracking" not in (before.protocol.get("writerFeatures") or ()):
+        return
+    mark = mark_of(before)
+    for add in _bodies(log, version, "add"):
+        ids = (add.get("baseRowId"), add.get("defaultRowCommitVersion"))
+        if not isinstance(ids[0], int) or ids[0] <= mark or ids[1] != version:
+            yield Wrong(
+                ("ROW-02", "ROW-04", "ROW-01"), f"row ids above {mark}, and the row version {version}",
+                f"{add['path']} has {ids}", version,
+            )  # fmt: skip
+            return
+    last = max((add["baseRowId"] + (rows_of(add) or 1) - 1 for add in _bodies(log, version, "add")), default=mark)
+    if mark_of(replay(log, version)) < last:
+        observed = f"it is {mark_of(replay(log, version))}"
+        yield Wrong(("ROW-03",), f"the high water mark is at least {last}", observed, version)
+    files = {key_of(action): action["add"] for action in reconciled(log, version - 1) if "add" in action}
+    for body in _bodies(log, version, "remove"):
+        known = files.get(key_of({"remove": body}), {})
+        if any(body.get(field) != known.get(field) for field in ROW_IDS):
+            yield Wrong(("ROW-05",), f"the removal of {body['path']} keeps its row ids", f"it has {body}", version)
+
+
+def mark_of(snapshot: Snapshot) -> int:
+    return int(json.loads(snapshot.domains.get(ROW_DOMAIN, '{"rowIdHighWaterMark": -1}'))["rowIdHighWaterMark"])
+
+
+def rows_of(add: Action) -> int | None:
+    rows = json.loads(add.get("stats") or "{}").get("numRecords")
+    return rows if isinstance(rows, int) else None
+
+
+# Files of maintenance
+
+
+def checkpoint(log: Log, version: int, actions: Sequence[Action]) -> Wrong | None:
+    """delta, "Checkpoints": a checkpoint has each valid action of its version once, and removals until they expire."""
+    right = reconciled(log, version)
+    ids = ("LOG-34", "PROFILE-CLIENT-02")
+    for kind in ("add", "txn", "domainMetadata", "metaData", "protocol"):
+        wanted = sorted(_seen(action) for action in right if kind in action)
+        held = sorted(_seen(action) for action in actions if kind in action)
+        if held != wanted:
+            return Wrong(ids, f"the checkpoint has the actions {wanted}", f"it has {held}", version)
+    removed = {_path(action) for action in right if "remove" in action}
+    unexpired = {_path(a) for a in right if "remove" in a and a["remove"].get("deletionTimestamp", 0) >= FUTURE}
+    held_removals = {_path(action) for action in actions if "remove" in action}
+    if not unexpired <= held_removals <= removed:
+        observed = f"the removals are {sorted(held_removals)}"
+        return Wrong(("LOG-41", *ids), f"the removals {sorted(unexpired)} have not expired", observed, version)
+    return None
+
+
+FUTURE: Final = 4_000_000_000_000
+"""ms since the epoch: no clock has reached it, so that no retention period is over."""
+
+
+def _path(action: Action) -> str:
+    (body,) = action.values()
+    return str((unquote(body["path"]), vector_of(body)))
+
+
+def _seen(action: Action) -> str:
+    """The parts of an action that its readers need."""
+    (kind, body), *_ = action.items()
+    match kind:
+        case "add":
+            ids = tuple(body.get(field) for field in ROW_IDS)
+            return str((unquote(body["path"]), part_of(body), body.get("size"), vector_of(body), ids))
+        case "txn":
+            return f"{body['appId']} {body['version']}"
+        case "domainMetadata":
+            return f"{body['domain']} {body['configuration']}"
+        case "metaData":
+            return str((body["id"], sorted((body.get("configuration") or {}).items()), body.get("partitionColumns")))
+        case _:
+            lists = (sorted(body.get(name) or ()) for name in ("readerFeatures", "writerFeatures"))
+            return str((body["minReaderVersion"], body["minWriterVersion"], *lists))
+
+
+def compaction(log: Log, start: int, end: int, actions: Sequence[Action]) -> Wrong | None:
+    """delta, "Log Compaction Files": the last action of each key, removals included."""
+    right = {key: action for action in reconciled(log, end, start) if (key := key_of(action)) is not None}
+    held = {key: action for action in actions if (key := key_of(action)) is not None}
+    if start == 0:
+        held = {key: action for key, action in held.items() if not action.get("domainMetadata", {}).get("removed")}
+    kinds = {key: (next(iter(action)), _row_fields(action)) for key, action in right.items()}
+    found = {key: (next(iter(action)), _row_fields(action)) for key, action in held.items()}
+    wrong = sorted(str(key) for key in {*kinds, *found} if kinds.get(key) != found.get(key))
+    if not wrong:
+        return None
+    return Wrong(
+        ("LOG-35", "LOG-30"), f"the compaction of {start} to {end} has the last action of each file and kind",
+        f"it differs for {', '.join(wrong)}", end,
+    )  # fmt: skip
+
+
+def _row_fields(action: Action) -> tuple[Any, ...]:
+    return tuple(action.get("add", {}).get(field) for field in ROW_IDS)
+
+
+def checksum(log: Log, version: int, body: Action) -> Wrong | None:
+    """delta, "Version Checksum File": counts and state of its version."""
+    held, snapshot = reconciled(log, version), replay(log, version)
+    adds = [action["add"] for action in held if "add" in action]
+    right: Action = {
+        "numFiles": len(adds), "tableSizeBytes": sum(add["size"] for add in adds), "numMetadata": 1, "numProtocol": 1,
+    }  # fmt: skip
+    if body.get("inCommitTimestampOpt") is not None:
+        right["inCommitTimestampOpt"] = snapshot.timestamp
+    wrong = [f"{name} {body.get(name)}, not {value}" for name, value in right.items() if body.get(name) != value]
+    for name, kind, member in (
+        ("metadata", "metaData", "id"), ("protocol", "protocol", "minReaderVersion"),
+        ("setTransactions", "txn", "appId"), ("domainMetadata", "domainMetadata", "domain"),
+    ):  # fmt: skip
+        given = body.get(name)
+        if given is None and name in ("setTransactions", "domainMetadata"):
+            continue
+        listed = sorted(str(part.get(member)) for part in (given if isinstance(given, list) else [given or {}]))
+        wanted = sorted(str(action[kind][member]) for action in held if kind in action)
+        if listed != wanted:
+            wrong.append(f"{name} {listed}, not {wanted}")
+    if not wrong:
+        return None
+    return Wrong(("LOG-44",), f"the checksum describes version {version}", "; ".join(wrong), version)
+
+
+# The folder of the log
+
+
+class Folder(NamedTuple):
+    """The files of a log, as far as a cleanup may remove them."""
+
+    commits: Collection[int]
+    """The versions of published commits."""
+    checkpoints: Mapping[int, Collection[str]]
+    """The complete, readable checkpoints, with all their files."""
+    incomplete: Mapping[int, Collection[str]]
+    compactions: Mapping[str, tuple[int, int]]
+    checksums: Mapping[str, int]
+    staged: Mapping[str, int]
+    listed: Collection[str]
+    """The staged files that the owner lists."""
+
+
+def cut_off(log: Log, folder: Folder, older_than: int) -> int | None:
+    """The version of the cut-off checkpoint: the newest one at or before the newest commit that is not later. None:
+    there is no such checkpoint, or earlier commits have no in-commit timestamps."""
+    times = times_of(log)
+    if times is None:
+        return None
+    last = max((version for version, time in times.items() if time <= older_than), default=-1)
+    return max((version for version in folder.checkpoints if version <= last), default=None)
+
+
+def cleanup(
+    log: Log, folder: Folder, older_than: int, gone: Collection[str], feature: str, commit_file: Mapping[str, int]
+) -> Iterator[Wrong]:
+    """managed-commits and catalog-managed, "Metadata Cleanup": which files may be gone, and which must. `commit_file`:
+    the versions of the published commits by name."""
+    cut = cut_off(log, folder, older_than)
+    if cut is None:
+        if gone:
+            yield Wrong(
+                ("MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36"), "no checkpoint is old enough: nothing is deleted",
+                f"{', '.join(sorted(gone))} were deleted",
+            )  # fmt: skip
+        return
+    newest = max(folder.commits, default=-1)
+    kept = ("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
+    needed = {name for version, names in folder.checkpoints.items() if version >= cut for name in names}
+    for name in sorted(gone):
+        version = commit_file.get(name)
+        if name in needed:
+            first = ("MC-CLEANUP-01", "CM-CLEANUP-01")
+            yield Wrong((*first, *kept), f"the cut-off checkpoint is that of version {cut}: {name} stays", "it is gone")
+        elif version is not None and version >= cut:
+            yield Wrong(kept, f"{name} is not before the cut-off checkpoint of version {cut}: it stays", "it is gone")
+        elif version is not None and version == newest and feature != FILESYSTEM:
+            yield Wrong(("MC-CLEANUP-09", *kept), f"{name} is the newest published commit: it stays", "it is gone")
+        elif folder.checksums.get(name, -1) >= cut:
+            yield Wrong(("CM-CLEANUP-04",), f"{name} is not before the cut-off checkpoint: it stays", "it is gone")
+        elif name in folder.compactions and folder.compactions[name][0] > cut:
+            yield Wrong(kept, f"{name} starts after the cut-off checkpoint: it stays", "it is gone")
+        elif name in folder.staged and folder.staged[name] > cut:
+            ids = ("MC-CLEANUP-08", "CM-CLEANUP-08")
+            yield Wrong(ids, f"{name} is above the cut-off checkpoint, and may be in flight: it stays", "it is gone")
+        elif name in folder.staged and name in folder.listed and feature == "catalogManaged":
+            yield Wrong(("RULING-CLEANUP-01",), f"the owner lists {name}: it stays", "it is gone")
+    if gone and feature != FILESYSTEM:
+        yield from _left(folder, cut, gone, feature)
+
+
+def _left(folder: Folder, cut: int, gone: Collection[str], feature: str) -> Iterator[Wrong]:
+    """What a cleanup that deleted something must have deleted."""
+    old: list[tuple[Iterable[str], tuple[str, ...]]] = [
+        ((name for v, names in folder.checkpoints.items() if v < cut for name in names if not name.startswith("_")),
+         ("MC-CLEANUP-05", "CM-CLEANUP-05")),
+        ((name for name, (start, _) in folder.compactions.items() if start <= cut), ("MC-CLEANUP-06", "CM-CLEANUP-06")),
+        ((name for name, v in folder.checksums.items() if v < cut and feature == "catalogManaged"), ("CM-CLEANUP-05",)),
+        ((name for name, v in folder.staged.items() if v < cut and name not in folder.listed),
+         ("MC-CLEANUP-07", "CM-CLEANUP-07")),
+    ]  # fmt: skip
+    for names, ids in old:
+        for name in sorted(set(names) - set(gone)):
+            yield Wrong(ids, f"{name} is before the cut-off checkpoint of version {cut}: it is deleted", "it was kept")
+
+
+class File(NamedTuple):
+    """A file of the folder, as far as a change of it shows."""
+
+    size: int
+    modified: int
+    inode: int
+
+
+def folder(before: Mapping[str, File], after: Mapping[str, File], cleaned: bool) -> Iterator[Wrong]:
+    """A file of another writer stays as it is. Only a cleanup removes files of the log, and nothing replaces them."""
+    for name in sorted(before):
+        if name not in after and not cleaned:
+            yield Wrong(_lost(name), f"{name} is another writer's, or ratified: it stays", "it was deleted")
+        elif name in after and after[name] != before[name] and not _may_be_replaced(name):
+            yield Wrong(
+                _changed(name), f"{name} is another writer's, or ratified: it stays as it is", "it was replaced"
+            )
+
+
+def _may_be_replaced(name: str) -> bool:
+    """The hint, and the only checkpoint of its kind of a version: two writers of it write the same."""
+    return name.endswith("_last_checkpoint") or (".checkpoint." in name and name.count(".") == 2)
+
+
+def _lost(name: str) -> tuple[str, ...]:
+    if "commits/" in name:
+        return ("PROFILE-UNKNOWN-03", "MC-CLEANUP-08", "CM-CLEANUP-08", "CM-POLICY-01")
+    if "_delta_log" in name:
+        return ("CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", "MC-CLEANUP-04", "CM-CLEANUP-04", "FIELD-02", "LOG-36")
+    return ("LOG-37", "LOG-40", "PROFILE-UNKNOWN-03")
+
+
+def _changed(name: str) -> tuple[str, ...]:
+    if name.endswith(".crc"):
+        return ("LOG-45",)
+    if ".checkpoint." in name:
+        return ("FIELD-02",)
+    return ("MC-LOG-01", "CM-LOG-01", "CONFLICT-RETRY-03", "MC-FILES-11", "PROFILE-CLIENT-03")

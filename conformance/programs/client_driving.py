@@ -1,0 +1,854 @@
+"""Runs the steps of a program on a client under test: the kit builds the logs and disturbs, `conformance.oracle.client`
+judges every answer and every file."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from conformance.history.events import Promise
+from conformance.interface import messages as m
+from conformance.interface.log_names import (
+    FILESYSTEM,
+    STAGING,
+    checksum_file,
+    commit_file,
+    compacted_file,
+    staged_file,
+    version_of,
+)
+from conformance.models import log_files, proposals
+from conformance.oracle import client as oracle
+from conformance.oracle.client import ROW_DOMAIN, UNKNOWN_FEATURE, Wrong, replay
+from conformance.programs import client_steps as steps
+from conformance.programs.client_steps import Change, Form, Freedom, Harm, Job
+from conformance.scenario.client import ClientScenario
+from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
+from conformance.scenario.scenario import Exchange, Inconclusive, Stopped
+from conformance.scenario.snapshots import ask, held, newest_returned
+
+KINDS: Final[dict[str, type]] = {
+    "get_commits": m.GetCommits, "load_table": m.LoadTable, "commit": m.Commit, "attempt_outcome": m.AttemptOutcome,
+    "backfill_to_version": m.BackfillToVersion, "any": object,
+}  # fmt: skip
+OFTEN: Final = 1_000
+NEEDED: Final = {"rowTracking": "row-tracking", "changeDataFeed": "change-data"}
+"""The profiles without which a client is not asked to write to tables with these features."""
+THEIRS: Final = "kit.theirs"
+
+
+@dataclass(kw_only=True)
+class DrivenTable:
+    log: LogBuilder
+    make: steps.Make
+    words: list[Any] = field(default_factory=list)
+    """The steps that formed its log."""
+    mine: list[int] = field(default_factory=list)
+    """The versions that the client committed."""
+    read: int = -1
+    """The newest version that a client read."""
+    files: int = 0
+    """The number of names of files so far."""
+    gone: bool = False
+
+    @property
+    def partitioned(self) -> bool:
+        return any(a["metaData"].get("partitionColumns") for a in self.state() if "metaData" in a)
+
+    def state(self) -> list[oracle.Action]:
+        return oracle.reconciled(self.log.actions, self.log.latest)
+
+
+class ClientDrive:
+    """Does the steps of one program in one scenario."""
+
+    def __init__(self, scenario: ClientScenario) -> None:
+        self.s = scenario
+        self.ratified = 0
+        self.tables: dict[int, DrivenTable] = {}
+        self.pending: list[steps.Free | steps.Win] = []
+        self.touched: set[str] = set()
+        """Files that the kit itself changes during the client's operation."""
+        self.clients = 0
+
+    def do(self, step: steps.Step) -> None:
+        if isinstance(step, steps.Free | steps.Win):
+            self.pending.append(step)
+            return
+        table = self._table(step.table, step if isinstance(step, steps.Make) else steps.Make())
+        with suppress(Inconclusive):
+            self._do(table, step)
+
+    def end(self) -> None:
+        for table in self.tables.values():
+            self._sync(table)
+
+    def _do(self, table: DrivenTable, step: steps.Step) -> None:
+        do: dict[type, Callable[[DrivenTable, Any], None]] = {
+            steps.Land: self._land, steps.Backfill: self._backfill, steps.Checkpoint: self._checkpoint,
+            steps.Hint: self._hint, steps.Compaction: self._compaction, steps.Checksum: self._checksum,
+            steps.Leftover: self._leftover, steps.Clean: lambda table, _: self._clean(table),
+            steps.Touch: self._touch, steps.Read: self._read, steps.Transact: self._transact,
+            steps.Maintain: self._maintain,
+        }  # fmt: skip
+        self._sync(table)
+        if type(step) in do:
+            do[type(step)](table, step)
+        if not isinstance(step, steps.Read | steps.Transact | steps.Maintain):
+            table.words.append(step)
+
+    # Tables and their versions
+
+    def _table(self, slot: int, make: steps.Make) -> DrivenTable:
+        if slot not in self.tables:
+            names = (name for name in make.features if NEEDED.get(name, "core") in self.s.identity.profiles)
+            features = tuple(names) if self.s.feature != FILESYSTEM or make.features else ()
+            readers = [name for name in features if name in ("deletionVectors", "v2Checkpoint")]
+            writers = [name for name in features if name not in readers]
+            more = {"delta.enableChangeDataFeed": "true"} if "changeDataFeed" in features else {}
+            made = msgspec.structs.replace(make, features=features)
+            log = LogBuilder.create(
+                self.s, f"table-{slot}", partitioned=make.partitioned, reader_features=readers,
+                writer_features=("domainMetadata", *writers), properties=more,
+                backlog_limit=make.limit if make.limit and self.s.feature != FILESYSTEM else None,
+            )  # fmt: skip
+            self.tables[slot] = DrivenTable(log=log, make=made, words=[made])
+        return self.tables[slot]
+
+    def _sync(self, table: DrivenTable) -> None:
+        """Note the versions that the client committed."""
+        log, owned = table.log, self.s.owner.owner.tables.get(table.log.table.reference)
+        if owned is None:
+            return
+        if owned.commit_mode == "direct":
+            self.s.listed(log.table)  # the owner notices what was published
+        for version in range(log.latest + 1, owned.latest + 1):
+            path = log.folder / commit_file(version)
+            listed = self.s.owner.owner.listed_content(owned, version) if version in owned.unbackfilled else None
+            content = path.read_text("utf-8") if listed is None else listed
+            log.actions[version] = [json.loads(line) for line in proposals.lines(content)]
+            table.mine.append(version)
+            self.ratified += 1
+        log.table.versions = log.latest + 1
+
+    def _version(self, table: DrivenTable, behind: int) -> int:
+        return table.log.latest - behind % (table.log.latest + 1)
+
+    def _readable(self, table: DrivenTable) -> set[int]:
+        """The versions that the files and the owner's commits prove."""
+        log, owned = table.log, self.s.owner.owner.tables.get(table.log.table.reference)
+        listing = log_files.listing_of(sorted(log.folder.iterdir()))
+        whole = {version for version, path in listing.commits.items() if _whole(path, path.stat().st_mtime_ns)}
+        present = whole | set(owned.unbackfilled if owned is not None else ())
+        starts = {c.version for c in listing.checkpoints if c.complete and _actions_of(c) is not None}
+        readable: set[int] = set()
+        for version in range(log.latest + 1):
+            if version in starts or (version in present and (version == 0 or version - 1 in readable)):
+                readable.add(version)
+        return readable
+
+    # The layout
+
+    def _land(self, table: DrivenTable, step: steps.Land) -> None:
+        for _ in range(step.times):
+            self._commit(table, step.change, step.path, step.partition, step.which, blind=step.blind)
+
+    def _commit(
+        self, table: DrivenTable, change: Change, path: int = 0, partition: int = 0, which: int = 0, *,
+        blind: bool = False,
+    ) -> None:  # fmt: skip
+        """Another writer commits the next version."""
+        self._sync(table)
+        lines = tuple(self._lines(table, change, path, partition, which))
+        time = self._next_time(table)
+        table.log.land(*lines, timestamp=time, blind=blind)
+
+    def _next_time(self, table: DrivenTable) -> int:
+        last = replay(table.log.actions, table.log.latest).timestamp or 0
+        return max(self.s.timestamp(table.log.latest + 1), last + 1000)
+
+    def _name(self, table: DrivenTable, kind: int) -> str:
+        table.files += 1
+        return steps.PATHS[kind % len(steps.PATHS)].format(table.files)
+
+    def _lines(self, table: DrivenTable, change: Change, path: int, partition: int, which: int) -> Iterator[str]:
+        """The actions of a commit, without its commitInfo."""
+        adds = [action["add"] for action in table.state() if "add" in action]
+        chosen = adds[which % len(adds)] if adds else None
+        match change:
+            case Change.REMOVE if chosen:
+                yield _removal(chosen)
+            case Change.REPLACE if chosen:
+                yield _removal(chosen)
+                yield from self._add(table, path, partition)
+            case Change.AGAIN if chosen and not chosen.get("deletionVector"):
+                yield proposals.line("add", {**chosen, "size": chosen["size"] + 1, "dataChange": False})
+            case Change.VECTOR if chosen and "deletionVectors" in table.make.features:
+                yield _removal(chosen)
+                offset = (chosen.get("deletionVector") or {}).get("offset", 0) + 46
+                new = {**vector("ab^-aqEH.-t@S}K{vb[*k^"), "storageType": "u", "offset": offset}
+                yield proposals.line("add", {**chosen, "deletionVector": new, "stats": '{"numRecords":3}'})
+            case Change.APPLICATION:
+                yield application(("stream", "other")[which % 2], self._batch(table) + 1)
+                yield from self._add(table, path, partition)
+            case Change.DOMAIN | Change.NO_DOMAIN:
+                name = ("kit.domain", "kit.other")[which % 2]
+                yield domain(name, f"theirs {table.files}", removed=change is Change.NO_DOMAIN)
+            case Change.PROPERTIES | Change.SCHEMA | Change.PARTITIONING:
+                yield self._metadata(table, change)
+            case Change.FEATURE | Change.UNKNOWN_WRITER | Change.UNKNOWN_READER:
+                yield self._protocol(table, change)
+            case Change.UNKNOWN_ACTION:
+                yield proposals.line("actionOfTomorrow", {"path": "a", "kind": 7})
+                body = {"path": "cdc-a", "partitionValues": {}, "size": 1, "dataChange": False}
+                yield proposals.line("cdc", body)
+                yield from self._add(table, path, partition, somethingNew={"deep": [1, None]}, stats=None)
+            case Change.NOTHING:
+                return
+            case _:
+                yield from self._add(table, path, partition)
+
+    def _add(self, table: DrivenTable, path: int, partition: int, **more: Any) -> Iterator[str]:
+        name = quote(self._name(table, path))
+        value = steps.PARTITIONS[partition % len(steps.PARTITIONS)]
+        if "rowTracking" not in table.make.features:
+            yield file(name, value, partitioned=table.partitioned, **more)
+            return
+        first = oracle.mark_of(replay(table.log.actions, table.log.latest)) + 1
+        ids = {"baseRowId": first, "defaultRowCommitVersion": table.log.latest + 1, "stats": '{"numRecords":10}'}
+        yield file(name, value, partitioned=table.partitioned, **{**more, **ids})
+        yield domain(ROW_DOMAIN, json.dumps({"rowIdHighWaterMark": first + 9}))
+
+    def _batch(self, table: DrivenTable) -> int:
+        """The highest batch of any application."""
+        return max(replay(table.log.actions, table.log.latest).applications.values(), default=0)
+
+    def _metadata(self, table: DrivenTable, change: Change) -> str:
+        body = next(action["metaData"] for action in table.state() if "metaData" in action)
+        table.files += 1
+        match change:
+            case Change.SCHEMA:
+                body = {**body, "schemaString": proposals.OTHER_TYPE}
+            case Change.PARTITIONING:
+                body = {**body, "partitionColumns": [] if body["partitionColumns"] else ["part"]}
+            case _:
+                kept = {name: value for name, value in body["configuration"].items() if not name.startswith("kit.")}
+                body = {**body, "configuration": {**kept, f"{THEIRS}.{table.files % 2}": str(table.files)}}
+        return proposals.line("metaData", body)
+
+    def _protocol(self, table: DrivenTable, change: Change) -> str:
+        body = dict(next(action["protocol"] for action in table.state() if "protocol" in action))
+        new = "appendOnly" if change is Change.FEATURE else UNKNOWN_FEATURE
+        body["minWriterVersion"] = 7
+        body["writerFeatures"] = sorted({*body.get("writerFeatures", ("appendOnly", "invariants")), new})
+        if change is Change.UNKNOWN_READER:
+            body["minReaderVersion"] = 3
+            body["readerFeatures"] = sorted({*body.get("readerFeatures", ()), new})
+        return proposals.line("protocol", body)
+
+    def _backfill(self, table: DrivenTable, step: steps.Backfill) -> None:
+        self._publish(table, self._version(table, step.behind))
+
+    def _publish(self, table: DrivenTable, version: int) -> None:
+        if self.s.feature != FILESYSTEM:
+            table.log.backfill(version)
+
+    def _checkpoint(self, table: DrivenTable, step: steps.Checkpoint) -> None:
+        version, log = self._version(table, step.behind), table.log
+        if version not in self._readable(table):
+            return
+        self._publish(table, version)
+        form = step.form if "v2Checkpoint" in table.make.features or step.form is Form.PARTS else Form.CLASSIC
+        if form in (Form.CLASSIC, Form.PARTS):
+            names = log.checkpoint(version, parts=1 if form is Form.CLASSIC else 2 + step.parts % 2)
+        else:
+            names = log.v2_checkpoint(version, form=form.value)
+        match step.harm:
+            case Harm.HALF if len(names) > 1:
+                log.hide(names[-1])
+            case Harm.TRUNCATED | Harm.EMPTY:
+                content = (log.folder / names[0]).read_bytes()
+                log.plant(names[0], content[: len(content) // 2] if step.harm is Harm.TRUNCATED else b"")
+        if step.hint:
+            log.hint(version)
+
+    def _hint(self, table: DrivenTable, step: steps.Hint) -> None:
+        if step.truncated:
+            table.log.plant("_last_checkpoint", b'{"version":')
+        else:
+            table.log.hint(self._version(table, step.behind))
+
+    def _compaction(self, table: DrivenTable, step: steps.Compaction) -> None:
+        end = self._version(table, step.behind)
+        start = end - max(1, step.width)
+        if start >= 1 and oracle.reconciled(table.log.actions, end, start):
+            self._publish(table, end)
+            table.log.compaction(start, end)
+
+    def _checksum(self, table: DrivenTable, step: steps.Checksum) -> None:
+        version = self._version(table, step.behind)
+        name = table.log.checksum(version)
+        if step.harm is not Harm.NONE:
+            table.log.plant(name, b"" if step.harm is Harm.EMPTY else b'{"tableSizeBytes":')
+
+    def _leftover(self, table: DrivenTable, step: steps.Leftover) -> None:
+        if self.s.feature not in STAGING:
+            return
+        attempt, version = self.s.attempt(), max(1, table.log.latest - step.behind)
+        lines = (proposals.commit_info(attempt, self._next_time(table)), file(f"leftover-{attempt[:4]}"))
+        name = f"{STAGING[self.s.feature]}/{staged_file(version, attempt)}"
+        table.log.plant(name, proposals.content(lines).encode())
+
+    def _clean(self, table: DrivenTable) -> None:
+        """Deletes the commits before the newest usable checkpoint, but never the newest published one."""
+        log = table.log
+        listing = log_files.listing_of(sorted(log.folder.iterdir()))
+        usable = [c.version for c in listing.checkpoints if c.complete and _actions_of(c) is not None]
+        newest = max(listing.commits, default=-1)
+        if usable:
+            log.hide(*(commit_file(v) for v in listing.commits if v < max(usable) and v != newest))
+
+    def _touch(self, table: DrivenTable, step: steps.Touch) -> None:
+        log = table.log
+        versions = [v for v in range(log.latest + 1) if (log.folder / commit_file(v)).exists()]
+        for number, version in enumerate(versions):
+            time = (0, -number, oracle.FUTURE - proposals.BASE_TIME + number)[step.order % 3]
+            log.touch(version, proposals.BASE_TIME + 3_600_000 + time)
+
+    # Disturbances
+
+    def _armed(self, table: DrivenTable) -> tuple[list[Freedom], tuple[str, ...]]:
+        """Give the owner the pending freedoms for one operation. Returns them, and the requirements at stake."""
+        pending, self.pending = self.pending, []
+        if self.s.feature == FILESYSTEM:
+            return [], ()
+        for step in pending:
+            if isinstance(step, steps.Win):
+                self._winners(table, step)
+            else:
+                self._free(table, step)
+        freedoms = [step.what for step in pending if isinstance(step, steps.Free)]
+        return freedoms, tuple(name for step in pending for name in step.stakes())
+
+    def _winners(self, table: DrivenTable, step: steps.Win) -> None:
+        def win() -> None:
+            decisive = step.times - 1 if step.last else 0
+            for number in range(step.times):
+                change = step.change if number == decisive else Change.APPEND
+                self._quietly(self._commit, table, change, 0, step.partition, step.which, blind=step.blind)
+            if step.publish:
+                self._quietly(self._publish, table, table.log.latest)
+
+        for _ in range(step.races):
+            self.s.owner.on(m.Commit, before=win)
+
+    def _quietly(self, call: Callable[..., None], *arguments: Any, **options: Any) -> None:
+        """Within a request of the client: a failure of the kit's own request must not pass through the client."""
+        with suppress(Stopped):
+            call(*arguments, **options)
+
+    def _free(self, table: DrivenTable, step: steps.Free) -> None:
+        owner, kind = self.s.owner, KINDS.get(step.on, m.GetCommits)
+        where = {"skip": step.skip, "times": max(1, step.times)}
+        when = "after" if step.after else "before"
+        managed, direct = self.s.feature == "managedCommit", self.s.commit_mode == "direct"
+        match step.what:
+            case Freedom.PUBLISH:
+                owner.on(kind, **{when: partial(self._publish_all, table)}, **where)
+            case Freedom.PUBLISH_AND_DELETE:
+                owner.on(kind, **{when: partial(self._publish_all, table, delete=True)}, **where)
+            case Freedom.LAND:
+                owner.on(kind, **{when: partial(self._quietly, self._commit, table, Change.APPEND)}, **where)
+            case Freedom.LAND_AND_PUBLISH:
+                owner.on(kind, **{when: partial(self._land_and_publish, table)}, **where)
+            case Freedom.LOSE_REQUEST:
+                owner.on(kind, lose_request=True, **where)
+            case Freedom.LOSE_ANSWER:
+                owner.on(kind, lose_answer=True, **where)
+            case Freedom.BUSY:
+                owner.on(m.Commit, answer=m.Rejected(reason="the backlog is full", retryable=True), **where)
+            case Freedom.BARE_CONFLICT | Freedom.OLD_CONFLICT:
+                bare = m.Conflict() if step.what is Freedom.BARE_CONFLICT else m.Conflict(latest=0, winners=())
+                for rule in owner.rules:
+                    if rule.kind is m.Commit and rule.change is None:
+                        rule.change = partial(_instead, m.Conflict, bare)
+            case Freedom.NO_LATEST if managed:
+                nothing = None if step.after else -1
+                for question in (m.GetCommits, m.LoadTable):
+                    owner.on(question, change=partial(_without_latest, nothing), times=OFTEN)
+            case Freedom.LATEST_BEHIND if managed and direct and table.log.latest > 0:
+                last = table.log.latest - 1
+                owner.override_commits(lambda commits, _: (commits, last))
+            case Freedom.LIST_PUBLISHED:
+                owner.override_commits(partial(self._with_published, table))
+            case Freedom.REFUSE:
+                owner.on(m.Commit, answer=m.Rejected(reason="not allowed"), times=OFTEN)
+            case Freedom.SILENT:
+                owner.go_silent_at_the_commit()
+            case Freedom.REFUSE_AFTER:
+                refusal = m.NotFound() if step.after else m.Rejected(reason="no access any more")
+                again = (None, m.Conflict(), m.Rejected(reason="the backlog is full", retryable=True))[step.skip % 3]
+                owner.refuse_after(m.Commit, again=again, refusal=refusal)
+            case Freedom.REPEAT:
+                answer = m.Rejected(reason="the backlog is full", retryable=True) if step.skip else m.Conflict()
+                then = partial(self._publish_all, table) if step.after else None
+                owner.on(m.Commit, lose_answer=True, after=then)
+                owner.on(m.Commit, answer=answer)
+            case Freedom.DELAY:
+                owner.on(m.Commit, lose_request=True)
+                owner.on(m.Commit, before=self._deliver)
+            case Freedom.NEVER:
+                owner.on(m.Commit, answer=m.Conflict(), times=100_000)
+
+    def _publish_all(self, table: DrivenTable, *, delete: bool = False) -> None:
+        self._sync(table)
+        self._quietly(self._publish, table, table.log.latest)
+        if delete:
+            staged = [name for name in table.log.staged() if not self._is_listed(table, Path(name).name)]
+            self.touched.update(staged)
+            table.log.hide(*staged)
+
+    def _is_listed(self, table: DrivenTable, name: str) -> bool:
+        return any(commit.file_name == name for commit in self.s.listed(table.log.table))
+
+    def _land_and_publish(self, table: DrivenTable) -> None:
+        self._quietly(self._commit, table, Change.APPEND)
+        self._quietly(self._publish, table, table.log.latest)
+
+    def _deliver(self) -> None:
+        first = next((p.request for p in reversed(self.s.proposed) if isinstance(p.request, m.Commit)), None)
+        if first is not None:
+            self.s.answer("network", first)
+
+    def _with_published(
+        self, table: DrivenTable, commits: Sequence[m.CommitEntry], latest: int | None
+    ) -> tuple[Sequence[m.CommitEntry], int | None]:
+        """The list, with the published commits too."""
+        log, listed = table.log, {commit.version for commit in commits}
+        entries = {commit.version: commit for commit in commits}
+        for name in log.staged():
+            path = log.folder / name
+            published = log.folder / commit_file(int(path.name[:20]))
+            same = published.exists() and published.read_bytes() == path.read_bytes()
+            if same and int(path.name[:20]) not in listed:
+                entries[int(path.name[:20])] = m.CommitEntry(version=int(path.name[:20]), file_name=path.name)
+        return [entries[version] for version in sorted(entries)], latest
+
+    def _disarm(self) -> None:
+        self.s.owner.rules.clear()
+        self.touched.clear()
+
+    # Judgement
+
+    def _fail(
+        self, table: DrivenTable, wrong: Wrong | None, call: Exchange, more: tuple[str, ...] = ()
+    ) -> None:  # fmt: skip
+        """Report a violation, of the rule's requirements and those that the words put at stake."""
+        if wrong is None:
+            return
+        ids = tuple(dict.fromkeys((*wrong.requirements, *more)))
+        self.s.fail(
+            *held(self.s, ids), evidence=(call,), table=table.log.table, version=wrong.version,
+            expected=wrong.expected, observed=wrong.observed,
+        )  # fmt: skip
+
+    def _stakes(self, table: DrivenTable) -> tuple[str, ...]:
+        return tuple(name for step in table.words for name in step.stakes())
+
+    def _client(self, *, fresh: bool) -> str:
+        self.clients += fresh
+        return f"client {self.clients}" if fresh else "client"
+
+    def _folder(self, table: DrivenTable) -> dict[str, oracle.File]:
+        """The files of the table's log."""
+        files = {}
+        for path in sorted(table.log.folder.rglob("*")):
+            if path.is_file():
+                at = path.stat()
+                name = str(path.relative_to(table.log.folder))
+                files[name] = oracle.File(size=at.st_size, modified=at.st_mtime_ns, inode=at.st_ino)
+        return files
+
+    def _watched(
+        self, table: DrivenTable, act: Callable[[], Exchange], *, cleans: bool = False
+    ) -> tuple[Exchange, dict[str, oracle.File], dict[str, oracle.File]]:  # fmt: skip
+        """The operation, and the files of the log before and after it, which other writers own."""
+        before = self._folder(table)
+        call = act()
+        after = self._folder(table)
+        seen = {name: file for name, file in before.items() if name not in self.touched}
+        for wrong in oracle.folder(seen, after, cleans):
+            self._disarm()
+            self._fail(table, wrong, call)
+        return call, before, after
+
+    # Reads
+
+    def _read(self, table: DrivenTable, step: steps.Read) -> None:
+        log = table.log
+        target = self._version(table, step.behind) if step.behind >= 0 else log.latest + 1
+        fields: dict[str, Any] = {}
+        match step.by:
+            case steps.By.VERSION:
+                fields["version"] = target
+            case steps.By.TIME:
+                time = replay(log.actions, min(target, log.latest)).timestamp
+                fields["timestamp"] = (time or proposals.BASE_TIME) + step.offset
+            case steps.By.PATH:
+                fields["path"] = log.location
+        harmed = self._harm(table, step)
+        _, stakes = self._armed(table)
+        before, published, readable = log.latest, log.published, self._readable(table)
+        client, since = self._client(fresh=step.fresh or bool(harmed)), len(self.s.owner.exchanges)
+
+        def act() -> Exchange:
+            return ask(log, client, **fields)[0]
+
+        try:
+            call, _, _ = self._watched(table, act)
+        finally:
+            self._disarm()
+            for name, content in harmed.items():
+                log.plant(name, content)
+        self._sync(table)
+        if not harmed:
+            readable |= self._readable(table)
+        request = call.request
+        assert isinstance(request, m.Snapshot)
+        asked = self.s.owner.exchanges[since:]
+        lost = any(isinstance(heard.answer, m.Unknown | m.Rejected) for heard in asked)
+        reading = oracle.Reading(
+            request=request, log=log.actions, before=before, published=published,
+            published_after=log.published, returned=newest_returned(self.s, since),
+            readable=readable, feature=self.s.feature, location=log.location, asked=bool(asked),
+            promises_fresh=Promise.FRESH_SNAPSHOTS.value in self.s.identity.promises,
+            may_refuse=lost or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"}),
+            harmed=bool(harmed) and table.read < min((version_of(name) or 0 for name in harmed), default=0),
+        )  # fmt: skip
+        self._fail(table, oracle.read(reading, call.answer), call, (*step.stakes(), *stakes, *self._stakes(table)))
+        if isinstance(call.answer, m.SnapshotRead):
+            table.read = max(table.read, call.answer.version)
+
+    def _harm(self, table: DrivenTable, step: steps.Read) -> dict[str, bytes]:
+        """Harm a published commit, until the read has ended. Returns its name, with the content."""
+        if step.harm is Harm.NONE or self.pending:
+            return {}
+        name = commit_file(self._version(table, step.at))
+        path = table.log.folder / name
+        owned = self.s.owner.owner.tables.get(table.log.table.reference)
+        version = self._version(table, step.at)
+        unseen = step.harm is Harm.HALF and version == table.log.latest  # nothing shows that it is missing
+        if not path.exists() or owned is None or version in owned.unbackfilled or unseen:
+            return {}
+        content = path.read_bytes()
+        if step.harm is Harm.HALF:
+            table.log.hide(name)
+        else:
+            table.log.plant(name, content[: len(content) // 2] if step.harm is Harm.TRUNCATED else b"")
+        self.touched.add(name)
+        return {name: content}
+
+    # Transactions
+
+    def _transact(self, table: DrivenTable, step: steps.Transact) -> None:
+        log = table.log
+        base = self._version(table, step.behind)
+        changes = self._changes(table, step, base)
+        freedoms, stakes = self._armed(table)
+        before, mine, since = log.latest, len(table.mine), len(self.s.owner.exchanges)
+        readable = self._readable(table)
+        marker = self.s.attempt()
+        name = log.location if step.by_path else self.s.name_of(log.table)
+        request = m.Transact(table=name, marker=marker, **changes)
+
+        def act() -> Exchange:
+            return self.s.act("client", request, log.table)
+
+        try:
+            call, _, _ = self._watched(table, act)
+        finally:
+            self._disarm()
+        self._sync(table)
+        commits = [heard for heard in self.s.owner.exchanges[since:] if isinstance(heard.request, m.Commit)]
+        rejected = [n for n, heard in enumerate(commits) if _is_final(heard.answer)]
+        lost = any(isinstance(heard.answer, m.Unknown) for heard in commits)
+        done = oracle.Transacted(
+            request=request, answer=call.answer, log=log.actions, base=base, before=before,
+            landed=tuple(table.mine[mine:]), lost=lost,
+            excused=any(isinstance(h.answer, m.Unknown | m.Rejected) for h in self.s.owner.exchanges[since:])
+            or Freedom.NEVER in freedoms or step.by_path or step.properties == 4 or self.s.gave_up(call)
+            or base not in readable,
+            rejected=bool(rejected) and not lost, proposals=len(commits) - rejected[0] - 1 if rejected else 0,
+            by_path=step.by_path, feature=self.s.feature,
+        )  # fmt: skip
+        wrong = oracle.transaction(done)
+        if wrong is not None and isinstance(call.answer, m.Rejected) and not done.landed:
+            wrong = None if self._rejects(table, step) else wrong
+        more = (
+            *step.stakes(),
+            *stakes,
+            *(name for name in self._stakes(table) if name.startswith(("CONFLICT", "PROFILE"))),
+        )
+        self._fail(table, wrong, call, more)
+        for version in done.landed:
+            wrong = next(oracle.commit(log.actions, request, version, self.s.renamed), None)
+            self._fail(table, wrong, call, more)
+
+    def _rejects(self, table: DrivenTable, step: steps.Transact) -> bool:
+        """Whether the client rejects such a transaction without any disturbance too: no document requires that it
+        supports every one."""
+        again = msgspec.structs.replace(step, behind=0)
+        changes = self._changes(table, again, table.log.latest)
+        name = self.s.name_of(table.log.table)
+        call = self.s.act("client", m.Transact(table=name, marker=self.s.attempt(), **changes), table.log.table)
+        self._sync(table)
+        return isinstance(call.answer, m.Rejected)
+
+    def _changes(self, table: DrivenTable, step: steps.Transact, base: int) -> dict[str, Any]:
+        """The fields of the request."""
+        snapshot = replay(table.log.actions, base)
+        present = sorted(snapshot.files)
+        removes = min(step.removes, len(present))
+        first = step.which % len(present) if present else 0
+        removed = (present[first:] + present[:first])[:removes]
+        partitioned = table.partitioned or step.repartition
+        value = steps.PARTITIONS[step.partition % len(steps.PARTITIONS)] if partitioned else None
+        rows = 3 if "rowTracking" in table.make.features else None
+        names = [self._name(table, step.path) for _ in range(step.adds)]
+        changes: dict[str, Any] = {
+            "adds": tuple(m.DataFile(path=name, partition=value, rows=rows) for name in names),
+            "removes": tuple(present if step.repartition else removed), "isolation": step.isolation,
+            "data_change": step.data_change, "read_version": base if step.behind else None,
+        }  # fmt: skip
+        if step.reads:
+            changes["reads"] = "*" if step.reads == 1 else steps.PARTITIONS[(step.reads - 2) % 2]
+        if step.application:
+            changes["application"] = ("stream", self._batch(table) + step.application - 1)
+        if step.domain and "domainMetadata" in (snapshot.protocol.get("writerFeatures") or ()):
+            changes["domain"] = (("kit.domain", "kit.other")[step.domain % 2], f"mine {table.files}")
+        if step.properties in (1, 2):
+            changes["set_properties"] = {"kit.mine": f"{step.properties} {table.files}"}
+        if step.properties == 3:
+            changes["unset_properties"] = (f"{THEIRS}.0", f"{THEIRS}.1")
+        if step.properties == 4:
+            changes["unset_properties"] = (proposals.TIMESTAMPS,)
+        if step.feature and self.s.feature != FILESYSTEM:
+            changes["add_feature"] = "appendOnly"
+        if step.repartition:
+            changes["partition_by"] = ("part",)
+        if step.replace_table:
+            changes["replace_table"], changes["removes"] = True, ()
+        if step.changes and "changeDataFeed" in table.make.features:
+            changes["changes"] = (m.DataFile(path=f"_change_data/cdc-{table.files}", partition=value),)
+        return changes
+
+    # Maintenance
+
+    def _maintain(self, table: DrivenTable, step: steps.Maintain) -> None:
+        log, name = table.log, self.s.name_of(table.log.table)
+        version = self._version(table, step.behind)
+        start = max(0, version - max(1, step.width))
+        cut = replay(log.actions, version).timestamp or proposals.BASE_TIME + version
+        request: m.Request
+        match step.job:
+            case Job.CHECKPOINT | Job.ANY_CHECKPOINT:
+                request = m.Checkpoint(table=name, version=version, any_version=step.job is Job.ANY_CHECKPOINT)
+            case Job.COMPACTION:
+                request = m.Compact(table=name, start=start, end=version)
+            case Job.CHECKSUM:
+                request = m.Checksum(table=name, version=version)
+            case Job.CLEANUP:
+                request = m.Cleanup(table=name, older_than=cut)
+            case Job.PUBLISH:
+                request = m.BackfillToVersion(table=name, version=version)
+            case _:
+                request = m.Maintain(table=name, job=step.job.value)
+        _, stakes = self._armed(table)
+        allowed: tuple[str, ...] = ("checkpoint", "log-compaction", "checksum")
+        if step.allowed:
+            allowed = (*allowed, "metadata-cleanup", "vacuum", "optimize", "reorg")
+        self.s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=allowed), times=10)
+        early: list[str] = []
+        self.s.owner.on(m.BackfillToVersion, before=lambda: early.extend(self._unpublished(table)), times=10)
+        cleans = step.job is Job.CLEANUP or (step.job in CHECKPOINTS and self.s.feature != "catalogManaged")
+        hint, cleanable = self._hinted(table), self._cleanable(table)
+
+        def act() -> Exchange:
+            return self.s.act("maintenance", request, log.table)
+
+        try:
+            call, before, after = self._watched(table, act, cleans=cleans and step.allowed)
+        finally:
+            self._disarm()
+        self._sync(table)
+        more = (*step.stakes(), *stakes)
+        for name in (*early, *self._unpublished(table)):
+            ids = ("MC-COMPACTION-01", "CM-MAINT-02") if "compacted" in name else ("MC-CHECKPOINT-03", "CM-MAINT-01")
+            if name not in before:
+                self._fail(table, Wrong(ids, "only of published versions", f"{name} was written before"), call, more)
+        new = sorted(name for name in after if name not in before and not Path(name).name.startswith("."))
+        for wrong in (
+            *self._named(step, request, call, after, new),
+            *self._written(table, new),
+            *self._hints(table, hint),
+        ):
+            self._fail(table, wrong, call, more)
+        if step.job is Job.CLEANUP:
+            lost = {name for name in before if name not in after}
+            names = {commit_file(v): v for v in range(log.latest + 1)}
+            for wrong in oracle.cleanup(log.actions, cleanable, cut, lost, self.s.feature, names):
+                self._fail(table, wrong, call, (*more, *self._stakes(table)))
+        forbidden = not step.allowed and self.s.feature == "catalogManaged" and step.job in FORBIDDEN
+        if forbidden and isinstance(call.answer, m.Done):
+            self._fail(table, Wrong(step.stakes(), f"the owner does not allow {step.job}: an error"), call)
+
+    def _unpublished(self, table: DrivenTable) -> list[str]:
+        """The checkpoints and compactions of versions that are not published."""
+        listing = log_files.listing_of(sorted(table.log.folder.iterdir()))
+        published = max(listing.commits, default=-1)
+        files = [path.name for c in listing.checkpoints if c.version > published for path in c.files]
+        return files + [path.name for (_, end), path in listing.compactions.items() if end > published]
+
+    def _named(
+        self, step: steps.Maintain, request: m.Request, call: Exchange, after: Iterable[str], new: Sequence[str]
+    ) -> Iterator[Wrong]:  # fmt: skip
+        """Whether a file that the client reports as written has its prescribed name."""
+        if not isinstance(call.answer, m.Done):
+            return
+        match request:
+            case m.Checkpoint(any_version=False):
+                there = any(name.startswith(f"{request.version:020}.checkpoint.") for name in after)
+            case m.Compact():
+                there = compacted_file(request.start, request.end) in after
+            case m.Checksum():
+                there = checksum_file(request.version) in after
+            case _:
+                there = True
+        if not there:
+            yield Wrong(("LOG-02",), f"the {step.job} has its prescribed name", f"the new files are {list(new)}")
+
+    def _written(self, table: DrivenTable, new: Sequence[str]) -> Iterator[Wrong]:
+        """What is wrong with the files that the client wrote."""
+        log = table.log
+        listing = log_files.listing_of(sorted(log.folder.iterdir()))
+        for checkpoint in listing.checkpoints:
+            if checkpoint.complete and any(path.name in new for path in checkpoint.files):
+                actions = _actions_of(checkpoint)
+                if actions is None or checkpoint.version not in log.actions:
+                    yield Wrong(("LOG-34",), "a complete checkpoint of a version", f"{checkpoint.files[0].name}")
+                else:
+                    yield from _one(oracle.checkpoint(log.actions, checkpoint.version, actions))
+        for (start, end), path in listing.compactions.items():
+            if path.name in new and end in log.actions:
+                with suppress(log_files.Unreadable):
+                    yield from _one(oracle.compaction(log.actions, start, end, log_files.actions_in(path)))
+        for version, path in listing.checksums.items():
+            if path.name in new and version in log.actions:
+                body = _json(path)
+                if body is None:
+                    yield Wrong(("LOG-44",), "a checksum is one JSON object", path.name)
+                else:
+                    yield from _one(oracle.checksum(log.actions, version, body))
+
+    def _hinted(self, table: DrivenTable) -> int | None:
+        body = _json(table.log.folder / "_last_checkpoint")
+        version = None if body is None else body.get("version")
+        return version if isinstance(version, int) else None
+
+    def _hints(self, table: DrivenTable, before: int | None) -> Iterator[Wrong]:
+        after = self._hinted(table)
+        if before is not None and after is not None and after < before:
+            yield Wrong(("FIELD-01",), f"the hint names version {before} or a later one", f"it names version {after}")
+
+    def _cleanable(self, table: DrivenTable) -> oracle.Folder:
+        log = table.log
+        listing = log_files.listing_of(sorted(log.folder.iterdir()))
+        usable: dict[int, list[str]] = {}
+        rest: dict[int, list[str]] = {}
+        for checkpoint in listing.checkpoints:
+            actions = _actions_of(checkpoint) if checkpoint.complete else None
+            names = [path.name for path in checkpoint.files]
+            names += [f"_sidecars/{a['sidecar']['path']}" for a in _manifest(checkpoint) if "sidecar" in a]
+            (rest if actions is None else usable).setdefault(checkpoint.version, []).extend(names)
+        return oracle.Folder(
+            commits=set(listing.commits), checkpoints=usable, incomplete=rest,
+            compactions={path.name: span for span, path in listing.compactions.items()},
+            checksums={path.name: version for version, path in listing.checksums.items()},
+            staged={name: int(Path(name).name[:20]) for name in log.staged()},
+            listed={f"{STAGING.get(self.s.feature, '')}/{c.file_name}" for c in self.s.listed(log.table)},
+        )  # fmt: skip
+
+
+FORBIDDEN: Final = (Job.VACUUM, Job.OPTIMIZE, Job.REORG)
+CHECKPOINTS: Final = (Job.CHECKPOINT, Job.ANY_CHECKPOINT)
+
+
+def _one(wrong: Wrong | None) -> Iterator[Wrong]:
+    if wrong is not None:
+        yield wrong
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        body = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _is_final(answer: m.Answer) -> bool:
+    return isinstance(answer, m.Rejected) and not answer.retryable
+
+
+def _removal(add: dict[str, Any]) -> str:
+    kept = {name: add[name] for name in ("deletionVector", *oracle.ROW_IDS) if add.get(name) is not None}
+    return gone(add["path"], **kept)
+
+
+def _instead(kind: type[m.Message], other: m.Answer, answer: m.Answer) -> m.Answer:
+    return other if isinstance(answer, kind) else answer
+
+
+def _without_latest(latest: int | None, answer: m.Answer) -> m.Answer:
+    """The answer of an owner without staged commits."""
+    if isinstance(answer, m.Commits | m.Table) and not answer.commits:
+        return msgspec.structs.replace(answer, latest=latest)
+    return answer
+
+
+def _actions_of(checkpoint: log_files.Checkpoint) -> list[dict[str, Any]] | None:
+    """The actions of a checkpoint; None if it cannot be read."""
+    sidecars = sorted(checkpoint.files[0].parent.glob(f"{log_files.SIDECARS}/*"))
+    return _decoded(
+        checkpoint,
+        tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in (*checkpoint.files, *sidecars)),
+    )
+
+
+@lru_cache(maxsize=64)
+def _decoded(checkpoint: log_files.Checkpoint, _: tuple[tuple[Path, int, int], ...]) -> list[dict[str, Any]] | None:
+    try:
+        return log_files.checkpoint_actions(checkpoint)
+    except log_files.Unreadable:
+        return None
+
+
+def _manifest(checkpoint: log_files.Checkpoint) -> list[dict[str, Any]]:
+    try:
+        return [action for path in checkpoint.files for action in log_files.rows_of(path)]
+    except log_files.Unreadable:
+        return []
+
+
+def _whole(path: Path, _modified: int) -> bool:
+    try:
+        log_files.actions_in(path)
+    except (log_files.Unreadable, OSError):
+        return False
+    return True

@@ -1,0 +1,261 @@
+"""The alphabet of programs for clients: each word draws a step or a few. A program is a layout, then one to four rounds
+of freedoms, winners and an operation, then reads that show what became of the table."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, TypeVar
+
+from conformance.interface.messages import Identity, Isolation
+from conformance.programs import client_steps as steps
+from conformance.programs import drawing
+from conformance.programs.client_driving import ClientDrive
+from conformance.programs.client_steps import By, Change, ClientProgram, Form, Freedom, Harm, Job, Step
+from conformance.programs.program import FORMAT
+from conformance.scenario.check import Variant
+from conformance.scenario.client import ClientScenario
+
+T = TypeVar("T")
+
+
+class Draw:
+    """The draws of one program, and what all its words share."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.paths = self.one((0,), (0,), (0, 1, 2), tuple(range(len(steps.PATHS))))
+        self.partitioned = self.chance(0.35)
+        self.partitions = self.one((0, 1), tuple(range(len(steps.PARTITIONS)))) if self.partitioned else (0,)
+        self.changes = {change: weight * self.one(*drawing.SWARM) for change, weight in CHANGES.items()}
+        self.contested = self.one(*[change for change in CHANGES if change is not Change.APPEND])
+        """The kind of the winners' changes in this program."""
+        self.isolation = self.one(*Isolation, None, None)
+        self.isolated = self.chance(0.5)
+
+    def one(self, *values: T) -> T:
+        return self.random.choice(values)
+
+    def chance(self, share: float) -> bool:
+        return self.random.random() < share
+
+    def weighted(self, weights: Mapping[T, float]) -> T:
+        return self.random.choices(list(weights), list(weights.values()))[0]
+
+    def change(self) -> Change:
+        return self.weighted(self.changes) if any(self.changes.values()) else Change.APPEND
+
+
+CHANGES: Final[dict[Change, float]] = {
+    Change.APPEND: 8, Change.REMOVE: 3, Change.REPLACE: 3, Change.AGAIN: 1, Change.APPLICATION: 1.5, Change.DOMAIN: 1.5,
+    Change.NO_DOMAIN: 1, Change.PROPERTIES: 1.5, Change.SCHEMA: 0.5, Change.PARTITIONING: 0.3, Change.FEATURE: 0.7,
+    Change.UNKNOWN_WRITER: 0.3, Change.UNKNOWN_READER: 0.3, Change.UNKNOWN_ACTION: 1, Change.VECTOR: 2,
+    Change.NOTHING: 0.5,
+}  # fmt: skip
+
+
+def make(d: Draw) -> tuple[Step, ...]:
+    features = tuple(name for name in steps.FEATURES if d.chance(0.2))
+    limit = d.one(0, 0, 0, 0, 0, 1, 2, 3)
+    return (steps.Make(partitioned=d.partitioned, features=features, limit=limit),)
+
+
+def land(d: Draw) -> tuple[Step, ...]:
+    return (
+        steps.Land(
+            change=d.change(), path=d.one(*d.paths), partition=d.one(*d.partitions), which=d.one(0, 0, 1, 2),
+            blind=d.chance(0.3), times=d.one(1, 1, 1, 2, 5),
+        ),
+    )  # fmt: skip
+
+
+def backfill(d: Draw) -> tuple[Step, ...]:
+    return (steps.Backfill(behind=d.one(0, 0, 1, 2)),)
+
+
+def checkpoint(d: Draw) -> tuple[Step, ...]:
+    harm = d.one(Harm.NONE, Harm.NONE, Harm.NONE, Harm.HALF, Harm.TRUNCATED, Harm.EMPTY)
+    form = d.one(Form.CLASSIC, Form.CLASSIC, Form.PARTS, Form.JSON, Form.PARQUET)
+    return (
+        steps.Checkpoint(behind=d.one(0, 1, 1, 2, 3), form=form, parts=d.one(0, 1), hint=d.chance(0.6), harm=harm),
+    )  # fmt: skip
+
+
+def hint(d: Draw) -> tuple[Step, ...]:
+    return (steps.Hint(behind=d.one(0, 1, 2), truncated=d.chance(0.3)),)
+
+
+def compaction(d: Draw) -> tuple[Step, ...]:
+    return (steps.Compaction(behind=d.one(0, 0, 1, 2), width=d.one(1, 2, 3)),)
+
+
+def checksum(d: Draw) -> tuple[Step, ...]:
+    return (steps.Checksum(behind=d.one(0, 0, 1, 2), harm=d.one(Harm.NONE, Harm.NONE, Harm.TRUNCATED, Harm.EMPTY)),)
+
+
+def leftover(d: Draw) -> tuple[Step, ...]:
+    return (steps.Leftover(behind=d.one(-1, -1, -2, 0, 1)),)
+
+
+def clean(_: Draw) -> tuple[Step, ...]:
+    return (steps.Clean(),)
+
+
+def touch(d: Draw) -> tuple[Step, ...]:
+    return (steps.Touch(order=d.one(0, 1, 2)),)
+
+
+LAYOUT: Final[dict[Callable[[Draw], tuple[Step, ...]], float]] = {
+    land: 4, backfill: 3, checkpoint: 2, compaction: 1, checksum: 0.7, leftover: 1, clean: 1, hint: 0.5, touch: 0.5,
+}  # fmt: skip
+
+
+def read(d: Draw) -> tuple[Step, ...]:
+    by = d.one(By.NEWEST, By.NEWEST, By.NEWEST, By.VERSION, By.VERSION, By.TIME, By.PATH)
+    harm = d.one(*[Harm.NONE] * 9, Harm.HALF, Harm.TRUNCATED, Harm.EMPTY)
+    return (
+        steps.Read(
+            by=by, behind=d.one(0, 0, 1, 1, 2, 3, -1), offset=d.one(0, 0, 1, 500, 999), fresh=d.chance(0.4), harm=harm,
+            at=d.one(0, 1, 2),
+        ),
+    )  # fmt: skip
+
+
+def transact(d: Draw) -> tuple[Step, ...]:
+    more: dict[str, Any] = {}
+    kind = d.one(
+        "adds", "adds", "rewrite", "rewrite", "removes", "application", "domain", "properties", "metadata", "cdc"
+    )
+    match kind:
+        case "rewrite":
+            more = {"removes": d.one(1, 2, 99), "reads": d.one(0, 1, 1, 2, 3)}
+        case "removes":
+            more = {"adds": 0, "removes": d.one(1, 1, 2), "reads": d.one(0, 0, 1, 2)}
+        case "application":
+            more = {"application": d.one(1, 2, 2, 2), "reads": d.one(0, 0, 1)}
+        case "domain":
+            more = {"domain": d.one(1, 2), "adds": d.one(0, 1)}
+        case "properties":
+            more = {"properties": d.one(1, 1, 2, 3, 4), "adds": d.one(0, 0, 1), "reads": d.one(0, 0, 1)}
+        case "metadata":
+            what = d.one("feature", "feature", "repartition", "replace_table")
+            more = {what: True, "adds": d.one(0, 1)}
+        case "cdc":
+            more = {"changes": 1, "removes": 1}
+        case _:
+            more = {"reads": d.one(0, 0, 0, 1, 2), "adds": d.one(1, 1, 2, 3)}
+    isolation = (d.isolation or Isolation.SERIALIZABLE) if d.isolated else d.one(*Isolation)
+    common: dict[str, Any] = {
+        "path": d.one(*d.paths), "partition": d.one(*d.partitions), "which": d.one(0, 0, 1, 2), "isolation": isolation,
+        "data_change": not d.chance(0.1), "behind": d.one(0, 0, 0, 1, 2), "by_path": d.chance(0.04),
+    }  # fmt: skip
+    return (steps.Transact(**{**common, **more}),)
+
+
+def maintain(d: Draw) -> tuple[Step, ...]:
+    job = d.one(
+        Job.CHECKPOINT, Job.CHECKPOINT, Job.ANY_CHECKPOINT, Job.COMPACTION, Job.COMPACTION, Job.CHECKSUM, Job.CLEANUP,
+        Job.CLEANUP, Job.CLEANUP, Job.PUBLISH, Job.OPTIMIZE, Job.REORG,
+    )  # fmt: skip
+    return (
+        steps.Maintain(job=job, behind=d.one(0, 0, 1, 1, 2), width=d.one(1, 2, 3), allowed=not d.chance(0.15)),
+    )  # fmt: skip
+
+
+OPERATIONS: Final[dict[Callable[[Draw], tuple[Step, ...]], float]] = {read: 3, transact: 4, maintain: 2}
+
+
+def of_readers(d: Draw) -> tuple[Step, ...]:
+    what = d.one(
+        Freedom.PUBLISH, Freedom.PUBLISH, Freedom.PUBLISH_AND_DELETE, Freedom.LAND, Freedom.LAND_AND_PUBLISH,
+        Freedom.NO_LATEST, Freedom.LATEST_BEHIND, Freedom.LIST_PUBLISHED, Freedom.LIST_PUBLISHED, Freedom.LOSE_REQUEST,
+    )  # fmt: skip
+    on = d.one("get_commits", "get_commits", "get_commits", "load_table", "any")
+    return (steps.Free(what=what, on=on, after=d.chance(0.5), skip=d.one(0, 0, 0, 1)),)
+
+
+def of_writers(d: Draw) -> tuple[Step, ...]:
+    what = d.one(
+        Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER, Freedom.LOSE_ANSWER, Freedom.BUSY, Freedom.BARE_CONFLICT,
+        Freedom.OLD_CONFLICT, Freedom.REFUSE, Freedom.SILENT, Freedom.REFUSE_AFTER, Freedom.REPEAT, Freedom.DELAY,
+        Freedom.NEVER, Freedom.PUBLISH, Freedom.LAND_AND_PUBLISH,
+    )  # fmt: skip
+    losing = what in (Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER)
+    on = d.one("commit", "commit", "commit", "attempt_outcome", "get_commits", "backfill_to_version")
+    times = d.one(1, 1, 2, 1_000) if losing else 1
+    return (
+        steps.Free(what=what, on=on if losing else "commit", after=d.chance(0.5), skip=d.one(0, 0, 1, 2), times=times),
+    )  # fmt: skip
+
+
+def win(d: Draw) -> tuple[Step, ...]:
+    return (
+        steps.Win(
+            times=d.one(1, 1, 2, 3, 9, 12), races=d.one(1, 1, 1, 2, 3),
+            change=d.one(d.contested, d.contested, Change.APPEND),
+            last=d.chance(0.5), partition=d.one(*d.partitions), which=d.one(0, 0, 1, 2), blind=d.chance(0.5),
+            publish=d.chance(0.4),
+        ),
+    )  # fmt: skip
+
+
+def lost(_: Draw) -> tuple[Step, ...]:
+    return (steps.Free(what=Freedom.LOSE_ANSWER, on="commit"),)
+
+
+RITUAL: Final[tuple[Step, ...]] = (
+    steps.Read(), steps.Read(by=By.VERSION, behind=1), steps.Transact(), steps.Read(fresh=True),
+    steps.Read(by=By.VERSION, fresh=True),
+)  # fmt: skip
+"""The end of each program: the reader that has read before, and a new one, show what became of the table."""
+
+
+Word = Callable[[Draw], tuple[Step, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientFamily:
+    """A property of clients: any layout, freedoms, winners and operations, some of them more frequent than in other
+    families."""
+
+    name: str
+    factors: Mapping[str, float] = field(default_factory=dict)
+    """The factors of the weights, by word."""
+    kind: type[ClientProgram] = ClientProgram
+    side: str = "client"
+
+    def draw(self, seed: int, number: int, identity: Identity, variant: Variant) -> ClientProgram:  # noqa: ARG002
+        """The first programs are small: their failures are easy to read."""
+        random = drawing.random_of(seed, number)
+        d, small = Draw(random), number < drawing.SMALL_PROGRAMS
+        layout, operations = self._weights(LAYOUT, d), self._weights(OPERATIONS, d)
+        program: list[Step] = [*make(d), *land(d)]
+        for _ in range(random.randint(0, 3 if small else 9)):
+            program += d.weighted(layout)(d)
+        for _ in range(random.randint(1, 2 if small else 4)):
+            program += self._round(d, d.weighted(operations)(d))
+            for _ in range(random.randint(0, 2)):
+                program += d.weighted(layout)(d)
+        words = tuple(type(step).__name__.lower() for step in program)
+        return ClientProgram(
+            format=FORMAT, side="client", family=self.name, seed=seed + number, words=words, steps=(*program, *RITUAL)
+        )
+
+    def _weights(self, weights: Mapping[Word, float], d: Draw) -> dict[Word, float]:
+        mine = {
+            word: weight * self.factors.get(word.__name__, 1) * d.one(*drawing.SWARM)
+            for word, weight in weights.items()
+        }
+        return (
+            mine
+            if any(mine.values())
+            else {word: w * self.factors.get(word.__name__, 1) for word, w in weights.items()}
+        )
+
+    def _round(self, d: Draw, operation: tuple[Step, ...]) -> list[Step]:
+        """An operation of the client, with the freedoms and winners during it."""
+        if not isinstance(operation[-1], steps.Transact):
+            return [*(of_readers(d) if d.chance(0.5) else ()), *operation]
+        return [*(win(d) if d.chance(0.6) else ()), *(of_writers(d) if d.chance(0.5) else ()), *operation]
+
+    def begin(self, scenario: ClientScenario) -> ClientDrive:
+        return ClientDrive(scenario)
