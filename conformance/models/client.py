@@ -157,7 +157,10 @@ class ModelMaintainer(ModelReader):
     def _hint(self, table: Resolved, version: int) -> None:
         """Update `_last_checkpoint`, never to an older version."""
         path = table.log / log_files.HINT
-        known = json.loads(path.read_text("utf-8"))["version"] if path.exists() else -1
+        try:
+            known = int(json.loads(path.read_bytes())["version"])
+        except (OSError, ValueError, KeyError, TypeError):
+            known = -1  # a hint that cannot be read is replaced
         if version > known:
             self._write(path, json.dumps({"version": version, "size": 1}).encode())
 

@@ -268,32 +268,51 @@ def _version_is_the_requested(reading: Reading, answer: m.SnapshotRead) -> Wrong
     )
 
 
-def times_of(log: Log) -> dict[int, int] | None:
-    """The in-commit timestamps; None if an earlier version may have none."""
-    times = {version: info_of(actions).get("inCommitTimestamp") for version, actions in log.items()}
-    newest = replay(log, max(log)).properties
-    if newest.get(TIMESTAMPS) != "true" or ENABLEMENT_VERSION in newest or ENABLEMENT_TIMESTAMP in newest:
+class Times(NamedTuple):
+    """The in-commit timestamps of a log, as its newest version enables them."""
+
+    since: int
+    """The first version that has one."""
+    at: int
+    """The time from which they count."""
+    times: dict[int, int]
+
+
+def times_of(log: Log) -> Times | None:
+    """in-commit timestamps, "Recommendations for Readers". None: they are not enabled, or not completely recorded."""
+    properties = replay(log, max(log)).properties
+    recorded = [name in properties for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)]
+    if properties.get(TIMESTAMPS) != "true" or any(recorded) != all(recorded):
         return None
-    return {version: time for version, time in times.items() if time is not None}
+    since = int(properties.get(ENABLEMENT_VERSION, 0))
+    times = {v: info_of(log[v]).get("inCommitTimestamp") for v in log if v >= since}
+    stamped = {version: time for version, time in times.items() if time is not None}
+    return Times(since=since, at=int(properties.get(ENABLEMENT_TIMESTAMP, 0)), times=stamped)
 
 
 def _time_selects(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
-    """in-commit timestamps, "Reader Requirements": the last version whose time is not later, among those that the
-    reader knew. A stale read of a time may miss versions that the owner did not return."""
-    times = times_of(reading.log)
-    if reading.request.timestamp is None or times is None:
+    """in-commit timestamps, "Reader Requirements": the last version whose time is not later, among those on the same
+    side of the enablement. A stale read of a time may miss versions that the owner did not return."""
+    stamps, time = times_of(reading.log), reading.request.timestamp
+    if time is None or stamps is None:
         return None
-    reached = [
-        version for version, time in times.items() if time <= reading.request.timestamp and version in reading.readable
-    ]
-    right = max(reached, default=min(reading.readable, default=0))
+    after = time >= stamps.at
+    if after != (answer.version >= stamps.since):
+        ids = ("ICT-18", "ICT-20") if after else ("ICT-19", "ICT-20")
+        side = "from the enablement on" if after else "before the enablement"
+        expected = f"version {stamps.since} enabled the timestamps at {stamps.at}: a version {side} for {time}"
+        return Wrong((*ids, "PROFILE-CLIENT-01"), expected, f"it read version {answer.version}", answer.version)
+    if not after:
+        return None
+    reached = [version for version, t in stamps.times.items() if t <= time and version in reading.readable]
+    right = max(reached, default=stamps.since)
     known = reading.returned if reading.returned >= 0 else reading.published
     if answer.version == right or (answer.version < right and answer.version >= known):
         return None
     return Wrong(
-        ("ICT-20", "ICT-16", "PROFILE-CLIENT-01"),
-        f"version {right}, the last one whose in-commit timestamp is not after {reading.request.timestamp}",
-        f"a snapshot of version {answer.version}, whose timestamp is {times.get(answer.version)}", right,
+        ("ICT-20", "ICT-16", "ICT-18", "PROFILE-CLIENT-01"),
+        f"version {right}, the last one whose in-commit timestamp is not after {time}",
+        f"a snapshot of version {answer.version}, whose timestamp is {stamps.times.get(answer.version)}", right,
     )  # fmt: skip
 
 
@@ -312,7 +331,8 @@ def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
     expected = replay(reading.log, answer.version)
     different = differences(expected, answer, reading.location)
     ids: tuple[str, ...] = ("MC-LOG-06", "CM-LOG-03", "LOG-18", "PROFILE-CLIENT-01")
-    stamped = times_of(reading.log) is not None and expected.timestamp is not None
+    stamps = times_of(reading.log)
+    stamped = stamps is not None and answer.version in stamps.times
     if not different and stamped and answer.timestamp not in (None, expected.timestamp):
         ids = ("ICT-16", "PROFILE-CLIENT-01")
         different = [f"the time of version {answer.version} is {answer.timestamp}, and must be {expected.timestamp}"]
@@ -325,20 +345,15 @@ def _may_be_refused(reading: Reading, answer: m.Answer) -> Wrong | None:
     """A version that exists, and that the files and the owner prove, is read."""
     if reading.request.path is not None and reading.feature != FILESYSTEM:
         return None
-    target = reading.before
-    times = times_of(reading.log)
+    target, stamps, time = reading.before, times_of(reading.log), reading.request.timestamp
     if reading.request.version is not None:
         target = reading.request.version
-    elif reading.request.timestamp is not None:
-        if (
-            times is None
-            or reading.request.timestamp > times[reading.before]
-            or reading.request.timestamp < min(times.values())
-        ):
+    elif time is not None:
+        if stamps is None or not max(stamps.at, stamps.times[stamps.since]) <= time <= stamps.times[reading.before]:
             return None  # outside the history a reader may refuse, as FREE-TIME-02 says
-        if any(version not in reading.readable for version in times):
+        if any(version not in reading.readable for version in reading.log):
             return None
-        target = max(version for version, time in times.items() if time <= reading.request.timestamp)
+        target = max(version for version, stamp in stamps.times.items() if stamp <= time)
     if target not in reading.readable or not supported(reading.log, target) or reading.may_refuse:
         return None
     if reading.request.version is not None or reading.request.timestamp is not None:
@@ -836,6 +851,84 @@ def checksum(log: Log, version: int, body: Action) -> Wrong | None:
     return Wrong(("LOG-44",), f"the checksum describes version {version}", "; ".join(wrong), version)
 
 
+def vacuum(log: Log, gone: Collection[str]) -> Wrong | None:
+    """delta, "VACUUM": data files of the newest version stay, published or not, and those that were removed within the
+    retention. `gone`: decoded paths."""
+    version = max(log)
+    held = reconciled(log, version)
+    active = {unquote(action["add"]["path"]) for action in held if "add" in action}
+    recent = {
+        unquote(action["remove"]["path"])
+        for action in held
+        if "remove" in action and action["remove"].get("deletionTimestamp", 0) >= FUTURE
+    }
+    for names, ids, why in ((active, ("LOG-37",), "is in the table"), (recent, ("LOG-40",), "was removed just now")):
+        if lost := sorted(names & set(gone)):
+            return Wrong(ids, f"{lost[0]} {why}: it stays", f"VACUUM deleted {lost}", version)
+    return None
+
+
+# Tables that are created, taken over and handed back
+
+
+def change_of_owner(
+    answer: m.Answer, landed: bool, lost: bool, ids: tuple[str, ...]
+) -> Wrong | None:  # fmt: skip
+    """The client reports a success if its change landed, and an error if it did not. After a lost answer the outcome
+    may be unknown."""
+    if isinstance(answer, m.Ratified) and not landed:
+        return Wrong(
+            (*ids, "MC-CONVERT-04", "PROFILE-CLIENT-02"), "it did not land: an error", "the client reported a success"
+        )
+    if landed and isinstance(answer, m.Conflict | m.Rejected):
+        return Wrong((*ids, "PROFILE-UNKNOWN-01"), "it landed: no failure", f"it was answered {m.name_of(answer)}")
+    if landed and not lost and not isinstance(answer, m.Ratified):
+        return Wrong((*ids, "PROFILE-CLIENT-02"), "it landed: a success", f"it was answered {m.name_of(answer)}")
+    return None
+
+
+def taken_over(log: Log, version: int, modified: int, raced: bool) -> Iterator[Wrong]:
+    """The commit that enables in-commit timestamps and gives a table to its owner. `modified`: the modification time
+    of the file before it."""
+    info = info_of(log[version])
+    metadata: Action = next((action["metaData"] for action in log[version] if "metaData" in action), {})
+    properties, time = metadata.get("configuration") or {}, info.get("inCommitTimestamp")
+    again = ("ICT-15",) if raced else ()
+    if properties.get(TIMESTAMPS) != "true" or properties.get(ENABLEMENT_VERSION) != str(version):
+        expected = f"version {version} enables timestamps: {ENABLEMENT_VERSION} is {version}"
+        yield Wrong((*again, "ICT-10"), expected, f"the properties are {properties}", version)
+    if properties.get(ENABLEMENT_TIMESTAMP) != str(time):
+        expected = f"{ENABLEMENT_TIMESTAMP} is the commit's own time, {time}"
+        yield Wrong((*again, "ICT-11"), expected, f"it is {properties.get(ENABLEMENT_TIMESTAMP)}", version)
+    if not isinstance(time, int) or time <= modified:
+        expected = f"the enabling commit is later than {modified}, the time of the file before it"
+        yield Wrong(("ICT-12",), expected, f"the in-commit timestamp is {time}", version)
+    yield from keeps_the_table(log, version)
+
+
+def keeps_the_table(log: Log, version: int) -> Iterator[Wrong]:
+    """A change of the owner keeps the features that the table uses, and its metadata."""
+    before, after = replay(log, version - 1), replay(log, version)
+    old, new = (
+        next(action["metaData"] for action in reconciled(log, v) if "metaData" in action)
+        for v in (version - 1, version)
+    )
+    for name in ("readerFeatures", "writerFeatures"):
+        listed = {*(before.protocol.get(name) or ())} - {"managedCommit", "catalogManaged"}
+        if name == "writerFeatures" and before.properties.get("delta.appendOnly") == "true":
+            listed.add("appendOnly")
+        lost = sorted(listed - {*(after.protocol.get(name) or ())})
+        if lost:
+            yield Wrong(("LOG-42",), f"the table still supports {lost}", f"{name}: {after.protocol.get(name)}", version)
+    kept = {
+        key: value for key, value in before.properties.items() if not key.startswith(("delta.inC", "delta.enableInC"))
+    }
+    lost = sorted(key for key, value in kept.items() if after.properties.get(key) != value)
+    lost += [key for key in ("id", "partitionColumns", "schemaString") if old.get(key) != new.get(key)]
+    if lost:
+        yield Wrong(("LOG-43",), "the metadata stays, except for its owner", f"{lost} changed", version)
+
+
 # The folder of the log
 
 
@@ -854,12 +947,9 @@ class Folder(NamedTuple):
     """The staged files that the owner lists."""
 
 
-def cut_off(log: Log, folder: Folder, older_than: int) -> int | None:
+def cut_off(times: Mapping[int, int], folder: Folder, older_than: int) -> int | None:
     """The version of the cut-off checkpoint: the newest one at or before the newest commit that is not later. None:
-    there is no such checkpoint, or earlier commits have no in-commit timestamps."""
-    times = times_of(log)
-    if times is None:
-        return None
+    there is no such checkpoint."""
     last = max((version for version, time in times.items() if time <= older_than), default=-1)
     return max((version for version in folder.checkpoints if version <= last), default=None)
 
@@ -869,7 +959,10 @@ def cleanup(
 ) -> Iterator[Wrong]:
     """managed-commits and catalog-managed, "Metadata Cleanup": which files may be gone, and which must. `commit_file`:
     the versions of the published commits by name."""
-    cut = cut_off(log, folder, older_than)
+    stamps = times_of(log)
+    if stamps is None or stamps.since > 0:
+        return  # the times of files decide, too
+    cut = cut_off(stamps.times, folder, older_than)
     if cut is None:
         if gone:
             yield Wrong(

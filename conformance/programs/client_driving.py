@@ -2,13 +2,14 @@
 judges every answer and every file."""
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -24,12 +25,15 @@ from conformance.interface.log_names import (
     version_of,
 )
 from conformance.models import log_files, proposals
+from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from conformance.oracle import client as oracle
 from conformance.oracle.client import ROW_DOMAIN, UNKNOWN_FEATURE, Wrong, replay
 from conformance.programs import client_steps as steps
 from conformance.programs.client_steps import Change, Form, Freedom, Harm, Job
+from conformance.requirements.catalogue import Profile
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
+from conformance.scenario.ownership import drop
 from conformance.scenario.scenario import Exchange, Inconclusive, Stopped
 from conformance.scenario.snapshots import ask, held, newest_returned
 
@@ -38,6 +42,7 @@ KINDS: Final[dict[str, type]] = {
     "backfill_to_version": m.BackfillToVersion, "any": object,
 }  # fmt: skip
 OFTEN: Final = 1_000
+HOUR: Final = 3_600_000
 NEEDED: Final = {"rowTracking": "row-tracking", "changeDataFeed": "change-data"}
 """The profiles without which a client is not asked to write to tables with these features."""
 THEIRS: Final = "kit.theirs"
@@ -56,6 +61,8 @@ class DrivenTable:
     files: int = 0
     """The number of names of files so far."""
     gone: bool = False
+    """Whether it was dropped or handed back."""
+    dropped: bool = False
 
     @property
     def partitioned(self) -> bool:
@@ -87,7 +94,8 @@ class ClientDrive:
 
     def end(self) -> None:
         for table in self.tables.values():
-            self._sync(table)
+            if not table.gone:
+                self._sync(table)
 
     def _do(self, table: DrivenTable, step: steps.Step) -> None:
         do: dict[type, Callable[[DrivenTable, Any], None]] = {
@@ -95,8 +103,12 @@ class ClientDrive:
             steps.Hint: self._hint, steps.Compaction: self._compaction, steps.Checksum: self._checksum,
             steps.Leftover: self._leftover, steps.Clean: lambda table, _: self._clean(table),
             steps.Touch: self._touch, steps.Read: self._read, steps.Transact: self._transact,
-            steps.Maintain: self._maintain,
+            steps.Maintain: self._maintain, steps.Create: self._create, steps.Transfer: self._transfer,
+            steps.Again: self._again,
         }  # fmt: skip
+        if table.gone:
+            self._read_nothing(table, step)
+            return
         self._sync(table)
         if type(step) in do:
             do[type(step)](table, step)
@@ -113,6 +125,10 @@ class ClientDrive:
             writers = [name for name in features if name not in readers]
             more = {"delta.enableChangeDataFeed": "true"} if "changeDataFeed" in features else {}
             made = msgspec.structs.replace(make, features=features)
+            if make.imported and self.s.feature != FILESYSTEM:
+                log = self._imported(f"table-{slot}")
+                self.tables[slot] = DrivenTable(log=log, make=steps.Make(imported=True), words=[make])
+                return self.tables[slot]
             log = LogBuilder.create(
                 self.s, f"table-{slot}", partitioned=make.partitioned, reader_features=readers,
                 writer_features=("domainMetadata", *writers), properties=more,
@@ -120,6 +136,27 @@ class ClientDrive:
             )  # fmt: skip
             self.tables[slot] = DrivenTable(log=log, make=made, words=[made])
         return self.tables[slot]
+
+    def _imported(self, name: str) -> LogBuilder:
+        """Three versions without in-commit timestamps, an hour apart; the fourth one enables them."""
+        log = self._filesystem(name, (proposals.BASE_TIME, proposals.BASE_TIME + HOUR, proposals.BASE_TIME + 2 * HOUR))
+        time = proposals.BASE_TIME + 3 * HOUR
+        log.take_over(timestamp=time, properties={ENABLEMENT_VERSION: "3", ENABLEMENT_TIMESTAMP: str(time)})
+        content = (log.folder / commit_file(3)).read_text("utf-8")
+        log.actions[3] = [json.loads(line) for line in proposals.lines(content)]
+        return log
+
+    def _filesystem(self, name: str, modified: Sequence[int], protocol: dict[str, Any] | None = None) -> LogBuilder:
+        """A filesystem table whose files have these times, without in-commit timestamps."""
+        log = LogBuilder.filesystem(self.s, name)
+        info = proposals.line("commitInfo", {"timestamp": proposals.BASE_TIME - HOUR, "operation": "WRITE"})
+        properties = {"a.property": "1", "delta.appendOnly": "true"} if protocol is not None else {}
+        metadata = proposals.metadata(self.s.attempt(), proposals.BASE_TIME, properties, stamped=False)
+        old = proposals.line("protocol", protocol or {"minReaderVersion": 1, "minWriterVersion": 2})
+        log.write(info, old, metadata, modified=modified[0])
+        for version, time in enumerate(modified[1:], 1):
+            log.write(info, file(f"old-{version}"), modified=time)
+        return log
 
     def _sync(self, table: DrivenTable) -> None:
         """Note the versions that the client committed."""
@@ -183,7 +220,7 @@ class ClientDrive:
         chosen = adds[which % len(adds)] if adds else None
         match change:
             case Change.REMOVE if chosen:
-                yield _removal(chosen)
+                yield _removal(chosen, deletionTimestamp=proposals.BASE_TIME if which % 2 else oracle.FUTURE)
             case Change.REPLACE if chosen:
                 yield _removal(chosen)
                 yield from self._add(table, path, partition)
@@ -195,7 +232,8 @@ class ClientDrive:
                 new = {**vector("ab^-aqEH.-t@S}K{vb[*k^"), "storageType": "u", "offset": offset}
                 yield proposals.line("add", {**chosen, "deletionVector": new, "stats": '{"numRecords":3}'})
             case Change.APPLICATION:
-                yield application(("stream", "other")[which % 2], self._batch(table) + 1)
+                large = (0, 0, 2**53, 2**31)[which % 4]
+                yield application(("stream", "other")[which % 2], max(self._batch(table), large) + 1)
                 yield from self._add(table, path, partition)
             case Change.DOMAIN | Change.NO_DOMAIN:
                 name = ("kit.domain", "kit.other")[which % 2]
@@ -215,7 +253,9 @@ class ClientDrive:
                 yield from self._add(table, path, partition)
 
     def _add(self, table: DrivenTable, path: int, partition: int, **more: Any) -> Iterator[str]:
-        name = quote(self._name(table, path))
+        name = quote(self._name(table, path), safe="/+")
+        if path % len(steps.PATHS) == len(steps.PATHS) - 1:
+            name = f"file://{quote(table.log.location)}/{name}"
         value = steps.PARTITIONS[partition % len(steps.PARTITIONS)]
         if "rowTracking" not in table.make.features:
             yield file(name, value, partitioned=table.partitioned, **more)
@@ -348,7 +388,7 @@ class ClientDrive:
         for _ in range(step.races):
             self.s.owner.on(m.Commit, before=win)
 
-    def _quietly(self, call: Callable[..., None], *arguments: Any, **options: Any) -> None:
+    def _quietly(self, call: Callable[..., object], *arguments: Any, **options: Any) -> None:
         """Within a request of the client: a failure of the kit's own request must not pass through the client."""
         with suppress(Stopped):
             call(*arguments, **options)
@@ -613,7 +653,7 @@ class ClientDrive:
     def _changes(self, table: DrivenTable, step: steps.Transact, base: int) -> dict[str, Any]:
         """The fields of the request."""
         snapshot = replay(table.log.actions, base)
-        present = sorted(snapshot.files)
+        present = sorted(path for path in snapshot.files if not path.startswith("file:"))
         removes = min(step.removes, len(present))
         first = step.which % len(present) if present else 0
         removed = (present[first:] + present[:first])[:removes]
@@ -679,6 +719,8 @@ class ClientDrive:
         cleans = step.job is Job.CLEANUP or (step.job in CHECKPOINTS and self.s.feature != "catalogManaged")
         hint, cleanable = self._hinted(table), self._cleanable(table)
 
+        old = self._old_files(table) if step.job is Job.VACUUM else []
+
         def act() -> Exchange:
             return self.s.act("maintenance", request, log.table)
 
@@ -699,6 +741,8 @@ class ClientDrive:
             *self._hints(table, hint),
         ):
             self._fail(table, wrong, call, more)
+        missing = {name for name, path in old if not path.exists()}
+        self._fail(table, oracle.vacuum(log.actions, missing), call, more)
         if step.job is Job.CLEANUP:
             lost = {name for name in before if name not in after}
             names = {commit_file(v): v for v in range(log.latest + 1)}
@@ -707,6 +751,24 @@ class ClientDrive:
         forbidden = not step.allowed and self.s.feature == "catalogManaged" and step.job in FORBIDDEN
         if forbidden and isinstance(call.answer, m.Done):
             self._fail(table, Wrong(step.stakes(), f"the owner does not allow {step.job}: an error"), call)
+
+    def _old_files(self, table: DrivenTable) -> list[tuple[str, Path]]:
+        """Write the data files of all versions below the table's folder, and one that no version has, as if long ago.
+        Returns them by their paths in the log, decoded."""
+        location = Path(table.log.location)
+        adds = [
+            action["add"]["path"] for actions in table.log.actions.values() for action in actions if "add" in action
+        ]
+        files = []
+        for path in (*adds, "orphan.parquet"):
+            name = unquote(path)
+            where = location / name.removeprefix("file://")
+            if location in where.parents:
+                where.parent.mkdir(parents=True, exist_ok=True)
+                where.touch()
+                os.utime(where, (LONG_AGO, LONG_AGO))
+                files.append((name, where))
+        return files
 
     def _unpublished(self, table: DrivenTable) -> list[str]:
         """The checkpoints and compactions of versions that are not published."""
@@ -756,6 +818,155 @@ class ClientDrive:
                 else:
                     yield from _one(oracle.checksum(log.actions, version, body))
 
+    # Tables that are created, dropped, taken over and handed back
+
+    def _create(self, table: DrivenTable, step: steps.Create) -> None:
+        self.clients += 1
+        name, s = f"made-{self.clients}", self.s
+        self.pending.clear()
+        creation = s.creation(name)
+        self._fate(m.CreateTable, step.fate, partial(s.create, name, client="other creator"))
+        try:
+            call = s.act("creator", creation)
+        finally:
+            self._disarm()
+        landed = any(creation.attempt in owned.landed for owned in s.owner.owner.tables.values())
+        ids = ("PROFILE-UNKNOWN-02",) if step.fate in (Freedom.LOSE_ANSWER, Freedom.REPEAT, Freedom.LAND) else ()
+        wrong = oracle.change_of_owner(call.answer, landed, step.fate in LOSING, ids)
+        if wrong is not None and not isinstance(call.answer, m.Unsupported):
+            self._fail(table, wrong, call)
+        if isinstance(call.answer, m.Ratified) and call.answer.table is not None:
+            s.created(name, call, call.answer)
+
+    def _fate(self, kind: type[m.Message], fate: Freedom | None, other: Callable[[], object]) -> None:
+        """What happens to the client's request for a table."""
+        owner = self.s.owner
+        match fate:
+            case Freedom.LOSE_ANSWER:
+                owner.on(kind, lose_answer=True)
+            case Freedom.REPEAT:
+                owner.on(kind, lose_answer=True)
+                owner.on(kind, change=_taken)
+            case Freedom.REFUSE_AFTER:
+                owner.refuse_after(kind)
+            case Freedom.REFUSE:
+                owner.on(kind, answer=m.Rejected(reason="not this table"), times=OFTEN)
+            case Freedom.LAND:
+                owner.on(kind, before=partial(self._quietly, other), lose_request=kind is m.CreateTable)
+
+    def _transfer(self, table: DrivenTable, step: steps.Transfer) -> None:
+        self.pending.clear()
+        if self.s.feature == FILESYSTEM or Profile.OWNERSHIP_TRANSFER.value not in self.s.identity.profiles:
+            return
+        if step.back:
+            self._hand_back(table, step)
+        else:
+            self._take_over(step)
+
+    def _hand_back(self, table: DrivenTable, step: steps.Transfer) -> None:
+        s, log = self.s, table.log
+        request = m.HandBack(table=s.name_of(log.table), version=log.latest + 1, attempt=s.attempt(), actions=())
+        self._fate(m.HandBack, step.fate, partial(self._commit, table, Change.APPEND))
+        try:
+            call = s.act("migrator", request, log.table)
+        finally:
+            self._disarm()
+        owned = s.owner.owner.tables[log.table.reference]
+        landed = owned.latest > log.latest and not owned.active
+        if landed:
+            log.table.ownership.append(s.markers[call.number])
+            self._sync(table)
+            table.gone, log.table.versions = True, log.latest + 1
+        self._fail(table, oracle.change_of_owner(call.answer, landed, step.fate in LOSING, ()), call, step.stakes())
+        if landed:
+            for wrong in oracle.keeps_the_table(log.actions, log.latest):
+                self._fail(table, wrong, call)
+
+    def _take_over(self, step: steps.Transfer) -> None:
+        s = self.s
+        self.clients += 1
+        late = oracle.FUTURE if step.late else proposals.BASE_TIME
+        log = self._filesystem(f"imports-{self.clients}", (late - 1, late), LISTS if step.rich else BY_VERSION)
+        table = DrivenTable(log=log, make=steps.Make(imported=True))
+        request = m.TakeOver(
+            path=log.location, name=s.physical(log.name), feature=s.feature, commit_mode=s.commit_mode, version=2,
+            attempt=s.attempt(), actions=(),
+        )  # fmt: skip
+        known = set(s.owner.owner.tables)
+
+        def another() -> None:
+            log.write(proposals.commit_info(s.attempt(), late), file("faster"), modified=late)
+
+        self._fate(m.TakeOver, step.fate, another)
+        try:
+            call = s.act("migrator", request, log.table)
+        finally:
+            self._disarm()
+        made = [reference for reference, t in s.owner.owner.tables.items() if reference not in known and t.latest >= 0]
+        if made:
+            log.table.reference = made[0]
+            log.table.ownership.append(s.markers[call.number])
+            self._sync(table)
+        raced = step.fate is Freedom.LAND
+        ids = () if step.fate is not Freedom.REFUSE else ("MC-CONVERT-04",)
+        self._fail(table, oracle.change_of_owner(call.answer, bool(made), step.fate in LOSING, ids), call)
+        if made:
+            for wrong in oracle.taken_over(log.actions, log.latest, late, raced):
+                self._fail(table, wrong, call)
+        self._write_after(table, step, owned=bool(made))
+
+    def _write_after(self, table: DrivenTable, step: steps.Transfer, *, owned: bool) -> None:
+        """Transactions by name and by path, after the take-over or its rejection."""
+        s, log = self.s, table.log
+        requests = [m.Transact(table=log.location, marker=s.attempt(), adds=(m.DataFile(path="late"),), read_version=0)]
+        if owned:
+            requests.append(m.Transact(table=s.physical(log.name), marker=s.attempt(), adds=(m.DataFile(path="mine"),)))
+        for request in requests:
+            before = log.latest
+            call = s.act("writer", request, log.table)
+            heard = any(proposed.operation == call.number for proposed in s.proposed)
+            committed = isinstance(call.answer, m.Committed)
+            if owned:
+                self._sync(table)
+            elif committed:
+                path = log.folder / commit_file(before + 1)
+                log.actions[before + 1] = [json.loads(line) for line in proposals.lines(path.read_text("utf-8"))]
+                log.table.versions = log.latest + 1
+            if owned and committed and not heard:
+                expected = "the table has an owner: the commit is proposed to it, or fails"
+                self._fail(table, Wrong(step.stakes(), expected, "it was committed without the owner"), call)
+            if owned and not committed and request.table != log.location:
+                wrong = Wrong(("MC-CONVERT-10", "PROFILE-CLIENT-02"), "the owner ratifies it", m.name_of(call.answer))
+                self._fail(table, wrong, call)
+            if not owned and heard:
+                wrong = Wrong(("MC-CONVERT-04",), "the table has no owner: a file is created", "it asked the owner")
+                self._fail(table, wrong, call)
+
+    def _again(self, table: DrivenTable, step: steps.Again) -> None:
+        if self.s.feature == FILESYSTEM:
+            return
+        slot = next(slot for slot, known in self.tables.items() if known is table)
+        drop(self.s, table.log.table)
+        if step.empty:
+            table.gone, table.dropped = True, True
+            return
+        self.clients += 1
+        log = LogBuilder.create(self.s, table.log.name, in_history=f"{table.log.name}-{self.clients}")
+        self.tables[slot] = DrivenTable(log=log, make=steps.Make(), words=[step])
+        self._commit(self.tables[slot], Change.APPEND)
+
+    def _read_nothing(self, table: DrivenTable, step: steps.Step) -> None:
+        """A read of a name that finds nothing."""
+        self.pending.clear()
+        if isinstance(step, steps.Read) and table.dropped:
+            call = self.s.act("client", m.Snapshot(table=self.s.physical(table.log.name)), table.log.table)
+            if isinstance(call.answer, m.SnapshotRead):
+                self._fail(
+                    table,
+                    Wrong(("CM-READ-08", "PROFILE-CLIENT-01"), "the name finds nothing: an error", "a snapshot"),
+                    call,
+                )
+
     def _hinted(self, table: DrivenTable) -> int | None:
         body = _json(table.log.folder / "_last_checkpoint")
         version = None if body is None else body.get("version")
@@ -785,6 +996,14 @@ class ClientDrive:
         )  # fmt: skip
 
 
+LONG_AGO: Final = 1_500_000_000
+"""s since the epoch: older than any retention period."""
+LOSING: Final = (Freedom.LOSE_ANSWER, Freedom.REPEAT, Freedom.REFUSE_AFTER)
+BY_VERSION: Final = {"minReaderVersion": 1, "minWriterVersion": 2}
+LISTS: Final = {
+    "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"],
+    "writerFeatures": ["appendOnly", "deletionVectors", "domainMetadata"],
+}  # fmt: skip
 FORBIDDEN: Final = (Job.VACUUM, Job.OPTIMIZE, Job.REORG)
 CHECKPOINTS: Final = (Job.CHECKPOINT, Job.ANY_CHECKPOINT)
 
@@ -806,13 +1025,18 @@ def _is_final(answer: m.Answer) -> bool:
     return isinstance(answer, m.Rejected) and not answer.retryable
 
 
-def _removal(add: dict[str, Any]) -> str:
+def _removal(add: dict[str, Any], **more: Any) -> str:
     kept = {name: add[name] for name in ("deletionVector", *oracle.ROW_IDS) if add.get(name) is not None}
-    return gone(add["path"], **kept)
+    return gone(add["path"], **kept, **more)
 
 
 def _instead(kind: type[m.Message], other: m.Answer, answer: m.Answer) -> m.Answer:
     return other if isinstance(answer, kind) else answer
+
+
+def _taken(answer: m.Answer) -> m.Answer:
+    """The owner does not recognize a repetition: the name, or the version, is taken."""
+    return m.Conflict(latest=0, winner_table=answer.table) if isinstance(answer, m.Ratified) else m.Conflict()
 
 
 def _without_latest(latest: int | None, answer: m.Answer) -> m.Answer:

@@ -33,10 +33,18 @@ class Make(_Step, frozen=True, kw_only=True):
     features: tuple[str, ...] = ()
     limit: int = 0
     """The maximum number of unbackfilled commits; 0 for no limit."""
+    imported: bool = False
+    """Whether it was a filesystem table before its owner took it over, and has in-commit timestamps since then."""
 
     def stakes(self) -> tuple[str, ...]:
         vectors = ("LOG-30",) if "deletionVectors" in self.features else ()
-        return (*vectors, *(("LOG-33",) if self.partitioned else ()), *(("PROFILE-BACKLOG-03",) if self.limit else ()))
+        times = ("ICT-17", "ICT-18", "ICT-19", "ICT-20") if self.imported else ()
+        return (
+            *times,
+            *vectors,
+            *(("LOG-33",) if self.partitioned else ()),
+            *(("PROFILE-BACKLOG-03",) if self.limit else ()),
+        )
 
 
 class Change(StrEnum):
@@ -386,7 +394,7 @@ class ClientProgram(Program[Step], frozen=True, kw_only=True):
 
 PATHS: tuple[str, ...] = (
     "part-{}", "A-{}", "a-{}", "with space {}", "per%cent {}", "100%25-{}", "p+q-{}", "day=2024-01-01 10%3A00/{}",
-    "ü-{}", "u\u0308-{}",
+    "ü-{}", "u\u0308-{}", "url {}",
 )  # fmt: skip
-"""Names of files, not encoded; the number makes them unique."""
+"""Names of files, not encoded; the number makes them unique. The last one is in the log as a URL."""
 PARTITIONS: tuple[str | None, ...] = ("x", "y", "007", "a b%", "", None)

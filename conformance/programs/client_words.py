@@ -56,13 +56,15 @@ CHANGES: Final[dict[Change, float]] = {
 def make(d: Draw) -> tuple[Step, ...]:
     features = tuple(name for name in steps.FEATURES if d.chance(0.2))
     limit = d.one(0, 0, 0, 0, 0, 1, 2, 3)
-    return (steps.Make(partitioned=d.partitioned, features=features, limit=limit),)
+    imported = not d.partitioned and d.chance(0.15)
+    first = steps.Make(partitioned=d.partitioned, features=features, limit=limit, imported=imported)
+    return (first, steps.Make(table=1)) if d.chance(0.15) else (first,)
 
 
 def land(d: Draw) -> tuple[Step, ...]:
     return (
         steps.Land(
-            change=d.change(), path=d.one(*d.paths), partition=d.one(*d.partitions), which=d.one(0, 0, 1, 2),
+            change=d.change(), path=d.one(*d.paths), partition=d.one(*d.partitions), which=d.one(0, 0, 1, 2, 3),
             blind=d.chance(0.3), times=d.one(1, 1, 1, 2, 5),
         ),
     )  # fmt: skip
@@ -154,14 +156,30 @@ def transact(d: Draw) -> tuple[Step, ...]:
 def maintain(d: Draw) -> tuple[Step, ...]:
     job = d.one(
         Job.CHECKPOINT, Job.CHECKPOINT, Job.ANY_CHECKPOINT, Job.COMPACTION, Job.COMPACTION, Job.CHECKSUM, Job.CLEANUP,
-        Job.CLEANUP, Job.CLEANUP, Job.PUBLISH, Job.OPTIMIZE, Job.REORG,
+        Job.CLEANUP, Job.CLEANUP, Job.PUBLISH, Job.VACUUM, Job.OPTIMIZE, Job.REORG,
     )  # fmt: skip
     return (
         steps.Maintain(job=job, behind=d.one(0, 0, 1, 1, 2), width=d.one(1, 2, 3), allowed=not d.chance(0.15)),
     )  # fmt: skip
 
 
-OPERATIONS: Final[dict[Callable[[Draw], tuple[Step, ...]], float]] = {read: 3, transact: 4, maintain: 2}
+def create(d: Draw) -> tuple[Step, ...]:
+    return (steps.Create(fate=d.one(None, *FATES)),)
+
+
+def transfer(d: Draw) -> tuple[Step, ...]:
+    fate = d.one(None, None, *FATES)
+    return (steps.Transfer(back=d.chance(0.3), late=d.one(0, 0, 1), rich=d.chance(0.5), fate=fate),)
+
+
+def again(d: Draw) -> tuple[Step, ...]:
+    return (steps.Again(empty=d.chance(0.3)), steps.Read())
+
+
+FATES: Final = (Freedom.LOSE_ANSWER, Freedom.REPEAT, Freedom.REFUSE_AFTER, Freedom.REFUSE, Freedom.LAND)
+OPERATIONS: Final[dict[Callable[[Draw], tuple[Step, ...]], float]] = {
+    read: 3, transact: 4, maintain: 2, create: 0.4, transfer: 1, again: 0.4,
+}  # fmt: skip
 
 
 def of_readers(d: Draw) -> tuple[Step, ...]:
@@ -202,6 +220,8 @@ def lost(_: Draw) -> tuple[Step, ...]:
     return (steps.Free(what=Freedom.LOSE_ANSWER, on="commit"),)
 
 
+HEAVY: Final[tuple[Step, ...]] = (steps.Land(times=110),)
+"""Steps that take long, in turn, one in a program."""
 RITUAL: Final[tuple[Step, ...]] = (
     steps.Read(), steps.Read(by=By.VERSION, behind=1), steps.Transact(), steps.Read(fresh=True),
     steps.Read(by=By.VERSION, fresh=True),
@@ -235,6 +255,8 @@ class ClientFamily:
             program += self._round(d, d.weighted(operations)(d))
             for _ in range(random.randint(0, 2)):
                 program += d.weighted(layout)(d)
+        if (heavy := drawing.heavy(HEAVY, seed, number)) is not None:
+            program.insert(1, heavy)
         words = tuple(type(step).__name__.lower() for step in program)
         return ClientProgram(
             format=FORMAT, side="client", family=self.name, seed=seed + number, words=words, steps=(*program, *RITUAL)
