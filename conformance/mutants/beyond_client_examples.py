@@ -107,7 +107,7 @@ def a_plus_is_a_blank(self: ModelClient, path: str) -> str:
     return unquote_plus(path)
 
 
-@beyond_method("_add", "DELAYED-05", "LOG-32")
+@mutant_method("_add", "DELAYED-05", "LOG-32")
 def a_blank_is_a_plus(
     self: ModelClient, file: m.DataFile, request: m.Transact, timestamp: int, *, partitioned: bool
 ) -> str:

@@ -94,6 +94,16 @@ def cases(identity: Identity, requirements: Iterable[str] = ()) -> Iterator[Case
     yield from (case for case, _ in sorted(_cases(identity), key=order))
 
 
+def every_case(identity: Identity) -> list[Case]:
+    """The cases of all layers for a subject."""
+    return [
+        Case(check=check, variant=variant)
+        for check in all_checks()
+        if check.side == identity.side
+        for variant in check.variants(identity)
+    ]
+
+
 def about(requirement: str, identity: Identity) -> list[Case]:
     """The cases that check the requirement."""
     evidence = {case for case, held in _cases(identity) if requirement in held}

@@ -6,6 +6,8 @@
     python -m spec_tests.conformance.mutation_score --figures [--clean N]            the three figures
     python -m spec_tests.conformance.mutation_score --plain [PATTERN] [--json]       verdicts of `run` without options
     python -m spec_tests.conformance.mutation_score --outsiders [PATTERN] [--json]   subjects written from the documents
+    python -m spec_tests.conformance.mutation_score --layers programs [--side owner] [--sample N] [--holdout] [--json]
+                                              what one layer finds alone, each mutant for `--seconds` of CPU time
 
 Exit code 1 if a mutant survives, is found only by requirements that it does not violate, or cannot start; if a good
 subject is accused; or if a figure is too low.
@@ -27,7 +29,7 @@ from conformance.results import CaseResult, ExitCode, Layer, RequirementVerdict,
 from conformance.running.execution import Options, execute
 from conformance.running.plan import PROFILES, case_seed
 from conformance.running.verdicts import failing
-from spec_tests.conformance import kills
+from spec_tests.conformance import kills, layers
 from spec_tests.conformance.kills import Fate
 from spec_tests.conformance.outsiders import all_outsiders
 
@@ -236,8 +238,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--outsiders", nargs="?", const="*", metavar="PATTERN",
         help="verdicts on the subjects that were written from the documents alone",
     )  # fmt: skip
+    parser.add_argument("--layers", nargs="+", choices=layers.LAYERS, help="what each of these layers finds alone")
+    parser.add_argument("--side", choices=("owner", "client"), help="with --layers: only mutants of this side")
+    parser.add_argument("--sample", type=int, metavar="N", help="with --layers: N mutants, drawn with --seed")
+    parser.add_argument("--seed", type=int, default=0, help="with --layers: of the sample and of the programs")
+    parser.add_argument("--seconds", type=float, default=20, help="with --layers: of CPU time, for each mutant")
+    parser.add_argument("--holdout", action="store_true", help="with --layers: the third that only this option runs")
+    parser.add_argument("-n", type=int, default=1, dest="workers", help="with --layers: mutants at a time")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    if options.layers:
+        return _layers(options)
     if options.remember:
         print(f"{remember()} cases of {len(kills.bad())} mutants are tried first from now on")
         return 0
@@ -318,6 +329,25 @@ def _clean(scenarios: int, *, every: int | None, as_json: bool) -> int:
             f"on {runs.subjects} good subjects, {(runs.scenarios + runs.examples) / runs.seconds:.0f} a second"
         )
     return 1 if runs.alarms else 0
+
+
+def _layers(options: argparse.Namespace) -> int:
+    mutants = layers.chosen(
+        options.mutants, side=options.side, holdout=options.holdout, sample=options.sample, seed=options.seed
+    )
+    known: list[layers.Row] = []
+    for layer in options.layers:
+        for row in layers.rows(
+            mutants, layer, seconds=options.seconds, seed=options.seed, workers=options.workers
+        ):  # fmt: skip
+            known.append(row)
+            if not options.json:
+                print(row, flush=True)
+    if options.json:
+        print(json.dumps({"rows": [*map(asdict, known)], "totals": [*map(asdict, layers.totals(known))]}, indent=1))
+    else:
+        print(*layers.totals(known) or ["no mutant matches, except perhaps some that only --holdout runs"], sep="\n")
+    return 0 if known and all(row.seen is layers.Seen.FOUND for row in known) else 1
 
 
 def _figures(scenarios: int, *, as_json: bool) -> int:

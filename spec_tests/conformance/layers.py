@@ -1,0 +1,222 @@
+"""Which mutants one layer of the kit finds alone, and what it takes: generated programs, examples, or processes.
+
+Each mutant gets a process and a budget of its own, so that one that hangs costs its own budget only. A third of the
+mutants is held out: `--holdout` alone runs them, when alphabet and rules are built, and not before.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from statistics import median
+from typing import Any, Final
+from zlib import crc32
+
+from conformance.interface.subject import AdapterError
+from conformance.mutants import Mutant, all_mutants
+from conformance.programs import steps
+from conformance.programs.cases import Generation
+from conformance.results import CaseResult, Layer
+from spec_tests.conformance import kills
+
+LAYERS: Final = {"programs": Layer.MODEL, "examples": Layer.EXAMPLE, "processes": Layer.PROCESSES}
+GRACE: Final = 120
+"""Seconds of wall-clock time for a process to start, to make a program smaller, and to end."""
+LOAD: Final = 5
+"""How much longer than its CPU time a search may take: it waits, or the machine is busy."""
+
+
+class Seen(StrEnum):
+    """What a layer says about a mutant."""
+
+    FOUND = "found"
+    """Accused of what it does wrong."""
+    ACCUSED = "accused of something else"
+    NOTHING = "nothing seen"
+    ENDED = "no verdict"
+    """It hung, or could not be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One mutant, and one layer."""
+
+    mutant: str
+    side: str
+    layer: str
+    seen: Seen
+    requirements: tuple[str, ...] = ()
+    """Those of the violation."""
+    case: str = ""
+    programs: int = 0
+    """The number of programs that ran until then, or of cases of another layer."""
+    steps: int = 0
+    """Of the smallest program."""
+    operations: int = 0
+    """Of its history, the closing steps included."""
+    seconds: float = 0
+    """Until the violation, without the search for the smallest program."""
+    note: str = ""
+
+    def __str__(self) -> str:
+        size = f"{self.programs:6} programs {self.steps:3} steps {self.operations:4} operations {self.seconds:6.1f} s"
+        return (
+            f"{self.seen:26}{self.side:7}{self.mutant:52}{size}  {' '.join(self.requirements[:3])}  {self.note[:200]}"
+        )
+
+
+def is_held_out(identifier: str) -> bool:
+    return crc32(identifier.encode()) % 3 == 0
+
+
+def chosen(
+    pattern: str = "*", *, side: str | None = None, holdout: bool = False, sample: int | None = None, seed: int = 0
+) -> list[Mutant]:
+    """The mutants to run, in an order that depends on the seed if they are a sample."""
+    mutants = [
+        mutant
+        for mutant in all_mutants().values()
+        if mutant.violates
+        and fnmatchcase(mutant.id, pattern)
+        and side in (None, mutant.side)
+        and is_held_out(mutant.id) is holdout
+    ]
+    return mutants if sample is None else random.Random(seed).sample(mutants, min(sample, len(mutants)))
+
+
+# One mutant, in this process
+
+
+def search(mutant: Mutant, layer: str, *, seconds: float, seed: int) -> Row:
+    """Run cases of the layer until one accuses the mutant of what it does wrong, or until the budget ends: seconds of
+    CPU time, so that a busy machine does not change the score."""
+    began, programs, other = time.monotonic(), 0, None
+    row: dict[str, Any] = {"mutant": mutant.id, "side": mutant.side, "layer": layer}
+    try:
+        for case, count, number in _planned(mutant, layer, seed):
+            spent = time.process_time() + (time.monotonic() - began) / LOAD
+            if spent > seconds:
+                break
+            result, ran = _run(mutant, case, count=count, seed=number)
+            programs += ran
+            if not result.violations:
+                continue
+            accused = result.violations[0]
+            fits = bool(set(accused.requirements) & set(mutant.violates))
+            sighting = Row(
+                seen=Seen.FOUND if fits else Seen.ACCUSED, requirements=accused.requirements, case=str(case),
+                programs=programs, operations=result.operations, steps=_steps(result), note=accused.message,
+                seconds=time.monotonic() - began, **row,
+            )  # fmt: skip
+            if fits:
+                return sighting
+            other = other or sighting
+    except AdapterError as error:
+        other = other or Row(seen=Seen.ENDED, programs=programs, note=error.problem, **row)
+    return other or Row(seen=Seen.NOTHING, programs=programs, seconds=time.monotonic() - began, **row)
+
+
+def _planned(mutant: Mutant, layer: str, seed: int) -> Iterator[tuple[kills.Case, int, int]]:
+    """Cases, numbers of programs, and seeds: programs of every case in turn, few of each at first."""
+    identity = kills.identity_of(mutant)
+    mine = [case for case in kills.every_case(identity) if case.check.layer is LAYERS[layer]]
+    if layer != "programs":
+        yield from ((case, 1, seed) for case in mine)
+    for turn in range(1_000 if mine and layer == "programs" else 0):
+        yield from ((case, 10 << min(turn, 6), seed + turn) for case in mine)
+
+
+def _run(mutant: Mutant, case: kills.Case, *, count: int, seed: int) -> tuple[CaseResult, int]:
+    """The result, and the number of programs until the violation."""
+    if case.check.layer is not Layer.MODEL:
+        return kills.run(case, kills.name_of(mutant), count=count), 1
+    subject, _ = kills.opened(kills.name_of(mutant))
+    with subject:
+        generation = Generation(case.check, case.variant, subject, seed=seed, count=count)
+        case.check.function(generation)
+        ran = generation.executions
+        return generation.result(), ran
+
+
+def _steps(result: CaseResult) -> int:
+    return 0 if result.reproduction is None else len(steps.decode(result.reproduction).steps)
+
+
+# Many mutants, each in a process
+
+
+def rows(mutants: Iterable[Mutant], layer: str, *, seconds: float, seed: int, workers: int) -> Iterator[Row]:
+    """One row for each mutant, in their order."""
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(lambda mutant: apart(mutant, layer, seconds, seed), mutants)
+
+
+def apart(mutant: Mutant, layer: str, seconds: float, seed: int) -> Row:
+    command = [sys.executable, "-m", __name__, mutant.id, layer, str(seconds), str(seed)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds * LOAD + GRACE, check=True
+        )  # fmt: skip
+    except subprocess.SubprocessError as error:
+        note = f"{error} {getattr(error, 'stderr', '')}"
+        return Row(mutant=mutant.id, side=mutant.side, layer=layer, seen=Seen.ENDED, note=note)
+    read = json.loads(done.stdout.splitlines()[-1])
+    return Row(**{**read, "seen": Seen(read["seen"]), "requirements": tuple(read["requirements"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """The rows of one side and one layer."""
+
+    side: str
+    layer: str
+    mutants: int
+    found: int
+    accused: int
+    nothing: int
+    no_verdict: int
+    programs: float
+    """Until the violation: the median of those found."""
+    steps: float
+    operations: float
+    largest_lists: float
+    """The median number of requirements that a violation names."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.layer}, {self.side}s: {self.found} of {self.mutants} found "
+            f"({100 * self.found / self.mutants:.0f}%), {self.accused} accused of something else, {self.nothing} "
+            f"nothing seen, {self.no_verdict} no verdict; medians of those found: {self.programs:g} programs, "
+            f"{self.steps:g} steps, {self.operations:g} operations, {self.largest_lists:g} requirements named"
+        )
+
+
+def totals(known: Sequence[Row]) -> list[Totals]:
+    """One for each layer and side."""
+    result = []
+    for layer, side in sorted({(row.layer, row.side) for row in known}):
+        of = [row for row in known if (row.layer, row.side) == (layer, side)]
+        found = [row for row in of if row.seen is Seen.FOUND]
+        counts = {seen: sum(row.seen is seen for row in of) for seen in Seen}
+        result.append(
+            Totals(
+                layer=layer, side=side, mutants=len(of), found=len(found), accused=counts[Seen.ACCUSED],
+                nothing=counts[Seen.NOTHING], no_verdict=counts[Seen.ENDED],
+                programs=median([row.programs for row in found] or [0]),
+                steps=median([row.steps for row in found] or [0]),
+                operations=median([row.operations for row in found] or [0]),
+                largest_lists=median([len(row.requirements) for row in found] or [0]),
+            )
+        )  # fmt: skip
+    return result
+
+
+if __name__ == "__main__":
+    identifier, layer, seconds, seed = sys.argv[1:]
+    print(json.dumps(asdict(search(all_mutants()[identifier], layer, seconds=float(seconds), seed=int(seed)))))

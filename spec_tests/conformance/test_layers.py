@@ -1,0 +1,76 @@
+"""The score of one layer alone: it finds a mutant by what it does wrong, and tells that from another accusation."""
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from conformance.models.owner import ModelOwner
+from conformance.mutants import Mutant, all_mutants
+from spec_tests.conformance import kills, layers, mutation_score
+from spec_tests.conformance.layers import Row, Seen
+
+GUILTY: Final = all_mutants()["last-writer-wins"]
+
+
+def searched(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> Row:
+    monkeypatch.setitem(all_mutants(), mutant.id, mutant)
+    return layers.search(mutant, "programs", seconds=2, seed=0)
+
+
+def test_programs_find_a_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = searched(GUILTY, monkeypatch)
+    assert row.seen is Seen.FOUND
+    assert set(row.requirements) & set(GUILTY.violates)
+    assert 0 < row.steps <= row.operations
+    assert row.programs > 0
+
+
+def test_another_accusation_is_not_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = searched(replace(GUILTY, id="misnamed", violates=("MC-ENABLE-05",)), monkeypatch)
+    assert row.seen is Seen.ACCUSED
+    assert row.requirements
+
+
+def test_nothing_is_seen_of_an_innocent_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    innocent = Mutant(id="innocent", title="", make=ModelOwner, side="owner", violates=("MC-COMMIT-01",))
+    row = searched(innocent, monkeypatch)
+    assert row.seen is Seen.NOTHING
+    assert row.programs > 0
+
+
+def test_a_mutant_that_cannot_start_has_no_verdict() -> None:
+    row = layers.apart(replace(GUILTY, id="unknown"), "programs", seconds=1, seed=0)
+    assert row.seen is Seen.ENDED
+    assert "unknown" in row.note
+
+
+def test_a_third_is_held_out() -> None:
+    others, held_out = layers.chosen(), layers.chosen(holdout=True)
+    everyone = {mutant.id for mutant in all_mutants().values() if mutant.violates}
+    assert {mutant.id for mutant in others} | {mutant.id for mutant in held_out} == everyone
+    assert len(others) + len(held_out) == len(everyone)
+    assert 0.25 < len(held_out) / len(everyone) < 0.4
+
+
+def test_the_held_out_third_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    held_out = layers.chosen(holdout=True)[0].id
+    assert mutation_score.main(["--layers", "programs", "--mutants", held_out]) == 1
+    assert "--holdout" in capsys.readouterr().out
+
+
+def test_a_sample_depends_on_its_seed_only() -> None:
+    first = layers.chosen(sample=5, seed=1)
+    assert first == layers.chosen(sample=5, seed=1) != layers.chosen(sample=5, seed=2)
+
+
+def test_the_score_of_examples_leaves_out_what_programs_find() -> None:
+    assert {mutant.found_by for mutant in kills.bad()} == {""}
+    assert "programs" in {mutant.found_by for mutant in layers.chosen()}
+
+
+def test_totals_count_each_side_apart() -> None:
+    row = Row(mutant="a", side="owner", layer="programs", seen=Seen.FOUND, requirements=("X",), programs=3)
+    known = [row, replace(row, programs=5), replace(row, seen=Seen.NOTHING), replace(row, side="client")]
+    owners = next(total for total in layers.totals(known) if total.side == "owner")
+    assert (owners.mutants, owners.found, owners.nothing, owners.programs) == (3, 2, 1, 4)
