@@ -188,9 +188,9 @@ def a_replay_overtakes_its_commit(
 class ACreatorOvertakesACreator(AnswersConcurrently):
     """Checks that a name is free, and creates the table without another check: two creators win."""
 
-    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
+    def _reference(self, name: str) -> str:
         self._let_others()
-        return super()._begin(table, version, attempt, actions)
+        return super()._reference(name)
 
 
 @beyond("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09", "MC-GET-01", "CM-GET-03", "LOG-05", "LOG-07")
@@ -279,15 +279,16 @@ class IsSeenToPublishOverFiles(_Observed):
         self.storage.put(self._path(table, version), content, time_of(content.splitlines()))
 
 
-@beyond("MC-FILES-08", "CM-FILES-07", "CM-PUBLISH-03")
+@beyond("MC-FILES-08", "CM-FILES-07", "CM-PUBLISH-03", "MC-LOG-01", "CM-LOG-01", "MC-BACKFILL-03", "CM-PUBLISH-06")
 class IsSeenToPublishAgain(_Observed):
-    """Publishes the last published commit again, to be sure, before it publishes others."""
+    """Deletes the last published commit, and publishes it again, before it publishes others: a reader finds a gap."""
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         path = self._path(table, table.backfilled)
         file = self.storage.read(path)
         if file is not None and table.backfilled < version:
-            self.storage.put(path, *file)
+            self.storage.remove(path)
+            self.storage.put_if_absent(path, *file)
         super()._backfill(table, version)
 
 
