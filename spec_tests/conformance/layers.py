@@ -20,8 +20,7 @@ from zlib import crc32
 
 from conformance.interface.subject import AdapterError
 from conformance.mutants import Mutant, all_mutants
-from conformance.programs import steps
-from conformance.programs.cases import Generation
+from conformance.programs.running import Generation
 from conformance.results import CaseResult, Layer
 from spec_tests.conformance import kills
 
@@ -108,13 +107,13 @@ def search(mutant: Mutant, layer: str, *, seconds: float, seed: int) -> Row:
             if not result.violations:
                 continue
             accused = result.violations[0]
-            fits = bool(set(accused.requirements) & set(mutant.violates))
+            found = fits(result, mutant)
             sighting = Row(
-                seen=Seen.FOUND if fits else Seen.ACCUSED, requirements=accused.requirements, case=str(case),
+                seen=Seen.FOUND if found else Seen.ACCUSED, requirements=accused.requirements, case=str(case),
                 programs=programs, operations=result.operations, steps=_steps(result), note=accused.message,
                 seconds=time.monotonic() - began, **row,
             )  # fmt: skip
-            if fits:
+            if found:
                 return sighting
             other = other or sighting
     except AdapterError as error:
@@ -134,18 +133,30 @@ def _planned(mutant: Mutant, layer: str, seed: int) -> Iterator[tuple[kills.Case
 
 def _run(mutant: Mutant, case: kills.Case, *, count: int, seed: int) -> tuple[CaseResult, int]:
     """The result, and the number of programs until the violation."""
+    name = kills.name_of(mutant)
     if case.check.layer is not Layer.MODEL:
-        return kills.run(case, kills.name_of(mutant), count=count), 1
-    subject, _ = kills.opened(kills.name_of(mutant))
+        return kills.run(case, name, count=count), 1
+    result, drawn = _generated(name, case, count=count, seed=seed, shrink=False)
+    if result.violations and fits(result, mutant):
+        return _generated(name, case, count=drawn, seed=seed, shrink=True)
+    return result, drawn
+
+
+def _generated(name: str, case: kills.Case, *, count: int, seed: int, shrink: bool) -> tuple[CaseResult, int]:
+    subject, host = kills.opened(name)
     with subject:
-        generation = Generation(case.check, case.variant, subject, seed=seed, count=count)
+        generation = Generation(case.check, case.variant, subject, seed=seed, count=count, host=host, shrink=shrink)
         case.check.function(generation)
-        ran = generation.executions
-        return generation.result(), ran
+        return generation.result(), generation.drawn
+
+
+def fits(result: CaseResult, mutant: Mutant) -> bool:
+    """Whether the first violation names a requirement that the mutant violates."""
+    return bool(set(result.violations[0].requirements) & set(mutant.violates))
 
 
 def _steps(result: CaseResult) -> int:
-    return 0 if result.reproduction is None else len(steps.decode(result.reproduction).steps)
+    return 0 if result.reproduction is None else len(json.loads(result.reproduction)["steps"])
 
 
 # Many mutants, each in a process
