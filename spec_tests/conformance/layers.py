@@ -136,13 +136,14 @@ def _run(mutant: Mutant, case: kills.Case, *, count: int, seed: int) -> tuple[Ca
     name = kills.name_of(mutant)
     if case.check.layer is not Layer.MODEL:
         return kills.run(case, name, count=count), 1
-    result, drawn = _generated(name, case, count=count, seed=seed, shrink=False)
+    result, drawn = generated(name, case, count=count, seed=seed, shrink=False)
     if result.violations and fits(result, mutant):
-        return _generated(name, case, count=drawn, seed=seed, shrink=True)
+        return generated(name, case, count=drawn, seed=seed, shrink=True)
     return result, drawn
 
 
-def _generated(name: str, case: kills.Case, *, count: int, seed: int, shrink: bool) -> tuple[CaseResult, int]:
+def generated(name: str, case: kills.Case, *, count: int, seed: int, shrink: bool) -> tuple[CaseResult, int]:
+    """The result of so many programs, and the number of those that ran. Raises `AdapterError`."""
     subject, host = kills.opened(name)
     with subject:
         generation = Generation(case.check, case.variant, subject, seed=seed, count=count, host=host, shrink=shrink)

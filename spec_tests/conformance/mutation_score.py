@@ -20,10 +20,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
+from itertools import groupby
 
 from conformance.checks import all_checks
+from conformance.interface.subject import AdapterError
 from conformance.mutants import Mutant
-from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Level, load
 from conformance.results import CaseResult, ExitCode, Layer, RequirementVerdict, RunResult, UnusableError, Verdict
 from conformance.running.execution import Options, execute
@@ -53,12 +54,13 @@ def good_names() -> list[str]:
     return ["model", "model-client", *(kills.name_of(subject) for subject in kills.good())]
 
 
-def clean(scenarios: int, *, seed: int = 0, every: int | None = None) -> CleanRuns:
-    """Run `scenarios` generated scenarios in total on all good subjects, and with `every`, every so many of the
-    examples on each subject. Each subject begins with another example.
+def clean(scenarios: int, *, seed: int = 0, every: int | None = None, pattern: str = "*") -> CleanRuns:
+    """Run `scenarios` generated scenarios in total on all good subjects that match, and with `every`, every so many of
+    the examples on each subject. Each subject begins with another example.
     """
     began = time.monotonic()
-    plans = [(name, list(kills.cases(kills.identity(name)))) for name in good_names()]
+    names = [name for name in good_names() if fnmatchcase(name, pattern)]
+    plans = [(name, list(kills.cases(kills.identity(name)))) for name in names]
     generated = [(name, case) for name, cases in plans for case in cases if case.check.layer is Layer.MODEL]
     subjects = {name for name, _ in (generated if every is None else plans)}
     made, shown = 0, 0
@@ -74,18 +76,18 @@ def clean(scenarios: int, *, seed: int = 0, every: int | None = None) -> CleanRu
         share = scenarios * (number + 1) // len(generated) - scenarios * number // len(generated)
         if not share:
             continue
-        subject, _ = kills.opened(name)
-        with subject:
-            generation = Generation(
-                case.check, case.variant, subject, seed=case_seed(seed, f"{name} {case}"), count=share, shrink=False
-            )
-            case.check.function(generation)
-            result = generation.result()
-            made += generation.executions
+        try:
+            result, ran = layers.generated(
+                name, case, count=share, seed=case_seed(seed, f"{name} {case}"), shrink=False
+            )  # fmt: skip
+        except AdapterError as error:
+            alarms.append(f"{name}: {case}: {error.problem}")
+            continue
+        made += ran
         if result.verdict is Verdict.FAILED:
             alarms.append(f"{name}: {case}: {result.violations[0].message} {result.reproduction}")
-        elif generation.inconclusive:
-            inconclusive.append(f"{name}: {case}: {result.reason}")
+        elif result.verdict is Verdict.INCONCLUSIVE:
+            inconclusive.append(f"{result.reason}: {name}: {case}")
     return CleanRuns(
         subjects=len(subjects), scenarios=made, examples=shown, alarms=tuple(alarms), inconclusive=tuple(inconclusive),
         seconds=time.monotonic() - began,
@@ -223,7 +225,7 @@ def _note(result: RunResult) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spec_tests.conformance.mutation_score")
-    parser.add_argument("--mutants", default="*", metavar="PATTERN", help="only mutants that match")
+    parser.add_argument("--mutants", default="*", metavar="PATTERN", help="only mutants, or good subjects, that match")
     parser.add_argument("--clean", type=int, metavar="N", help="run N generated scenarios on good subjects")
     parser.add_argument(
         "--examples", type=int, metavar="EVERY", help="with --clean: also run every so many of the examples"
@@ -241,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--layers", nargs="+", choices=layers.LAYERS, help="what each of these layers finds alone")
     parser.add_argument("--side", choices=("owner", "client"), help="with --layers: only mutants of this side")
     parser.add_argument("--sample", type=int, metavar="N", help="with --layers: N mutants, drawn with --seed")
-    parser.add_argument("--seed", type=int, default=0, help="with --layers: of the sample and of the programs")
+    parser.add_argument("--seed", type=int, default=0, help="of the programs, and of the sample")
     parser.add_argument("--seconds", type=float, default=20, help="with --layers: of CPU time, for each mutant")
     parser.add_argument("--holdout", action="store_true", help="with --layers: the third that only this option runs")
     parser.add_argument("-n", type=int, default=1, dest="workers", help="with --layers: mutants at a time")
@@ -259,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.figures:
         return _figures(CLEAN if options.clean is None else options.clean, as_json=options.json)
     if options.clean is not None:
-        return _clean(options.clean, every=options.examples, as_json=options.json)
+        return _clean(options)
     return _printed(_kill_rows(options.mutants), "killed by a requirement that they violate", as_json=options.json)
 
 
@@ -315,15 +317,15 @@ def _outsider_rows(pattern: str) -> Iterator[Row]:
             yield result, line, result.right or bool(outsider.unseen)
 
 
-def _clean(scenarios: int, *, every: int | None, as_json: bool) -> int:
-    runs = clean(scenarios, every=every)
-    if as_json:
+def _clean(options: argparse.Namespace) -> int:
+    runs = clean(options.clean, seed=options.seed, every=options.examples, pattern=options.mutants)
+    if options.json:
         print(json.dumps(asdict(runs), indent=2))
     else:
         for alarm in runs.alarms:
             print(f"FALSE ALARM  {alarm}")
-        for case in runs.inconclusive:
-            print(f"no verdict   {case}")
+        for reason, cases in groupby(sorted(runs.inconclusive), lambda case: case.partition(": ")[0]):
+            print(f"no verdict   {len(list(cases))} cases: {reason}")
         print(
             f"{len(runs.alarms)} false alarms in {runs.scenarios} generated scenarios and {runs.examples} examples "
             f"on {runs.subjects} good subjects, {(runs.scenarios + runs.examples) / runs.seconds:.0f} a second"
