@@ -455,7 +455,7 @@ class CopiesByBlocksOfAPage(_CopiesByBlocks):
 
 
 @beyond(*BYTES)
-class CopiesByBlocksOf64KiB(_CopiesByBlocks):
+class CopiesByBlocksOfSixtyFourKibibytes(_CopiesByBlocks):
     """Publishes by copying blocks of 65,536 bytes, and loses the last one if it is full."""
 
     block = 65_536
@@ -668,13 +668,13 @@ NAMES: Final = ("PROFILE-DISCOVERY-01", "PROFILE-VERSION0-01", "PROFILE-CORE-05"
 
 
 @beyond_method("key", *NAMES)
-def names_have_255_characters(self: _ComparesNames, name: str) -> str:
+def names_are_compared_by_their_beginning(self: _ComparesNames, name: str) -> str:
     """Compares the first 255 characters of names."""
     return name[:255]
 
 
 @beyond_method("key", *NAMES)
-def names_have_63_characters(self: _ComparesNames, name: str) -> str:
+def names_have_sixty_three_characters(self: _ComparesNames, name: str) -> str:
     """Compares the first 63 characters of names."""
     return name[:63]
 
