@@ -29,7 +29,7 @@ pytestmark = pytest.mark.xdist_group("kills")
 """These tests use many of the same runs."""
 
 SHARE: Final = 211
-"""Each good subject runs every `SHARE`-th case, and each subject other cases. CI runs every 11th, and `test_checks.py`
+"""Each good subject runs every `SHARE`-th case, and each subject other cases. CI runs every 31st, and `test_checks.py`
 all of them on the models.
 """
 
