@@ -1,5 +1,5 @@
-"""Clients that no example finds: with faults that need many winners, unusual names and numbers, or two coincidences.
-Generated programs find them."""
+"""Clients with faults that show after many winners, with unusual names and numbers, or with two coincidences. Generated
+programs find them; most are beyond what an example tries."""
 
 import dataclasses
 import json

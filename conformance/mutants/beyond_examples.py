@@ -1,5 +1,5 @@
-"""Owners that no example finds: with faults that need unusual numbers, sizes, names, times or coincidences. Generated
-programs find them."""
+"""Owners with faults that show with unusual numbers, sizes, names, times or coincidences. Generated programs find them;
+most are beyond what an example tries."""
 
 import json
 import re
@@ -81,7 +81,7 @@ class StagedFilesAreSyncedLater(_SyncsLater):
         return name
 
 
-@beyond("MC-BACKFILL-05", "PROFILE-DURABLE-01", "MC-FILES-08", "CM-FILES-07", "MC-FILES-06", "CM-STORE-04",
+@mutant("MC-BACKFILL-05", "PROFILE-DURABLE-01", "MC-FILES-08", "CM-FILES-07", "MC-FILES-06", "CM-STORE-04",
         "CM-STORE-05", "CM-STORE-09")  # fmt: skip
 class PublishedFilesAreSyncedLater(_SyncsLater):
     """Forgets a commit before its published file is durable."""
@@ -474,7 +474,7 @@ def stores_ten_thousand_actions(self: Rewrites, actions: tuple[str, ...]) -> tup
     return actions[:10_000]
 
 
-@beyond_method("rewritten", *CONTENT)
+@mutant_method("rewritten", *CONTENT)
 def loses_every_five_hundred_and_first_action(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Inserts actions in batches of 500, and loses the one with which a batch overflows."""
     return tuple(action for number, action in enumerate(actions, 1) if number % 501)
@@ -490,7 +490,7 @@ def lone_surrogates_are_replaced(self: Rewrites, actions: tuple[str, ...]) -> tu
     return tuple(re.sub(lone, r"\\ufffd", action) for action in actions)
 
 
-@beyond_method("rewritten", *CONTENT)
+@mutant_method("rewritten", *CONTENT)
 def escaped_zeros_are_dropped(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Drops escaped characters with the number 0, which a text column cannot store."""
     return tuple(re.sub(r"(?<!\\)\\u0000", "", action) for action in actions)
@@ -505,7 +505,7 @@ def _with_numbers(action: str, number: Callable[[str], Any], least: int) -> str:
     return json.dumps(json.loads(action, parse_int=number), separators=(",", ":"))
 
 
-@beyond_method("rewritten", *CONTENT)
+@mutant_method("rewritten", *CONTENT)
 def large_integers_are_rounded(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Rounds integers beyond 2^53, in every commit mode."""
     return tuple(_with_numbers(action, lambda text: int(float(text)), 1 << 53) for action in actions)
@@ -520,7 +520,7 @@ def integers_have_sixty_four_bits(self: Rewrites, actions: tuple[str, ...]) -> t
     )
 
 
-@beyond_method("rewritten", *CONTENT)
+@mutant_method("rewritten", *CONTENT)
 def null_members_are_dropped(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Drops the members of objects that are null, such as null partition values."""
     return tuple(
@@ -529,7 +529,7 @@ def null_members_are_dropped(self: Rewrites, actions: tuple[str, ...]) -> tuple[
     )
 
 
-@beyond_method("rewritten", *CONTENT)
+@mutant_method("rewritten", *CONTENT)
 def empty_members_are_dropped(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Drops the members of objects that are empty lists."""
     return tuple(
@@ -561,7 +561,7 @@ def ranges_with_an_end_only_are_cut(self: ModelOwner, table: OwnedTable, start: 
     return entries if end is None or start > 0 else entries[-50:]
 
 
-@beyond_method("_entries", "MC-GET-01", "CM-GET-03", "CM-GET-05", "LOG-07")
+@mutant_method("_entries", "MC-GET-01", "CM-GET-03", "CM-GET-05", "LOG-07")
 def lists_are_cut_after_five_hundred_commits(
     self: ModelOwner, table: OwnedTable, start: int, end: int | None
 ) -> Entries:
@@ -585,7 +585,7 @@ class HandsBackAfterAHundredPublications(ModelOwner):
         super()._backfill(table, min(version, table.backfilled + self.most) if self.most else version)
 
 
-@beyond_method("_restarted", "PROFILE-DURABLE-01", "MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09",
+@mutant_method("_restarted", "PROFILE-DURABLE-01", "MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09",
                "MC-GET-01", "CM-GET-03", "LOG-05", "LOG-07", "PROFILE-DURABLE-03")  # fmt: skip
 def restart_loads_a_hundred_and_twenty_eight_commits(self: ModelOwner, table: OwnedTable) -> None:
     """Loads the newest 128 unpublished commits in a restart."""
@@ -673,7 +673,7 @@ def names_are_compared_by_their_beginning(self: _ComparesNames, name: str) -> st
     return name[:255]
 
 
-@beyond_method("key", *NAMES)
+@mutant_method("key", *NAMES)
 def names_have_sixty_three_characters(self: _ComparesNames, name: str) -> str:
     """Compares the first 63 characters of names."""
     return name[:63]
@@ -691,14 +691,14 @@ def punctuation_is_ignored_in_names(self: _ComparesNames, name: str) -> str:
     return re.sub(r"[-_.]", "-", name)
 
 
-@beyond("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-06")
+@mutant("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-06")
 class AttemptsAreComparedButForTheLastCharacter(AttemptsAreComparedByTheirBeginning):
     """Recognizes a replay by all but the last character of the attempt."""
 
     same = slice(35)
 
 
-@beyond_method("attempt_outcome", "PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
 def lookup_compares_the_end(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Looks an attempt up by its last twelve characters."""
     table = self.tables.get(request.table)
@@ -734,7 +734,7 @@ def take_over_trusts_the_hint(self: ModelOwner, table: OwnedTable) -> int:
     return original(self)._published(table) if since is None else since
 
 
-@beyond_method("_published", *HINTED)
+@mutant_method("_published", *HINTED)
 def take_over_needs_two_commit_files(self: ModelOwner, table: OwnedTable) -> int:
     """Finds no version in a log with a single commit file beside a checkpoint, as a cleanup leaves it."""
     names = self.storage.list(f"{table.location}/{LOG}")

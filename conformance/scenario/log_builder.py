@@ -54,7 +54,9 @@ class LogBuilder:
         `options`: those of `table_actions`."""
         attempt, shown = s.attempt(), in_history or name
         request = s.creation(
-            name, attempt=attempt, backlog_limit=backlog_limit,
+            name,
+            attempt=attempt,
+            backlog_limit=backlog_limit,
             actions=table_actions(s.feature, attempt, s.timestamp(0), **options),
         )
         exchange = s.ask("creator", request, TableHandle(name=shown, reference="", versions=0))
