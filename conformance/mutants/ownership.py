@@ -134,7 +134,8 @@ def take_over_drops_properties(self: ModelOwner, client: str, request: m.TakeOve
 @mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
 def take_overs_have_no_outcome(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports the attempt that took a table over as not landed."""
-    landed = self.tables[request.table].landed
+    table = self.tables.get(request.table)
+    landed = {} if table is None else table.landed
     took_over = landed.get(request.attempt, 0) > 0 and next(iter(landed)) == request.attempt
     return m.NotLanded() if took_over else original(self).attempt_outcome(client, request)
 
@@ -350,7 +351,8 @@ class HandBackOverwrites(ModelOwner):
     leaves = False
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        self.leaves = self.tables[request.table].commit_mode == self.commit_mode
+        table = self.tables.get(request.table)
+        self.leaves = table is not None and table.commit_mode == self.commit_mode
         try:
             return super().hand_back(client, request)
         finally:
@@ -480,8 +482,8 @@ def never_publishes_a_hand_back(self: PublishesTheHandBackInTheBackground, clien
 @mutant_method("hand_back", "MC-COMMIT-02", "MC-COMMIT-01")
 def hands_back_at_any_version(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Ignores the proposed version of a hand-back and uses the next one."""
-    table = self.tables[request.table]
-    if request.attempt not in table.landed:
+    table = self.tables.get(request.table)
+    if table is not None and request.attempt not in table.landed:
         request = msgspec.structs.replace(request, version=table.latest + 1)
     return original(self).hand_back(client, request)
 
@@ -490,15 +492,16 @@ def hands_back_at_any_version(self: ModelOwner, client: str, request: m.HandBack
 def rejected_hand_back_ends_ownership(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Stops ratifying after a hand-back that it rejected."""
     answer = original(self).hand_back(client, request)
-    self.tables[request.table].active = False
+    if request.table in self.tables:
+        self.tables[request.table].active = False
     return answer
 
 
 @mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
 def hand_back_forgets_outcomes(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports every attempt at a table that was handed back as not landed."""
-    table = self.tables[request.table]
-    given_back = table.leaving is not None and not table.active
+    table = self.tables.get(request.table)
+    given_back = table is not None and table.leaving is not None and not table.active
     return m.NotLanded() if given_back else original(self).attempt_outcome(client, request)
 
 
@@ -513,7 +516,9 @@ def hand_back_forgets_commits(self: ModelOwner, table: OwnedTable, request: m.Co
 @mutant_method("hand_back", "MC-RELEASE-04")
 def hands_back_twice(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Ratifies a second hand-back of a table, as the version after the first."""
-    table = self.tables[request.table]
+    table = self.tables.get(request.table)
+    if table is None:
+        return m.NotFound()
     left = table.leaving is not None and not table.active
     table.active = table.active or left
     answer = original(self).hand_back(client, request)
@@ -544,9 +549,9 @@ class EarlyHandBacksAreKept(ModelOwner):
 @mutant_method("hand_back", "MC-RELEASE-03", "MC-BACKFILL-03")
 def failed_backfill_does_not_stop_a_hand_back(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Hands a table back although an earlier commit cannot be published."""
-    table = self.tables[request.table]
+    table = self.tables.get(request.table)
     answer = original(self).hand_back(client, request)
-    if not isinstance(answer, m.Rejected) or not answer.retryable:
+    if table is None or not isinstance(answer, m.Rejected) or not answer.retryable:
         return answer
     table.leaving = request.attempt
     proposal = m.Commit(table=request.table, version=request.version, attempt=request.attempt, actions=request.actions)
@@ -558,7 +563,8 @@ def failed_backfill_does_not_stop_a_hand_back(self: ModelOwner, client: str, req
 @mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
 def hand_backs_have_no_outcome(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports the attempt that handed a table back as not landed."""
-    leaving = self.tables[request.table].leaving == request.attempt
+    table = self.tables.get(request.table)
+    leaving = table is not None and table.leaving == request.attempt
     return m.NotLanded() if leaving else original(self).attempt_outcome(client, request)
 
 
@@ -574,7 +580,8 @@ def hand_back_forgets_the_creation(self: ModelOwner, client: str, request: m.Cre
 @mutant_method("hand_back", "PROFILE-RETRY-01")
 def replayed_hand_back_is_rejected(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Rejects a repeated hand-back because the table has no owner."""
-    if not self.tables[request.table].active:
+    table = self.tables.get(request.table)
+    if table is not None and not table.active:
         return m.Rejected(reason="not owned any more")
     return original(self).hand_back(client, request)
 
