@@ -93,8 +93,8 @@ def drawn(seed: int) -> Program:
         table: Step = {"from": number(2), "route": pick(ROUTES), "where": where(5)}
         return pick((literal, literal, kept, kept, table))
 
-    def write() -> Step:
-        step: Step = {"mode": pick(MODES), "route": pick(ROUTES), "source": source()}
+    def write(given: Step | None = None) -> Step:
+        step: Step = {"mode": pick(MODES), "route": pick(ROUTES), "source": given or source()}
         if step["mode"] == "replaceWhere":
             step["where"] = step["source"]["where"] = [[1, "=", number(3)]]
         step |= {"add": pick((None, "int", "string")), "widen": number(2)} if "Schema" in step["mode"] else {}
@@ -132,6 +132,10 @@ def drawn(seed: int) -> Program:
         table["properties"] = dict(name.split("=") for name in (one, "delta.enableTypeWidening=true") if number(2))
     names = chooser.choices([*steps], weights, k=4 + number(7))
     chosen = [{"step": name, "table": pick((0, 0, 0, 1)), **steps[name]()} for name in names]
+    if number(2):  # a frame is read, another writer appends, and the frame is written
+        race = {"keep": keep(), "other": {"rows": rows(2)}, "write": write({"kept": -1, "where": where(5)})}
+        at, target = number(len(chosen) + 1), number(2)
+        chosen[at:at] = [{"step": name, "table": target, **step} for name, step in race.items()]
     columns = [["id", "bigint"], ["p", pick(PARTITION_TYPES)], ["v", pick([*VALUES])]]
     return {"columns": columns, "tables": tables, "zone": pick(ZONES), "steps": chosen}
 
@@ -190,6 +194,7 @@ class Side:
         self.spark, self.folder, self.ours, self.columns = spark, folder, ours, program["columns"]
         self.format = "delta-owner" if ours else "delta"
         self.states: dict[int, dict[str, Any]] = {}
+        self.application = "pipeline"
         if ours:
             refimpl.open(folder, create=True).close()
         self.restart(program)
@@ -299,7 +304,7 @@ class Side:
         elif mode == "replaceWhere":
             options = {mode: condition(step["where"], columns) or "true"}
         if step.get("txn"):
-            options |= {"txnAppId": "pipeline", "txnVersion": step["txn"]}
+            options |= {"txnAppId": self.application, "txnVersion": step["txn"]}
         if step.get("abort"):  # a driver that fails within the write, and writes again
             first, *others = (f"`{name}`" for name in frame.columns)
             with expected("aborted"):
@@ -452,6 +457,7 @@ class Laboratory:
                     return Difference("refused and changed", number, names[0])
                 if theirs.table(table).snapshot().version != version:
                     self.spark.sql(f"RESTORE TABLE {theirs.sql_name(table)} TO VERSION AS OF {version}")
+                    ours.application = theirs.application = f"pipeline {number}"  # RESTORE keeps what was committed
             for table in () if step["step"] in ("keep", "restart") else touched:
                 own, other = ours.state(table, number), theirs.state(table, number)
                 ours.states[table], theirs.states[table] = own, other
