@@ -53,6 +53,7 @@ _INT96: Final = b"int96"
 """Key in the metadata of an Arrow field: a Parquet column of this type."""
 _FORMS: Final = {
     "boolean": "true or false",
+    "binary": "two hexadecimal digits for each byte",
     **{name: f"a whole number in the range of {name}" for name in ("byte", "short", "integer", "long")},
     **{name: f"a number in the range of {name}" for name in ("float", "double")},
     "date": "a date such as 2026-11-28",
@@ -262,6 +263,7 @@ class InputFiles:
     ) -> InputFiles:
         """Raises `InvalidRequestError` for a path without files, and for files whose columns differ."""
         files = tuple(file for path in paths for file in inside(path))
+        _check_given_once(files)
         draft = cls(kind=kind, files=files, dialect=dialect or Dialect(), block_bytes=block_bytes)
         first: tuple[str, ...] = ()
         for file in files:
@@ -286,6 +288,13 @@ class InputFiles:
         """The names of the columns, as the table spells them."""
         return self.names if self.schema is None else self.schema.names
 
+    @property
+    def _other_delimiter(self) -> str:
+        """A remedy, if the only name is one that a new table cannot have, and looks like several."""
+        only = self.names[0] if self.kind == CSV and len(self.names) == 1 else ""
+        mark = next((mark for mark in ";\t" if mark in only), None)
+        return f"if {mark!r} is between its columns, pass --delimiter {mark!r}" if mark else ""
+
     def typed(self, schema: Struct) -> InputFiles:
         """The same files, whose rows have the types and the names of a table. Raises `InvalidRequestError` for a column
         that the table does not have, and for a type that a CSV file cannot hold."""
@@ -294,7 +303,7 @@ class InputFiles:
         if surplus:
             raise InvalidRequestError(
                 f"the table has no column {', '.join(map(repr, surplus))}; its columns are {', '.join(schema.names)}: "
-                "rename the column in the file, or leave it out"
+                + (self._other_delimiter or "rename the column in the file, or leave it out")
             )
         columns = tuple(known[name.lower()] for name in self.names)
         for column in columns:
@@ -333,6 +342,10 @@ class InputFiles:
 
         Raises `InvalidRequestError` for CSV files without rows, and for Parquet files with different types.
         """
+        if self._other_delimiter:
+            raise InvalidRequestError(
+                f"{self.files[0].path} has one column, {self.names[0]!r}; {self._other_delimiter}"
+            )
         columns: dict[str, Field] = {}
         for file in self.files if self.kind == PARQUET else ():
             for column in _columns_of(file.path).fields:
@@ -424,9 +437,9 @@ class InputFiles:
             problem = ""
         except UnicodeDecodeError as error:
             position = error.start
-            problem = (
-                f"invalid UTF-8 byte {data[position]:#04x}; expected UTF-8, or the right --encoding, such as latin-1"
-            )
+            wide = not position and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            remedy = "pass --encoding utf-16" if wide else "or the right --encoding, such as latin-1"
+            problem = f"invalid UTF-8 byte {data[position]:#04x}; expected UTF-8, {remedy}"
         quote = self.dialect.misplaced_quote(masked)
         if quote is not None and quote < position:
             return quote, (
@@ -560,6 +573,15 @@ def inside(path: Path) -> list[InputFile]:
     return files
 
 
+def _check_given_once(files: Iterable[InputFile]) -> None:
+    given: dict[Path, Path] = {}
+    for file in files:
+        first = given.setdefault(file.path.resolve(), file.path)
+        if first is not file.path:
+            again = "" if first == file.path else f", as {first}"
+            raise InvalidRequestError(f"{file.path} is given twice{again}; its rows would be too: leave one out")
+
+
 def _is_hidden(path: Path) -> bool:
     """By the name of the file or of a folder, as in Spark. A folder `column=value` is never hidden."""
     return any(part.startswith((".", "_")) and "=" not in part for part in path.parts)
@@ -684,10 +706,12 @@ def _fitted(column: Field, values: pa.Array, path: Path, row: int) -> pa.Array:
 
 
 def _read_as(column: Field) -> pa.DataType:
-    """The type as which Arrow reads a CSV column. Decimals are texts: Arrow does not check their precision. A column of
+    """The type as which Arrow reads a CSV column. Decimals are texts: Arrow does not check their precision. So are
+    bytes. A column of
     times with zones is first read as one of times without."""
     kind = arrow_type(column.type)
-    return pa.string() if pa.types.is_decimal(kind) else _UNZONED if pa.types.is_timestamp(kind) else kind
+    by_text = pa.types.is_decimal(kind) or pa.types.is_binary(kind)
+    return pa.string() if by_text else _UNZONED if pa.types.is_timestamp(kind) else kind
 
 
 def _direct(column: Field, null: str, values: Any) -> Any:
@@ -729,6 +753,10 @@ def _without(texts: Any, null: str | None) -> Any:
 
 
 def _converted(texts: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_binary(kind):
+        if not pc.all(pc.match_substring_regex(texts, "^([0-9A-Fa-f]{2})*$"), min_count=0).as_py():
+            raise pa.ArrowInvalid("not hexadecimal")
+        return pa.array([None if text is None else bytes.fromhex(text) for text in texts.to_pylist()], kind)
     if pa.types.is_boolean(kind):
         texts = pc.utf8_lower(texts)
         return pc.if_else(pc.is_in(texts, pa.array(["0", "1"])), "no boolean", texts).cast(kind)

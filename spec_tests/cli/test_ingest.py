@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
+import datetime
+import math
 import os
+import shutil
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,9 +43,10 @@ def _rows(warehouse: Warehouse, table: str) -> list[tuple[object, ...]]:
 
 
 def test_csv_files_become_one_commit_with_the_tables_types(
-    cli: CommandLine, warehouse: Warehouse, sales: str, day: Path, spark: SparkSession
+    cli: CommandLine, warehouse: Warehouse, sales: str, day: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
-    answer = cli("ingest", sales, day, day, "--null", "NA", "--json")
+    again = shutil.copy(day, tmp_path / "again.csv")
+    answer = cli("ingest", sales, day, again, "--null", "NA", "--json")
     assert answer.code == ExitCode.OK, answer.err
     assert (answer.json["version"], answer.json["rows"], answer.json["tries"]) == (1, 6, 1)
     assert _rows(warehouse, sales) == [(1, 0), (1, 0), (1, 10), (1, 10), (2, 20), (2, 20)]
@@ -162,8 +168,13 @@ def test_missing_columns_become_null_only_with_the_option(
         ({"a.parquet": ""}, "a.parquet is empty"),
         ({"a.parquet": "no parquet"}, "a.parquet cannot be read as Parquet"),
         ({"a.csv": "id\n1\n"}, "lack the columns 'month'"),
+        ({"a.csv": "id,month\n1,1\n", "./a.csv": "id,month\n1,1\n"}, "a.csv is given twice; its rows would be too"),
+        ({"a.csv": "id;month\n1;1\n"}, "if ';' is between its columns, pass --delimiter ';'"),
     ],
-    ids=["empty", "blank", "another order", "twice", "no gzip", "empty parquet", "no parquet", "missing column"],
+    ids=[
+        *("empty", "blank", "another order", "twice", "no gzip", "empty parquet", "no parquet", "missing column"),
+        *("same file", "delimiter"),
+    ],
 )
 def test_invalid_files_are_rejected_before_spark_starts(
     cli: CommandLine, warehouse: Warehouse, sales: str, content: dict[str, str], message: str
@@ -272,6 +283,45 @@ def test_other_dialects_are_options(cli: CommandLine, warehouse: Warehouse) -> N
     assert rows == [("caf\u00e9';", None), ('5" disk', "x")]
 
 
+def test_a_header_with_another_delimiter_makes_no_table(cli: CommandLine, warehouse: Warehouse) -> None:
+    Path("f.csv").write_text("id\tmonth\n1\t1\n")
+    refused = cli("ingest", "t", "f.csv", "--create")
+    assert (refused.code, r"pass --delimiter '\t'" in " ".join(refused.err.split())) == (ExitCode.USAGE, True)
+    assert warehouse.tables() == []
+    assert cli("ingest", "t", "f.csv", "--create", "--delimiter", r"\t").code == ExitCode.OK
+
+
+def test_ingest_reads_what_rows_wrote(cli: CommandLine, warehouse: Warehouse) -> None:
+    values = {
+        "STRING": ["", None, 'a,"b"\r\n\\', " NULL "],
+        "BIGINT": [2**63 - 1, -(2**63), None],
+        "INT": [2**31 - 1, None],
+        "SMALLINT": [-(2**15), None],
+        "TINYINT": [127, None],
+        "DOUBLE": [0.1, -0.0, 5e-324, 2.0**60, math.inf, -math.inf, math.nan],
+        "FLOAT": [16777216.0, 123456792.0, 2.0**-149, math.inf, None],
+        "DECIMAL(38,18)": [Decimal("-0.000000000000000001"), Decimal("99999999999999999999.5"), None],
+        "BOOLEAN": [True, False, None],
+        "DATE": [datetime.date(1, 1, 1), datetime.date(9999, 12, 31), None],
+        "TIMESTAMP": [datetime.datetime(1500, 1, 2, 3, 4, 5, 6, tzinfo=datetime.UTC), None],
+        "TIMESTAMP_NTZ": [datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), None],  # noqa: DTZ001
+        "BINARY": [b"", b"\x00\xff", None],
+    }
+    columns = {f"c{number}": kind for number, kind in enumerate(values)}
+    for name in ("t", "u"):
+        made = cli("create", name, "-c", ", ".join(f"{column} {kind}" for column, kind in columns.items()))
+        assert made.code == ExitCode.OK, made.err
+    longest = max(map(len, values.values()))
+    given = {name: (values[kind] + [None] * longest)[:longest] for name, kind in columns.items()}
+    table = warehouse.table("t")
+    table.append(pa.table(given, table.snapshot().to_arrow().schema))
+    assert cli("rows", "t", "--output", "t.csv").code == ExitCode.OK
+    answer = cli("ingest", "u", "t.csv")
+    assert answer.code == ExitCode.OK, answer.err
+    written, read = (warehouse.table(name).snapshot().to_arrow().to_pydict() for name in ("t", "u"))
+    assert repr(read) == repr(written)  # NaN equals itself
+
+
 def test_int96_is_read_only_to_the_microsecond(cli: CommandLine, warehouse: Warehouse) -> None:
     assert cli("create", "t", "-c", "t TIMESTAMP").code == ExitCode.OK
     for name, unit, value in (("us", "us", -62135596800_000_000), ("ns", "ns", 1)):
@@ -317,10 +367,21 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, kind: s
         list(typed.batches())
 
 
-def test_texts_in_another_encoding_are_refused(cli: CommandLine, sales: str) -> None:
-    Path("f.csv").write_bytes("id,month\n1,1\n".encode("utf-16-le"))
-    for encoding, message in (("utf-16", "stream does not start with BOM"), ("undefined", "unknown --encoding")):
-        answer = cli("ingest", sales, "f.csv", "--encoding", encoding)
+@pytest.mark.parametrize(
+    ("begin", "encoding", "message"),
+    [
+        (b"", "utf-16", "stream does not start with BOM"),
+        (b"", "undefined", "unknown --encoding"),
+        (codecs.BOM_UTF16_LE, "utf-8", "pass --encoding utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-8", "pass --encoding utf-16"),
+    ],
+)
+def test_texts_in_another_encoding_are_refused(
+    cli: CommandLine, sales: str, begin: bytes, encoding: str, message: str
+) -> None:
+    Path("f.csv").write_bytes(begin + "id,month\n1,1\n".encode("utf-16-le"))
+    for words in (["--encoding", encoding], ["--encoding", encoding, "--create"]):
+        answer = cli("ingest", sales, "f.csv", *words)
         assert (answer.code, message in answer.err) == (ExitCode.USAGE, True)
 
 
