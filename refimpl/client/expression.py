@@ -159,7 +159,7 @@ def _of_sql(text: str, column: Column, scope: Struct) -> pc.Expression:
     kind = column.type
     tree = predicate.bare(predicate.syntax(text))
     predicate.check_deterministic(tree)
-    if isinstance(tree, exp.Null):
+    if isinstance(tree.this if isinstance(tree, exp.Cast) else tree, exp.Null):
         return pc.scalar(pa.scalar(None, arrow_type(kind)))
     if isinstance(tree, exp.Literal | exp.Boolean | exp.Neg | exp.Cast | exp.HexString) and not tree.find(exp.Column):
         value = predicate.fitted(predicate.literal_of(tree), column, tree)
@@ -376,7 +376,7 @@ def _built(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
             return _value(node.this, scope)
         case exp.Column():
             return pc.field(*predicate.column_of(node, scope).path)
-        case exp.Null():
+        case exp.Null() | exp.Cast(this=exp.Null()):
             return pc.scalar(pa.scalar(None))
         case exp.Literal(is_string=False):
             return pc.scalar(_number(node))

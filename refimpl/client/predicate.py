@@ -417,6 +417,8 @@ def literal_of(node: exp.Expression) -> _Literal:
 def _cast(node: exp.Cast) -> _Literal:
     value = literal_of(node.this)
     target = node.to.this
+    if value is None:
+        return None
     try:
         if target == exp.DataType.Type.DATE and isinstance(value, str):
             return _time(value).date()

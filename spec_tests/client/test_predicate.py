@@ -90,6 +90,7 @@ class TestThreeValuedLogicOnPartitionValues:
             ("q < 2147483648", True), ("q > 1e400", False), ("q >= -1e400", True), ("q = 1e400", False),
             ("q = 3L", True), ("q = 3S", True), ("q = 3.0BD", True), ("q = CAST('3' AS INT)", True),
             ("q = CAST(3.0 AS DECIMAL)", True), ("q < CAST(3.5 AS DOUBLE)", True), ("q = " + "9" * 5000, False),
+            ("q = CAST(NULL AS INT)", None), ("q <=> CAST(NULL AS BIGINT)", False),
         ],
     )  # fmt: skip
     def test_a_condition_on_a_value(self, text: str, expected: bool | None) -> None:

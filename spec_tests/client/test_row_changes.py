@@ -92,6 +92,8 @@ class TestRows:
             ({"NAME": "name || '!'"}, "id < 3", {(1, 1, "a"): (1, 1, "a!")}),
             ({"month": "month + 1"}, "id = 4", {(4, 2, "d"): (4, 3, "d")}),
             ({"id": "month", "month": "NULL"}, "id = 5", {(5, 2, "e"): (2, None, "e")}),
+            ({"name": "CAST(NULL AS STRING)"}, "id = 4", {(4, 2, "d"): (4, 2, None)}),
+            ({"month": "CASE WHEN id = 4 THEN CAST(NULL AS INT) END"}, "id = 4", {(4, 2, "d"): (4, None, "d")}),
             ({"id": "-id * 2 - 1"}, "id = 6", {(6, None, "f"): (-13, None, "f")}),
             ({"name": "coalesce(name, upper('none'))"}, "id <= 2", {(2, 1, None): (2, 1, "NONE")}),
             ({"name": "CASE WHEN id = 4 THEN 'four' ELSE name END"}, "month = 2", {(4, 2, "d"): (4, 2, "four")}),
