@@ -30,7 +30,7 @@ PUBLISHING: Final = (
 def any_sequence_of_requests(g: Generation) -> None:
     """Generated sequences of requests by several clients, with lost answers and delayed requests: every answer is one
     that the documents allow."""
-    g.run(OwnerFamily(name="concurrent-writers", factors={"create": 0.5, "drop": 0, "restart": 0}))
+    g.run(OwnerFamily(name="concurrent-writers", factors={"create": 0.5, "drop": 0, "recreate": 0}))
 
 
 @check(Family.VERSION_0, "MC-CREATE-02", "PROFILE-VERSION0-02", "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02",
@@ -38,7 +38,7 @@ def any_sequence_of_requests(g: Generation) -> None:
 def any_sequence_of_creations(g: Generation) -> None:
     """Generated sequences of create, find, drop and create again, by several clients, with lost answers and delayed
     requests: one creator of each table succeeds, and dropped tables stay dropped."""
-    g.run(OwnerFamily(name="version-0", factors={"create": 4, "load": 2, "drop": 2, "backfill": 0, "restart": 0}))
+    g.run(OwnerFamily(name="version-0", factors={"create": 4, "load": 2, "drop": 3, "recreate": 4}))
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", *COMMITTING, *READING,
@@ -46,7 +46,7 @@ def any_sequence_of_creations(g: Generation) -> None:
 def any_sequence_with_restarts(g: Generation) -> None:
     """Generated sequences of requests with crashes and restarts between them: everything ratified, resolved and
     published is kept, and the owner continues."""
-    g.run(OwnerFamily(name="restarts", factors={"restart": 4, "drop": 0}))
+    g.run(OwnerFamily(name="restarts", factors={"restart": 4, "crash": 4, "disturbance": 2}))
 
 
 # Client processes; the kit checks their recorded history

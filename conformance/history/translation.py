@@ -15,7 +15,7 @@ from conformance.history.operations import ANSWERS
 from conformance.interface import messages
 from conformance.interface.log_names import attempt_of, version_of
 
-_HIGHEST: Final = 2**63 - 1
+HIGHEST: Final = 2**63 - 1
 """The highest version that a history can name."""
 
 
@@ -86,7 +86,7 @@ def published(files: Iterable[messages.LogFile]) -> list[PublishedFile]:
     commits: list[PublishedFile] = []
     for file in files:
         version = version_of(file.name)
-        if version is not None and version <= _HIGHEST:
+        if version is not None and version <= HIGHEST:
             content = None if file.content is None else digests.of_file(file.content.encode("utf-8", "surrogatepass"))
             commits.append(PublishedFile(version=version, content=content))
     return commits

@@ -8,12 +8,15 @@ request without an answer may still land later.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import attempt_of
 from conformance.models import proposals
 
+IDENTITY: Final = ("MC-FEATURE-02", "CM-FEATURE-01", "CM-LOG-07")
+"""The requirements that the owner gives every client the same answer about which attempt is a version."""
 NONE: Final = (None, -1)
 """The answers of owners without a latest version."""
 
@@ -32,30 +35,90 @@ class Contract:
         return self.commit_mode == "direct" and "fresh-direct" not in self.promises
 
 
+class State(StrEnum):
+    """Who may commit to a table."""
+
+    PLAIN = "plain"
+    """Filesystem writers: the table never had this owner."""
+    OWNED = "owned"
+    RELEASED = "released"
+    """Filesystem writers: the owner handed the table back."""
+    DROPPED = "dropped"
+
+    @property
+    def is_filesystem(self) -> bool:
+        return self in (State.PLAIN, State.RELEASED)
+
+
+Pending = tuple[m.Version, m.AttemptId, State]
+"""A proposal, and the state of the table after it landed."""
+
+
 class World(NamedTuple):
     """One possible state of a table."""
 
     log: tuple[m.AttemptId, ...] = ()
-    """The attempts that are its versions; empty if it was not created."""
+    """The attempts that are its versions, from `base` on; empty if it was not created."""
     never: frozenset[m.AttemptId] = frozenset()
     """Attempts that were resolved as not landed."""
-    pending: frozenset[tuple[m.Version, m.AttemptId]] = frozenset()
+    pending: frozenset[Pending] = frozenset()
     """Proposals whose outcome the subject left open: they may land at any time."""
     returned: m.Version = -1
     """The newest version that a read returned."""
-    dropped: bool = False
+    state: State = State.OWNED
+    base: m.Version = 0
+    """The first version of the log, which a cleanup may have cut."""
+    taken: m.Version = 0
+    """The version with which the owner got the table."""
 
     @property
     def newest(self) -> m.Version:
-        return len(self.log) - 1
+        return self.base + len(self.log) - 1
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the owner ratifies nothing more: the table was dropped or handed back."""
+        return self.state is not State.OWNED
+
+    def attempt_at(self, version: m.Version) -> m.AttemptId | None:
+        return self.log[version - self.base] if self.base <= version <= self.newest else None
 
     def landed(self, attempt: m.AttemptId) -> m.Version | None:
-        return self.log.index(attempt) if attempt in self.log else None
+        return self.base + self.log.index(attempt) if attempt in self.log else None
 
-    def with_next(self, version: m.Version, attempt: m.AttemptId) -> "World | None":
-        """After that proposal landed; None if it cannot."""
-        free = version == len(self.log) and attempt not in self.log and attempt not in self.never and not self.dropped
-        return self._replace(log=(*self.log, attempt)) if free else None
+    def replayed(self, attempt: m.AttemptId, version: m.Version) -> bool:
+        """Whether the attempt landed as that version since the owner has the table: it may have forgotten the rest."""
+        landed = self.landed(attempt)
+        return landed is not None and landed == version and landed >= self.taken
+
+    def appended(self, attempt: m.AttemptId, state: State | None = None) -> "World":
+        state = self.state if state is None else state
+        taken = self.newest + 1 if state is State.OWNED and self.state is not State.OWNED else self.taken
+        return self._replace(log=(*self.log, attempt), state=state, taken=taken)
+
+    def with_next(self, version: m.Version, attempt: m.AttemptId, after: State = State.OWNED) -> "World | None":
+        """After that proposal landed; None if it cannot. A filesystem table can only be taken over."""
+        lands = self.state is State.OWNED or (self.state.is_filesystem and after is State.OWNED)
+        free = version == self.newest + 1 and attempt not in self.log and attempt not in self.never
+        return self.appended(attempt, after) if free and lands else None
+
+
+class Facts(NamedTuple):
+    """What happened to a table, as far as it decides which requirements an observation breaks."""
+
+    restarted: bool = False
+    """The subject was restarted."""
+    refused: frozenset[tuple[m.Version, m.AttemptId]] = frozenset()
+    """Proposals that were answered by a refusal."""
+    early: frozenset[m.AttemptId] = frozenset()
+    """Attempts that were refused with a gap."""
+    beaten: frozenset[m.AttemptId] = frozenset()
+    """Attempts that were refused with a conflict."""
+    around: bool = False
+    """Filesystem writers committed without the owner."""
+
+
+NOTHING: Final = Facts()
 
 
 class Wrong(NamedTuple):
@@ -77,65 +140,112 @@ UNKNOWN_TABLE: Final[Worlds] = frozenset({World()})
 # The rules: whether a world allows an answer, and the world after it.
 
 
-def commit(world: World, contract: Contract, request: m.Commit, answer: m.Answer) -> World | Wrong:
-    """managed-commits and catalog-managed, "Commit Protocol"."""
+def commit(
+    world: World, contract: Contract, request: m.Commit | m.HandBack, answer: m.Answer, facts: Facts = NOTHING
+) -> World | Wrong:
+    """managed-commits and catalog-managed, "Commit Protocol". A hand-back is the last commit."""
     version, landed = request.version, world.landed(request.attempt)
+    mine = world.replayed(request.attempt, version)
     match answer:
         case m.Ratified():
             return _ratified(world, request, answer.version, landed)
-        case _ if world.dropped:
-            return world
         case m.Rejected(retryable=True):  # retryable, and possible for a replay too
             return world
-        case _ if landed == version and "idempotent-retry" in contract.profiles:
+        case m.Conflict() | m.Gap() if mine and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
+        case _ if world.is_gone:
+            return world
+        case m.Rejected() if mine and "idempotent-retry" in contract.profiles:
+            return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
+        case m.Conflict() | m.Gap() if _is_tombstone_first(world, contract, request.attempt):
+            return Wrong(("PROFILE-CORE-07",), "the attempt was resolved: `rejected`, as promised: `tombstone-first`")
         case m.Conflict() if version > world.newest:
-            return Wrong(("PROFILE-CORE-05",), f"version {version} is not taken, the latest is {world.newest}")
+            again = ("PROFILE-RETRY-03",) if request.attempt in facts.early else ()
+            more = ("PROFILE-RETRY-02",) if request.attempt in facts.beaten else ()
+            what = f"version {version} is not taken, the latest is {world.newest}"
+            return Wrong((*again, *more, "PROFILE-CORE-05"), what)
         case m.Conflict():
-            return _latest_of_refusal(world, contract, answer.latest, at_least=version) or _winners(world, answer)
-        case m.Gap() if version <= len(world.log):
-            return Wrong(
-                ("PROFILE-CORE-05",), f"version {version - 1} is ratified: no gap before {version}", version - 1
+            return _latest_of_refusal(world, contract, answer.latest, facts, at_least=version) or _winners(
+                world, request, answer
             )
+        case m.Gap() if world.base <= version <= world.newest + 1:
+            again = ("PROFILE-RETRY-03",) if request.attempt in facts.early else ()
+            what = f"version {version - 1} is ratified: no gap before {version}"
+            return Wrong((*again, "PROFILE-CORE-05"), what, version - 1)
         case m.Gap():
-            return _latest_of_refusal(world, contract, answer.latest) or world
+            return _latest_of_refusal(world, contract, answer.latest, facts) or world
         case _:  # an owner may have a policy, and a gap may be any kind of error
             return world
 
 
-def _ratified(world: World, request: m.Commit, claimed: int, landed: int | None) -> World | Wrong:
+def _is_tombstone_first(world: World, contract: Contract, attempt: m.AttemptId) -> bool:
+    return attempt in world.never and "tombstone-first" in contract.promises
+
+
+def _ratified(
+    world: World, request: m.Commit | m.HandBack | m.TakeOver, claimed: int, landed: int | None
+) -> World | Wrong:
     """The conditions for ratifying a proposal, one on each line."""
     version, attempt = request.version, request.attempt
+    taking = isinstance(request, m.TakeOver)
+    first = ("MC-CONVERT-02", "MC-CONVERT-05") if taking else ()
+    after = State.RELEASED if isinstance(request, m.HandBack) else State.OWNED
     if claimed != version:
-        return Wrong(
-            ("MC-API-03", "CM-CATALOG-03"), f"a proposal of version {version} is ratified as that version or not at all"
-        )
+        what = f"a proposal of version {version} is ratified as that version or not at all"
+        return Wrong((*first, "MC-API-03", "CM-CATALOG-03", "MC-COMMIT-02", "MC-COMMIT-01"), what)
     if landed == version:
         return world
     if landed is not None:
         return Wrong(("PROFILE-CORE-06",), f"the attempt is version {landed}: it is not applied again", landed)
     if attempt in world.never:
         return Wrong(("PROFILE-OUTCOME-02",), "the attempt was resolved as not landed: it never lands")
-    if world.dropped:
+    if world.state is State.DROPPED:
         return Wrong(("PROFILE-DISCOVERY-02",), "the table was dropped: nothing more is ratified")
-    if version > len(world.log):
-        return Wrong(("MC-COMMIT-01", "CM-COMMIT-07"), f"version {version - 1} is not ratified: no commit of {version}")
+    if world.state is State.RELEASED and not taking:
+        return Wrong(("MC-RELEASE-04",), "the table was handed back: nothing more is ratified", world.newest)
+    if world.state is State.PLAIN and not taking:
+        return Wrong(("MC-CONVERT-01",), "the table has no owner: it gets one only by a take-over")
+    if world.state is State.OWNED and taking:
+        return Wrong(first, "the table has this owner: it is not taken over again", world.taken)
+    if version > world.newest + 1:
+        what = f"version {version - 1} is not ratified: no commit of {version}"
+        return Wrong((*first, "MC-COMMIT-01", "CM-COMMIT-07", "MC-COMMIT-07"), what)
     if version <= world.newest:
         what = f"version {version} is taken by another attempt: a conflict"
-        return Wrong(("MC-COMMIT-02", "CM-COMMIT-08"), what, version)
-    return world._replace(log=(*world.log, attempt))
+        return Wrong((*first, "MC-COMMIT-02", "CM-COMMIT-08"), what, version)
+    return world.appended(attempt, after)
+
+
+def take_over(world: World, contract: Contract, request: m.TakeOver, answer: m.Answer) -> World | Wrong:
+    """managed-commits, "Converting an existing filesystem based table to managed-commit table"."""
+    version, landed = request.version, world.landed(request.attempt)
+    match answer:
+        case m.Ratified():
+            return _ratified(world, request, answer.version, landed)
+        case m.Conflict() | m.Gap() if landed == version and "idempotent-retry" in contract.profiles:
+            return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
+        case m.Conflict() if version > world.newest and world.state.is_filesystem:
+            return Wrong(("PROFILE-CORE-05",), f"version {version} is not taken, the newest file is {world.newest}")
+        case m.Gap() if version <= world.newest + 1 and world.state.is_filesystem:
+            return Wrong(("PROFILE-CORE-05",), f"version {version - 1} exists: no gap before {version}", version - 1)
+        case _:
+            return world
 
 
 def create(world: World, contract: Contract, request: m.CreateTable, answer: m.Answer) -> World | Wrong:
     """ "Creating a new managed-commit table": of several creators of one name, one succeeds."""
     mine = world.landed(request.attempt) == 0
+    if request.attempt in world.never and isinstance(answer, m.Ratified):
+        return Wrong(("PROFILE-OUTCOME-02",), "the attempt was resolved as not landed: it never lands")
     match answer:
         case m.Ratified(version=0) if mine or not world.log:
-            return world if mine else world._replace(log=(request.attempt,))
+            return world if mine else world.appended(request.attempt)
         case m.Ratified():
             what = "version 0 is another creator's: a conflict" if world.log else "a table begins with version 0"
             return Wrong(("MC-CREATE-02", "CM-COMMIT-08"), what, 0)
-        case _ if mine and "idempotent-retry" in contract.profiles:
+        case m.Rejected(retryable=True):
+            return world
+        case _ if mine and not world.is_gone and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), "the attempt is version 0: `ratified`, again", 0)
         case m.Conflict() if not world.log:
             return Wrong(("PROFILE-CORE-05",), "no table of this name was created")
@@ -143,9 +253,11 @@ def create(world: World, contract: Contract, request: m.CreateTable, answer: m.A
             return world
 
 
-def get_commits(world: World, contract: Contract, request: m.GetCommits, answer: m.Answer) -> World | Wrong:
+def get_commits(
+    world: World, contract: Contract, request: m.GetCommits, answer: m.Answer, facts: Facts = NOTHING
+) -> World | Wrong:
     """ "Getting Un-backfilled Commits from Commit Owner", "Getting Ratified Commits from the Catalog"."""
-    if world.dropped or not world.log:
+    if world.is_gone or not world.log:
         return world
     start, end = request.start or 0, request.end
     if isinstance(answer, m.Commits):
@@ -153,99 +265,135 @@ def get_commits(world: World, contract: Contract, request: m.GetCommits, answer:
             return Wrong(
                 ("PROFILE-CORE-09",), f"no commit outside of versions {start} to {'the latest' if end is None else end}"
             )
-        return _read(world, contract, answer.commits, answer.latest, end)
+        return _read(world, contract, answer.commits, answer.latest, end, facts)
     if isinstance(answer, m.Rejected) and start > (world.newest if end is None else min(end, world.newest)):
         return world  # a range that ends before it begins, or begins beyond the table, may be an error
-    return Wrong(("MC-API-04", "CM-CATALOG-04"), f"the commits, and {world.newest} as the latest version")
+    after = ("PROFILE-DURABLE-03",) if facts.restarted else ()
+    return Wrong(
+        ("MC-API-04", "CM-CATALOG-04", *after), f"the commits, and {world.newest} as the latest version", world.newest
+    )
 
 
-def load_table(world: World, contract: Contract, answer: m.Answer) -> World | Wrong:
+def load_table(world: World, contract: Contract, answer: m.Answer, facts: Facts = NOTHING) -> World | Wrong:
     """ "Table Discovery"."""
     if isinstance(answer, m.Table):
-        if world.dropped or not world.log:
+        if world.state is State.DROPPED or not world.log:
             return Wrong(("PROFILE-DISCOVERY-01",), "the table does not exist: `not_found`")
+        if world.is_gone:
+            return world
         if (answer.feature, answer.commit_mode) != (contract.feature, contract.commit_mode):
             return Wrong(
                 ("CM-DISCOVER-01", "PROFILE-DISCOVERY-01"), f"a table of {contract.feature}, by {contract.commit_mode}"
             )
-        return _read(world, contract, answer.commits, answer.latest, None)
-    if isinstance(answer, m.NotFound) and world.log and not world.dropped:
-        return Wrong(("PROFILE-DISCOVERY-01",), "the table was created, and is found", 0)
+        judged = _read(world, contract, answer.commits, answer.latest, None, facts)
+        return (
+            judged._replace(requirements=(*judged.requirements, "CM-GET-05")) if isinstance(judged, Wrong) else judged
+        )
+    if isinstance(answer, m.NotFound) and world.log and not world.is_gone:
+        after = ("PROFILE-DURABLE-03",) if facts.restarted else ()
+        return Wrong(("PROFILE-DISCOVERY-01", *after), "the table was created, and is found", 0)
     return world
 
 
 def _read(
-    world: World, contract: Contract, commits: tuple[m.CommitEntry, ...] | None, latest: int | None, end: int | None
-) -> World | Wrong:
+    world: World, contract: Contract, commits: tuple[m.CommitEntry, ...] | None, latest: int | None,
+    end: int | None, facts: Facts,
+) -> World | Wrong:  # fmt: skip
     """The answer shows a single state, which is fresh and never older than that of an earlier answer."""
-    wrong = _latest_of_read(world, contract, latest)
+    wrong = _latest_of_read(world, contract, latest, facts)
     if wrong is not None:
         return wrong
     versions = [commit.version for commit in commits or ()]
     last = world.newest if latest in NONE else latest
     assert last is not None
     if versions != list(range(min(versions, default=0), max(versions, default=-1) + 1)):
-        return Wrong(("LOG-05",), f"commits by ascending version, without duplicates or gaps; not {versions}")
+        return Wrong(("LOG-05",), f"commits by ascending version, without duplicates or gaps; not {versions[:9]}")
     if versions and versions[-1] > world.newest:
-        return Wrong(("MC-GET-02", "CM-GET-04"), f"no commit after version {world.newest} is ratified")
+        more = _not_refused(world.newest + 1, facts)
+        return Wrong(("MC-GET-02", "CM-GET-04", "CM-LOG-07", *more), f"no commit after {world.newest} is ratified")
     if versions and versions[-1] < min(last, last if end is None else end) and contract.commit_mode != "direct":
-        return Wrong(("LOG-07",), f"a list up to version {min(last, last if end is None else end)}", versions[-1])
+        what = f"a list up to version {min(last, last if end is None else end)}"
+        return Wrong(("LOG-07", "MC-GET-01", "CM-GET-03"), what, versions[-1])
     wrong = _identities(world, commits or ())
     return wrong or world._replace(returned=max(world.returned, last if latest not in NONE else -1))
 
 
-def _latest_of_read(world: World, contract: Contract, claimed: int | None) -> Wrong | None:
+def _not_refused(version: m.Version, facts: Facts) -> tuple[str, ...]:
+    """For a version that is not ratified: the requirements that a refused proposal changes nothing."""
+    return ("MC-FEATURE-03", "CM-COMMIT-01") if any(number == version for number, _ in facts.refused) else ()
+
+
+def _latest_of_read(world: World, contract: Contract, claimed: int | None, facts: Facts) -> Wrong | None:
     newest = world.newest
+    after = ("PROFILE-DURABLE-02", "PROFILE-DURABLE-01") if facts.restarted else ()
     if claimed in NONE:
         if newest == 0 and "version-0-by-owner" in contract.profiles:
             return Wrong(("PROFILE-VERSION0-02",), "the latest version of a table that was created is 0", 0)
         no_claim = contract.commit_mode == "direct" and (
             contract.feature == "managedCommit" or contract.direct_commits_may_lag
         )
-        if newest <= 0 or no_claim:
+        if newest <= world.taken or no_claim:
             return None
-        return Wrong(("MC-GET-02", "CM-GET-04"), f"{newest} as the latest version", newest)
+        return Wrong(("MC-GET-02", "CM-GET-04", "PROFILE-CORE-03", *after), f"{newest} as the latest version", newest)
     assert claimed is not None
     if claimed > newest:
-        return Wrong(("MC-GET-02", "CM-GET-04"), f"the latest ratified version is {newest}, not {claimed}")
+        what = f"the latest ratified version is {newest}, not {claimed}"
+        return Wrong(("MC-GET-02", "CM-GET-04", *_not_refused(newest + 1, facts)), what)
     if claimed < world.returned:
         return Wrong(
-            ("MC-READ-06", "CM-GET-04"),
+            ("MC-READ-06", "CM-GET-04", *after),
             f"an earlier read returned the latest version {world.returned}: it never decreases",
         )
     if claimed < newest and not contract.direct_commits_may_lag:
-        return Wrong(("MC-READ-06", "CM-GET-04"), f"version {newest} was ratified before: it is the latest", newest)
+        promised = ("PROFILE-CORE-07", "MC-COMMIT-05", "CM-COMMIT-05") if contract.commit_mode == "direct" else ()
+        what = f"version {newest} was ratified before: it is the latest"
+        return Wrong(("MC-READ-06", "CM-GET-04", *promised, *after), what, newest)
     return None
 
 
-def _latest_of_refusal(world: World, contract: Contract, claimed: int | None, at_least: int = 0) -> Wrong | None:
+def _latest_of_refusal(
+    world: World, contract: Contract, claimed: int | None, facts: Facts, at_least: int = 0
+) -> Wrong | None:
     """A refusal may omit the latest version; the one that it names exists, and may be stale."""
     newest = world.newest
     if claimed in NONE:
         return None
     assert claimed is not None
     if claimed > newest:
-        return Wrong(("MC-GET-02", "CM-GET-04"), f"the latest ratified version is {newest}, not {claimed}")
+        more = _not_refused(newest + 1, facts)
+        return Wrong(("MC-GET-02", "CM-GET-04", *more), f"the latest ratified version is {newest}, not {claimed}")
     if claimed < at_least:
         return Wrong(("PROFILE-CORE-05",), f"a conflict at {at_least} has a latest version of at least that")
     if claimed < newest and "fresh-refusals" in contract.promises and not contract.direct_commits_may_lag:
-        return Wrong(("PROFILE-CORE-07",), f"{newest} as the latest version, as promised: `fresh-refusals`", newest)
+        what = f"{newest} as the latest version, as promised: `fresh-refusals`"
+        return Wrong(("PROFILE-CORE-07", "PROFILE-RETRY-02"), what, newest)
     return None
 
 
-def _winners(world: World, answer: m.Conflict) -> World | Wrong:
+def _winners(world: World, request: m.Commit | m.HandBack, answer: m.Conflict) -> World | Wrong:
+    """The winners are the commits from the proposed version on; only published ones are left out. A list of direct
+    commits may be of any length, and so may that for a replay, which lost to nobody."""
     listed = answer.winners or ()
-    if listed and max(winner.version for winner in listed) > world.newest:
+    versions = [winner.version for winner in listed]
+    if versions and max(versions) > world.newest:
         return Wrong(("MC-GET-02", "CM-GET-04"), f"no winner after version {world.newest}, the latest ratified one")
-    return _identities(world, listed) or world
+    wrong = _identities(world, listed)
+    if wrong is not None:
+        return wrong
+    if any(version < request.version for version in versions):
+        return Wrong(("PROFILE-CORE-08",), f"no winner before version {request.version}, which was proposed")
+    if versions != sorted(set(versions)):
+        return Wrong(("PROFILE-CORE-08",), f"winners by ascending version; not {versions[:9]}")
+    return world
 
 
 def _identities(world: World, listed: Iterable[m.CommitEntry]) -> Wrong | None:
     for entry in listed:
         attempt = identity_of(entry)
-        if attempt is not None and world.log[entry.version] != attempt:
-            said = f"version {entry.version} is attempt {world.log[entry.version]} for every client, not {attempt}"
-            return Wrong(("MC-FEATURE-02", "CM-FEATURE-01"), said, entry.version)
+        ratified = world.attempt_at(entry.version)
+        if attempt is not None and ratified is not None and ratified.lower() != attempt.lower():
+            said = f"version {entry.version} is attempt {ratified} for every client, not {attempt}"
+            return Wrong(IDENTITY, said, entry.version)
     return None
 
 
@@ -263,6 +411,8 @@ def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer) -
         case m.Landed(version=version) if version != landed:
             what = "it has not landed" if landed is None else f"it is version {landed}"
             return Wrong(("PROFILE-OUTCOME-01",), what, landed)
+        case m.NotLanded() if landed is not None and landed < world.taken:
+            return world  # it landed before the owner had the table
         case m.NotLanded() if landed is not None:
             return Wrong(("PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02"), f"the attempt is version {landed}", landed)
         case m.NotLanded():
@@ -272,21 +422,25 @@ def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer) -
             return world
 
 
-def rule(world: World, contract: Contract, request: m.Request, answer: m.Answer) -> World | Wrong:
+def rule(
+    world: World, contract: Contract, request: m.Request, answer: m.Answer, facts: Facts = NOTHING
+) -> World | Wrong:
     """The rule for a request. Answers without a rule are checked by the files."""
     match request:
-        case m.Commit():
-            return commit(world, contract, request, answer)
+        case m.Commit() | m.HandBack():
+            return commit(world, contract, request, answer, facts)
+        case m.TakeOver():
+            return take_over(world, contract, request, answer)
         case m.CreateTable():
             return create(world, contract, request, answer)
         case m.GetCommits():
-            return get_commits(world, contract, request, answer)
+            return get_commits(world, contract, request, answer, facts)
         case m.LoadTable():
-            return load_table(world, contract, answer)
+            return load_table(world, contract, answer, facts)
         case m.AttemptOutcome():
             return attempt_outcome(world, request, answer)
         case m.DropTable() if isinstance(answer, m.Done):
-            return world._replace(dropped=True)
+            return world._replace(state=State.DROPPED)
         case _:
             return world
 
@@ -294,11 +448,13 @@ def rule(world: World, contract: Contract, request: m.Request, answer: m.Answer)
 # Several worlds
 
 
-def judge(worlds: Worlds, contract: Contract, request: m.Request, answer: m.Answer) -> Worlds | Wrong:
+def judge(
+    worlds: Worlds, contract: Contract, request: m.Request, answer: m.Answer, facts: Facts = NOTHING
+) -> Worlds | Wrong:
     """The worlds in which the answer is possible, as they are after it."""
     if isinstance(answer, m.Unknown):
-        return frozenset(_open(world, request) for world in lost(worlds, request))
-    return kept([rule(world, contract, request, answer) for world in most_first(settled(worlds))])
+        return frozenset(opened(world, request) for world in lost(worlds, request))
+    return kept([rule(world, contract, request, answer, facts) for world in most_first(settled(worlds))])
 
 
 def lost(worlds: Worlds, request: m.Request) -> Worlds:
@@ -307,13 +463,17 @@ def lost(worlds: Worlds, request: m.Request) -> Worlds:
     for world in settled(worlds):
         match request:
             case m.Commit():
-                after = world.with_next(request.version, request.attempt)
+                after = None if world.is_gone else world.with_next(request.version, request.attempt)
+            case m.HandBack():
+                after = None if world.is_gone else world.with_next(request.version, request.attempt, State.RELEASED)
+            case m.TakeOver():
+                after = world.with_next(request.version, request.attempt) if world.state.is_filesystem else None
             case m.CreateTable():
                 after = None if world.log else world.with_next(0, request.attempt)
             case m.AttemptOutcome() if request.attempt not in world.log:
                 after = world._replace(never=world.never | {request.attempt})
             case m.DropTable():
-                after = world._replace(dropped=True)
+                after = world._replace(state=State.DROPPED)
             case _:
                 after = None
         if after is not None:
@@ -330,11 +490,35 @@ def _visible(world: World, published: Mapping[m.Version, m.AttemptId | None]) ->
     for version, attempt in published.items():
         if version > world.newest:
             what = f"version {version} is not ratified: it is not published"
-            return Wrong(("MC-FILES-08", "CM-FILES-07"), what, observed=f"version {version} is published")
-        if attempt is not None and attempt != world.log[version]:
-            said = f"version {version} is attempt {world.log[version]}, and is published as that attempt"
+            seen = f"version {version} is published"
+            return Wrong(("MC-FILES-08", "CM-FILES-07", "MC-CREATE-02", "MC-CONVERT-01"), what, observed=seen)
+        ratified = world.attempt_at(version)
+        if attempt is not None and ratified is not None and attempt != ratified:
+            said = f"version {version} is attempt {ratified}, and is published as that attempt"
             seen = f"the published file is attempt {attempt}"
-            return Wrong(("MC-BACKFILL-01", "CM-PUBLISH-03", "MC-FILES-08"), said, version, seen)
+            first = ("MC-CREATE-02", "PROFILE-VERSION0-04") if version == 0 else ()
+            return Wrong(
+                (*first, "MC-BACKFILL-01", "CM-PUBLISH-03", "MC-FILES-08", "CM-FILES-07", "CM-PUBLISH-01"), said,
+                version, seen,
+            )  # fmt: skip
+    return world
+
+
+def put(worlds: Worlds, version: m.Version, attempt: m.AttemptId, *, won: bool) -> Worlds | Wrong:
+    """A filesystem writer's put-if-absent of `<version>.json`: it won if no file of that name existed."""
+    return kept([_put(world, version, attempt, won=won) for world in most_first(settled(worlds))])
+
+
+def _put(world: World, version: m.Version, attempt: m.AttemptId, *, won: bool) -> World | Wrong:
+    if won and version == world.newest + 1:
+        return world.appended(attempt)
+    if won:
+        what = f"version {version} is the table's: a filesystem writer finds its file"
+        return Wrong(("MC-CONVERT-05", "MC-CONVERT-03", "MC-CONVERT-08", "MC-RELEASE-05"), what, version,
+                     "the writer could create the file")  # fmt: skip
+    if version > world.newest:
+        return Wrong(("MC-FILES-08", "CM-FILES-07"), f"version {version} does not exist: a writer can create its file",
+                     None, "the file exists")  # fmt: skip
     return world
 
 
@@ -343,8 +527,8 @@ def settled(worlds: Worlds) -> Worlds:
     reached, waiting = set(worlds), list(worlds)
     while waiting:
         world = waiting.pop()
-        for version, attempt in world.pending:
-            after = world.with_next(version, attempt)
+        for version, attempt, state in world.pending:
+            after = world.with_next(version, attempt, state)
             if after is not None and after not in reached:
                 reached.add(after)
                 waiting.append(after)
@@ -353,7 +537,7 @@ def settled(worlds: Worlds) -> Worlds:
 
 def most_first(worlds: Worlds) -> list[World]:
     """The worlds with the most commits first, because their errors are the most useful."""
-    return sorted(worlds, key=lambda world: (-len(world.log), world.log, world.dropped, sorted(world.never)))
+    return sorted(worlds, key=lambda world: (-len(world.log), world.log, world.state, sorted(world.never)))
 
 
 def kept(outcomes: Iterable[World | Wrong]) -> Worlds | Wrong:
@@ -362,10 +546,15 @@ def kept(outcomes: Iterable[World | Wrong]) -> Worlds | Wrong:
     return possible or next(outcome for outcome in judged if isinstance(outcome, Wrong))
 
 
-def _open(world: World, request: m.Request) -> World:
+def opened(world: World, request: m.Request) -> World:
     """The world after the subject itself left the outcome unknown."""
-    if isinstance(request, m.Commit):
-        return world._replace(pending=world.pending | {(request.version, request.attempt)})
-    if isinstance(request, m.CreateTable):
-        return world._replace(pending=world.pending | {(0, request.attempt)})
-    return world
+    match request:
+        case m.Commit() | m.TakeOver():
+            proposal: Pending = (request.version, request.attempt, State.OWNED)
+        case m.HandBack():
+            proposal = (request.version, request.attempt, State.RELEASED)
+        case m.CreateTable():
+            proposal = (0, request.attempt, State.OWNED)
+        case _:
+            return world
+    return world._replace(pending=world.pending | {proposal})

@@ -1,24 +1,54 @@
-"""Runs the steps of a program on a subject and on the model: every answer must be possible in some world."""
+"""Does the steps of a program on a subject, and judges every answer and every listing by the oracle."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
-from typing import Final, NoReturn
+from typing import Any, Final
+
+import msgspec
 
 from conformance.interface import messages as m
-from conformance.models.proposals import attempt_of
+from conformance.interface.log_names import STAGING, checkpoint_file, commit_file, version_of
+from conformance.interface.subject import GONE
+from conformance.models import proposals
+from conformance.models.log_files import checkpoint_parquet
+from conformance.oracle import contents as oracle_contents
 from conformance.oracle import owner as model
+from conformance.oracle.contents import Proposal
 from conformance.oracle.folder import Kind
-from conformance.oracle.owner import Contract, Worlds, Wrong
-from conformance.programs import steps
-from conformance.programs.steps import CLIENTS, Fate
+from conformance.oracle.owner import Contract, Facts, State, Worlds, Wrong
+from conformance.programs import contents, steps
+from conformance.programs.steps import CLIENTS, TABLES, By, Fate
 from conformance.programs.watching import Logs, Watch
-from conformance.scenario import ownership
+from conformance.scenario import ownership, storage_access
+from conformance.scenario.check import applies
 from conformance.scenario.formatting import in_words
-from conformance.scenario.scenario import Delayed, Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.scenario import TRIES, Delayed, Exchange, Inconclusive, Scenario, TableHandle
 
-NAMES: Final = ("orders", "returns")
-"""Of the tables."""
+NAMES: Final = (
+    ("orders", "returns"),
+    ("orders", "orders1"),
+    *(("n" * length + "a", "n" * length + "b") for length in (63, 127, 200)),
+    ("orders", "Orders"),
+    ("caf\u00e9", "cafe\u0301"),
+    ("\u0437\u0430\u043a\u0430\u0437", "\u0442\u043e\u0432\u0430\u0440"),
+    ("a/b", "a_b"),
+    ("a b", "a_b"),
+    ("a%20b", "a b"),
+    ("a/b", "a//b"),
+    ("a.b", "a_b"),
+    ("anb", "a_b"),
+    ("orders", "constructor"),
+)
+"""The names of the two tables, by class. A subject may treat some pairs as one name, and reject other names."""
+PATHS: Final = ("imports", "gr\u00f6\u00dfe a%20b+c", "a b", "a%20b")
+"""The names of the folders of filesystem tables."""
+NOBODYS: Final = "no-such-table"
+WORLDS: Final = 64
+"""With more possible states a program is inconclusive."""
+LOOKED: Final = 40
+"""The number of versions up to which the files are listed after each direct commit."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,18 +57,40 @@ class DrivenTable:
 
     handle: TableHandle
     worlds: Worlds = model.UNKNOWN_TABLE
-    sent: list[m.Commit | m.CreateTable] = field(default_factory=list)
+    sent: list[Proposal] = field(default_factory=list)
     """Every proposal, once."""
+    content: dict[m.AttemptId, Proposal] = field(default_factory=dict)
+    """Every proposal with its actions, also those in staged files."""
     ratified: dict[m.Version, Exchange] = field(default_factory=dict)
     """The exchange that first returned a version, by version."""
     limit: int | None = None
     seen: dict[m.Version, str] = field(default_factory=dict)
     """The content of published versions."""
+    staged: dict[m.Version, str] = field(default_factory=dict)
+    """The content of the staged files that the owner listed."""
+    facts: Facts = model.NOTHING
+    foreign: dict[m.Version, str] = field(default_factory=dict)
+    """The foreign files that are in its log."""
+    halted: bool = False
+    """Whether a publication was blocked: the owner may halt the table."""
+    odd: bool = False
+    """Whether its name is one that some subjects do not tell apart from the other's."""
+    rebased: set[m.AttemptId] = field(default_factory=set)
+    """Attempts that were sent for several versions."""
+    named: bool = True
+    """Whether the reference is the owner's; the one of a table without an owner is its path."""
+    location: str | None = None
+    policy: frozenset[str] | None = None
 
     @property
     def known(self) -> bool:
         """Whether the subject's reference to it is known."""
-        return bool(self.handle.reference)
+        return bool(self.handle.reference) and (self.named or self.is_filesystem)
+
+    @property
+    def is_filesystem(self) -> bool:
+        """Whether it surely has no owner."""
+        return self.is_surely(State.PLAIN, State.RELEASED)
 
     @property
     def newest(self) -> m.Version:
@@ -50,16 +102,32 @@ class DrivenTable:
         """The newest version in the world with fewest versions, which surely exists."""
         return min(world.newest for world in self.worlds)
 
-    def proposal(self, which: int, *, unsettled: bool) -> m.Commit | m.CreateTable:
+    @property
+    def base(self) -> m.Version:
+        return min(world.base for world in self.worlds)
+
+    @property
+    def taken(self) -> m.Version:
+        return max(world.taken for world in self.worlds)
+
+    def proposal(self, which: int, *, unsettled: bool) -> Proposal:
         """A proposal that was sent, counted from the last one."""
         unresolved = [sent for sent in self.sent if any(world.landed(sent.attempt) is None for world in self.worlds)]
         candidates = unresolved if unresolved and unsettled else self.sent
         return candidates[-1 - which % len(candidates)]
 
+    def is_surely(self, *states: State) -> bool:
+        return all(world.state in states for world in self.worlds)
+
+    @property
+    def owned(self) -> bool:
+        """Whether the owner surely owns it."""
+        return self.is_surely(State.OWNED) and self.known
+
     @property
     def dropped(self) -> bool:
-        """Whether the proposal may have landed."""
-        return any(world.dropped for world in self.worlds)
+        """Whether it may have been dropped."""
+        return any(world.state is State.DROPPED for world in self.worlds)
 
 
 class Drive:
@@ -76,99 +144,353 @@ class Drive:
         )
         self.logs = Logs[DrivenTable](self.contract)
         self.tables: dict[int, DrivenTable] = {}
+        self.past: dict[int, DrivenTable] = {}
+        """The tables that had these places before."""
         self.in_flight: list[tuple[DrivenTable, Delayed]] = []
         self.ratified = 0
         """Commits that were answered as ratified."""
+        self.plain_names = False
+        """Whether the subject does not tell odd names apart, or rejects them."""
+        self.names: int | None = None
+        """The class of the names of its tables."""
+        self.armed = False
+        """Whether the subject will crash, or crashed, at a crash point."""
+        self.down = False
+        """Whether the subject crashed, and was not restarted yet."""
 
     def do(self, step: steps.Step) -> None:
         """Do one step; a step that is not possible yet is skipped."""
-        self._do(step)
+        if self.down and not isinstance(step, steps.Write | steps.Block):
+            self._restart()
+        try:
+            self._do(step)
+        except Inconclusive as stopped:
+            if not self.armed or GONE not in stopped.reason:
+                raise
+            self.down = True  # it reached the crash point during a request of the step
         self._follow()
-
-    def watch(self, number: int) -> None:
-        """A reader requests the commits, and an external observer lists the files."""
-        table = self.tables.get(number % len(NAMES))
-        if table is not None and table.known and not table.dropped:
-            self._do(steps.Read(table=number, client=-1))
-            self._look(table)
+        if any(len(table.worlds) > WORLDS for table in self.tables.values()):
+            raise Inconclusive(f"more than {WORLDS} states of a table are possible")
 
     def end(self) -> None:
-        """Read all tables again, and look up those whose creation got no answer."""
-        for number, table in sorted(self.tables.items()):
-            if not table.known and table.newest >= 0 and not table.dropped:
-                self._find(number, table)
-            self.watch(number)
-        self._follow()
-
-    def _find(self, number: int, table: DrivenTable) -> None:
-        if "discovery" in self.contract.profiles:
-            self._do(steps.Load(table=number, client=-1))
-        else:
-            for request in list(table.sent):
-                self._send(table, "kit", request, Fate.ANSWERED)
-        if not table.known and table.newest >= 0:
-            raise Inconclusive(f"the subject never returned a reference to the table {table.handle.name}")
-
-    # Steps
+        """Remove the foreign files, which no owner wrote."""
+        if self.down or self.armed:
+            self._restart()
+        for table in (*self.tables.values(), *self.past.values()):
+            for version in table.foreign:
+                self.s.answer("kit", m.Remove(table=table.handle.reference, file=commit_file(version)))
 
     @singledispatchmethod
-    def _do(self, step: steps.Step) -> None:
-        """A restart: the only step without a table and a request."""
-        assert isinstance(step, steps.Restart)
-        ownership.crash(self.s)
-        ownership.restart(self.s)
+    def _do(self, step: Any) -> None:
+        raise TypeError(f"not a step: {step!r}")
+
+    # Faults
 
     @_do.register
-    def _watch(self, step: steps.Look) -> None:
-        self.watch(step.table)
+    def _restarts(self, step: steps.Restart) -> None:  # noqa: ARG002  # the type is the whole step
+        ownership.crash(self.s)
+        table = next((table for table in self.tables.values() if table.owned), None)
+        if table is not None and "harness-control" in self.contract.profiles:
+            exchange = self.s.ask("reader", m.GetCommits(table=table.handle.reference), table.handle)
+            self.s.require(
+                not isinstance(exchange.answer, m.Commits), "PROFILE-HARNESS-01", evidence=(exchange,),
+                expected="the subject crashed: it answers nothing until it is restarted",
+            )  # fmt: skip
+        self._restart()
+
+    def _restart(self) -> None:
+        ownership.restart(self.s)
+        self.down = self.armed = False
+        for table in (*self.tables.values(), *self.past.values()):
+            table.facts = table.facts._replace(restarted=True)
+
+    @_do.register
+    def _crash(self, step: steps.Crash) -> None:
+        points = self.s.identity.crash_points
+        if points and "harness-control" in self.contract.profiles:
+            ownership.crash(self.s, points[step.point % len(points)])
+            self.armed = True
+
+    @_do.register
+    def _wait(self, step: steps.Wait) -> None:
+        time.sleep(max(0, min(step.ms, 5000)) / 1000)
+
+    # Creating, finding and dropping
 
     @_do.register
     def _create(self, step: steps.Create) -> None:
-        before = self.tables.get(step.table % len(NAMES))
-        name = NAMES[step.table % len(NAMES)]
-        table = before
-        if before is None or all(world.dropped for world in before.worlds):
-            again = name if before is None else f"{before.handle.name} again"
-            table = DrivenTable(handle=TableHandle(name=again, reference="", versions=0))
-            self.tables[step.table % len(NAMES)] = table
-        elif before.dropped:  # it is unknown whether the name is free
+        slot = step.table % TABLES
+        table = self.tables.get(slot)
+        if table is None or table.is_surely(State.DROPPED):
+            table = self._new(slot, step)
+        elif not table.is_surely(State.OWNED) or table.handle.path is not None:  # its name may be free
             return
-        assert table is not None
         options: dict[str, object] = {"backfill": "subject" if step.by_subject else "on-request"}
-        if (
-            not table.sent
-            and step.limit
-            and "backlog-limit" in self.contract.profiles
-            and self.contract.commit_mode != "direct"
-        ):
-            table.limit = step.limit
         if table.limit is not None:
             options["backlog_limit"] = table.limit
-        self._send(table, _client(step.client), self.s.creation(name, **options), step.fate)
+        name = table.handle.name.removesuffix(" again")
+        request = self.s.creation(name, **options)
+        if step.properties:
+            body = proposals.body_of(proposals.content(request.actions), "metaData") or {}
+            more = {f"kit.p{number}": str(number) for number in range(min(step.properties, 1000))}
+            body["configuration"] = {**body["configuration"], **more}
+            actions = [proposals.line("metaData", body) if '"metaData"' in line else line for line in request.actions]
+            request = msgspec.structs.replace(request, actions=tuple(actions))
+        exchange = self._send(table, _client(step.client), request, step.fate)
+        if exchange is not None and table.odd and isinstance(exchange.answer, m.Conflict | m.Rejected):
+            if not table.known or table.handle.reference in [other.handle.reference for other in self._others(table)]:
+                self.plain_names = True
+                del self.tables[slot]
+            return
+        if exchange is not None and isinstance(exchange.answer, m.Rejected) and table.surely >= 0 and table.owned:
+            for _ in range(TRIES):
+                again = self._send(table, _client(step.client), self.s.creation(name, **options), Fate.ANSWERED)
+                if again is None or not isinstance(again.answer, m.Rejected):
+                    return
+            self.s.fail(
+                "PROFILE-CORE-04", evidence=(exchange,), table=table.handle, version=0,
+                expected="the only problem is that the name is taken: a conflict", observed=in_words(exchange.answer),
+            )  # fmt: skip
+
+    def _new(self, slot: int, step: steps.Create) -> DrivenTable:
+        """A table that will be created in that place."""
+        before = self.tables.get(slot)
+        if self.names is None:
+            self.names = step.names % len(NAMES)
+        names = NAMES[0 if self.plain_names else self.names]
+        name = names[slot] if before is None else before.handle.name.removesuffix(" again")
+        if before is not None:
+            self.past[slot] = before
+        again = name if before is None else f"{name} again"
+        table = DrivenTable(
+            handle=TableHandle(name=again, reference="", versions=0), odd=names is not NAMES[0] and before is None
+        )
+        if step.limit and "backlog-limit" in self.contract.profiles and self.contract.commit_mode != "direct":
+            table.limit = step.limit
+        self.tables[slot] = table
+        return table
+
+    def _others(self, table: DrivenTable) -> list[DrivenTable]:
+        return [other for other in (*self.tables.values(), *self.past.values()) if other is not table]
+
+    @_do.register
+    def _tables(self, step: steps.Tables) -> None:
+        for number in range(min(step.count, 1000)):
+            self.s.answer("creator", self.s.creation(f"table {number}"))
+
+    @_do.register
+    def _load(self, step: steps.Load) -> None:
+        table = self._at(step)
+        if table is None or "discovery" not in self.contract.profiles:
+            return
+        if step.by is By.ABSENT:
+            self._absent(table, step)
+            return
+        by_path = step.by in (By.PATH, By.PARENT)
+        if by_path and table.location is None:
+            return
+        path = table.location if step.by is By.PATH else (table.location or "").rstrip("/").rpartition("/")[0]
+        request = m.LoadTable(path=path) if by_path else m.LoadTable(name=self._physical(table))
+        exchange = self.s.ask(_client(step.client), request, table.handle)
+        answer = exchange.answer
+        if by_path and not isinstance(answer, m.Table):  # an owner need not offer it
+            return
+        if step.by is By.PARENT:
+            self._fail(table, exchange, Wrong(("PROFILE-DISCOVERY-01",), f"no table is at {path}: `not_found`"))
+            return
+        if any(world.state.is_filesystem for world in table.worlds):  # it may have no owner
+            owned = frozenset(world for world in model.settled(table.worlds) if world.state is State.OWNED)
+            if not isinstance(answer, m.Table) or not owned or table.named:
+                return
+            table.worlds = owned
+        self._hear(table, exchange)
+        if isinstance(answer, m.Table):
+            self._resolved(table, exchange, answer)
+
+    def _absent(self, table: DrivenTable, step: steps.Load) -> None:
+        if table.odd or self.plain_names:
+            return
+        name = self._physical(table)
+        taken = {self._physical(other) for other in self.tables.values()}
+        for absent in (f"{name}1", name[:-1], f"{name[:-1]}_", self.s.physical("toString"), "constructor"):
+            if absent in taken:
+                continue
+            exchange = self.s.ask(_client(step.client), m.LoadTable(name=absent))
+            if isinstance(exchange.answer, m.Table):
+                what = f"no table has the name {absent!r}: `not_found`"
+                self._fail(table, exchange, Wrong(("PROFILE-DISCOVERY-01",), what))
+
+    def _physical(self, table: DrivenTable) -> str:
+        return self.s.physical(table.handle.name.removesuffix(" again"))
+
+    def _resolved(self, table: DrivenTable, exchange: Exchange, answer: m.Table) -> None:
+        """ "Table Discovery": one name is one table, at one location."""
+        if not table.known:
+            self._named(table, exchange, answer.table)
+        self.s.require(
+            answer.table == table.handle.reference, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02",
+            evidence=(exchange,), table=table.handle, expected=f"the table {table.handle.reference}",
+            observed=f"the table {answer.table}",
+        )  # fmt: skip
+        if answer.location is not None:
+            table.location = answer.location
+            others = [other.location for other in self.tables.values() if other is not table and not other.dropped]
+            self.s.require(
+                answer.location not in others, "PROFILE-DISCOVERY-01", evidence=(exchange,), table=table.handle,
+                expected="a location of its own", observed=f"it is at {answer.location}, like the other table",
+            )  # fmt: skip
+        if answer.commits is not None:
+            self._listed(table, exchange, answer.commits, answer.latest, resolution=True)
+        self._has_newest(table, exchange, answer)
+
+    def _has_newest(self, table: DrivenTable, exchange: Exchange, answer: m.Table) -> None:
+        latest = answer.latest
+        if latest is None or latest < table.base or len(table.worlds) > 1:
+            return
+        (world,) = table.worlds
+        log = [table.content[attempt].actions or () for attempt in world.log[: latest + 1 - world.base]
+               if attempt in table.content]  # fmt: skip
+        for kind, returned in (("protocol", answer.protocol), ("metaData", answer.metadata)):
+            wrong = oracle_contents.resolution(kind, returned, oracle_contents.newest_of(kind, log), latest)
+            if wrong is not None:
+                self._fail(table, exchange, wrong)
+
+    @_do.register
+    def _drop(self, step: steps.Drop) -> None:
+        table = self._at(step)
+        if table is None or not table.owned or table.foreign:
+            return
+        self._look(table)  # the owner may forget a dropped table
+        table.handle.final = self.s.log_of(table.handle)
+        exchange = self.s.ask(_client(step.client), m.DropTable(table=table.handle.reference), table.handle)
+        if isinstance(exchange.answer, m.Unknown):
+            raise Inconclusive(f"it is unknown whether {table.handle.name} was dropped, and what its last log is")
+        self._hear(table, exchange)
+        if not table.dropped:
+            table.handle.final = None
+
+    # Committing
+
+    def _body(self, table: DrivenTable) -> dict[str, Any]:
+        """The newest metadata of the table, as far as the program knows it."""
+        first = [proposals.lines(text) for version, text in sorted(table.seen.items()) if version <= table.taken]
+        log = [proposal.actions or () for proposal in table.content.values()]
+        return oracle_contents.newest_of("metaData", first or log[:1]) or {}
+
+    def _proposal(self, table: DrivenTable, step: steps.Commit) -> tuple[m.Commit, m.Commit]:
+        """The request, and the same with its actions."""
+        s, version = self.s, max(table.base + 1, table.newest + 1 + step.ahead)
+        attempt = s.attempt()
+        if step.resembles and table.sent:
+            near = table.sent[-1].attempt
+            attempt = near[:-12] + attempt[-12:] if step.resembles % 2 else attempt[:9] + near[9:]
+        body = self._body(table) if step.content in ("metadata", "many properties", "unreadable schema") else {}
+        actions = contents.actions(
+            step.content, attempt, s.timestamp(version), body, size=min(step.size, 1 << 24),
+            count=min(step.actions, 20_000),
+        )  # fmt: skip
+        whole = s.proposal(table.handle, version, attempt=attempt, actions=actions)
+        if step.staged and s.commit_mode == "staged" and "storage-access" in self.contract.profiles:
+            text = proposals.content(actions)
+            return storage_access.stage(s, table.handle, version, content=text, attempt=attempt), whole
+        return whole, whole
 
     @_do.register
     def _commit(self, step: steps.Commit) -> None:
-        table = self._table(step.table)
-        if table is not None:
-            version = max(1, table.newest + 1 + step.ahead)
-            self._send(table, _client(step.client), self.s.proposal(table.handle, version), step.fate)
+        table = self._at(step)
+        if table is not None and table.known:
+            request, whole = self._proposal(table, step)
+            table.content[whole.attempt] = whole
+            self._send(table, _client(step.client), request, step.fate)
+
+    @_do.register
+    def _land(self, step: steps.Land) -> None:
+        table = self._at(step)
+        for _ in range(min(step.count, 5000)):
+            if table is None or not table.owned or not self._lands(table, _client(step.client)):
+                break
+
+    def _lands(self, table: DrivenTable, client: str) -> bool:
+        """Commit the next version, which the owner has to ratify: after some rejections by its policy, and after a
+        backfill if it limits its unbackfilled commits."""
+        exchanges: list[Exchange] = []
+        for number in range(2 * TRIES):
+            exchange = self._send(table, client, self._next(table), Fate.ANSWERED)
+            assert exchange is not None
+            exchanges.append(exchange)
+            if isinstance(exchange.answer, m.Ratified | m.Unknown):
+                return isinstance(exchange.answer, m.Ratified)
+            if number == TRIES - 1 or (number == 0 and self._is_full(table)):
+                self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=table.newest))
+        if table.halted or not any(isinstance(exchange.answer, m.Rejected) for exchange in exchanges):
+            return False
+        what = f"version {table.newest + 1} is the next, and nobody else proposes it: it is ratified"
+        self._fail(table, exchanges[-1], Wrong(self._of_ratification(table), what))
+        return False
+
+    def _next(self, table: DrivenTable) -> m.Commit:
+        request = self.s.proposal(table.handle, table.newest + 1)
+        table.content[request.attempt] = request
+        return request
+
+    def _of_ratification(self, table: DrivenTable) -> tuple[str, ...]:
+        """The requirements that an owner breaks which ratifies nothing more."""
+        mode = {"staged": "PROFILE-STAGED-01", "inline": "PROFILE-INLINE-01", "direct": "PROFILE-DIRECT-01"}
+        new = () if self.ratified else (mode[self.contract.commit_mode],)
+        after = ("PROFILE-DURABLE-03",) if table.facts.restarted else ()
+        limit = ("PROFILE-BACKLOG-02",) if table.limit is not None else ()
+        owner = ("MC-CONVERT-06",) if table.handle.path is not None else ()
+        refused = [proposal for proposal in table.sent if isinstance(proposal, m.HandBack)]
+        ended = ("MC-FEATURE-03", "MC-CONVERT-06") if refused else ()
+        around = ("MC-COMMIT-05", "CM-COMMIT-05") if self.contract.commit_mode == "direct" else ()
+        return (*new, *after, *limit, *owner, *ended, *around, "PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03")
+
+    @_do.register
+    def _contend(self, step: steps.Contend) -> None:
+        table = self._at(step)
+        if table is None or not table.owned or table.surely < table.taken:
+            return
+        exchanges = []
+        for _ in range(TRIES):
+            request = self.s.proposal(table.handle, table.surely)
+            table.content[request.attempt] = request
+            exchange = self._send(table, _client(step.client), request, Fate.ANSWERED)
+            if exchange is None or isinstance(exchange.answer, m.Conflict | m.Unknown):
+                return
+            exchanges.append(exchange)
+        what = f"version {table.surely} is taken, and that is the only problem: a conflict"
+        self._fail(table, exchanges[-1], Wrong(("PROFILE-CORE-04",), what, table.surely))
 
     @_do.register
     def _resend(self, step: steps.Resend) -> None:
-        table = self.tables.get(step.table % len(NAMES))
+        table = self._at(step)
         if table is None or not table.sent:
             return
         request = table.proposal(step.which, unsettled=step.unsettled)
         if step.resolved:
             self._find_out(table, _client(step.client + 1), request.attempt, Fate.ANSWERED)
-        if isinstance(request, m.Commit) or not table.dropped:  # the replay would create another table
-            self._send(table, _client(step.client), request, step.fate)
+        if isinstance(request, m.CreateTable):
+            if self._may_create_another(table, request):
+                return
+        elif not table.known and not isinstance(request, m.TakeOver):
+            return
+        if step.rebased and isinstance(request, m.Commit) and request.actions is not None:
+            table.rebased.add(request.attempt)
+            request = msgspec.structs.replace(request, version=table.newest + 1)
+        self._send(table, _client(step.client), request, step.fate)
+
+    def _may_create_another(self, table: DrivenTable, request: m.CreateTable) -> bool:
+        """Whether the name is free, perhaps, and the request is not surely the replay of the creation."""
+        lost = not all(world.landed(request.attempt) == 0 for world in table.worlds)
+        return lost and not table.is_surely(State.OWNED)
 
     @_do.register
     def _deliver(self, step: steps.Deliver) -> None:
         if not self.in_flight:
             return
         table, delayed = self.in_flight.pop(step.which % len(self.in_flight))
+        if isinstance(delayed.request, m.CreateTable) and self._may_create_another(table, delayed.request):
+            return
         if step.given_up:
             self.s.give_up(delayed)
             self.s.deliver(delayed)
@@ -178,127 +500,452 @@ class Drive:
 
     @_do.register
     def _resolve(self, step: steps.Resolve) -> None:
-        table = self._table(step.table)
-        if table is not None and table.sent:
-            attempt = table.proposal(step.which, unsettled=step.unsettled).attempt
-            self._find_out(table, _client(step.client), attempt, step.fate)
+        table = self._at(step)
+        if table is None or not table.known or not table.sent:
+            return
+        source = self.tables.get(1 - step.table % TABLES) if step.other else table
+        if source is None or not source.sent:
+            return
+        attempt = source.proposal(step.which, unsettled=step.unsettled).attempt
+        if step.unsent:
+            own = self.s.attempt()
+            attempt = own[:-12] + attempt[-12:] if step.which % 2 else attempt[:-12] + own[-12:]
+        self._find_out(table, _client(step.client), attempt, step.fate)
 
     def _find_out(self, table: DrivenTable, client: str, attempt: m.AttemptId, fate: Fate) -> None:
         if table.known and "attempt-outcome" in self.contract.profiles:
             self._send(table, client, m.AttemptOutcome(table=table.handle.reference, attempt=attempt), fate)
 
     @_do.register
-    def _read(self, step: steps.Read) -> None:
-        table = self._table(step.table)
-        if table is None:
+    def _stray(self, step: steps.Stray) -> None:
+        table = self._at(step)
+        if table is not None and table.owned and self.s.commit_mode == "staged" and self._can_plant:
+            storage_access.stage(self.s, table.handle, max(1, table.newest + 1 + step.ahead))
+
+    @property
+    def _can_plant(self) -> bool:
+        return "storage-access" in self.contract.profiles
+
+    # Reading and publishing
+
+    @_do.register
+    def _watch(self, step: steps.Look) -> None:
+        table = self._at(step)
+        if table is None or not table.known or table.dropped:
             return
-        request = m.GetCommits(table=table.handle.reference, start=step.start, end=step.end)
+        self._do(steps.Read(table=step.table, client=-1))
+        self._look(table)
+
+    @_do.register
+    def _read(self, step: steps.Read) -> None:
+        table = self._at(step)
+        if table is None or not table.known:
+            return
+
+        def bound(number: int | None) -> int | None:
+            return number if number is None or number >= 0 else max(0, table.newest + 1 + number)
+
+        start, end = bound(step.start), bound(step.end)
+        request = m.GetCommits(table=table.handle.reference, start=start, end=end)
         exchange = self.s.ask(_client(step.client), request, table.handle)
         self._hear(table, exchange)
         if isinstance(exchange.answer, m.Commits):
-            self._listed(table, exchange, exchange.answer.commits, exchange.answer.latest, step.start, step.end)
-
-    @_do.register
-    def _load(self, step: steps.Load) -> None:
-        table = self.tables.get(step.table % len(NAMES))
-        if table is None:
-            return
-        exchange = self.s.ask(
-            _client(step.client), m.LoadTable(name=self.s.physical(NAMES[step.table % len(NAMES)])), table.handle
-        )
-        self._hear(table, exchange)
-        if isinstance(exchange.answer, m.Table):
-            self._named(table, exchange.answer.table)
-            if exchange.answer.commits is not None:
-                self._listed(table, exchange, exchange.answer.commits, exchange.answer.latest)
+            self._listed(table, exchange, exchange.answer.commits, exchange.answer.latest, start, end)
 
     @_do.register
     def _backfill(self, step: steps.Backfill) -> None:
-        table = self._table(step.table)
-        if table is None or table.dropped:
+        table = self._at(step)
+        if table is None or not table.known:
             return
         version = max(0, table.newest - step.behind)
         request = m.BackfillToVersion(table=table.handle.reference, version=version)
         exchange = self.s.ask(_client(step.client), request, table.handle)
+        if not table.owned:
+            if self.tables.get(step.table % TABLES) is not table:
+                self._look(self.tables[step.table % TABLES])
+            return
         self._hear(table, exchange)
         if isinstance(exchange.answer, m.Done):
             last, published = min(version, table.surely), self._look(table)
+            foreign = sorted(number for number in table.foreign if number <= last)
+            if foreign:
+                what = f"version {foreign[0]} is not published: a foreign file has its name; so it is not `done`"
+                self._fail(table, exchange, Wrong(
+                    ("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "MC-BACKFILL-05"), what, foreign[0]
+                ))  # fmt: skip
+            after = ("PROFILE-DURABLE-03",) if table.facts.restarted else ()
             self.s.require(
-                max(published, default=-1) >= last, "MC-BACKFILL-05", "CM-PUBLISH-06", evidence=(exchange,),
+                max(published, default=-1) >= last, "MC-BACKFILL-05", "CM-PUBLISH-06", *after, evidence=(exchange,),
                 table=table.handle, version=last, expected=f"every version up to {last} is published: the request to "
                 f"backfill up to {version} was answered as done", observed=f"{sorted(published)} are published",
             )  # fmt: skip
+        elif isinstance(exchange.answer, m.Rejected) and not table.halted and self.contract.feature == "managedCommit":
+            again = self.s.ask(_client(step.client), request, table.handle)
+            if isinstance(again.answer, m.Rejected):
+                self._fail(table, again, Wrong(("MC-BACKFILL-05",), f"version {version} is ratified: `done`"))
 
     @_do.register
-    def _drop(self, step: steps.Drop) -> None:
-        table = self._table(step.table)
-        if table is None or table.dropped:
+    def _block(self, step: steps.Block) -> None:
+        table = self._at(step)
+        if table is None or not table.owned or not self._can_plant or self.s.commit_mode == "direct" or self.down:
             return
-        self.watch(step.table)  # the owner may forget a dropped table
-        table.handle.final = self.s.log_of(table.handle)
-        self.in_flight = [delayed for delayed in self.in_flight if delayed[0] is not table]
-        exchange = self.s.ask(_client(step.client), m.DropTable(table=table.handle.reference), table.handle)
-        if isinstance(exchange.answer, m.Unknown):
-            raise Inconclusive(f"it is unknown whether {table.handle.name} was dropped, and what its last log is")
-        self._hear(table, exchange)
-        if not table.dropped:
-            table.handle.final = None
+        published = self._look(table)
+        version = max(published, default=-1) + 1 + step.ahead
+        if version > table.surely:  # an owner may take the file of the next version for a commit
+            version = max(published, default=0)
+        attempt = self.s.attempt()
+        content = proposals.content(proposals.append(attempt, self.s.timestamp(version)))
+        ratified = {world.attempt_at(version) for world in table.worlds}
+        if step.torn and len(ratified) == 1 and (own := ratified.pop()) in table.content and own is not None:
+            content = proposals.content((table.content[own].actions or ())[:1])
+        file = commit_file(version)
+        exchange = storage_access.plant(self.s, table.handle, file, content, if_absent=True)
+        if isinstance(exchange.answer, m.Conflict):
+            return
+        self.s.require(version not in published, "PROFILE-STORAGE-01", evidence=(exchange,), table=table.handle,
+                       expected=f"{file} exists: `conflict`", observed="`done`")  # fmt: skip
+        table.foreign[version], table.halted = content, True
+        files = {file.name: file.content for file in self.s.observe(table.handle)}
+        self.s.require(files.get(file) == content, "PROFILE-STORAGE-01", evidence=(exchange,), table=table.handle,
+                       expected=f"{file} is as the kit wrote it", observed="it is not")  # fmt: skip
+
+    @_do.register
+    def _unblock(self, step: steps.Unblock) -> None:
+        table = self._at(step)
+        if table is None or not table.foreign:
+            return
+        self._look(table)
+        for version in list(table.foreign):
+            exchange = storage_access.remove(self.s, table.handle, commit_file(version))
+            content = table.foreign.pop(version)
+            file = commit_file(version)
+            files = {file.name: file.content for file in self.s.observe(table.handle)}
+            self.s.require(files.get(file) != content, "PROFILE-STORAGE-01", evidence=(exchange,),
+                           table=table.handle, expected=f"{file} is removed", observed="it stays")  # fmt: skip
+
+    # Filesystem tables, and changes of the owner
+
+    @_do.register
+    def _filesystem(self, step: steps.Filesystem) -> None:
+        slot = step.table % TABLES
+        if slot in self.tables or not self._transfers:
+            return
+        first, count = max(0, step.first), 1 + max(0, step.versions - 1) % 5
+        path = f"{(self.s.identity.storage or '').rstrip('/')}/{self.s.physical(PATHS[step.path % len(PATHS)])}{slot}"
+        handle = TableHandle(
+            name=f"imports{slot}", reference=path, versions=first + count, before=first + count,
+            id=self.s.attempt(), path=path,
+        )  # fmt: skip
+        self.s.tables.append(handle)
+        self.tables[slot] = table = DrivenTable(handle=handle, location=path, named=False)
+        log = []
+        for version in range(first, first + count):
+            attempt = self.s.attempt()
+            actions = proposals.append(attempt, self.s.timestamp(version))
+            if version == first:
+                actions = proposals.version_0(None, attempt, handle.id, timestamp=self.s.timestamp(version))
+            self._planted(table, version, proposals.content(actions))
+            log.append(attempt)
+            table.content[attempt] = m.Commit(table=path, version=version, attempt=attempt, actions=actions)
+        if first:
+            lines = [msgspec.json.decode(line) for attempt in log for line in table.content[attempt].actions or ()]
+            checkpoint = checkpoint_parquet([action for action in lines if "commitInfo" not in action])
+            content = checkpoint.decode("utf-8", "surrogateescape")
+            file = checkpoint_file(first)
+            ownership.put_beside(self.s, m.Plant(table=path, file=file, content=content))
+        table.worlds = frozenset({model.World(log=tuple(log), base=first, state=State.PLAIN, taken=first + count)})
+
+    @property
+    def _transfers(self) -> bool:
+        needed = {"ownership-transfer", "storage-access"}
+        return (
+            needed <= self.contract.profiles
+            and self.s.identity.storage is not None
+            and self.contract.feature == "managedCommit"
+        )
+
+    def _planted(self, table: DrivenTable, version: int, content: str) -> None:
+        request = m.Plant(table=table.handle.reference, file=commit_file(version), content=content, if_absent=True)
+        exchange = self.s.ask("filesystem writer", request, table.handle)
+        self.s.expect(
+            exchange,
+            m.Done,
+            "PROFILE-STORAGE-01",
+            expected="a folder below `storage`: the kit may create a table there",
+        )
+
+    @_do.register
+    def _write(self, step: steps.Write) -> None:
+        table = self._at(step)
+        if table is None or not table.known or table.dropped or not self._can_plant:
+            return
+        if table.is_surely(State.OWNED) and self.s.commit_mode != "direct":
+            return
+        for _ in range(min(step.count, 20)):
+            self._written(table)
+
+    def _written(self, table: DrivenTable) -> None:
+        """A writer that lists the log creates the next file."""
+        place = table.handle.path or (table.location if self.down else table.handle.reference)
+        if place is None:
+            return
+        listed = table.seen if self.down or not table.known else self._look(table)
+        version, attempt = max(listed, default=table.newest) + 1, self.s.attempt()
+        actions = proposals.append(attempt, self.s.timestamp(version))
+        request = m.Commit(table=table.handle.reference, version=version, attempt=attempt, actions=actions)
+        plant = m.Plant(table=place, file=commit_file(version), content=proposals.content(actions), if_absent=True)
+        table.content[attempt] = request
+        number = self.s.recording.invoke("filesystem writer", table.handle.name, request)
+        self.s.sent.add(attempt)
+        answer = ownership.put_beside(self.s, plant) if self.down else self.s.answer("filesystem writer", plant)
+        meaning: m.Answer = m.Unknown(reason="the storage did not answer")
+        if isinstance(answer, m.Done):
+            meaning = m.Ratified(version=version)
+        elif isinstance(answer, m.Conflict):
+            meaning = m.Conflict()
+        exchange = self.s._ended(number, request, meaning)  # it is recorded as a commit
+        if not isinstance(answer, m.Done | m.Conflict):
+            return
+        self._keep(table, exchange, model.put(table.worlds, version, attempt, won=isinstance(answer, m.Done)))
+        if isinstance(answer, m.Done):
+            table.handle.ownership.append(attempt)
+            if table.is_surely(State.OWNED):
+                table.sent.append(request)
+            table.facts = table.facts._replace(around=True)
+
+    @_do.register
+    def _take_over(self, step: steps.TakeOver) -> None:
+        table = self._at(step)
+        if table is None or not self._transfers or table.dropped or table.foreign or not table.location:
+            return
+        path = table.location + ("/" if step.slash and table.owned else "")
+        taking = all(world.state.is_filesystem for world in table.worlds)
+        plain = taking and not step.slash and table.base == 0 and not step.ahead and path.isascii()
+        for _ in range(TRIES if plain and step.fate is Fate.ANSWERED else 1):
+            version = max(1, table.newest + 1 + step.ahead)
+            request = ownership.taking_over(self.s, table.handle, version, path=path, name=self._physical(table))
+            table.content[request.attempt] = request
+            table.named = table.named and not taking
+            exchange = self._send(table, _client(step.client), request, step.fate)
+            if exchange is None or not isinstance(exchange.answer, m.Rejected | m.NotFound | m.Unsupported):
+                return
+        if plain:
+            again = any(world.state is State.RELEASED for world in table.worlds)
+            requirements = ("PROFILE-TRANSFER-02",) if again else ("MC-CONVERT-09", "PROFILE-TRANSFER-01")
+            what = f"version {table.newest + 1} is the table's next: the owner takes it over"
+            self._fail(table, exchange, Wrong(requirements, what))
+
+    @_do.register
+    def _hand_back(self, step: steps.HandBack) -> None:
+        table = self._at(step)
+        if table is None or not table.known or not self._transfers or table.dropped:
+            return
+        for _ in range(TRIES if not step.ahead and step.fate is Fate.ANSWERED else 1):
+            request = ownership.giving_back(self.s, table.handle, max(1, table.newest + 1 + step.ahead))
+            table.content[request.attempt] = request
+            exchange = self._send(table, _client(step.client), request, step.fate)
+            if exchange is None or not isinstance(exchange.answer, m.Rejected) or not table.owned:
+                return
+            self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=table.newest))
+        if not step.ahead and not table.halted:
+            what = f"version {table.newest + 1} is the table's next: the table is handed back with it"
+            self._fail(table, exchange, Wrong(("PROFILE-TRANSFER-01",), what))
+
+    def _handed_back(self, table: DrivenTable, exchange: Exchange) -> None:
+        """ "Converting a managed-commit table to filesystem table": everything is published."""
+        assert isinstance(exchange.request, m.HandBack)
+        version = exchange.request.version
+        published = self._look(table)
+        earlier = [number for number in range(table.base, version) if number not in published]
+        if earlier:
+            what = f"version {earlier[0]} is published before the hand-back"
+            self._fail(table, exchange, Wrong(("MC-RELEASE-03", "MC-BACKFILL-03", "CM-PUBLISH-06"), what, earlier[0]))
+        if version not in published:
+            again = self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=version))
+            if version not in self._look(table):
+                if not isinstance(again.answer, m.Done):
+                    raise Inconclusive(f"operation {exchange.number}: the hand-back is not published yet")
+                what = f"version {version} ends the ownership, and the owner publishes it"
+                self._fail(table, again, Wrong(("MC-RELEASE-07", "MC-RELEASE-05"), what, version))
+        table.handle.ownership.append(exchange.request.attempt)
+        table.handle.path = table.handle.path or table.location
+
+    # Other requests
+
+    @_do.register
+    def _unknown(self, step: steps.Unknown) -> None:
+        attempt, profiles = self.s.attempt(), self.contract.profiles
+        requests: list[m.Request] = [
+            m.GetCommits(table=NOBODYS),
+            m.BackfillToVersion(table=NOBODYS, version=1),
+            m.Commit(table=NOBODYS, version=1, attempt=attempt, actions=proposals.append(attempt, self.s.timestamp(1))),
+            m.Hello(),
+        ]
+        if "attempt-outcome" in profiles:
+            requests.append(m.AttemptOutcome(table=NOBODYS, attempt=attempt))
+        if "maintenance-policy" in profiles:
+            requests.append(m.MaintenancePolicy(table=NOBODYS))
+        if "discovery" in profiles:
+            requests += [m.LoadTable(name=self.s.physical("absent")), m.DropTable(table=NOBODYS)]
+        request = requests[step.request % len(requests)]
+        if isinstance(request, m.Hello):
+            answer = self.s.answer("client", request)
+            same = not isinstance(answer, m.Identity) or answer.profiles == self.s.identity.profiles
+            self.s.require(same, "PROFILE-CORE-01", expected="the answer to `hello` does not change",
+                           observed=f"the profiles are {answer}")  # fmt: skip
+            return
+        exchange = self.s.ask(_client(step.client), request)
+        if isinstance(exchange.answer, m.Ratified | m.Table | m.Landed | m.Policy):
+            first = ("PROFILE-POLICY-01",) if isinstance(exchange.answer, m.Policy) else ("PROFILE-DISCOVERY-01",)
+            self.s.fail(*first, "PROFILE-CORE-03", evidence=(exchange,), observed=in_words(exchange.answer),
+                        expected="the table does not exist: `not_found`, or another rejection")  # fmt: skip
+
+    @_do.register
+    def _policy(self, step: steps.Policy) -> None:
+        table = self._at(step)
+        if table is None or not table.owned or "maintenance-policy" not in self.contract.profiles:
+            return
+        exchange = self.s.ask(_client(step.client), m.MaintenancePolicy(table=table.handle.reference), table.handle)
+        if isinstance(exchange.answer, m.Policy):
+            allowed = frozenset(exchange.answer.allowed)
+            if table.policy is not None and table.policy != allowed and table.facts.restarted:
+                what = f"{sorted(table.policy)}, as before the restart"
+                self._fail(table, exchange, Wrong(("PROFILE-POLICY-01", "PROFILE-DURABLE-03"), what))
+            table.policy = allowed
 
     # Requests, and the conclusions from their answers
 
-    def _table(self, number: int) -> DrivenTable | None:
-        """The table, if its reference is known."""
-        table = self.tables.get(number % len(NAMES))
-        return table if table is not None and table.known else None
+    def _at(self, step: Any) -> DrivenTable | None:
+        places = self.past if getattr(step, "gone", False) else self.tables
+        return places.get(step.table % TABLES)
 
-    def _send(self, table: DrivenTable, client: str, request: m.Request, fate: Fate) -> None:
-        if isinstance(request, m.Commit | m.CreateTable) and request not in table.sent:
-            table.sent.append(request)
+    def _send(self, table: DrivenTable, client: str, request: m.Request, fate: Fate) -> Exchange | None:
+        """The exchange, if the client gets the answer."""
+        if isinstance(request, m.Commit | m.CreateTable | m.TakeOver | m.HandBack):
+            if request.attempt not in {sent.attempt for sent in table.sent[-20:]} and request not in table.sent:
+                table.sent.append(request)
+            table.content.setdefault(request.attempt, request)
         if fate is Fate.DELAYED:
             self.in_flight.append((table, self.s.delay(client, request, table.handle)))
         elif fate is Fate.LOST:
-            self.s.lose(client, request, table.handle)
+            exchange = self.s.lose(client, request, table.handle)
+            self._died(exchange)
+            if isinstance(exchange.answer, m.Unknown):
+                table.worlds = frozenset(model.opened(world, request) for world in table.worlds)
             table.worlds = model.lost(table.worlds, request)
         else:
-            self._hear(table, self.s.ask(client, request, table.handle))
+            pauses, self.s.pauses = self.s.pauses, () if self._is_full(table) else self.s.pauses
+            exchange = self.s.ask(client, request, table.handle)
+            self.s.pauses = self.s.pauses or pauses
+            self._died(exchange)
+            self._hear(table, exchange)
+            return exchange
+        return None
+
+    def _is_full(self, table: DrivenTable) -> bool:
+        """Whether a rejection is expected, so that it is no use to send the request again."""
+        return table.limit is not None and table.newest - max(table.seen, default=-1) >= table.limit
+
+    def _died(self, exchange: Exchange) -> None:
+        if isinstance(exchange.answer, m.Unknown) and exchange.answer.reason.startswith(GONE) and self.armed:
+            self.down = True
 
     def _hear(self, table: DrivenTable, exchange: Exchange) -> None:
         """Exclude the worlds in which the answer is impossible; at least one must remain."""
-        before = table.newest
-        self._keep(table, exchange, model.judge(table.worlds, self.contract, exchange.request, exchange.answer))
-        if isinstance(exchange.answer, m.Ratified):
-            self.ratified += isinstance(exchange.request, m.Commit)
-            table.ratified.setdefault(exchange.answer.version, exchange)
-            self._named(table, exchange.answer.table)
-            if self.contract.commit_mode == "direct" and isinstance(exchange.request, m.Commit) and not table.dropped:
-                self._is_visible(table, exchange)
-        elif isinstance(exchange.answer, m.Conflict):
-            self._named(table, exchange.answer.winner_table)
-        if table.limit is not None and table.newest > before:
+        before, request, answer = table.newest, exchange.request, exchange.answer
+        self._died(exchange)
+        if isinstance(request, m.CreateTable) and table.odd and isinstance(answer, m.Conflict) and before < 0:
+            self._named(table, exchange, None)
+            return
+        was = table.worlds
+        self._keep(table, exchange, model.judge(was, self.contract, request, answer, table.facts))
+        if isinstance(answer, m.Conflict | m.Gap | m.Rejected) and isinstance(request, m.Commit | m.HandBack):
+            facts = table.facts
+            proposal = (request.version, request.attempt)
+            early, beaten = ({request.attempt} if isinstance(answer, kind) else set() for kind in (m.Gap, m.Conflict))
+            table.facts = facts._replace(
+                refused=facts.refused | {proposal}, early=facts.early | early, beaten=facts.beaten | beaten
+            )
+        if isinstance(answer, m.Ratified):
+            self._is_ratified(table, exchange, request, answer)
+        elif isinstance(answer, m.Conflict):
+            self._named(table, exchange, answer.winner_table)
+            if answer.winners and isinstance(request, m.Commit) and not self._is_replay(was, request):
+                self._shows_winners(table, exchange, request.version, answer.winners)
+        if table.limit is not None and table.newest > before and table.handle.path is None:
             self._within_limit(table, exchange)
+
+    def _is_replay(self, worlds: Worlds, request: m.Commit) -> bool:
+        return any(world.landed(request.attempt) is not None for world in worlds)
+
+    def _is_ratified(self, table: DrivenTable, exchange: Exchange, request: m.Request, answer: m.Ratified) -> None:
+        self.ratified += isinstance(request, m.Commit)
+        table.ratified.setdefault(answer.version, exchange)
+        if isinstance(request, m.TakeOver):
+            if answer.table is not None and table.is_surely(State.OWNED) and not table.named:
+                self._is_another(table, exchange, answer.table)
+                table.handle.reference, table.named = answer.table, True
+            if request.attempt not in table.handle.ownership:
+                table.handle.ownership.append(request.attempt)
+            self._is_visible(
+                table, exchange, answer.version, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08", "MC-CONVERT-02"
+            )
+        else:
+            self._named(table, exchange, answer.table)
+        if isinstance(request, m.HandBack) and table.is_surely(State.RELEASED):
+            self._handed_back(table, exchange)
+        direct = self.contract.commit_mode == "direct" and len(table.seen) < LOOKED
+        if isinstance(request, m.Commit) and direct and table.owned:
+            self._is_visible(table, exchange, answer.version, "PROFILE-DIRECT-01", "MC-COMMIT-05", "CM-COMMIT-05")
+        if isinstance(request, m.CreateTable) and table.owned and "version-0-by-filesystem" in self.contract.profiles:
+            self._is_visible(table, exchange, 0, "PROFILE-VERSION0-03", "MC-CREATE-01")
 
     def _keep(self, table: DrivenTable, exchange: Exchange | None, outcome: Worlds | Wrong) -> None:
         if isinstance(outcome, Wrong):
-            observed = outcome.observed or ("" if exchange is None else in_words(exchange.answer))
-            self._wrong(table, outcome._replace(observed=observed), exchange)
+            self._fail(table, exchange, outcome)
+            return
         table.worlds = outcome
         table.handle.versions = max(table.handle.versions, table.surely + 1)
 
-    def _wrong(self, table: DrivenTable, wrong: Wrong, *exchanges: Exchange | None) -> NoReturn:
-        """`exchanges`: what contradicts the commit of the version."""
+    def _fail(self, table: DrivenTable, exchange: Exchange | None, wrong: Wrong, *others: Exchange | None) -> None:
+        """The answer, or the last listing, is possible in no world. Only the requirements that bind the subject here
+        are violated; if there is none, it is not a violation."""
+        if not any(applies(name, self.s.identity, self.s.variant) for name in wrong.requirements):
+            return
         because = None if wrong.version is None else table.ratified.get(wrong.version)
-        evidence = {exchange.number: exchange for exchange in (*exchanges, because) if exchange is not None}
+        operations = list({call.number: call for call in (exchange, *others, because) if call is not None}.values())
+        observed = wrong.observed or ("" if exchange is None else in_words(exchange.answer))
         self.s.fail(
-            *wrong.requirements, evidence=list(evidence.values()), expected=wrong.expected, table=table.handle,
-            version=wrong.version, observed=wrong.observed,
+            *wrong.requirements, evidence=operations, expected=wrong.expected, table=table.handle,
+            version=wrong.version, observed=observed,
         )  # fmt: skip
 
-    def _named(self, table: DrivenTable, reference: str | None) -> None:
-        if reference and not table.known:
-            table.handle.reference = reference
-            self.s.tables.append(table.handle)
+    def _named(self, table: DrivenTable, exchange: Exchange, reference: str | None) -> None:
+        if not reference:
+            return
+        if not table.named or not table.handle.reference:
+            self._is_another(table, exchange, reference)
+            table.handle.reference, table.named = reference, True
+            if table.handle not in self.s.tables:
+                self.s.tables.append(table.handle)
+        elif reference != table.handle.reference:
+            what = f"the table {table.handle.reference}, which has this name"
+            self._fail(table, exchange, Wrong(
+                ("PROFILE-DISCOVERY-01", "PROFILE-CORE-06", "MC-CREATE-02", "CM-COMMIT-08"), what,
+                observed=f"the table {reference}",
+            ))  # fmt: skip
 
-    # Invariants
+    def _is_another(self, table: DrivenTable, exchange: Exchange, reference: str) -> None:
+        """A reference is that of one table, also after its drop."""
+        for other in self._others(table):
+            if other.handle.reference == reference and not (table.odd and isinstance(exchange.answer, m.Conflict)):
+                gone = ("PROFILE-DISCOVERY-02",) if other.dropped else ("MC-CREATE-02", "CM-COMMIT-08")
+                self._fail(table, exchange, Wrong(
+                    (*gone, "PROFILE-DISCOVERY-01"), "a reference of its own",
+                    observed=f"{reference} is the reference of {other.handle.name}",
+                ))  # fmt: skip
+
+    # Observations
 
     def _follow(self) -> None:
         """Judge what happened in the log folders."""
@@ -307,40 +954,84 @@ class Drive:
             return
         for event in watch.events():
             table, wrong = self.logs.judge(event, self.tables.values(), watch)
-            if table is None:
+            if table is None or event.version in table.foreign:
                 continue
             if event.kind is Kind.APPEARED and not event.by_kit and not table.dropped:
                 outcome = model.visible(table.worlds, {event.version: event.attempt})
                 wrong = outcome if isinstance(outcome, Wrong) else wrong
             if wrong is not None:
-                self._wrong(table, wrong, *(self.s.under_way(call.request) for call in event.during))
+                self._fail(table, None, wrong, *(self.s.under_way(call.request) for call in event.during))
 
     def _look(self, table: DrivenTable) -> dict[m.Version, str]:
-        """The published commits are a prefix of the ratified ones, and no published commit disappears."""
-        seen = self.s.published(table.handle)
-        if sorted(seen) != list(range(len(seen))) or not set(table.seen) <= set(seen):
-            seen = {**self.s.published(table.handle), **seen}  # a listing is not atomic
-        missing = set(range(max(seen, default=-1) + 1)) - set(seen)
-        for version in sorted(set(table.seen) - set(seen)):
-            self.s.fail(
-                "MC-FILES-08", "CM-FILES-07", table=table.handle, version=version, observed="it is missing",
-                expected=f"version {version}, which was published, stays until a cleanup",
-            )  # fmt: skip
+        """List the files: the published commits are a prefix of the ratified ones, and never change."""
+        files = self.s.observe(table.handle)
+        sent = {name: proposal for name, proposal in table.content.items() if name not in table.rebased}
+        wrong = oracle_contents.names(files, sent, self.contract.feature)
+        if wrong is not None:
+            self._fail(table, None, wrong)
+        published = self._published(table, files)
+        expected = list(range(table.base, table.base + len(published)))
+        if sorted(published) != expected or not set(table.seen) <= set(published):  # a listing is not atomic
+            published = {**self._published(table, self.s.observe(table.handle)), **published}
+        for version in sorted(set(table.seen) - set(published)):
+            self._fail(table, None, Wrong(
+                ("MC-FILES-08", "CM-FILES-07", "MC-RELEASE-04"),
+                f"version {version}, which was published, stays until a cleanup", version, "it is missing",
+            ))  # fmt: skip
+        missing = sorted(set(range(table.base, max(published, default=-1) + 1)) - set(published))
         if missing:
-            self.s.fail(
-                "MC-BACKFILL-03", "CM-PUBLISH-06", table=table.handle, version=min(missing),
-                expected=f"version {min(missing)} is published before version {max(seen)}",
-                observed=f"published are versions {sorted(seen)}",
-            )  # fmt: skip
-        for version, content in seen.items():
-            if table.seen.setdefault(version, content) != content:
-                self.s.fail(
-                    "CM-PUBLISH-03", "MC-FILES-08", table=table.handle, version=version,
-                    expected=f"version {version} never changes", observed="its file had two contents, in this order",
-                )  # fmt: skip
-        identities = {version: attempt_of(content) for version, content in seen.items()}
+            self._fail(table, None, Wrong(
+                ("MC-BACKFILL-03", "CM-PUBLISH-06"),
+                f"version {missing[0]} is published before version {max(published)}", missing[0],
+                f"published are versions {sorted(published)[-9:]}",
+            ))  # fmt: skip
+        new = {version: content for version, content in published.items() if table.seen.get(version) != content}
+        for version in sorted(set(new) & set(table.seen)):
+            self._fail(table, None, Wrong(
+                ("CM-PUBLISH-03", "MC-FILES-08", "MC-BACKFILL-01", "MC-CREATE-02", "CM-COMMIT-08", "MC-FEATURE-02",
+                 "CM-FILES-07"),
+                f"version {version} never changes", version, "its file had two contents, in this order",
+            ))  # fmt: skip
+        identities = {version: proposals.attempt_of(content) for version, content in published.items()}
         self._keep(table, None, model.visible(table.worlds, identities))
-        return seen
+        for version, content in new.items():
+            table.seen[version] = content
+            self._is_as_proposed(table, version, proposals.lines(content), content)
+        return published
+
+    def _published(self, table: DrivenTable, files: Sequence[m.LogFile]) -> dict[m.Version, str]:
+        """The published commits, without foreign files, which must be unchanged."""
+        found = {}
+        for file in files:
+            version = version_of(file.name)
+            if version is None or version < table.base:
+                continue
+            if file.content is None:
+                self.s.fail("PROFILE-CORE-02", table=table.handle, version=version, observed="it has none",
+                            expected=f"`observe` shows the content of {file.name}")  # fmt: skip
+            elif version not in table.foreign:
+                found[version] = file.content
+            elif file.content != table.foreign[version]:
+                self._fail(table, None, Wrong(
+                    ("MC-FILES-08", "CM-FILES-07", "MC-BACKFILL-01", "CM-PUBLISH-03", "MC-COMMIT-02", "CM-COMMIT-08"),
+                    f"the file {file.name} of another writer is not replaced", version, "it was replaced",
+                ))  # fmt: skip
+        return found
+
+    def _is_as_proposed(self, table: DrivenTable, version: int, actions: Sequence[str], text: str | None) -> None:
+        """In some world the version is the attempt with this content."""
+        wrongs = []
+        for world in table.worlds:
+            proposal = table.content.get(world.attempt_at(version) or "")
+            wrong = None
+            if proposal is not None and (proposal.actions is not None):
+                wrong = oracle_contents.commit(proposal, actions, version, table.facts)
+                if text is not None:
+                    wrong = oracle_contents.published(text, table.staged.get(version), version) or wrong
+            if wrong is None:
+                return
+            wrongs.append(wrong)
+        self._fail(table, None, wrongs[0])
 
     def _listed(
         self,
@@ -350,27 +1041,110 @@ class Drive:
         latest: int | None,
         start: int | None = None,
         end: int | None = None,
+        *,
+        resolution: bool = False,
     ) -> None:
-        """Every unlisted version is published."""
-        if latest in model.NONE or latest is None or table.dropped:
+        """Every unlisted version is published; the listed ones are as proposed."""
+        if not table.owned:
+            return
+        self._entries(table, exchange, commits)
+        if latest in model.NONE or latest is None:
             return
         last = latest if end is None else min(end, latest)
-        omitted = set(range(start or 0, last + 1)) - {commit.version for commit in commits} - set(table.seen)
+        omitted = set(range(max(start or 0, table.base), last + 1)) - {commit.version for commit in commits}
+        omitted -= set(table.seen)
         forgotten = sorted(omitted - set(self._look(table))) if omitted else []
         if forgotten:
-            self.s.fail(
-                "MC-GET-01", "CM-GET-03", "MC-FILES-06", "CM-STORE-09", evidence=(exchange,), table=table.handle,
-                version=forgotten[0], expected=f"version {forgotten[0]}, ratified and not published, is listed",
-                observed=f"listed are versions {[commit.version for commit in commits]}",
-            )  # fmt: skip
+            found = ("CM-GET-05",) if resolution else ()
+            after = ("PROFILE-DURABLE-01",) if table.facts.restarted else ()
+            stored = ("CM-STORE-04", "CM-STORE-05") if table.foreign else ()
+            self._fail(table, exchange, Wrong(
+                ("MC-GET-01", "CM-GET-03", "MC-FILES-06", "CM-STORE-09", "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
+                 *found, *after, *stored),
+                f"version {forgotten[0]}, ratified and not published, is listed", forgotten[0],
+                f"listed are versions {[commit.version for commit in commits][-9:]}",
+            ))  # fmt: skip
 
-    def _is_visible(self, table: DrivenTable, exchange: Exchange) -> None:
-        assert isinstance(exchange.answer, m.Ratified)
-        version = exchange.answer.version
+    def _entries(self, table: DrivenTable, exchange: Exchange, commits: Iterable[m.CommitEntry]) -> None:
+        """ "Getting Ratified Commits": a staged commit is listed by its file, an inline one with its content."""
+        listed = [entry for entry in commits if entry.version > table.taken and entry.version not in table.seen]
+        wants_files = [entry for entry in listed if entry.file_name is not None and entry.version not in table.staged]
+        files = {file.name: file.content for file in self.s.observe(table.handle)} if wants_files else {}
+        for entry in listed:
+            version = entry.version
+            proposal = self._only(table, version)
+            if entry.actions is not None and self.contract.commit_mode == "staged":
+                self._fail(table, exchange, Wrong(
+                    ("MC-FEATURE-01", "CM-STORE-03"), f"the file name of version {version}, not its content", version
+                ))  # fmt: skip
+            if entry.actions is None and self.contract.commit_mode == "inline" and version not in self._look(table):
+                self._fail(table, exchange, Wrong(
+                    ("PROFILE-INLINE-01", "CM-STORE-05", "CM-STORE-09"), f"version {version} with its content", version
+                ))  # fmt: skip
+            if entry.actions is not None:
+                self._is_as_proposed(table, version, entry.actions, None)
+            if entry in wants_files and commit_file(version) not in files:
+                self._is_staged(table, exchange, entry, files)
+            claimed = entry.in_commit_timestamp
+            own = None if proposal is None else proposals.time_of(proposals.content(proposal.actions or ()))
+            if claimed is not None and own is not None and claimed != own:
+                self._fail(table, exchange, Wrong(
+                    ("MC-API-04", "CM-CATALOG-04"), f"{own} as the time of version {version}", version
+                ))  # fmt: skip
+
+    def _only(self, table: DrivenTable, version: int) -> Proposal | None:
+        """The proposal that is this version in every world."""
+        attempts = {world.attempt_at(version) for world in table.worlds}
+        return table.content.get(attempts.pop() or "") if len(attempts) == 1 else None
+
+    def _is_staged(
+        self, table: DrivenTable, exchange: Exchange, entry: m.CommitEntry, files: dict[str, str | None]
+    ) -> None:
+        """A listed staged file exists, and is the proposal."""
+        version = entry.version
+        name = f"{STAGING[self.contract.feature]}/{(entry.file_name or '').rpartition('/')[2]}"
+        content = files.get(name)
+        if content is None:
+            if version in self._look(table):
+                return
+            after = ("PROFILE-DURABLE-01",) if table.facts.restarted else ()
+            self._fail(table, exchange, Wrong(
+                ("MC-FEATURE-01", "CM-STORE-09", "MC-FILES-06", *after, "MC-FILES-04", "CM-FILES-02", "LOG-03"),
+                f"the staged file {name} of version {version} exists", version, "it does not exist",
+            ))  # fmt: skip
+            return
+        proposal = self._only(table, version)
+        attempt = proposals.attempt_of(content)
+        if proposal is not None and attempt is not None and attempt != proposal.attempt:
+            self._fail(table, exchange, Wrong(
+                ("MC-FILES-03", "CM-FILES-03", *model.IDENTITY), f"the staged file {name} is attempt "
+                f"{proposal.attempt}", version, f"it is attempt {attempt}",
+            ))  # fmt: skip
+        lines = proposals.lines(content)
+        if attempt is None and proposal is not None:
+            self._fail(table, exchange, Wrong(
+                ("CM-FILES-01", "MC-LOG-05"), f"the staged file {name} has the format of a commit", version,
+                f"it begins with {content[:80]}",
+            ))  # fmt: skip
+        self._is_as_proposed(table, version, lines, None)
+        table.staged[version] = content
+
+    def _shows_winners(
+        self, table: DrivenTable, exchange: Exchange, version: int, winners: Sequence[m.CommitEntry]
+    ) -> None:
+        """ "Conflict Resolution": before the last winner, only published versions are left out."""
+        self._entries(table, exchange, winners)
+        shown = {winner.version for winner in winners}
+        omitted = sorted(set(range(version, max(shown))) - shown - set(table.seen))
+        omitted = [number for number in omitted if number not in self._look(table)] if omitted else []
+        if omitted:
+            what = f"version {omitted[0]}, a winner that is not published"
+            self._fail(table, exchange, Wrong(("PROFILE-CORE-08",), what, omitted[0]))
+
+    def _is_visible(self, table: DrivenTable, exchange: Exchange, version: int, *requirements: str) -> None:
         self.s.require(
-            version in self._look(table), "PROFILE-DIRECT-01", "MC-COMMIT-05", "CM-COMMIT-05", evidence=(exchange,),
-            table=table.handle, version=version, observed="it is not",
-            expected=f"version {version}, which was ratified by publishing it, is published",
+            version in self._look(table), *requirements, evidence=(exchange,), table=table.handle, version=version,
+            observed="it is not", expected=f"version {version}, which was ratified, is published",
         )  # fmt: skip
 
     def _within_limit(self, table: DrivenTable, exchange: Exchange) -> None:

@@ -1,4 +1,8 @@
-"""The alphabet of programs for owners: each word draws one step or a few."""
+"""The alphabet of programs for owners: each word draws one step or a few, and has a weight.
+
+A family is the same alphabet with other weights. Every program ends with the same ritual on each of its tables, which
+looks at what the program left: without it, a program damages a table and nobody sees it.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,9 +10,9 @@ from random import Random
 from typing import Any, Final
 
 from conformance.interface.messages import Identity
-from conformance.programs import drawing, steps
-from conformance.programs.driving import Drive
-from conformance.programs.steps import CLIENTS, Fate, OwnerProgram, Step
+from conformance.programs import contents, drawing, steps
+from conformance.programs.driving import NAMES, PATHS, Drive
+from conformance.programs.steps import CLIENTS, By, Fate, OwnerProgram, Step
 from conformance.scenario.check import Variant
 from conformance.scenario.scenario import Scenario
 
@@ -18,6 +22,10 @@ FATES: Final = (
     (Fate.ANSWERED, Fate.LOST, Fate.DELAYED),
 )
 """A program draws the fates of its requests from one of these mixtures."""
+SIZES: Final = (4096, 8192, 65536, 65537)
+"""The sizes, in bytes, at which buffers end."""
+AUDITED: Final = 14
+"""The number of requests that an audit repeats."""
 
 
 class Draw:
@@ -27,53 +35,87 @@ class Draw:
         self.random = random
         self.fates = self.one(*FATES)
         self.tables = self.one((0,), (0, 0, 0, 1))
+        self.names = 0 if self.chance(0.4) else self.random.randrange(len(NAMES))
+        self.odd_content = self.chance(0.2)
+        self.kinds = self.random.sample(contents.ODD, 3)
+        self.limit = self.one(0, 0, 0, 1, 2, 3)
+        self.by_subject = self.chance(0.25)
 
     def one(self, *values: Any) -> Any:
         return self.random.choice(values)
 
-    def often(self) -> bool:
-        return bool(self.random.randrange(3))
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
 
-    def seldom(self) -> bool:
-        return not self.random.randrange(4)
-
-    def where(self) -> dict[str, int]:
+    def where(self) -> dict[str, Any]:
         return {"table": self.one(*self.tables), "client": self.random.randrange(CLIENTS)}
 
     def fate(self) -> Fate:
         return Fate(self.one(*self.fates))
 
     def which(self) -> int:
-        return int(self.one(0, 0, 0, 1, 1, 2, 3, 4))
+        return int(self.one(0, 0, 0, 1, 1, 2, 3, 4, 20))
+
+    def bound(self) -> int | None:
+        bound: int | None = self.one(None, 0, 0, 1, 2, 3, -1, -2, -3, -6, 40, 2**32, 2**53 - 1)
+        return bound
 
 
 Word = Callable[[Draw], tuple[Step, ...]]
 
 
 def create(d: Draw) -> tuple[Step, ...]:
-    return (steps.Create(**d.where(), fate=d.fate(), limit=d.one(0, 0, 1, 2, 3), by_subject=d.seldom()),)
+    return (
+        steps.Create(
+            **d.where(), fate=d.fate(), limit=d.limit, by_subject=d.by_subject, names=d.names,
+            properties=d.one(0, 0, 0, 1, 300),
+        ),
+    )  # fmt: skip
 
 
 def commit(d: Draw) -> tuple[Step, ...]:
-    return (steps.Commit(**d.where(), ahead=d.one(0, 0, 0, 0, 0, 0, -1, -2, -9, 1, 2), fate=d.fate()),)
+    ahead = 0 if d.chance(0.6) else d.one(-1, -1, -2, -9, 1, 1, 2)
+    more: dict[str, Any] = {}
+    if d.odd_content and d.chance(0.6):
+        more = {"size": d.one(*SIZES)} if d.chance(0.3) else {"content": d.one(*d.kinds)}
+        more |= {"actions": d.one(1000, 1001)} if d.chance(0.05) else {}
+    elif d.chance(0.03):
+        more = {"content": "unreadable schema"}
+    elif d.chance(0.1):
+        more = {"resembles": d.one(1, 2)}
+    return (steps.Commit(**d.where(), ahead=ahead, fate=d.fate(), staged=d.chance(0.15), **more),)
+
+
+def metadata(d: Draw) -> tuple[Step, ...]:
+    where = d.where()
+    change = steps.Commit(**where, content="metadata", ahead=d.one(0, 0, -1, 1), fate=d.one(Fate.ANSWERED, d.fate()))
+    return (change, *d.one((), (steps.Load(**where),)))
 
 
 def resend(d: Draw) -> tuple[Step, ...]:
     return (
-        steps.Resend(**d.where(), which=d.which(), unsettled=d.often(), resolved=d.seldom(), fate=d.fate()),
+        steps.Resend(
+            **d.where(), which=d.which(), unsettled=d.chance(0.66), resolved=d.chance(0.25), rebased=d.chance(0.1),
+            fate=d.fate(), gone=d.chance(0.1),
+        ),
     )  # fmt: skip
 
 
 def resolve(d: Draw) -> tuple[Step, ...]:
-    return (steps.Resolve(**d.where(), which=d.which(), unsettled=d.often(), fate=d.fate()),)
+    return (
+        steps.Resolve(
+            **d.where(), which=d.which(), unsettled=d.chance(0.66), unsent=d.chance(0.15), other=d.chance(0.1),
+            fate=d.fate(), gone=d.chance(0.1),
+        ),
+    )  # fmt: skip
 
 
 def deliver(d: Draw) -> tuple[Step, ...]:
-    return (steps.Deliver(which=d.which(), given_up=d.one(False, True)),)
+    return (steps.Deliver(which=d.which(), given_up=d.chance(0.5)),)
 
 
 def read(d: Draw) -> tuple[Step, ...]:
-    return (steps.Read(**d.where(), start=d.one(None, *range(7)), end=d.one(None, *range(7))),)
+    return (steps.Read(**d.where(), start=d.bound(), end=d.bound()),)
 
 
 def look(d: Draw) -> tuple[Step, ...]:
@@ -81,32 +123,184 @@ def look(d: Draw) -> tuple[Step, ...]:
 
 
 def load(d: Draw) -> tuple[Step, ...]:
-    return (steps.Load(**d.where()),)
+    return (steps.Load(**d.where(), by=d.one(By.NAME, By.NAME, By.PATH, By.ABSENT, By.PARENT)),)
 
 
 def backfill(d: Draw) -> tuple[Step, ...]:
-    return (steps.Backfill(**d.where(), behind=d.one(0, 0, 1, 2, -1)),)
+    return (steps.Backfill(**d.where(), behind=d.one(0, 0, 1, 2, -1, -3), gone=d.chance(0.05)),)
 
 
 def drop(d: Draw) -> tuple[Step, ...]:
     return (steps.Drop(**d.where()),)
 
 
-def restart(d: Draw) -> tuple[Step, ...]:  # noqa: ARG001  # a word takes the draws
-    return (steps.Restart(),)
+def recreate(d: Draw) -> tuple[Step, ...]:
+    """A table is dropped and created again; late requests for the old one arrive."""
+    where = d.where()
+    late: list[Step] = [
+        steps.Commit(**where, gone=True), steps.Resend(**where, gone=True, which=d.which()),
+        steps.Resolve(**where, gone=True), steps.Backfill(**where, gone=True), steps.Drop(**where, gone=True),
+        steps.Resolve(**where, which=0), steps.Read(**where, gone=True), steps.Load(**where),
+    ]  # fmt: skip
+    d.random.shuffle(late)
+    return (
+        steps.Land(**where, count=d.one(0, 1, 3)), steps.Drop(**where), *late[:1],
+        steps.Create(**where, limit=d.one(0, 2)), *late[1:d.one(2, 4, 7)],
+        steps.Land(**where), steps.Look(table=where["table"]),
+    )  # fmt: skip
 
 
-WORDS: Final[Mapping[str, Word]] = {
-    word.__name__: word
-    for word in (create, commit, resend, resolve, deliver, read, look, load, backfill, drop, restart)
-}
+def restart(d: Draw) -> tuple[Step, ...]:
+    return (steps.Restart(), *d.one((), (steps.Look(table=d.where()["table"]),)))
+
+
+def crash(d: Draw) -> tuple[Step, ...]:
+    """The subject crashes at one of its points, during a request; then the writer finds out."""
+    where = d.where()
+    commit = steps.Commit(**where, staged=d.chance(0.2))
+    doing = d.one(
+        (commit,), (commit,), (steps.Backfill(**where),), (steps.Create(**where, names=d.names),),
+        (steps.HandBack(**where),), (steps.TakeOver(**where),), (commit, steps.Write(**where)),
+        (steps.TakeOver(**where), steps.Write(**where)), (steps.HandBack(**where), steps.Write(**where)),
+        (steps.Drop(**where),), (steps.Resolve(**where, unsent=True),),
+    )  # fmt: skip
+    after: tuple[Step, ...] = (
+        steps.Look(table=where["table"]), steps.Resend(**where), steps.Resolve(**where), steps.Land(**where),
+        steps.Backfill(**where), steps.Look(table=where["table"]),
+    )  # fmt: skip
+    many: tuple[Step, ...] = (steps.Land(**where, count=d.one(2, 9)),) if d.chance(0.4) else ()
+    return (*many, steps.Crash(point=d.random.randrange(2520)), *doing, *after)
+
+
+def filesystem(d: Draw) -> tuple[Step, ...]:
+    return (
+        steps.Filesystem(
+            **d.where(), versions=d.one(1, 1, 2, 3), first=d.one(0, 0, 0, 1, 7), path=d.one(0, 0, *range(len(PATHS)))
+        ),
+    )
+
+
+def take_over(d: Draw) -> tuple[Step, ...]:
+    ahead = 0 if d.chance(0.7) else d.one(-1, 1, 2)
+    return (steps.TakeOver(**d.where(), ahead=ahead, fate=d.fate(), slash=d.chance(0.1)),)
+
+
+def hand_back(d: Draw) -> tuple[Step, ...]:
+    where = d.where()
+    ahead = 0 if d.chance(0.7) else d.one(-1, 1, 2)
+    back = steps.HandBack(**where, ahead=ahead, fate=d.fate())
+    late: list[Step] = [
+        steps.Commit(**where), steps.Resend(**where), steps.Resend(**where, which=1), steps.Resolve(**where),
+        steps.HandBack(**where), steps.Write(**where), steps.TakeOver(**where), steps.Deliver(), steps.Restart(),
+        steps.Resend(**where, which=20), steps.Resolve(**where, which=20),
+    ]  # fmt: skip
+    d.random.shuffle(late)
+    return (back, *late[: d.one(0, 2, 4, 6)])
+
+
+def write(d: Draw) -> tuple[Step, ...]:
+    return (steps.Write(**d.where(), count=d.one(1, 1, 2, 3)),)
+
+
+def block(d: Draw) -> tuple[Step, ...]:
+    """A foreign file has the name of the next publication."""
+    where = d.where()
+    many = (steps.Land(**where, count=d.one(1, 2, 3)),) if d.chance(0.7) else ()
+    return (
+        *many, steps.Block(**where, ahead=d.one(0, 0, 1, 2), torn=d.chance(0.3)),
+        d.one(steps.Backfill(**where), steps.Backfill(**where, behind=-2), steps.HandBack(**where)),
+        steps.Look(table=where["table"]), *d.one((), (steps.Unblock(**where), steps.Backfill(**where))),
+    )  # fmt: skip
+
+
+def many(d: Draw) -> tuple[Step, ...]:
+    return (steps.Land(**d.where(), count=d.one(4, 8, 11, 12)),)
+
+
+def audit(d: Draw) -> tuple[Step, ...]:
+    """The last requests again, each with a look-up of its outcome, then a read."""
+    where = d.where()
+    return (*_audit(AUDITED, **where), steps.Read(**where))
+
+
+def _audit(count: int, **where: Any) -> tuple[Step, ...]:
+    return tuple(
+        step
+        for which in range(count)
+        for step in (steps.Resolve(**where, which=which), steps.Resend(**where, which=which))
+    )
+
+
+def stray(d: Draw) -> tuple[Step, ...]:
+    return (steps.Stray(**d.where(), ahead=d.one(0, 0, 1, -1)),)
+
+
+def unknown(d: Draw) -> tuple[Step, ...]:
+    return (steps.Unknown(request=d.random.randrange(8)),)
+
+
+def policy(d: Draw) -> tuple[Step, ...]:
+    where = d.where()
+    return (steps.Policy(**where), *d.one((), (steps.Restart(), steps.Policy(**where))))
+
+
+def disturbance(d: Draw) -> tuple[Step, ...]:
+    """Open ends, a disturbance, and an audit of everything."""
+    where = d.where()
+    ends: tuple[Step, ...] = (
+        steps.Commit(**where, fate=Fate.DELAYED), steps.Resolve(**where, unsettled=True), steps.Commit(**where),
+        steps.Commit(**where, ahead=1), steps.Resolve(**where, unsettled=True), steps.Commit(**where, ahead=-1),
+        steps.Resolve(**where), steps.Commit(**where, fate=Fate.LOST),
+    )  # fmt: skip
+    event: tuple[Step, ...] = d.one(
+        (steps.Restart(),), (steps.Drop(**where),), (steps.HandBack(**where),), (steps.Land(**where),),
+        (steps.HandBack(**where), steps.TakeOver(**where)), (steps.Restart(), steps.Restart()),
+    )  # fmt: skip
+    return (*d.random.sample(ends, d.one(3, 5, 8)), *event, steps.Deliver(), *_audit(8, **where), steps.Land(**where))
+
+
 WEIGHTS: Final[Mapping[str, float]] = {
-    "commit": 8, "resend": 4, "resolve": 3, "deliver": 2, "read": 3, "look": 2, "load": 2, "backfill": 3, "create": 2,
-    "drop": 1.5, "restart": 1,
+    "commit": 8, "resend": 4, "resolve": 3, "deliver": 2, "read": 3, "look": 1.5, "load": 2, "backfill": 3,
+    "create": 2, "drop": 0.7, "recreate": 0.8, "restart": 1, "crash": 1.2, "filesystem": 0.3, "take_over": 1.2,
+    "hand_back": 1.2, "write": 1, "block": 0.5, "many": 0.7, "audit": 0.6, "stray": 0.4, "unknown": 0.25,
+    "policy": 0.25, "metadata": 1, "disturbance": 0.7,
 }  # fmt: skip
 """How often a word is drawn, in relation to the others, in programs of no particular family."""
-NEEDS: Final[Mapping[str, str]] = {"load": "discovery", "drop": "discovery", "restart": "durable-restart"}
-"""The profile without which a word is not drawn."""
+WORDS: Final[Mapping[str, Word]] = {name: globals()[name] for name in WEIGHTS}
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "load": ("discovery",), "drop": ("discovery",), "recreate": ("discovery",), "restart": ("durable-restart",),
+    "crash": ("durable-restart", "harness-control"), "filesystem": ("ownership-transfer", "storage-access"),
+    "take_over": ("ownership-transfer", "storage-access"), "hand_back": ("ownership-transfer", "storage-access"),
+    "write": ("storage-access",), "block": ("storage-access",), "stray": ("storage-access",),
+    "disturbance": ("durable-restart",), "policy": ("maintenance-policy", "durable-restart"),
+    "resolve": ("attempt-outcome",),
+}  # fmt: skip
+"""The profiles without which a word is not drawn."""
+OWNERSHIP: Final = ("filesystem", "take_over", "hand_back")
+"""Words for table features with documented ownership changes."""
+
+
+def beginning(d: Draw, *, transfers: bool) -> tuple[Step, ...]:
+    """The tables of the program."""
+    first: tuple[Step, ...] = (
+        steps.Create(limit=d.limit, by_subject=d.by_subject, names=d.names, properties=d.one(0, 0, 1)),
+    )
+    if transfers and d.chance(0.35):
+        first = (*filesystem(d), *(take_over(d) if d.chance(0.7) else ()))
+    return (*first, steps.Create(table=1, names=d.names)) if 1 in d.tables else first
+
+
+def ritual(table: int) -> tuple[Step, ...]:
+    """The end of every program, on each of its tables."""
+    return (
+        steps.Look(table=table), steps.Load(table=table), steps.Load(table=table, by=By.PATH), steps.Land(table=table),
+        steps.Resend(table=table), steps.Resolve(table=table), steps.Resolve(table=table, which=1, unsettled=True),
+        steps.Resolve(table=table, unsent=True), steps.Read(table=table, start=-2, end=-1),
+        steps.Backfill(table=table, behind=1), steps.Land(table=table), steps.Read(table=table, start=-1),
+        steps.Backfill(table=table), steps.Look(table=table), steps.Load(table=table),
+        *(steps.Contend(table=table, client=client) for client in range(CLIENTS)), steps.Land(table=table),
+        steps.Read(table=table),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,20 +313,20 @@ class OwnerFamily:
     kind: type[OwnerProgram] = OwnerProgram
     side: str = "owner"
 
-    def draw(self, seed: int, number: int, identity: Identity, variant: Variant) -> OwnerProgram:  # noqa: ARG002
-        random = drawing.random_of(seed, number)
+    def draw(self, seed: int, number: int, identity: Identity, variant: Variant) -> OwnerProgram:
+        d = Draw(drawing.random_of(seed, number))
+        managed = variant.feature == "managedCommit"
         weights = {
             word: weight * self.factors.get(word, 1)
             for word, weight in WEIGHTS.items()
-            if word not in NEEDS or NEEDS[word] in identity.profiles
+            if set(NEEDS.get(word, ())) <= set(identity.profiles) and (managed or word not in OWNERSHIP)
         }
-        d = Draw(random)
-        words = drawing.words(random, weights, number)
-        tables = (steps.Create(limit=d.one(0, 0, 1, 2, 3), by_subject=d.seldom()), steps.Create(table=1))
+        words = drawing.words(d.random, weights, number)
+        first = beginning(d, transfers=weights.get("filesystem", 0) > 0)
         drawn = [step for word in words for step in WORDS[word](d)]
+        end = [step for table in sorted(set(d.tables)) for step in ritual(table)]
         return OwnerProgram(
-            format=2, side="owner", family=self.name, seed=seed + number, words=words,
-            steps=(*tables[: len(set(d.tables))], *drawn),
+            format=2, side="owner", family=self.name, seed=seed + number, words=words, steps=(*first, *drawn, *end),
         )  # fmt: skip
 
     def begin(self, scenario: Scenario) -> Drive:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
@@ -27,7 +27,7 @@ from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.running import BrokenInCaseError, finish
-from conformance.scenario.scenario import Scenario, Stopped
+from conformance.scenario.scenario import Inconclusive, Scenario, Stopped, Violated
 
 STEP_SECONDS: Final = 60
 """A step of a program that takes longer is hung. An adapter in another process gives up much earlier."""
@@ -177,26 +177,42 @@ class Generation:
                     driver.do(doing)
                 doing = "the end"
                 driver.end()
-        except (Stopped, AdapterError) as stopped:
+        except Stopped as stopped:
             ended = stopped
+            with suppress(Stopped):
+                driver.end()
+        except AdapterError as error:
+            ended = error
         except HungError:
             self.hung = f"{doing} did not end within {STEP_SECONDS} seconds, in {programs.encode(program)}"
             return None
-        result = finish(self.check, self.variant, self.subject, scenario, ended)
-        # The checkers see the whole history, so their findings are closer to the fault than the first failed step.
-        ordered = sorted(result.violations, key=lambda violation: violation.rule is None)
-        self.operations += result.operations
+        self.operations += scenario.recording.writer.operations
         self.ratified += driver.ratified
+        result = self._judged(scenario, ended)
         if result.verdict is Verdict.INCONCLUSIVE:
             self.inconclusive.append(result.reason)
-        return msgspec.structs.replace(result, violations=tuple(ordered))
+        return result
+
+    def _judged(self, scenario: Scenario, ended: Stopped | AdapterError | None) -> CaseResult:
+        """The oracle has judged every answer of an owner, so its history is completed only if the program failed."""
+        if self.check.side == "client" or isinstance(ended, AdapterError):
+            return finish(self.check, self.variant, self.subject, scenario, ended)
+        held = self.check.held(self.subject.identity, self.variant)
+        if isinstance(ended, Violated):
+            scenario.conclude()
+            return self.check.result(
+                self.variant, held, Verdict.FAILED, violations=tuple(scenario.violations),
+                operations=scenario.recording.writer.operations, history=scenario.recording.text,
+            )  # fmt: skip
+        reason = ended.reason if isinstance(ended, Inconclusive) else ""
+        return self.check.result(self.variant, held, Verdict.INCONCLUSIVE if reason else Verdict.PASSED, reason)
 
     def _scenario(self, seed: int) -> Scenario:
         name, salt = self.check.case(self.variant), f"{self.salt}_{self.executions}"
         if self.check.side == "owner":
             if self._watch is not None:
                 self._watch.begin()
-            return Scenario(self._watch or self.subject, self.variant, name=name, seed=seed, salt=salt)
+            return Scenario(self._watch or self.subject, self.variant, name=name, seed=seed, salt=salt, deferred=True)
         if self.host is None:
             raise ValueError(f"{name} is for clients: it needs the host with which the subject was opened")
         return ClientScenario(self.subject, self.variant, self.host, name=name, seed=seed, salt=salt)

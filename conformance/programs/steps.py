@@ -11,6 +11,7 @@ import msgspec
 from conformance.programs.program import Program
 
 CLIENTS: Final = 3
+TABLES: Final = 2
 
 
 class Fate(StrEnum):
@@ -32,6 +33,11 @@ class _OnTable(_Step, frozen=True, kw_only=True):
     client: int = 0
 
 
+class _OnAnyTable(_OnTable, frozen=True, kw_only=True):
+    gone: bool = False
+    """Whether it is sent to the table that had this place before, which was dropped or handed back."""
+
+
 class Create(_OnTable, frozen=True, kw_only=True):
     """Propose version 0 of a new table, of an existing one (which must lose), or of a dropped one (to create it
     again)."""
@@ -41,17 +47,41 @@ class Create(_OnTable, frozen=True, kw_only=True):
     """With `backlog-limit`: the maximum number of unbackfilled commits; 0 for no limit."""
     by_subject: bool = False
     """Whether backfilling is left to the subject."""
+    names: int = 0
+    """The class of the names of both tables, which differ in one thing."""
+    properties: int = 0
+    """The number of properties in its metadata."""
 
 
-class Commit(_OnTable, frozen=True, kw_only=True):
+class Commit(_OnAnyTable, frozen=True, kw_only=True):
     """Propose a version, as a new attempt."""
 
     ahead: int = 0
     """0: the next version; negative: a taken one; positive: one whose predecessor is missing."""
     fate: Fate = Fate.ANSWERED
+    content: str = "plain"
+    """A kind of `contents`."""
+    size: int = 0
+    """The size of the content in bytes; 0 for any."""
+    actions: int = 0
+    """The number of actions; 0 for any."""
+    staged: bool = False
+    """Whether the client writes the staged file itself."""
+    resembles: int = 0
+    """1, 2: the attempt's id differs from an earlier one in its last, or its first, characters only."""
 
 
-class Resend(_OnTable, frozen=True, kw_only=True):
+class Land(_OnTable, frozen=True, kw_only=True):
+    """Commit until that many proposals are ratified: a table that ratifies nothing more is wrong."""
+
+    count: int = 1
+
+
+class Contend(_OnTable, frozen=True, kw_only=True):
+    """Propose the newest version until the race is lost."""
+
+
+class Resend(_OnAnyTable, frozen=True, kw_only=True):
     """Send an earlier proposal again, unchanged."""
 
     which: int = 0
@@ -60,6 +90,8 @@ class Resend(_OnTable, frozen=True, kw_only=True):
     """Prefer proposals that are not known to have landed."""
     resolved: bool = False
     """Whether a client looks up the outcome first, as careful clients do, and sends it again anyway."""
+    rebased: bool = False
+    """Whether it is sent for the next version instead, as a careless client does."""
     fate: Fate = Fate.ANSWERED
 
 
@@ -71,31 +103,52 @@ class Deliver(_Step, frozen=True, kw_only=True):
     """Whether its client stopped waiting before."""
 
 
-class Resolve(_OnTable, frozen=True, kw_only=True):
+class Resolve(_OnAnyTable, frozen=True, kw_only=True):
     """Look up the outcome of an attempt."""
 
     which: int = 0
     unsettled: bool = False
+    unsent: bool = False
+    """Whether it is an attempt that no client made."""
+    other: bool = False
+    """Whether it is an attempt at the other table."""
     fate: Fate = Fate.ANSWERED
 
 
-class Read(_OnTable, frozen=True, kw_only=True):
-    """Request the commits."""
+class Read(_OnAnyTable, frozen=True, kw_only=True):
+    """Request the commits. A negative bound counts from the newest version, which is -1."""
 
     start: int | None = None
     end: int | None = None
 
 
+class Look(_OnTable, frozen=True, kw_only=True):
+    """A reader requests the commits, and an external observer lists the files."""
+
+
+class By(StrEnum):
+    """How a table is looked up."""
+
+    NAME = "name"
+    PATH = "path"
+    ABSENT = "absent"
+    """By a name that no table has, but similar."""
+    PARENT = "parent"
+    """By the path of the folder of its folder."""
+
+
 class Load(_OnTable, frozen=True, kw_only=True):
-    """Find the table by its name."""
+    """Find the table."""
+
+    by: By = By.NAME
 
 
-class Backfill(_OnTable, frozen=True, kw_only=True):
+class Backfill(_OnAnyTable, frozen=True, kw_only=True):
     behind: int = 0
     """The distance to the newest version; negative: beyond it."""
 
 
-class Drop(_OnTable, frozen=True, kw_only=True):
+class Drop(_OnAnyTable, frozen=True, kw_only=True):
     pass
 
 
@@ -103,11 +156,82 @@ class Restart(_Step, frozen=True, kw_only=True):
     """The subject crashes, and restarts."""
 
 
-class Look(_OnTable, frozen=True, kw_only=True):
-    """A reader requests the commits, and an external observer lists the files."""
+class Crash(_Step, frozen=True, kw_only=True):
+    """The subject crashes when it reaches one of its crash points; the next step restarts it."""
+
+    point: int = 0
 
 
-Step = Create | Commit | Resend | Deliver | Resolve | Read | Load | Backfill | Drop | Restart | Look
+class Wait(_Step, frozen=True, kw_only=True):
+    ms: int = 0
 
 
+class Filesystem(_OnTable, frozen=True, kw_only=True):
+    """A filesystem writer creates a table, if the place is free."""
+
+    versions: int = 1
+    first: int = 0
+    """The first version of its log, which a cleanup cut."""
+    path: int = 0
+    """The kind of its path."""
+
+
+class Write(_OnTable, frozen=True, kw_only=True):
+    """A filesystem writer commits by put-if-absent: in a table without an owner, or beside the owner in direct mode."""
+
+    count: int = 1
+
+
+class TakeOver(_OnTable, frozen=True, kw_only=True):
+    ahead: int = 0
+    fate: Fate = Fate.ANSWERED
+    slash: bool = False
+    """Whether the path ends with a slash."""
+    foreign: bool = False
+    """Whether a filesystem writer commits the version while the request is under way."""
+
+
+class HandBack(_OnAnyTable, frozen=True, kw_only=True):
+    ahead: int = 0
+    fate: Fate = Fate.ANSWERED
+
+
+class Block(_OnTable, frozen=True, kw_only=True):
+    """A foreign file gets the name of the next version to publish, or of a later one."""
+
+    ahead: int = 0
+    torn: bool = False
+    """Whether it is the beginning of the commit."""
+
+
+class Unblock(_OnTable, frozen=True, kw_only=True):
+    """The foreign files are removed."""
+
+
+class Stray(_OnTable, frozen=True, kw_only=True):
+    """A writer stages a file, and proposes nothing."""
+
+    ahead: int = 0
+
+
+class Unknown(_OnTable, frozen=True, kw_only=True):
+    """A request for a table that does not exist."""
+
+    request: int = 0
+
+
+class Policy(_OnTable, frozen=True, kw_only=True):
+    """Which maintenance is allowed."""
+
+
+class Tables(_Step, frozen=True, kw_only=True):
+    """That many further tables are created."""
+
+    count: int = 0
+
+
+Step = (
+    Create | Commit | Land | Contend | Resend | Deliver | Resolve | Read | Look | Load | Backfill | Drop | Restart
+    | Crash | Wait | Filesystem | Write | TakeOver | HandBack | Block | Unblock | Stray | Unknown | Policy | Tables
+)  # fmt: skip
 OwnerProgram = Program[Step]

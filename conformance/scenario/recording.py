@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.history import digests, events, translation
@@ -164,3 +164,80 @@ def _listed(commit: m.CommitEntry, files: dict[str, str | None]) -> tuple[str | 
     staged = next((content for name, content in files.items() if name.endswith(f"/{commit.file_name}")), None)
     # A client under test chooses the names of its staged files; the kit identifies its commit by the marker.
     return (attempt_of(staged) if staged else None) or log_names.attempt_of(commit.file_name), staged
+
+
+class Deferred:
+    """A recording that is written only if it is read: the histories of programs that pass are not needed. It is its own
+    `writer`. Not for concurrent clients."""
+
+    def __init__(self, header: events.Header) -> None:
+        self._header = header
+        self._calls: list[tuple[str, tuple[Any, ...]]] = []
+        self._ticks = 0
+        self._made: Recording | None = None
+        self.operations = 0
+        """The number of requests and listings so far."""
+
+    @property
+    def writer(self) -> "Deferred":
+        return self
+
+    @property
+    def made(self) -> Recording:
+        """The recording with everything so far; later calls go to it."""
+        if self._made is None:
+            self._made = Recording(self._header)
+            for name, arguments in self._calls:
+                self._do(name, arguments)
+        return self._made
+
+    def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        assert self._made is not None
+        if name == "fault":
+            kind, client, note = arguments
+            return self._made.writer.fault(kind, client=client, note=note)
+        return getattr(self._made.writer if name == "now" else self._made, name)(*arguments)
+
+    def _note(self, name: str, *arguments: Any) -> Any:
+        """The result of the call, or its time."""
+        self._ticks += 1
+        if self._made is not None:
+            return self._do(name, arguments)
+        self._calls.append((name, arguments))
+        return self._ticks
+
+    def invoke(self, client: str, table: str, request: m.Request) -> int:
+        self.operations += 1
+        self._note("invoke", client, table, request)
+        return self.operations
+
+    def ended(self, number: int, request: m.Request, answer: m.Answer) -> bool:
+        self._note("ended", number, request, answer)
+        return m.belongs(request, answer) and _is_possible(answer)
+
+    def lost(self, number: int, why: str) -> None:
+        self._note("lost", number, why)
+
+    def look(self, table: str, since: int, files: Iterable[m.LogFile], absent: Iterable[int] = ()) -> int:
+        self.operations += 1
+        self._note("look", table, since, tuple(files), tuple(absent))
+        return self.operations
+
+    def fault(self, kind: str, *, client: str = "", note: str = "") -> None:
+        self._note("fault", kind, client, note)
+
+    def now(self) -> int:
+        return int(self._note("now"))
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else completes or reads the history."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        made = self.made
+        return getattr(made if hasattr(made, name) else made.writer, name)
+
+
+def _is_possible(answer: m.Answer) -> bool:
+    """Whether a history can name the versions in the answer."""
+    versions = (getattr(answer, "version", None), getattr(answer, "latest", None))
+    return all(version is None or -1 <= version <= translation.HIGHEST for version in versions)

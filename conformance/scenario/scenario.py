@@ -29,7 +29,7 @@ from conformance.models import proposals
 from conformance.results import Violation, headline
 from conformance.scenario.check import Variant, applies
 from conformance.scenario.formatting import in_words
-from conformance.scenario.recording import NOWHERE, Recording, witnesses
+from conformance.scenario.recording import NOWHERE, Deferred, Recording, witnesses
 
 TRIES: Final = 5
 """The number of proposals after which a subject that rejects them by its own policy is inconclusive."""
@@ -124,8 +124,10 @@ class Scenario:
         salt: str = "",
         judged: m.Identity | None = None,
         clock: Callable[[], int] | None = None,
+        deferred: bool = False,
     ) -> None:
-        """`clock`: real time in ns, for concurrent clients; by default time is a count of events."""
+        """`clock`: real time in ns, for concurrent clients; by default time is a count of events. `deferred`: the
+        history is written only if it is read."""
         self.subject = subject
         self.identity = subject.identity if judged is None else judged
         """The subject of the verdict."""
@@ -159,19 +161,17 @@ class Scenario:
         self.looked: int | None = None
         """The last operation, if it was a listing."""
         promises = tuple(promise for promise in Promise if promise.value in self.identity.promises)
-        self.recording = Recording(
-            events.Header(
-                schema=events.SCHEMA_VERSION,
-                clock=events.Clock(unit="tick" if clock is None else "ns"),
-                subject=events.Subject(name=self.identity.name, version=self.identity.version),
-                feature=variant.feature,  # type: ignore[arg-type]
-                profiles=self.identity.profiles,
-                promises=promises,
-                seed=seed,
-                note=name,
-            ),
-            clock,
+        header = events.Header(
+            schema=events.SCHEMA_VERSION,
+            clock=events.Clock(unit="tick" if clock is None else "ns"),
+            subject=events.Subject(name=self.identity.name, version=self.identity.version),
+            feature=variant.feature,  # type: ignore[arg-type]
+            profiles=self.identity.profiles,
+            promises=promises,
+            seed=seed,
+            note=name,
         )
+        self.recording: Recording | Deferred = Deferred(header) if deferred else Recording(header, clock)
 
     # Requests
 
@@ -292,7 +292,7 @@ class Scenario:
     def physical(self, name: str) -> str:
         """The name of a table in requests to the subject: an identifier, which every catalog accepts, unless the check
         is about names."""
-        physical = f"{_NOT_OF_IDENTIFIERS.sub('_', self.name)}_{name.replace('-', '_')}{self.salt}"
+        physical = f"{_NOT_OF_IDENTIFIERS.sub('_', self.name)}{self.salt}_{name.replace('-', '_')}"
         self._names[physical] = name
         return physical
 

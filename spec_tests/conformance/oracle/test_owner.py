@@ -6,7 +6,7 @@ import pytest
 
 from conformance.interface import messages as m
 from conformance.oracle import owner as model
-from conformance.oracle.owner import Contract, World, Worlds, Wrong
+from conformance.oracle.owner import Contract, State, World, Worlds, Wrong
 
 ALL = frozenset({"core", "idempotent-retry", "attempt-outcome", "discovery", "version-0-by-owner"})
 TERMS = Contract(feature="catalogManaged", commit_mode="staged", profiles=ALL, promises=frozenset())
@@ -16,6 +16,7 @@ FRESH = Contract(
     feature="catalogManaged", commit_mode="staged", profiles=frozenset({"core"}), promises=frozenset({"fresh-refusals"})
 )
 TABLE = World(log=("zero", "one", "two"))
+DROPPED = TABLE._replace(state=State.DROPPED)
 
 
 def worlds(*members: World) -> Worlds:
@@ -64,7 +65,7 @@ RIGHT: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
     ("an existing table is found", TABLE, TERMS, m.LoadTable(name="t"),
      m.Table(table="t", feature="catalogManaged", commit_mode="staged", latest=2)),
     ("a missing table is not found", World(), TERMS, m.LoadTable(name="t"), m.NotFound()),
-    ("a dropped table is not found", TABLE._replace(dropped=True), TERMS, commit(3), m.NotFound()),
+    ("a dropped table is not found", DROPPED, TERMS, commit(3), m.NotFound()),
 ]  # fmt: skip
 
 WRONG: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
@@ -82,7 +83,7 @@ WRONG: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
     ("PROFILE-RETRY-01", TABLE, TERMS, commit(1, "one"), m.Conflict(latest=2)),
     ("PROFILE-RETRY-01", TABLE, TERMS, commit(1, "one"), m.Rejected()),
     ("PROFILE-OUTCOME-02", TABLE._replace(never=frozenset({"new"})), TERMS, commit(3), m.Ratified(version=3)),
-    ("PROFILE-DISCOVERY-02", TABLE._replace(dropped=True), TERMS, commit(3), m.Ratified(version=3)),
+    ("PROFILE-DISCOVERY-02", DROPPED, TERMS, commit(3), m.Ratified(version=3)),
     ("MC-READ-06", TABLE, TERMS, m.GetCommits(table="t"), listing(latest=1)),
     ("MC-READ-06", TABLE._replace(returned=2), DIRECT, m.GetCommits(table="t"), listing(latest=1)),
     ("MC-GET-02", TABLE, TERMS, m.GetCommits(table="t"), listing(latest=3)),
@@ -192,7 +193,7 @@ def test_a_visible_commit_that_was_not_ratified_is_wrong(published: dict[int, st
 
 def test_a_drop_without_an_answer_leaves_both_outcomes_possible() -> None:
     both = model.lost(worlds(TABLE), m.DropTable(table="t"))
-    assert {world.dropped for world in both} == {True, False}
+    assert {world.state for world in both} == {State.OWNED, State.DROPPED}
     judged = model.judge(both, TERMS, m.LoadTable(name="t"), m.NotFound())
     assert not isinstance(judged, Wrong)
-    assert {world.dropped for world in judged} == {True}
+    assert {world.state for world in judged} == {State.DROPPED}

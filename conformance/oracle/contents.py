@@ -1,0 +1,156 @@
+"""What a commit may contain: what was proposed, and in a table's first commits what the owner may add.
+
+managed-commits and catalog-managed, "Delta Log Entries", "Commit Files", "Publishing Commits"; "Managed Commit
+Enablement".
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from conformance.history import digests
+from conformance.interface import messages as m
+from conformance.interface.log_names import STAGING, commit_file
+from conformance.models import proposals
+from conformance.oracle.owner import Facts, Wrong
+
+OWNER: Final = "delta.managedCommit.commitOwner"
+CONFIGURATION: Final = "delta.managedCommit.commitOwnerConf"
+_COMMIT_NAME: Final = re.compile(r"(?:.*/)?(\d+)\.json")
+"""The name of a published commit, in any folder."""
+_STAGED_NAME: Final = re.compile(r"(\d+)\.[^./]+\.json")
+
+Proposal = m.Commit | m.CreateTable | m.TakeOver | m.HandBack
+
+
+def without_additions(proposed: Sequence[str], stored: Sequence[str]) -> str | None:
+    """The digest of a commit without properties and features that were not proposed; None if it is not a commit."""
+    try:
+        parsed = [json.loads(line) for line in stored]
+        wanted = [json.loads(line) for line in proposed]
+        own = next(action["metaData"]["configuration"] for action in wanted if "metaData" in action)
+        protocol = next(action["protocol"] for action in wanted if "protocol" in action)
+        for action in parsed:
+            if "metaData" in action:
+                found = action["metaData"]["configuration"]
+                action["metaData"]["configuration"] = {key: found[key] for key in found if key in own}
+            if "protocol" in action:
+                for kind in ("readerFeatures", "writerFeatures"):
+                    kept = [name for name in protocol.get(kind, ()) if name in action["protocol"].get(kind, ())]
+                    action["protocol"] |= {kind: kept} if kind in protocol else {}
+        return digests.of_actions(json.dumps(action) for action in parsed)
+    except (ValueError, KeyError, TypeError, StopIteration):
+        return None
+
+
+def commit(proposal: Proposal, actions: Sequence[str], version: m.Version, facts: Facts) -> Wrong | None:
+    """ "Delta Log Entries": a commit is all of the proposed actions, one on each line, and no other."""
+    proposed = proposal.actions or ()
+    first = isinstance(proposal, m.CreateTable | m.TakeOver)
+    if first and without_additions(proposed, actions) == digests.of_actions(proposed):
+        return _enablement(proposal, actions, version)
+    if not first and (list(actions) == list(proposed) or digests.same_actions(proposed, actions)):
+        return None
+    found = [line for line in proposed if digests.same_actions([line], [line]) and line in actions]
+    partly = ("MC-LOG-01", "CM-LOG-01") if 0 < len(found) < len(proposed) else ()
+    lines = () if all(_is_an_action(line) for line in actions) else ("MC-LOG-05", "CM-LOG-02")
+    kept = ("PROFILE-DURABLE-01",) if facts.restarted else ()
+    leaving = ("MC-RELEASE-05",) if isinstance(proposal, m.HandBack) else ()
+    return Wrong(
+        (*leaving, "MC-API-03", "CM-CATALOG-03", *partly, *lines, "MC-COMMIT-04", "CM-COMMIT-04", *kept),
+        f"version {version} is the {len(proposed)} actions that were proposed", version, f"it has {len(actions)} "
+        f"actions, other ones",
+    )  # fmt: skip
+
+
+def _enablement(proposal: Proposal, actions: Sequence[str], version: m.Version) -> Wrong | None:
+    """ "Managed Commit Enablement": the metadata names the owner; its configuration is a map of strings."""
+    if getattr(proposal, "feature", "") != "managedCommit":
+        return None
+    properties = (proposals.body_of(proposals.content(actions), "metaData") or {}).get("configuration", {})
+    name, configuration = properties.get(OWNER), properties.get(CONFIGURATION)
+    if not isinstance(name, str) or not name:
+        what = f"the owner adds its name to the metadata of version {version}, as `{OWNER}`"
+        return Wrong(("MC-ENABLE-10",), what, version, f"it is {name!r}")
+    if configuration is not None and not _is_a_map_of_strings(configuration):
+        return Wrong(("MC-ENABLE-05",), f"`{CONFIGURATION}` is a JSON object of strings", version,
+                     f"it is {str(configuration)[:200]}")  # fmt: skip
+    return None
+
+
+def _is_an_action(line: str) -> bool:
+    try:
+        action = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(action, dict) and len(action) == 1
+
+
+def _is_a_map_of_strings(text: object) -> bool:
+    try:
+        parsed = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return False
+    return isinstance(parsed, dict) and all(isinstance(value, str) for value in parsed.values())
+
+
+def published(content: str, staged: str | None, version: m.Version) -> Wrong | None:
+    """ "Publishing Commits": a published commit has exactly the bytes of the staged file that was ratified."""
+    if staged is None or staged == content:
+        return None
+    what = f"version {version} is published with the bytes of its staged file"
+    seen = f"{len(content.encode(errors='replace'))} bytes are published, {len(staged.encode(errors='replace'))} staged"
+    return Wrong(("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-03", "MC-LOG-05", "CM-FILES-01"), what, version, seen)
+
+
+def names(files: Iterable[m.LogFile], sent: Mapping[m.AttemptId, Proposal], feature: str) -> Wrong | None:
+    """ "Commit Files": published commits are in `_delta_log`, staged ones in the feature's folder, each under its
+    version in 20 digits."""
+    folder = f"{STAGING[feature]}/"
+    for file in files:
+        attempt = proposals.attempt_of(file.content or "")
+        proposal = sent.get(attempt or "")
+        if proposal is None:
+            continue
+        version = getattr(proposal, "version", 0)
+        where, _, name = file.name.rpartition("/")
+        named, staged = _COMMIT_NAME.fullmatch(file.name), _STAGED_NAME.fullmatch(name)
+        if named is not None and file.name != commit_file(version) and not where.startswith(tuple(STAGING.values())):
+            what = f"a published commit is named by its version in 20 digits, in `_delta_log`: {commit_file(version)}"
+            return Wrong(("MC-FILES-07", "CM-FILES-06", "LOG-01"), what, version, f"it is {file.name}")
+        if staged is not None and where and not file.name.startswith(folder):
+            what = f"staged files are in {folder}"
+            return Wrong(("LOG-03", "MC-FILES-01", "CM-FILES-02"), what, version, f"one is {file.name}")
+        if staged is not None and file.name.startswith(folder) and staged[1] != f"{version:020}":
+            what = f"a staged file of version {version} begins with it in 20 digits"
+            return Wrong(("MC-FILES-04", "CM-FILES-02"), what, version, f"it is {name}")
+    return None
+
+
+def newest_of(kind: str, log: Iterable[Sequence[str]]) -> dict[str, Any] | None:
+    """The last action of a kind in the commits of a log."""
+    found = None
+    for actions in log:
+        found = proposals.body_of(proposals.content(actions), kind) or found
+    return found
+
+
+def resolution(kind: str, returned: str | None, expected: dict[str, Any] | None, version: m.Version) -> Wrong | None:
+    """ "Table Discovery": protocol and metadata of a resolution are those of its latest version; the owner may add
+    properties and features."""
+    if returned is None or expected is None:
+        return None
+    body = proposals.body_of(returned, kind)
+    if body is not None and _contains(body, expected):
+        return None
+    what = f"the {kind} of version {version}"
+    return Wrong(("PROFILE-DISCOVERY-03", "CM-CATALOG-05"), what, version, f"it is {returned[:200]}")
+
+
+def _contains(found: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return all(key in found and _contains(found[key], wanted[key]) for key in wanted)
+    if isinstance(wanted, list) and isinstance(found, list):
+        return all(item in found for item in wanted)
+    return bool(found == wanted)
