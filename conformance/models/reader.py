@@ -34,7 +34,7 @@ def answered(ask: Callable[[], m.Answer]) -> m.Answer:
     """The answer of `ask`; `Refused` and `Unsure` become answers too."""
     try:
         return ask()
-    except Refused as refused:
+    except (Refused, Unreadable, FileNotFoundError) as refused:
         return m.Rejected(reason=str(refused))
     except Unsure as unsure:
         return m.Unknown(reason=str(unsure))

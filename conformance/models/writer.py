@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING, commit_file, staged_file
 from conformance.models import proposals
+from conformance.models.log_files import Unreadable
 from conformance.models.owner import OWNER_PROPERTY
 from conformance.models.reader import READER_FEATURES, ModelReader, Refused, Resolved, State, Unsure, file_of
 from conformance.models.storage import FolderStorage
@@ -76,7 +77,7 @@ class ModelWriter(ModelReader):
         except Conflicting:
             self._discard_files(files)
             return m.Conflict()
-        except Refused as refused:
+        except (Refused, Unreadable, FileNotFoundError) as refused:
             self._discard_files(files)
             return m.Rejected(reason=str(refused))
         except Unsure as unsure:

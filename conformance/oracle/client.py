@@ -906,6 +906,10 @@ def taken_over(log: Log, version: int, modified: int, raced: bool) -> Iterator[W
     yield from keeps_the_table(log, version)
 
 
+OF_OWNERS: Final = {"managedCommit", "catalogManaged", "vacuumProtocolCheck"}
+"""Features that come and go with an owner."""
+
+
 def keeps_the_table(log: Log, version: int) -> Iterator[Wrong]:
     """A change of the owner keeps the features that the table uses, and its metadata."""
     before, after = replay(log, version - 1), replay(log, version)
@@ -914,7 +918,7 @@ def keeps_the_table(log: Log, version: int) -> Iterator[Wrong]:
         for v in (version - 1, version)
     )
     for name in ("readerFeatures", "writerFeatures"):
-        listed = {*(before.protocol.get(name) or ())} - {"managedCommit", "catalogManaged"}
+        listed = {*(before.protocol.get(name) or ())} - OF_OWNERS
         if name == "writerFeatures" and before.properties.get("delta.appendOnly") == "true":
             listed.add("appendOnly")
         lost = sorted(listed - {*(after.protocol.get(name) or ())})

@@ -112,8 +112,12 @@ class ClientDrive:
         self._sync(table)
         if type(step) in do:
             do[type(step)](table, step)
-        if not isinstance(step, steps.Read | steps.Transact | steps.Maintain):
+        if not isinstance(step, steps.Read | steps.Transact):
             table.words.append(step)
+
+    def _reference(self, log: LogBuilder) -> str:
+        """The table's name in requests to the client; for a plain table its path."""
+        return log.location if self.s.feature == FILESYSTEM else self.s.physical(log.name)
 
     # Tables and their versions
 
@@ -604,7 +608,7 @@ class ClientDrive:
         before, mine, since = log.latest, len(table.mine), len(self.s.owner.exchanges)
         readable = self._readable(table)
         marker = self.s.attempt()
-        name = log.location if step.by_path else self.s.name_of(log.table)
+        name = log.location if step.by_path else self._reference(log)
         request = m.Transact(table=name, marker=marker, **changes)
 
         def act() -> Exchange:
@@ -630,11 +634,9 @@ class ClientDrive:
         wrong = oracle.transaction(done)
         if wrong is not None and isinstance(call.answer, m.Rejected) and not done.landed:
             wrong = None if self._rejects(table, step) else wrong
-        more = (
-            *step.stakes(),
-            *stakes,
-            *(name for name in self._stakes(table) if name.startswith(("CONFLICT", "PROFILE"))),
-        )
+        unread = isinstance(call.answer, m.Rejected)  # the layout may be the reason
+        words = [name for name in self._stakes(table) if unread or name.startswith(("CONFLICT", "PROFILE"))]
+        more = (*step.stakes(), *stakes, *words)
         self._fail(table, wrong, call, more)
         for version in done.landed:
             wrong = next(oracle.commit(log.actions, request, version, self.s.renamed), None)
@@ -645,7 +647,7 @@ class ClientDrive:
         supports every one."""
         again = msgspec.structs.replace(step, behind=0)
         changes = self._changes(table, again, table.log.latest)
-        name = self.s.name_of(table.log.table)
+        name = self._reference(table.log)
         call = self.s.act("client", m.Transact(table=name, marker=self.s.attempt(), **changes), table.log.table)
         self._sync(table)
         return isinstance(call.answer, m.Rejected)
@@ -691,7 +693,7 @@ class ClientDrive:
     # Maintenance
 
     def _maintain(self, table: DrivenTable, step: steps.Maintain) -> None:
-        log, name = table.log, self.s.name_of(table.log.table)
+        log, name = table.log, self._reference(table.log)
         version = self._version(table, step.behind)
         start = max(0, version - max(1, step.width))
         cut = replay(log.actions, version).timestamp or proposals.BASE_TIME + version
@@ -821,9 +823,11 @@ class ClientDrive:
     # Tables that are created, dropped, taken over and handed back
 
     def _create(self, table: DrivenTable, step: steps.Create) -> None:
+        self.pending.clear()
+        if self.s.feature == FILESYSTEM:
+            return
         self.clients += 1
         name, s = f"made-{self.clients}", self.s
-        self.pending.clear()
         creation = s.creation(name)
         self._fate(m.CreateTable, step.fate, partial(s.create, name, client="other creator"))
         try:
@@ -865,7 +869,8 @@ class ClientDrive:
 
     def _hand_back(self, table: DrivenTable, step: steps.Transfer) -> None:
         s, log = self.s, table.log
-        request = m.HandBack(table=s.name_of(log.table), version=log.latest + 1, attempt=s.attempt(), actions=())
+        log.restore()
+        request = m.HandBack(table=self._reference(log), version=log.latest + 1, attempt=s.attempt(), actions=())
         self._fate(m.HandBack, step.fate, partial(self._commit, table, Change.APPEND))
         try:
             call = s.act("migrator", request, log.table)
@@ -946,6 +951,7 @@ class ClientDrive:
         if self.s.feature == FILESYSTEM:
             return
         slot = next(slot for slot, known in self.tables.items() if known is table)
+        table.log.restore()
         drop(self.s, table.log.table)
         if step.empty:
             table.gone, table.dropped = True, True

@@ -348,7 +348,16 @@ class Maintain(_Step, frozen=True, kw_only=True):
     """Whether the policy allows the job."""
 
     def stakes(self) -> tuple[str, ...]:
-        return () if self.allowed else ("CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", "CM-MAINT-05")
+        forbidden = () if self.allowed else ("CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", "CM-MAINT-05")
+        return (*JOB_STAKES.get(self.job, ()), *forbidden)
+
+
+JOB_STAKES: dict[Job, tuple[str, ...]] = {
+    Job.CHECKPOINT: ("LOG-34",), Job.ANY_CHECKPOINT: ("LOG-34",), Job.COMPACTION: ("LOG-35",),
+    Job.CHECKSUM: ("LOG-44",), Job.PUBLISH: ("CM-PUBLISH-07", "FIELD-05"),
+    Job.CLEANUP: ("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36"),
+}  # fmt: skip
+"""What a file that the client wrote, or a cleanup, puts at stake for later reads."""
 
 
 class Create(_Step, frozen=True, kw_only=True):
