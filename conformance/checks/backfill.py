@@ -53,8 +53,8 @@ def complete(s: Scenario, table: TableHandle, done: Exchange) -> dict[int, str]:
     missing = [version for version in range(min(target + 1, table.versions)) if version not in seen]
     s.require(not missing, *DONE, evidence=(done,), table=table,
               expected=f"commits up to version {target} are published",
-              observed=f"not published are versions {versions_in_words(missing)}; a listing shows "
-              f"{versions_in_words(sorted(seen))}")  # fmt: skip
+              observed=f"a listing shows versions {versions_in_words(sorted(seen))}, without "
+              f"{versions_in_words(missing)}")  # fmt: skip
     return seen
 
 
@@ -73,8 +73,8 @@ def tracked(s: Scenario, table: TableHandle, *because: Exchange) -> reads.Listed
     lost = [version for version in unpublished if version not in listed.commits]
     s.require(not lost, *TRACKED, evidence=(listed.exchange, *because), table=table, version=lost[0] if lost else None,
               expected=f"each of the versions up to {table.versions - 1} is listed by its owner until it is published",
-              observed=f"versions {lost} are neither listed nor published: listed are {list(listed.order)}, "
-              f"the log has {sorted(names)}"[:400])  # fmt: skip
+              observed=f"neither listed nor published: {versions_in_words(lost)}; "
+              f"listed: {versions_in_words(listed.order)}")  # fmt: skip
     for version in unpublished:
         name = (listed.commits[version].file_name or "").rpartition("/")[2]
         s.require(not name or f"{STAGING[s.feature]}/{name}" in names, "MC-FILES-06", "CM-STORE-04", "CM-STORE-09",

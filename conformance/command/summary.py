@@ -13,7 +13,7 @@ from conformance.reports.causes import Cause, causes, mutants_like, recorded_of,
 from conformance.reports.recorded import in_letters
 from conformance.reports.summary import Standing, beyond_message, reason_for, standing, summarise
 from conformance.requirements.catalogue import Profile, load, origin
-from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation, counted, headline
+from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation, counted, headline, matches
 from conformance.running.verdicts import JUDGED
 from conformance.safe_text import one_line
 
@@ -36,10 +36,12 @@ def show_result(result: RunResult, folder: Path | None) -> None:
     if len(shown) > MOST_CAUSES:
         show(f"... and {counted(len(shown) - MOST_CAUSES, 'more probable cause')}: use --report FOLDER to get all\n")
     for entry in result.stale:
-        show(
-            f"stale known failure: {entry.case}: it did not fail as listed, or matches no case; remove it from the list"
-        )
-    _show_open(result)
+        judged = any(matches(entry.case, case.case) for case in result.cases)
+        why = "it did not fail as listed" if judged else "there is no such case"
+        named = f"{entry.case}, {entry.requirement}" if entry.requirement else entry.case
+        show(f"stale known failure: {named}: {why}; remove it from the list")
+    if not _is_a_story(result):
+        _show_open(result)
     summary = summarise(result)
     show(f"{summary.subject} ({one_line(result.subject.named)}), profile {result.profile}, seed {result.seed}")
     if _is_a_story(result):

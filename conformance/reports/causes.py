@@ -40,7 +40,7 @@ _SIGNS: Final[dict[str, str]] = {
     Rule.LANDED_TWICE.value: "one attempt becomes two versions",
     Rule.RATIFIED_ELSEWHERE.value: "a proposal is ratified as another version than the proposed one",
     Rule.REFUSED_BUT_LANDED.value: "a proposal that was refused is in the log",
-    Rule.NOT_PROPOSED.value: "the log has a commit that no client proposed",
+    Rule.NOT_PROPOSED.value: "the log has a commit that no client proposed as that version",
     Rule.RATIFIED_BUT_LOST.value: "a commit that was answered as ratified is not in the log",
     Rule.RATIFIED_OUT_OF_ORDER.value: "a version is ratified before the version below it",
     Rule.LOG_HAS_GAP.value: "a version is ratified although the version below it is missing",
@@ -179,20 +179,21 @@ def _member(
 ) -> _Member:
     first = violations[0].requirements[0] if violations[0].requirements else ""
     shown = {violation.rule or _BY_REQUIREMENT.get("".join(violation.requirements[:1])) for violation in violations}
-    sign = next((sign for sign in _SIGNS if sign in shown), first)
+    pair = None if recorded is None else two_ratified(recorded)
+    taken = recorded is None or pair is not None or _is_taken(recorded)
+    sign = next((sign for sign in _SIGNS if sign in shown and (taken or sign != TWO_RATIFIED)), first)
     lost = "" if recorded is None else _lost_whole(recorded)
     if recorded is not None and _skips_a_version(recorded):
         sign = Rule.RATIFIED_OUT_OF_ORDER.value
     sign = lost or sign
     plainest = min(violations, key=lambda violation: not _shows_sign(violation, sign))
     others = [violation for violation in violations if violation is not plainest]
-    pair = None if recorded is None else two_ratified(recorded)
     if recorded is not None and not lost and _accepts_after_a_drop(recorded):
         sign, plainest = DROP_IGNORED, min(violations, key=lambda violation: violation.rule is not None)
         others = [violation for violation in violations if violation is not plainest]
     elif pair is not None and not lost:
         sign, plainest = TWO_RATIFIED, with_evidence(plainest, pair)
-    elif recorded is not None and sign == Rule.RATIFIED_BUT_LOST.value and _is_taken(recorded, violations):
+    elif recorded is not None and sign == Rule.RATIFIED_BUT_LOST.value and taken:
         sign = TWO_RATIFIED
     return _Member(
         case=case,
@@ -285,12 +286,15 @@ def _skips_a_version(recorded: Recorded) -> bool:
     return False
 
 
-def _is_taken(recorded: Recorded, shown: Iterable[results.Violation]) -> bool:
-    """Whether the log has another attempt at the version of a lost commit."""
-    lost = {
-        (violation.table, violation.version) for violation in shown if violation.rule == Rule.RATIFIED_BUT_LOST.value
-    }
-    return any((witness.table, witness.version) in lost for witness in recorded.log)
+def _is_taken(recorded: Recorded) -> bool:
+    """Whether the log has another attempt at the version of a ratified one."""
+    log = {(witness.table, witness.version): witness.attempt for witness in recorded.log}
+    for step in recorded.steps:
+        if isinstance(step, Operation) and isinstance(step.answer, events.Ratified):
+            attempt = getattr(step.request, "attempt", None)
+            if log.get((step.table, step.answer.version), attempt) != attempt:
+                return True
+    return False
 
 
 def _is_killed(case: results.CaseResult) -> bool:

@@ -32,9 +32,9 @@ class Standing(StrEnum):
     """How a case counts for the run."""
 
     FAILED = "failed"
-    KNOWN = "known failure"
+    KNOWN = "failed as listed"
     """The case failed, and the list of known failures has it."""
-    WARNED = "warning"
+    WARNED = "against advice"
     """The subject only ignored advice (a SHOULD)."""
     INCONCLUSIVE = "inconclusive"
     NOT_RUN = "not run"
@@ -179,6 +179,8 @@ def _exit_meaning(result: RunResult, requirements: Counter[RequirementVerdict], 
         meaning = "advice is not followed, and the run is strict"
     if result.exit_code == 0 and cases[Standing.KNOWN]:
         return "only known failures"
+    if result.exit_code == 3 and result.complete:
+        return "no case passed"
     if result.exit_code != 1 or not result.stale:
         return meaning
     stale = "a known failure is no longer true"
@@ -192,7 +194,7 @@ def _verdict(
         return Tone.BAD, "outdated list of known failures"
     if result.exit_code == 1 or (result.exit_code == 0 and cases[Standing.FAILED]):
         return Tone.BAD, "not conformant"
-    if result.exit_code == 3:
+    if result.exit_code == 3 and not result.complete:
         return Tone.UNKNOWN, "incomplete"
     judged = requirements[RequirementVerdict.HELD] or requirements[RequirementVerdict.WARNED]
     if result.exit_code != 0 or not judged or not any(case.held for case in result.cases):

@@ -190,7 +190,8 @@ def too_little(cases: Sequence[CaseResult]) -> tuple[str, ...]:
 _HEADING: Final = """\
 # Known failures of {subject}.
 #
-# A run with `--known` and this file accepts them, and fails as soon as one of them passes or matches no case.
+# A run with `--known` and this file accepts them, and fails as soon as one of them passes or matches no case. An entry
+# with `flaky = true` may also pass.
 # Give each entry the reason why it is accepted; an empty reason is an error.
 """
 _LONGEST_COMMENT: Final = 300

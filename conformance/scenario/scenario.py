@@ -476,6 +476,8 @@ class Scenario:
             self.fail("PROFILE-CORE-07", evidence=(exchange,), expected=expected,
                       message=f"`{name_of(exchange.request)}` is unsupported, but a declared profile needs it: "
                       f"{answer.reason}")  # fmt: skip
+        if not isinstance(answer, m.Conflict | m.Gap):  # PROFILE-CORE-05 is about these answers
+            requirements = tuple(name for name in requirements if name != "PROFILE-CORE-05") or requirements
         version = getattr(exchange.request, "version", None)
         request = what or f"`{name_of(exchange.request)}`{'' if version is None else f' of version {version}'}"
         return self.fail(*requirements, evidence=(exchange, *because), expected=expected,

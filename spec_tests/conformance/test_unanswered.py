@@ -177,7 +177,8 @@ class BusyAlways(ModelOwner):
 def test_an_owner_that_always_rejects_commits_is_found() -> None:
     s, table = committed(BusyAlways())
     with pytest.raises(Violated):
-        s.must_land(table, "PROFILE-CORE-05", expected="the version is free: ratified")
+        s.must_land(table, "PROFILE-CORE-07", "PROFILE-CORE-05", expected="the version is free: ratified")
+    assert [violation.requirements for violation in s.violations] == [("PROFILE-CORE-07",)], "it is no conflict"
 
 
 class NamesItsOwnAttempts(ModelOwner):

@@ -127,6 +127,12 @@ def test_two_ratified_attempts_are_preferred_to_indirect_evidence() -> None:
     assert FIRST not in reports.to_markdown(result)
 
 
+def test_one_ratified_attempt_is_not_called_two() -> None:
+    text = history(commit(FIRST, 1, 1, 2))
+    (cause,) = causes(runs.run(case("a", violation("CM-COMMIT-08"), history=text)))
+    assert cause.headline == f"{ASKED[0].upper()}{ASKED[1:]}"
+
+
 def runs_console(result: RunResult) -> str:
     with contextlib.redirect_stdout(io.StringIO()) as stream:
         show_result(result, None)
