@@ -143,6 +143,8 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     """The number of generated programs that were run."""
     words: Mapping[str, int] = msgspec.field(default_factory=dict)
     """How often each word of the family's alphabet was in them."""
+    unwatched: str = ""
+    """Why it is not known in which order files appeared in the log, for programs of an owner; empty if it is known."""
     history: str | None = None
     """The history of a failed case, shrunk as far as the layer permits: JSON Lines."""
     whole_history: str | None = None

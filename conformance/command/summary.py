@@ -116,6 +116,8 @@ def _show_open(result: RunResult) -> None:
             show(f"{kind}: {why}{counted(len(cases), 'case')}: {listed(cases, 2)}")
         if len(reasons) > 5:
             show(f"{kind}, for other reasons: {counted(sum(map(len, list(reasons.values())[5:])), 'case')}")
+    for reason, number in Counter(one_line(case.unwatched) for case in result.cases if case.unwatched).items():
+        show(f"order of published files not observed: {_cut(reason)} ({counted(number, 'case')})")
     skipped = Counter(one_line(case.reason) for case in result.cases if standing(result, case) is Standing.SKIPPED)
     if skipped:
         shown = [f"{_cut(reason)} ({counted(number, 'case')})" for reason, number in skipped.most_common(5)]

@@ -244,11 +244,13 @@ class Generation:
 
     def result(self) -> CaseResult:
         """Raises `AdapterError`, with the violation that was found before, if there is one."""
+        unwatched = "" if self._watch is None else self._watch.unknown
         if self.failure is not None:
             program, found = self.failure
             failed = msgspec.structs.replace(
-                found, reproduction=programs.encode(program), programs=self.drawn, words=dict(self.words)
-            )
+                found, reproduction=programs.encode(program), programs=self.drawn, words=dict(self.words),
+                unwatched=unwatched,
+            )  # fmt: skip
             if self.broken is not None:
                 raise BrokenInCaseError(self.broken, failed)
             return failed
@@ -262,7 +264,7 @@ class Generation:
         held = self.check.held(self.subject.identity, self.variant)
         return self.check.result(
             self.variant, held, verdict, reason,
-            operations=self.operations, programs=self.drawn, words=dict(self.words),
+            operations=self.operations, programs=self.drawn, words=dict(self.words), unwatched=unwatched,
         )  # fmt: skip
 
 

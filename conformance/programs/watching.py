@@ -43,7 +43,7 @@ class Watch:
         self.subject = subject
         self.identity = subject.identity
         self.blind = ""
-        """Why the order of events is not known; empty if it is."""
+        """What keeps the watch from seeing all events; empty if nothing does."""
         self.answers: dict[m.AttemptId, m.Answer] = {}
         """The last answer to each proposal."""
         self.dropped: dict[m.TableRef, int] = {}
@@ -59,6 +59,8 @@ class Watch:
         """Watched folders, by watch descriptor."""
         self._logs: dict[Path, set[m.Version]] = {}
         """The published versions of each log folder."""
+        self._seen = False
+        """Whether any log was watched."""
         self._placed = False
         """Whether a table's location is below a watched folder, so that later ones need not be looked up."""
         self._planted: set[tuple[Path, m.Version]] = set()
@@ -80,6 +82,11 @@ class Watch:
         except OSError as error:
             self.blind = f"inotify: {error}"
             return None
+
+    @property
+    def unknown(self) -> str:
+        """Why the order of events is not known; empty if it is."""
+        return self.blind or ("" if self._seen else "the subject has no log in a folder of this machine")
 
     def begin(self) -> None:
         """Forget the logs of earlier programs."""
@@ -205,7 +212,7 @@ class Watch:
     def _list(self, folder: Path, entries: Iterable[Path]) -> None:
         """The files that were there before the watch. Their events so far say nothing more."""
         versions = sorted(version for entry in entries if (version := _version(entry)) is not None)
-        self._logs[folder] = set(versions)
+        self._logs[folder], self._seen = set(versions), True
         for version in versions:
             self._note(Kind.LISTED, folder, version)
         self._read()
