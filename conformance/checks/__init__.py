@@ -34,8 +34,10 @@ def check(
     needs: Iterable[Profile] = (),
     features: tuple[str, ...] = FEATURES,
     commit_modes: tuple[str, ...] = COMMIT_MODES,
+    side: str = "",
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Register a check. Raises `ValueError` if the name is taken or a requirement does not exist."""
+    """Register a check. Raises `ValueError` if the name is taken or a requirement does not exist. `side`: that of a
+    generated check, whose function does not say it; by default `owner`."""
 
     def register(function: Callable[[Any], None]) -> Callable[[Any], None]:
         name = function.__name__.replace("_", "-")
@@ -56,7 +58,7 @@ def check(
             name=name,
             title=title,
             family=family,
-            side="client" if issubclass(scenario, ClientScenario) else "owner",
+            side=side or ("client" if issubclass(scenario, ClientScenario) else "owner"),
             layer=layer,
             requirements=requirements,
             needs=frozenset(needs),

@@ -792,7 +792,8 @@ def _seen(action: Action) -> str:
     match kind:
         case "add":
             ids = tuple(body.get(field) for field in ROW_IDS)
-            return str((unquote(body["path"]), part_of(body), body.get("size"), vector_of(body), ids))
+            encoded = " " not in body["path"]
+            return str((encoded, unquote(body["path"]), part_of(body), body.get("size"), vector_of(body), ids))
         case "txn":
             return f"{body['appId']} {body['version']}"
         case "domainMetadata":

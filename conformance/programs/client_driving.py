@@ -530,7 +530,7 @@ class ClientDrive:
         for wrong in oracle.folder(seen, after, cleans):
             self._disarm()
             self._fail(table, wrong, call)
-        return call, before, after
+        return call, seen, after
 
     # Reads
 

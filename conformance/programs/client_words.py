@@ -26,7 +26,10 @@ class Draw:
         self.paths = self.one((0,), (0,), (0, 1, 2), tuple(range(len(steps.PATHS))))
         self.partitioned = self.chance(0.35)
         self.partitions = self.one((0, 1), tuple(range(len(steps.PARTITIONS)))) if self.partitioned else (0,)
+        self.features = tuple(name for name in steps.FEATURES if self.chance(0.25))
         self.changes = {change: weight * self.one(*drawing.SWARM) for change, weight in CHANGES.items()}
+        if "deletionVectors" in self.features:
+            self.changes[Change.VECTOR] = 8
         self.contested = self.one(*[change for change in CHANGES if change is not Change.APPEND])
         """The kind of the winners' changes in this program."""
         self.isolation = self.one(*Isolation, None, None)
@@ -54,7 +57,7 @@ CHANGES: Final[dict[Change, float]] = {
 
 
 def make(d: Draw) -> tuple[Step, ...]:
-    features = tuple(name for name in steps.FEATURES if d.chance(0.2))
+    features = d.features
     limit = d.one(0, 0, 0, 0, 0, 1, 2, 3)
     imported = not d.partitioned and d.chance(0.15)
     first = steps.Make(partitioned=d.partitioned, features=features, limit=limit, imported=imported)
@@ -138,9 +141,8 @@ def transact(d: Draw) -> tuple[Step, ...]:
             more = {"domain": d.one(1, 2), "adds": d.one(0, 1)}
         case "properties":
             more = {"properties": d.one(1, 1, 2, 3, 4), "adds": d.one(0, 0, 1), "reads": d.one(0, 0, 1)}
-        case "metadata":
-            what = d.one("feature", "feature", "repartition", "replace_table")
-            more = {what: True, "adds": d.one(0, 1)}
+        case "feature" | "repartition" | "replace_table":
+            more = {kind: True, "adds": d.one(0, 1)}
         case "cdc":
             more = {"changes": 1, "removes": 1}
         case _:
@@ -197,12 +199,15 @@ def of_writers(d: Draw) -> tuple[Step, ...]:
         Freedom.OLD_CONFLICT, Freedom.REFUSE, Freedom.SILENT, Freedom.REFUSE_AFTER, Freedom.REPEAT, Freedom.DELAY,
         Freedom.NEVER, Freedom.PUBLISH, Freedom.LAND_AND_PUBLISH,
     )  # fmt: skip
-    losing = what in (Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER)
-    on = d.one("commit", "commit", "commit", "attempt_outcome", "get_commits", "backfill_to_version")
-    times = d.one(1, 1, 2, 1_000) if losing else 1
-    return (
-        steps.Free(what=what, on=on if losing else "commit", after=d.chance(0.5), skip=d.one(0, 0, 1, 2), times=times),
-    )  # fmt: skip
+    if what not in (Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER):
+        return (steps.Free(what=what, on="commit", after=d.chance(0.5), skip=d.one(0, 0, 1, 2)),)
+    first = steps.Free(what=what, on="commit", skip=d.one(0, 0, 0, 1))
+    then = d.one(Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER, Freedom.PUBLISH, Freedom.LAND_AND_PUBLISH, None, None)
+    on = d.one("attempt_outcome", "attempt_outcome", "commit", "get_commits", "any")
+    if then is None:
+        return (first,)
+    skip = 1 if on == "any" else 0
+    return (first, steps.Free(what=then, on=on, after=d.chance(0.3), skip=skip, times=d.one(1, 1, 2, 1_000)))
 
 
 def win(d: Draw) -> tuple[Step, ...]:
@@ -275,9 +280,10 @@ class ClientFamily:
 
     def _round(self, d: Draw, operation: tuple[Step, ...]) -> list[Step]:
         """An operation of the client, with the freedoms and winners during it."""
-        if not isinstance(operation[-1], steps.Transact):
-            return [*(of_readers(d) if d.chance(0.5) else ()), *operation]
-        return [*(win(d) if d.chance(0.6) else ()), *(of_writers(d) if d.chance(0.5) else ()), *operation]
+        word, share = (of_writers, 0.5) if isinstance(operation[-1], steps.Transact) else (of_readers, 0.5)
+        free = word(d) if d.chance(share * self.factors.get(word.__name__, 1)) else ()
+        races = word is of_writers and d.chance(0.6 * self.factors.get("win", 1))
+        return [*(win(d) if races else ()), *free, *operation]
 
     def begin(self, scenario: ClientScenario) -> ClientDrive:
         return ClientDrive(scenario)
