@@ -60,7 +60,7 @@ def check(
             family=family,
             side=side or ("client" if issubclass(scenario, ClientScenario) else "owner"),
             layer=layer,
-            requirements=requirements,
+            requirements=tuple(dict.fromkeys(requirements)),
             needs=frozenset(needs),
             features=features,
             commit_modes=commit_modes,

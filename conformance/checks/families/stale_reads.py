@@ -1,0 +1,28 @@
+"""Stale reads: whoever asks the owner gets every commit that was ratified before, and no other.
+
+Ranges have every combination of bounds, and tables are found by name and path between commits. A client under test
+reads with an old and a new handle while other writers commit and publish.
+"""
+
+from conformance.checks import check
+from conformance.checks.families import COMMITTING, LOGS, READING
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.owner_words import OwnerFamily
+from conformance.programs.running import Generation
+from conformance.results import Layer
+from conformance.scenario.check import Family
+
+
+@check(Family.STALE_READS, *READING, *COMMITTING, layer=Layer.MODEL)
+def any_sequence_of_reads(g: Generation) -> None:
+    """Generated reads of every range between commits, publications and restarts: each one shows one fresh state, and
+    none is older than an earlier one."""
+    g.run(OwnerFamily(name=g.check.family, factors={"read": 5, "load": 3, "look": 2, "backfill": 2, "resend": 0.5}))
+
+
+@check(Family.STALE_READS, *LOGS, layer=Layer.MODEL, side="client")
+def any_read_by_the_client(g: Generation) -> None:
+    """Generated reads by an old and a new reader, while other writers commit and publish: each one has everything that
+    was ratified before, and none is older than an earlier one."""
+    factors = {"read": 5, "again": 4, "backfill": 2, "of_readers": 2, "maintain": 0.1, "create": 0, "transfer": 0}
+    g.run(ClientFamily(name=g.check.family, factors=factors))
