@@ -292,9 +292,11 @@ class IsSeenToPublishAgain(_Observed):
         super()._backfill(table, version)
 
 
-@beyond("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09", "MC-BACKFILL-05")
+@beyond("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09", "MC-BACKFILL-05", "MC-BACKFILL-01",
+        "CM-PUBLISH-01", "CM-PUBLISH-02")  # fmt: skip
 class IsSeenToForgetFirst(_Observed):
-    """Forgets a commit, and then publishes it: if another file has its name, the commit is lost."""
+    """Forgets a commit, and then publishes it: if another file has its name, the commit is lost, and the next backfill
+    is answered as done."""
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         for next_version in range(table.backfilled + 1, version + 1):

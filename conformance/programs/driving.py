@@ -519,12 +519,16 @@ class Drive:
     @_do.register
     def _stray(self, step: steps.Stray) -> None:
         table = self._at(step)
-        if table is not None and table.owned and self.s.commit_mode == "staged" and self._can_plant:
+        if table is not None and table.owned and self.s.commit_mode == "staged" and self._has_access:
             storage_access.stage(self.s, table.handle, max(1, table.newest + 1 + step.ahead))
 
     @property
-    def _can_plant(self) -> bool:
+    def _has_access(self) -> bool:
         return "storage-access" in self.contract.profiles
+
+    def _can_plant(self, table: DrivenTable) -> bool:
+        watch = self.s.subject
+        return self._has_access or (isinstance(watch, Watch) and watch.can_plant(table.handle.reference))
 
     # Reading and publishing
 
@@ -587,7 +591,13 @@ class Drive:
     @_do.register
     def _block(self, step: steps.Block) -> None:
         table = self._at(step)
-        if table is None or not table.owned or not self._can_plant or self.s.commit_mode == "direct" or self.down:
+        if (
+            table is None
+            or not table.owned
+            or not self._can_plant(table)
+            or self.s.commit_mode == "direct"
+            or self.down
+        ):
             return
         published = self._look(table)
         version = max(published, default=-1) + 1 + step.ahead
@@ -605,6 +615,8 @@ class Drive:
         self.s.require(version not in published, "PROFILE-STORAGE-01", evidence=(exchange,), table=table.handle,
                        expected=f"{file} exists: `conflict`", observed="`done`")  # fmt: skip
         table.foreign[version], table.halted = content, True
+        if not self._has_access:
+            return
         files = {file.name: file.content for file in self.s.observe(table.handle)}
         self.s.require(files.get(file) == content, "PROFILE-STORAGE-01", evidence=(exchange,), table=table.handle,
                        expected=f"{file} is as the kit wrote it", observed="it is not")  # fmt: skip
@@ -677,7 +689,7 @@ class Drive:
     @_do.register
     def _write(self, step: steps.Write) -> None:
         table = self._at(step)
-        if table is None or not table.known or table.dropped or not self._can_plant:
+        if table is None or not table.known or table.dropped or not self._has_access:
             return
         if table.is_surely(State.OWNED) and self.s.commit_mode != "direct":
             return
@@ -954,7 +966,7 @@ class Drive:
             return
         for event in watch.events():
             table, wrong = self.logs.judge(event, self.tables.values(), watch)
-            if table is None or event.version in table.foreign:
+            if table is None:
                 continue
             if event.kind is Kind.APPEARED and not event.by_kit and not table.dropped:
                 outcome = model.visible(table.worlds, {event.version: event.attempt})

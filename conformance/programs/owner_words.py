@@ -271,7 +271,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "load": ("discovery",), "drop": ("discovery",), "recreate": ("discovery",), "restart": ("durable-restart",),
     "crash": ("durable-restart", "harness-control"), "filesystem": ("ownership-transfer", "storage-access"),
     "take_over": ("ownership-transfer", "storage-access"), "hand_back": ("ownership-transfer", "storage-access"),
-    "write": ("storage-access",), "block": ("storage-access",), "stray": ("storage-access",),
+    "write": ("storage-access",), "stray": ("storage-access",),
     "disturbance": ("durable-restart",), "policy": ("maintenance-policy", "durable-restart"),
     "resolve": ("attempt-outcome",),
 }  # fmt: skip

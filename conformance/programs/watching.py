@@ -12,13 +12,14 @@ order. `blind` says why the order is unknown; then a subject is judged by listin
 import hashlib
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from conformance.adapters.log_folder import LogFolder
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file, version_of
 from conformance.interface.subject import Ask, Subject
@@ -63,7 +64,8 @@ class Watch:
         """Whether any log was watched."""
         self._placed = False
         """Whether a table's location is below a watched folder, so that later ones need not be looked up."""
-        self._planted: set[tuple[Path, m.Version]] = set()
+        self._places: dict[m.TableRef, Path] = {}
+        """The known log folders of tables."""
         self._inotify = self._start()
         for root in (getattr(subject, "directory", None), subject.identity.storage):
             self.add(root)
@@ -92,8 +94,7 @@ class Watch:
         """Forget the logs of earlier programs."""
         with self._lock:
             self._drain()
-            self._events, self._planted = [], set()
-            self.answers, self.dropped = {}, {}
+            self._events, self._places, self.answers, self.dropped = [], {}, {}, {}
             over = {*self._logs, *(log.parent for log in self._logs)}
             for watched, folder in list(self._folders.items()):
                 if folder in over and self._inotify is not None:
@@ -120,8 +121,23 @@ class Watch:
             self._inotify = None
 
     def ask(self, client: str, request: m.Request) -> m.Answer:
-        """The subject's answer. Changes until then have this request as one that was under way."""
-        return self._watched(self.subject.ask, client, request)
+        """The subject's answer. Changes until then have this request as one that was under way. The kit itself plants
+        and removes files of a subject that only lets itself be watched."""
+        own = isinstance(request, m.Plant | m.Remove) and self.can_plant(request.table)
+        return self._watched(self._change_file if own else self.subject.ask, client, request)
+
+    def place(self, table: m.TableRef, log: str) -> None:
+        """Learn the log folder of a table."""
+        self._places[table] = Path(log)
+
+    def can_plant(self, table: m.TableRef) -> bool:
+        """Whether the kit itself can change the files of this table."""
+        return "storage-access" not in self.identity.profiles and table in self._places
+
+    def _change_file(self, _client: str, request: m.Request) -> m.Answer:
+        assert isinstance(request, m.Plant | m.Remove)
+        log = LogFolder(self._places[request.table].parent)
+        return log.plant(request) if isinstance(request, m.Plant) else log.remove(request.file)
 
     @property
     def lose(self) -> Ask | None:
@@ -284,19 +300,9 @@ class Watch:
             Event(
                 kind=kind, log=str(folder), version=version, at=self._answered, during=tuple(self._open),
                 attempt=attempt, answer=self.answers.get(attempt or ""), content=digest,
-                life=self._life, by_kit=planted or (folder, version) in self._planted,
+                life=self._life, by_kit=planted,
             )
         )  # fmt: skip
-
-    def by_kit(self, folder: Path, version: m.Version, write: Callable[[], Any]) -> None:
-        """Let `write` change the file of a version, as a change of the kit."""
-        key = (folder, version)
-        with self._lock:
-            self._drain()
-            self._planted.add(key)
-            write()
-            self._drain()
-            self._planted.discard(key)
 
 
 class Table(Protocol):
@@ -334,6 +340,7 @@ class Logs(Generic[T]):
         found = self._tables.get(event.log)
         if found is None:
             return None, None
+        watch.place(found.handle.reference, event.log)
         wrong = rules.judge(
             files, self._contract, event, newest=found.newest,
             dropped=watch.dropped.get(found.handle.reference),
