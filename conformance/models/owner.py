@@ -218,7 +218,7 @@ class ModelOwner(FaultControl):
         reference = self._reference(request.name)
         table = OwnedTable(
             reference=reference, name=request.name, feature=request.feature, commit_mode=request.commit_mode,
-            location=request.path or f"{self.storage.root}/{reference}",
+            location=request.path or f"{self.storage.root}/{reference[-60:]}",  # the names of folders are short
             backfill=request.backfill, backlog_limit=request.backlog_limit,
         )  # fmt: skip
         return self._begin(table, 0, request.attempt, request.actions)
