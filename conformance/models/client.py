@@ -90,6 +90,8 @@ class ModelMaintainer(ModelReader):
         start, end = request.start, request.end
         listed = self._published(client, table, end)
         kept: dict[str, dict[str, Any]] = {}
+        if missing := sorted(set(range(start, end + 1)) - set(listed.commits)):
+            raise Refused(f"version {missing[0]} is missing: a cleanup deleted it")
         for version in range(start, end + 1):
             for action in log_files.actions_in(listed.commits[version]):
                 kept[identity_of(action)] = action

@@ -181,8 +181,9 @@ class ClientDrive:
     def _version(self, table: DrivenTable, behind: int) -> int:
         return table.log.latest - behind % (table.log.latest + 1)
 
-    def _readable(self, table: DrivenTable) -> set[int]:
-        """The versions that the files and the owner's commits prove."""
+    def _readable(self, table: DrivenTable, *, compacted: bool = False) -> set[int]:
+        """The versions that the files and the owner's commits prove; `compacted`: with the compactions, which a reader
+        need not use."""
         log, owned = table.log, self.s.owner.owner.tables.get(table.log.table.reference)
         listing = log_files.listing_of(sorted(log.folder.iterdir()))
         whole = {version for version, path in listing.commits.items() if _whole(path, path.stat().st_mtime_ns)}
@@ -190,7 +191,8 @@ class ClientDrive:
         starts = {c.version for c in listing.checkpoints if c.complete and _actions_of(c) is not None}
         readable: set[int] = set()
         for version in range(log.latest + 1):
-            if version in starts or (version in present and (version == 0 or version - 1 in readable)):
+            bridged = compacted and any(end == version and start - 1 in readable for start, end in listing.compactions)
+            if version in starts or bridged or (version in present and (version == 0 or version - 1 in readable)):
                 readable.add(version)
         return readable
 
@@ -548,7 +550,8 @@ class ClientDrive:
                 fields["path"] = log.location
         harmed = self._harm(table, step)
         _, stakes = self._armed(table)
-        before, published, readable = log.latest, log.published, self._readable(table)
+        before, published = log.latest, log.published
+        readable = self._readable(table, compacted=bool(harmed))
         client, since = self._client(fresh=step.fresh or bool(harmed)), len(self.s.owner.exchanges)
 
         def act() -> Exchange:
@@ -572,7 +575,7 @@ class ClientDrive:
             published_after=log.published, returned=newest_returned(self.s, since),
             readable=readable, feature=self.s.feature, location=log.location, asked=bool(asked),
             promises_fresh=Promise.FRESH_SNAPSHOTS.value in self.s.identity.promises,
-            may_refuse=lost or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"}),
+            may_refuse=lost or bool(harmed) or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"}),
             harmed=bool(harmed) and table.read < min((version_of(name) or 0 for name in harmed), default=0),
         )  # fmt: skip
         self._fail(table, oracle.read(reading, call.answer), call, (*step.stakes(), *stakes, *self._stakes(table)))

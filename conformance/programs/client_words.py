@@ -128,8 +128,9 @@ def read(d: Draw) -> tuple[Step, ...]:
 def transact(d: Draw) -> tuple[Step, ...]:
     more: dict[str, Any] = {}
     kind = d.one(
-        "adds", "adds", "rewrite", "rewrite", "removes", "application", "domain", "properties", "metadata", "cdc"
-    )
+        "adds", "adds", "rewrite", "rewrite", "removes", "application", "domain", "properties", "feature",
+        "repartition", "replace_table", "cdc",
+    )  # fmt: skip
     match kind:
         case "rewrite":
             more = {"removes": d.one(1, 2, 99), "reads": d.one(0, 1, 1, 2, 3)}

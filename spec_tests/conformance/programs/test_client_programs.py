@@ -1,0 +1,71 @@
+"""Generated programs for clients: drawn from a seed, judged, shrunk, and replayed from JSON."""
+
+from random import Random
+
+import pytest
+
+from conformance.programs.cases import run_case
+from conformance.programs.client_steps import ClientProgram
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.program import decode, encode
+from conformance.results import CaseResult, Verdict
+from conformance.running.plan import case_seed
+from conformance.scenario.check import Variant
+from spec_tests.conformance import kills
+
+NAMES = ("any-log-is-read", "any-transaction-against-any-winners", "any-maintenance-of-any-log")
+STAGED = Variant(feature="catalogManaged", commit_mode="staged")
+
+
+def run(name: str, check: str, *, count: int, reproduction: str | None = None) -> CaseResult:
+    subject, host = kills.opened(name)
+    [case] = [case for case in kills.all_checks() if case.name == check]
+    with subject:
+        return run_case(
+            case, STAGED, subject, seed=case_seed(0, check), count=count, host=host, reproduction=reproduction
+        )
+
+
+def test_a_program_is_drawn_from_its_seed_alone() -> None:
+    subject, _ = kills.opened("model-client")
+    family = ClientFamily(name="any")
+    with subject:
+        drawn = [[family.draw(seed, n, subject.identity, STAGED) for n in range(12)] for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert all(decode(encode(program), ClientProgram, "client") == program for program in drawn[0])
+
+
+@pytest.mark.parametrize("check", NAMES)
+def test_no_program_accuses_the_model_client(check: str) -> None:
+    result = run("model-client", check, count=8)
+    assert result.verdict is Verdict.PASSED, result.violations
+
+
+@pytest.mark.parametrize(
+    ("mutant", "check", "requirement"),
+    [
+        ("rebases-blindly", NAMES[1], "CONFLICT-ORDER-01"),
+        ("never-lists", NAMES[0], "LOG-18"),
+        ("overwrites-checksums", NAMES[2], "LOG-45"),
+    ],
+)
+def test_a_bad_client_fails_a_small_program(mutant: str, check: str, requirement: str) -> None:
+    found = run(f"mutant:{mutant}", check, count=150)
+    assert found.verdict is Verdict.FAILED
+    assert requirement in found.violations[0].requirements
+    assert found.reproduction is not None
+    assert len(decode(found.reproduction, ClientProgram, "client").steps) <= 6
+    again = run(f"mutant:{mutant}", check, count=1, reproduction=found.reproduction)
+    assert again.violations[0].requirements == found.violations[0].requirements
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_step_is_valid_after_any_others(seed: int) -> None:
+    """Any part of a program is a program."""
+    subject, _ = kills.opened("model-client")
+    random = Random(seed)
+    with subject:
+        program = ClientFamily(name="any").draw(seed, 100, subject.identity, STAGED)
+        part = tuple(step for step in program.steps if random.random() < 0.5)
+    text = encode(ClientProgram(format=2, side="client", family="any", seed=seed, steps=part))
+    assert run("model-client", NAMES[0], count=1, reproduction=text).verdict is not Verdict.FAILED
