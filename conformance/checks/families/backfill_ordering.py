@@ -1,4 +1,4 @@
-"""Backfill ordering: the published commits are a prefix of the ratified ones, in order, with their content, for ever.
+"""Backfill ordering: the published commits are a prefix of the ratified ones, in order, and never change.
 
 Backlogs grow and are published in parts; foreign files block a publication; the log folder is watched while requests
 are under way. A client under test publishes, and reads while others do.

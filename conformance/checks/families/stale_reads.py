@@ -1,4 +1,4 @@
-"""Stale reads: whoever asks the owner gets every commit that was ratified before, and no other.
+"""Stale reads: a client that asks the owner gets every commit that was ratified before, and no other.
 
 Ranges have every combination of bounds, and tables are found by name and path between commits. A client under test
 reads with an old and a new handle while other writers commit and publish.

@@ -33,7 +33,7 @@ from conformance.scenario.running import violations_of
 from spec_tests.conformance.drafts import CASES, Case, Draft, commit, log
 from spec_tests.conformance.running.cases import case
 
-GENERATED = [check for check in all_checks() if check.layer is Layer.MODEL]
+GENERATED = [check for check in all_checks() if check.layer is Layer.MODEL and check.side == "owner"]
 REQUESTS = next(check for check in GENERATED if check.name == "any-sequence-of-requests")
 RESTARTS = next(check for check in GENERATED if check.name == "any-sequence-with-restarts")
 FAMILY = OwnerFamily(name="any")
