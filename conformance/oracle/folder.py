@@ -160,7 +160,7 @@ def _is_not_replaced(old: File, event: Event) -> Wrong | None:
     """A crash or a failure may hide from an owner that the same bytes are already published, and so may a publisher at
     the same time: "it does not matter whether the client-side, server-side, or both" publish."""
     version = event.version
-    if old.by_kit:
+    if old.by_kit and old.content != event.content:
         seen = f"the owner replaced the file of version {version}, which another writer had created"
         return Wrong(STAYS, f"version {version} of another writer is not replaced", version, seen)
     if old.content != event.content:
@@ -170,7 +170,7 @@ def _is_not_replaced(old: File, event: Event) -> Wrong | None:
             version,
             f"the file of version {version} was replaced by another content",
         )
-    if old.life != event.life or len(event.during) > 1:
+    if old.by_kit or old.life != event.life or len(event.during) > 1:
         return None
     seen = f"version {version} was published a second time, over its first file"
     return Wrong(UNCHANGED, f"version {version} is published once", version, seen)

@@ -116,6 +116,10 @@ class Facts(NamedTuple):
     """Attempts that were refused with a conflict."""
     around: bool = False
     """Filesystem writers committed without the owner."""
+    again: bool = False
+    """A table of this name was dropped before."""
+    asked: bool = False
+    """A take-over was requested."""
 
 
 NOTHING: Final = Facts()
@@ -148,7 +152,7 @@ def commit(
     mine = world.replayed(request.attempt, version)
     match answer:
         case m.Ratified():
-            return _ratified(world, request, answer.version, landed)
+            return _ratified(world, request, answer.version, landed, facts)
         case m.Rejected(retryable=True):  # retryable, and possible for a replay too
             return world
         case m.Conflict() | m.Gap() if mine and "idempotent-retry" in contract.profiles:
@@ -183,7 +187,7 @@ def _is_tombstone_first(world: World, contract: Contract, attempt: m.AttemptId) 
 
 
 def _ratified(
-    world: World, request: m.Commit | m.HandBack | m.TakeOver, claimed: int, landed: int | None
+    world: World, request: m.Commit | m.HandBack | m.TakeOver, claimed: int, landed: int | None, facts: Facts = NOTHING
 ) -> World | Wrong:
     """The conditions for ratifying a proposal, one on each line."""
     version, attempt = request.version, request.attempt
@@ -204,7 +208,8 @@ def _ratified(
     if world.state is State.RELEASED and not taking:
         return Wrong(("MC-RELEASE-04",), "the table was handed back: nothing more is ratified", world.newest)
     if world.state is State.PLAIN and not taking:
-        return Wrong(("MC-CONVERT-01",), "the table has no owner: it gets one only by a take-over")
+        lost = ("MC-CONVERT-03", "MC-CONVERT-09") if facts.asked else ()
+        return Wrong(("MC-CONVERT-01", *lost), "the table has no owner: it gets one only by a take-over")
     if world.state is State.OWNED and taking:
         return Wrong(first, "the table has this owner: it is not taken over again", world.taken)
     if version > world.newest + 1:
@@ -219,10 +224,11 @@ def _ratified(
 def take_over(world: World, contract: Contract, request: m.TakeOver, answer: m.Answer) -> World | Wrong:
     """managed-commits, "Converting an existing filesystem based table to managed-commit table"."""
     version, landed = request.version, world.landed(request.attempt)
+    mine = world.state is State.OWNED and world.replayed(request.attempt, version)
     match answer:
         case m.Ratified():
             return _ratified(world, request, answer.version, landed)
-        case m.Conflict() | m.Gap() if landed == version and "idempotent-retry" in contract.profiles:
+        case m.Conflict() | m.Gap() if mine and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
         case m.Conflict() if version > world.newest and world.state.is_filesystem:
             return Wrong(("PROFILE-CORE-05",), f"version {version} is not taken, the newest file is {world.newest}")
@@ -232,7 +238,9 @@ def take_over(world: World, contract: Contract, request: m.TakeOver, answer: m.A
             return world
 
 
-def create(world: World, contract: Contract, request: m.CreateTable, answer: m.Answer) -> World | Wrong:
+def create(
+    world: World, contract: Contract, request: m.CreateTable, answer: m.Answer, facts: Facts = NOTHING
+) -> World | Wrong:
     """ "Creating a new managed-commit table": of several creators of one name, one succeeds."""
     mine = world.landed(request.attempt) == 0
     if request.attempt in world.never and isinstance(answer, m.Ratified):
@@ -248,7 +256,8 @@ def create(world: World, contract: Contract, request: m.CreateTable, answer: m.A
         case _ if mine and not world.is_gone and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), "the attempt is version 0: `ratified`, again", 0)
         case m.Conflict() if not world.log:
-            return Wrong(("PROFILE-CORE-05",), "no table of this name was created")
+            dropped = ("PROFILE-DISCOVERY-01",) if facts.again else ()
+            return Wrong((*dropped, "PROFILE-CORE-05"), "no table has this name")
         case _:
             return world
 
@@ -432,7 +441,7 @@ def rule(
         case m.TakeOver():
             return take_over(world, contract, request, answer)
         case m.CreateTable():
-            return create(world, contract, request, answer)
+            return create(world, contract, request, answer, facts)
         case m.GetCommits():
             return get_commits(world, contract, request, answer, facts)
         case m.LoadTable():
@@ -481,17 +490,20 @@ def lost(worlds: Worlds, request: m.Request) -> Worlds:
     return frozenset(possible)
 
 
-def visible(worlds: Worlds, published: Mapping[m.Version, m.AttemptId | None]) -> Worlds | Wrong:
+def visible(
+    worlds: Worlds, published: Mapping[m.Version, m.AttemptId | None], facts: Facts = NOTHING
+) -> Worlds | Wrong:
     """ "Commit Files": `<v>.json` exists only for ratified versions, with the ratified content."""
-    return kept([_visible(world, published) for world in most_first(settled(worlds))])
+    return kept([_visible(world, published, facts) for world in most_first(settled(worlds))])
 
 
-def _visible(world: World, published: Mapping[m.Version, m.AttemptId | None]) -> World | Wrong:
+def _visible(world: World, published: Mapping[m.Version, m.AttemptId | None], facts: Facts) -> World | Wrong:
     for version, attempt in published.items():
         if version > world.newest:
             what = f"version {version} is not ratified: it is not published"
             seen = f"version {version} is published"
-            return Wrong(("MC-FILES-08", "CM-FILES-07", "MC-CREATE-02", "MC-CONVERT-01"), what, observed=seen)
+            owned = ("MC-CONVERT-01",) if world.state is State.PLAIN else ()
+            return Wrong(("MC-FILES-08", "CM-FILES-07", *owned, *_not_refused(version, facts)), what, observed=seen)
         ratified = world.attempt_at(version)
         if attempt is not None and ratified is not None and attempt != ratified:
             said = f"version {version} is attempt {ratified}, and is published as that attempt"

@@ -14,7 +14,7 @@ SMALL: Final = (3, 6)
 """The numbers of words of the first programs, whose failures are easy to read."""
 FULL: Final = (3, 24)
 SMALL_PROGRAMS: Final = 40
-HEAVY_EVERY: Final = 12
+HEAVY_EVERY: Final = 16
 """One of so many programs is heavy."""
 
 T = TypeVar("T")

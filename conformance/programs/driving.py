@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from conformance.interface import log_names
 from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING, checkpoint_file, commit_file, version_of
 from conformance.interface.subject import GONE
@@ -30,18 +31,20 @@ NAMES: Final = (
     ("orders", "returns"),
     ("orders", "orders1"),
     *(("n" * length + "a", "n" * length + "b") for length in (63, 127, 200)),
+    ("\u0437\u0430\u043a\u0430\u0437", "\u0442\u043e\u0432\u0430\u0440"),
+    ("anb", "a_b"),
+    ("orders", "constructor"),
     ("orders", "Orders"),
     ("caf\u00e9", "cafe\u0301"),
-    ("\u0437\u0430\u043a\u0430\u0437", "\u0442\u043e\u0432\u0430\u0440"),
     ("a/b", "a_b"),
     ("a b", "a_b"),
     ("a%20b", "a b"),
     ("a/b", "a//b"),
     ("a.b", "a_b"),
-    ("anb", "a_b"),
-    ("orders", "constructor"),
 )
-"""The names of the two tables, by class. A subject may treat some pairs as one name, and reject other names."""
+"""The names of the two tables, by class. A subject may reject other names than identifiers."""
+ALIKE: Final = 8
+"""From this class on, a subject may treat the two as one name."""
 PATHS: Final = ("imports", "gr\u00f6\u00dfe a%20b+c", "a b", "a%20b")
 """The names of the folders of filesystem tables."""
 NOBODYS: Final = "no-such-table"
@@ -71,10 +74,14 @@ class DrivenTable:
     facts: Facts = model.NOTHING
     foreign: dict[m.Version, str] = field(default_factory=dict)
     """The foreign files that are in its log."""
+    torn: set[m.Version] = field(default_factory=set)
+    """Those of them that are the beginning of a commit."""
     halted: bool = False
     """Whether a publication was blocked: the owner may halt the table."""
     odd: bool = False
-    """Whether its name is one that some subjects do not tell apart from the other's."""
+    """Whether its name is one that a subject may reject."""
+    alike: bool = False
+    """Whether its name is one that a subject need not tell apart from the other's."""
     rebased: set[m.AttemptId] = field(default_factory=set)
     """Attempts that were sent for several versions."""
     named: bool = True
@@ -223,6 +230,9 @@ class Drive:
         table = self.tables.get(slot)
         if table is None or table.is_surely(State.DROPPED):
             table = self._new(slot, step)
+        elif table.is_surely(State.PLAIN):
+            self._create_there(table, step)
+            return
         elif not table.is_surely(State.OWNED) or table.handle.path is not None:  # its name may be free
             return
         options: dict[str, object] = {"backfill": "subject" if step.by_subject else "on-request"}
@@ -237,8 +247,14 @@ class Drive:
             actions = [proposals.line("metaData", body) if '"metaData"' in line else line for line in request.actions]
             request = msgspec.structs.replace(request, actions=tuple(actions))
         exchange = self._send(table, _client(step.client), request, step.fate)
-        if exchange is not None and table.odd and isinstance(exchange.answer, m.Conflict | m.Rejected):
-            if not table.known or table.handle.reference in [other.handle.reference for other in self._others(table)]:
+        if exchange is not None and table.odd and isinstance(exchange.answer, m.Conflict | m.Rejected) and (
+            table.alike or not isinstance(exchange.answer, m.Conflict)
+        ):  # fmt: skip
+            if (
+                not table.known
+                or not isinstance(exchange.answer, m.Conflict)
+                or table.handle.reference in [other.handle.reference for other in self._others(table)]
+            ):
                 self.plain_names = True
                 del self.tables[slot]
             return
@@ -252,6 +268,18 @@ class Drive:
                 expected="the only problem is that the name is taken: a conflict", observed=in_words(exchange.answer),
             )  # fmt: skip
 
+    def _create_there(self, table: DrivenTable, step: steps.Create) -> None:
+        """Create a table in the folder of a filesystem table, which is there first."""
+        if "version-0-by-filesystem" not in self.contract.profiles or table.base:
+            return
+        request = self.s.creation(table.handle.name, path=table.location)
+        exchange = self.s.ask(_client(step.client), request, table.handle)
+        self._died(exchange)
+        if isinstance(exchange.answer, m.Ratified):
+            what = "version 0 of the folder is another creator's"
+            self._fail(table, exchange, Wrong(("PROFILE-VERSION0-04", "MC-CREATE-02"), what, 0))
+        self._look(table)
+
     def _new(self, slot: int, step: steps.Create) -> DrivenTable:
         """A table that will be created in that place."""
         before = self.tables.get(slot)
@@ -263,7 +291,10 @@ class Drive:
             self.past[slot] = before
         again = name if before is None else f"{name} again"
         table = DrivenTable(
-            handle=TableHandle(name=again, reference="", versions=0), odd=names is not NAMES[0] and before is None
+            handle=TableHandle(name=again, reference="", versions=0),
+            odd=names is not NAMES[0] and before is None,
+            alike=names in NAMES[ALIKE:] and before is None,
+            facts=Facts(again=before is not None),
         )
         if step.limit and "backlog-limit" in self.contract.profiles and self.contract.commit_mode != "direct":
             table.limit = step.limit
@@ -298,6 +329,9 @@ class Drive:
         if step.by is By.PARENT:
             self._fail(table, exchange, Wrong(("PROFILE-DISCOVERY-01",), f"no table is at {path}: `not_found`"))
             return
+        if table.is_surely(State.PLAIN) and isinstance(answer, m.Table):
+            what = "the table has no owner yet: it is not found by a name"
+            self._fail(table, exchange, Wrong(("MC-CONVERT-09", "MC-CONVERT-03", "MC-CONVERT-01"), what))
         if any(world.state.is_filesystem for world in table.worlds):  # it may have no owner
             owned = frozenset(world for world in model.settled(table.worlds) if world.state is State.OWNED)
             if not isinstance(answer, m.Table) or not owned or table.named:
@@ -358,6 +392,9 @@ class Drive:
     @_do.register
     def _drop(self, step: steps.Drop) -> None:
         table = self._at(step)
+        if table is not None and step.gone and table.known:
+            self.s.ask(_client(step.client), m.DropTable(table=table.handle.reference), table.handle)
+            return
         if table is None or not table.owned or table.foreign:
             return
         self._look(table)  # the owner may forget a dropped table
@@ -383,7 +420,8 @@ class Drive:
         attempt = s.attempt()
         if step.resembles and table.sent:
             near = table.sent[-1].attempt
-            attempt = near[:-12] + attempt[-12:] if step.resembles % 2 else attempt[:9] + near[9:]
+            alike = (near[:-12] + attempt[-12:], attempt[:9] + near[9:], near[:-1] + ("0" if near[-1] != "0" else "1"))
+            attempt = alike[(step.resembles - 1) % len(alike)]
         body = self._body(table) if step.content in ("metadata", "many properties", "unreadable schema") else {}
         actions = contents.actions(
             step.content, attempt, s.timestamp(version), body, size=min(step.size, 1 << 24),
@@ -407,8 +445,26 @@ class Drive:
     def _land(self, step: steps.Land) -> None:
         table = self._at(step)
         for _ in range(min(step.count, 5000)):
-            if table is None or not table.owned or not self._lands(table, _client(step.client)):
+            if table is None or not self._is_settled(table, step) or not self._lands(table, _client(step.client)):
                 break
+
+    def _is_settled(self, table: DrivenTable, step: steps.Land) -> bool:
+        """Whether the owner surely owns the table; a hand-back without an answer is sent again."""
+        leaving = next((proposal for proposal in table.sent if isinstance(proposal, m.HandBack)), None)
+        states = {world.state for world in model.settled(table.worlds)}
+        if leaving is None or not table.known or states != {State.OWNED, State.RELEASED}:
+            return table.owned
+        answers = [self._send(table, _client(step.client), leaving, Fate.ANSWERED) for _ in range(TRIES)]
+        published = self._look(table)
+        if table.halted or not all(answer and isinstance(answer.answer, m.Rejected) for answer in answers):
+            return table.owned
+        if leaving.version in published or leaving.version != table.newest:
+            return table.owned
+        commits = [self._send(table, _client(step.client), self._next(table), Fate.ANSWERED) for _ in range(TRIES)]
+        if all(answer and isinstance(answer.answer, m.Rejected | m.NotFound) for answer in commits):
+            what = f"version {leaving.version} ends the ownership, or the owner ratifies another commit"
+            self._fail(table, commits[-1], Wrong(("MC-RELEASE-07", "MC-RELEASE-05"), what, leaving.version))
+        return table.owned
 
     def _lands(self, table: DrivenTable, client: str) -> bool:
         """Commit the next version, which the owner has to ratify: after some rejections by its policy, and after a
@@ -420,8 +476,10 @@ class Drive:
             exchanges.append(exchange)
             if isinstance(exchange.answer, m.Ratified | m.Unknown):
                 return isinstance(exchange.answer, m.Ratified)
+            if number == TRIES - 1:
+                self.s.ask("publisher", m.GetCommits(table=table.handle.reference), table.handle)
             if number == TRIES - 1 or (number == 0 and self._is_full(table)):
-                self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=table.newest))
+                self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=max(0, table.surely)))
         if table.halted or not any(isinstance(exchange.answer, m.Rejected) for exchange in exchanges):
             return False
         what = f"version {table.newest + 1} is the next, and nobody else proposes it: it is ratified"
@@ -448,7 +506,7 @@ class Drive:
     @_do.register
     def _contend(self, step: steps.Contend) -> None:
         table = self._at(step)
-        if table is None or not table.owned or table.surely < table.taken:
+        if table is None or not table.owned or table.surely < table.taken or table.halted:
             return
         exchanges = []
         for _ in range(TRIES):
@@ -583,7 +641,7 @@ class Drive:
                 table=table.handle, version=last, expected=f"every version up to {last} is published: the request to "
                 f"backfill up to {version} was answered as done", observed=f"{sorted(published)} are published",
             )  # fmt: skip
-        elif isinstance(exchange.answer, m.Rejected) and not table.halted and self.contract.feature == "managedCommit":
+        elif isinstance(exchange.answer, m.Rejected) and not table.halted and version <= table.surely:
             again = self.s.ask(_client(step.client), request, table.handle)
             if isinstance(again.answer, m.Rejected):
                 self._fail(table, again, Wrong(("MC-BACKFILL-05",), f"version {version} is ratified: `done`"))
@@ -608,6 +666,7 @@ class Drive:
         ratified = {world.attempt_at(version) for world in table.worlds}
         if step.torn and len(ratified) == 1 and (own := ratified.pop()) in table.content and own is not None:
             content = proposals.content((table.content[own].actions or ())[:1])
+            table.torn.add(version)
         file = commit_file(version)
         exchange = storage_access.plant(self.s, table.handle, file, content, if_absent=True)
         if isinstance(exchange.answer, m.Conflict):
@@ -622,6 +681,24 @@ class Drive:
                        expected=f"{file} is as the kit wrote it", observed="it is not")  # fmt: skip
 
     @_do.register
+    def _publish(self, step: steps.Publish) -> None:
+        table = self._at(step)
+        if table is None or not table.owned or not self._has_access or self.s.commit_mode == "direct" or table.foreign:
+            return
+        self._do(steps.Look(table=step.table))
+        version = max(table.seen, default=-1) + 1
+        proposal = self._only(table, version)
+        inline = (
+            None if proposal is None or self.s.commit_mode == "staged" else proposals.content(proposal.actions or ())
+        )
+        content = table.staged.get(version, inline)
+        if content is None or version > table.surely:
+            return
+        plant = m.Plant(table=table.handle.reference, file=commit_file(version), content=content, if_absent=True)
+        self.s.ask(_client(step.client), plant, table.handle)
+        self._look(table)
+
+    @_do.register
     def _unblock(self, step: steps.Unblock) -> None:
         table = self._at(step)
         if table is None or not table.foreign:
@@ -629,7 +706,7 @@ class Drive:
         self._look(table)
         for version in list(table.foreign):
             exchange = storage_access.remove(self.s, table.handle, commit_file(version))
-            content = table.foreign.pop(version)
+            content = table.foreign.pop(version, "")
             file = commit_file(version)
             files = {file.name: file.content for file in self.s.observe(table.handle)}
             self.s.require(files.get(file) != content, "PROFILE-STORAGE-01", evidence=(exchange,),
@@ -738,6 +815,7 @@ class Drive:
             request = ownership.taking_over(self.s, table.handle, version, path=path, name=self._physical(table))
             table.content[request.attempt] = request
             table.named = table.named and not taking
+            table.facts = table.facts._replace(asked=True)
             exchange = self._send(table, _client(step.client), request, step.fate)
             if exchange is None or not isinstance(exchange.answer, m.Rejected | m.NotFound | m.Unsupported):
                 return
@@ -758,7 +836,7 @@ class Drive:
             exchange = self._send(table, _client(step.client), request, step.fate)
             if exchange is None or not isinstance(exchange.answer, m.Rejected) or not table.owned:
                 return
-            self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=table.newest))
+            self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=max(0, table.surely)))
         if not step.ahead and not table.halted:
             what = f"version {table.newest + 1} is the table's next: the table is handed back with it"
             self._fail(table, exchange, Wrong(("PROFILE-TRANSFER-01",), what))
@@ -767,6 +845,11 @@ class Drive:
         """ "Converting a managed-commit table to filesystem table": everything is published."""
         assert isinstance(exchange.request, m.HandBack)
         version = exchange.request.version
+        files = {file.name: file.content or "" for file in self.s.observe(table.handle)}
+        attempt = proposals.attempt_of(files.get(commit_file(version), ""))
+        if commit_file(version) in files and attempt != exchange.request.attempt:
+            what, seen = f"version {version} is the commit that ends the ownership", f"it is attempt {attempt}"
+            self._fail(table, exchange, Wrong(("MC-RELEASE-05", "MC-COMMIT-02", "MC-FILES-08"), what, version, seen))
         published = self._look(table)
         earlier = [number for number in range(table.base, version) if number not in published]
         if earlier:
@@ -866,11 +949,10 @@ class Drive:
         """Exclude the worlds in which the answer is impossible; at least one must remain."""
         before, request, answer = table.newest, exchange.request, exchange.answer
         self._died(exchange)
-        if isinstance(request, m.CreateTable) and table.odd and isinstance(answer, m.Conflict) and before < 0:
-            self._named(table, exchange, None)
+        if isinstance(request, m.CreateTable) and table.alike and isinstance(answer, m.Conflict) and before < 0:
             return
         was = table.worlds
-        self._keep(table, exchange, model.judge(was, self.contract, request, answer, table.facts))
+        self._keep(table, exchange, model.judge(was, self.contract, request, self._by_content(answer), table.facts))
         if isinstance(answer, m.Conflict | m.Gap | m.Rejected) and isinstance(request, m.Commit | m.HandBack):
             facts = table.facts
             proposal = (request.version, request.attempt)
@@ -886,6 +968,21 @@ class Drive:
                 self._shows_winners(table, exchange, request.version, answer.winners)
         if table.limit is not None and table.newest > before and table.handle.path is None:
             self._within_limit(table, exchange)
+
+    def _by_content(self, answer: m.Answer) -> Any:
+        """The answer without the names of staged files that name no attempt of the kit: their content tells."""
+        for kind in ("commits", "winners"):
+            entries = getattr(answer, kind, None) or ()
+            if any(entry.file_name is not None and self._is_unsent(entry.file_name) for entry in entries):
+                changed = tuple(
+                    msgspec.structs.replace(entry, file_name=None) if self._is_unsent(entry.file_name or "") else entry
+                    for entry in entries
+                )
+                answer = msgspec.structs.replace(answer, **{kind: changed})
+        return answer
+
+    def _is_unsent(self, file: str) -> bool:
+        return (log_names.attempt_of(file) or "").lower() not in self.s.sent
 
     def _is_replay(self, worlds: Worlds, request: m.Commit) -> bool:
         return any(world.landed(request.attempt) is not None for world in worlds)
@@ -950,7 +1047,7 @@ class Drive:
     def _is_another(self, table: DrivenTable, exchange: Exchange, reference: str) -> None:
         """A reference is that of one table, also after its drop."""
         for other in self._others(table):
-            if other.handle.reference == reference and not (table.odd and isinstance(exchange.answer, m.Conflict)):
+            if other.handle.reference == reference and not (table.alike and isinstance(exchange.answer, m.Conflict)):
                 gone = ("PROFILE-DISCOVERY-02",) if other.dropped else ("MC-CREATE-02", "CM-COMMIT-08")
                 self._fail(table, exchange, Wrong(
                     (*gone, "PROFILE-DISCOVERY-01"), "a reference of its own",
@@ -999,13 +1096,13 @@ class Drive:
             ))  # fmt: skip
         new = {version: content for version, content in published.items() if table.seen.get(version) != content}
         for version in sorted(set(new) & set(table.seen)):
+            first = ("MC-CREATE-02", "CM-COMMIT-08") if version == 0 else ("MC-BACKFILL-01", "MC-FEATURE-02")
             self._fail(table, None, Wrong(
-                ("CM-PUBLISH-03", "MC-FILES-08", "MC-BACKFILL-01", "MC-CREATE-02", "CM-COMMIT-08", "MC-FEATURE-02",
-                 "CM-FILES-07"),
+                ("CM-PUBLISH-03", "MC-FILES-08", "CM-FILES-07", *first),
                 f"version {version} never changes", version, "its file had two contents, in this order",
             ))  # fmt: skip
         identities = {version: proposals.attempt_of(content) for version, content in published.items()}
-        self._keep(table, None, model.visible(table.worlds, identities))
+        self._keep(table, None, model.visible(table.worlds, identities, table.facts))
         for version, content in new.items():
             table.seen[version] = content
             self._is_as_proposed(table, version, proposals.lines(content), content)
@@ -1022,6 +1119,9 @@ class Drive:
                 self.s.fail("PROFILE-CORE-02", table=table.handle, version=version, observed="it has none",
                             expected=f"`observe` shows the content of {file.name}")  # fmt: skip
             elif version not in table.foreign:
+                found[version] = file.content
+            elif version in table.torn and file.content != table.foreign[version]:  # the owner completed it
+                del table.foreign[version]
                 found[version] = file.content
             elif file.content != table.foreign[version]:
                 self._fail(table, None, Wrong(

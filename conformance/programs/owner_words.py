@@ -12,6 +12,7 @@ from typing import Any, Final
 from conformance.interface.messages import Identity
 from conformance.programs import contents, drawing, steps
 from conformance.programs.driving import NAMES, PATHS, Drive
+from conformance.programs.program import FORMAT
 from conformance.programs.steps import CLIENTS, By, Fate, OwnerProgram, Step
 from conformance.scenario.check import Variant
 from conformance.scenario.scenario import Scenario
@@ -36,7 +37,7 @@ class Draw:
         self.fates = self.one(*FATES)
         self.tables = self.one((0,), (0, 0, 0, 1))
         self.names = 0 if self.chance(0.4) else self.random.randrange(len(NAMES))
-        self.odd_content = self.chance(0.2)
+        self.odd_content = self.chance(0.35)
         self.kinds = self.random.sample(contents.ODD, 3)
         self.limit = self.one(0, 0, 0, 1, 2, 3)
         self.by_subject = self.chance(0.25)
@@ -77,12 +78,12 @@ def commit(d: Draw) -> tuple[Step, ...]:
     ahead = 0 if d.chance(0.6) else d.one(-1, -1, -2, -9, 1, 1, 2)
     more: dict[str, Any] = {}
     if d.odd_content and d.chance(0.6):
-        more = {"size": d.one(*SIZES)} if d.chance(0.3) else {"content": d.one(*d.kinds)}
+        more = {"size": d.one(*SIZES)} if d.chance(0.4) else {"content": d.one(*d.kinds)}
         more |= {"actions": d.one(1000, 1001)} if d.chance(0.05) else {}
     elif d.chance(0.03):
         more = {"content": "unreadable schema"}
     elif d.chance(0.1):
-        more = {"resembles": d.one(1, 2)}
+        more = {"resembles": d.one(1, 2, 3)}
     return (steps.Commit(**d.where(), ahead=ahead, fate=d.fate(), staged=d.chance(0.15), **more),)
 
 
@@ -140,7 +141,7 @@ def recreate(d: Draw) -> tuple[Step, ...]:
     late: list[Step] = [
         steps.Commit(**where, gone=True), steps.Resend(**where, gone=True, which=d.which()),
         steps.Resolve(**where, gone=True), steps.Backfill(**where, gone=True), steps.Drop(**where, gone=True),
-        steps.Resolve(**where, which=0), steps.Read(**where, gone=True), steps.Load(**where),
+        steps.Resolve(**where, which=0), steps.Read(**where, gone=True), steps.Load(**where), steps.Create(**where),
     ]  # fmt: skip
     d.random.shuffle(late)
     return (
@@ -195,7 +196,8 @@ def hand_back(d: Draw) -> tuple[Step, ...]:
         steps.Resend(**where, which=20), steps.Resolve(**where, which=20),
     ]  # fmt: skip
     d.random.shuffle(late)
-    return (back, *late[: d.one(0, 2, 4, 6)])
+    first = (steps.Write(**where),) if d.chance(0.3) else ()
+    return (back, *first, *late[: d.one(0, 2, 4, 6)])
 
 
 def write(d: Draw) -> tuple[Step, ...]:
@@ -211,6 +213,12 @@ def block(d: Draw) -> tuple[Step, ...]:
         d.one(steps.Backfill(**where), steps.Backfill(**where, behind=-2), steps.HandBack(**where)),
         steps.Look(table=where["table"]), *d.one((), (steps.Unblock(**where), steps.Backfill(**where))),
     )  # fmt: skip
+
+
+def publish(d: Draw) -> tuple[Step, ...]:
+    """A client publishes a commit before the owner does."""
+    where = d.where()
+    return (steps.Land(**where), steps.Publish(**where), steps.Backfill(**where))
 
 
 def many(d: Draw) -> tuple[Step, ...]:
@@ -259,10 +267,39 @@ def disturbance(d: Draw) -> tuple[Step, ...]:
     return (*d.random.sample(ends, d.one(3, 5, 8)), *event, steps.Deliver(), *_audit(8, **where), steps.Land(**where))
 
 
+MIB: Final = 1 << 20
+HEAVY: Final[Mapping[str, tuple[Step, ...]]] = {
+    "104 commits and a range": (steps.Land(count=104), steps.Read(start=0, end=-1), steps.Read(start=1)),
+    "104 commits and a hand-back": (steps.Land(count=104), steps.HandBack()),
+    "4 MiB and a read": (steps.Commit(size=4 * MIB + 17), steps.Look()),
+    "104 commits and a resolution": (steps.Land(count=104), steps.Load()),
+    "10,001 actions and a backfill": (steps.Commit(actions=10_001), steps.Backfill(), steps.Look()),
+    "130 commits and a backfill": (steps.Land(count=130), steps.Backfill(), steps.Look()),
+    "1 MiB and a restart": (steps.Commit(size=MIB + 1), steps.Restart(), steps.Look()),
+    "1,010 commits and a range": (steps.Land(count=1010), steps.Read(start=0), steps.Read(start=3, end=-2)),
+    "1,010 commits and a backfill": (steps.Land(count=1010), steps.Backfill(), steps.Look(), *_audit(1)),
+    "1 MiB and a backfill": (steps.Commit(size=MIB), steps.Backfill(), steps.Look()),
+    "130 commits and a restart": (steps.Land(count=130), steps.Restart(), steps.Read(), steps.Load()),
+    "110 tables": (steps.Land(), steps.Tables(count=110), steps.Load()),
+    "520 commits and a read": (steps.Land(count=520), steps.Read(start=0), steps.Read(start=-5)),
+    "130 commits and an audit": (
+        steps.Land(count=130), steps.Resend(which=129), steps.Resolve(which=128), steps.Resend(which=65),
+        steps.Resolve(which=64), steps.Resolve(which=33), steps.Resend(which=33), *_audit(AUDITED),
+    ),
+    "1,010 commits and an audit": (steps.Land(count=1010), steps.Resend(which=1009), steps.Resolve(which=1005)),
+    "1,001 actions": (steps.Commit(actions=1001), steps.Commit(actions=502), steps.Backfill(), steps.Look()),
+    "64 KiB in one action": (steps.Commit(size=65_537 + 400), steps.Backfill(), steps.Look()),
+    "open ends and a wait": (
+        steps.Commit(fate=Fate.DELAYED), steps.Resolve(unsettled=True), steps.Commit(), steps.Commit(fate=Fate.LOST),
+        steps.Wait(ms=2100), steps.Deliver(), *_audit(5), steps.Land(),
+    ),
+}  # fmt: skip
+"""Words that take long, by title. They are drawn in turn, one in a program: a weight might never draw them."""
 WEIGHTS: Final[Mapping[str, float]] = {
     "commit": 8, "resend": 4, "resolve": 3, "deliver": 2, "read": 3, "look": 1.5, "load": 2, "backfill": 3,
     "create": 2, "drop": 0.7, "recreate": 0.8, "restart": 1, "crash": 1.2, "filesystem": 0.3, "take_over": 1.2,
-    "hand_back": 1.2, "write": 1, "block": 0.5, "many": 0.7, "audit": 0.6, "stray": 0.4, "unknown": 0.25,
+    "hand_back": 1.2, "write": 1, "block": 0.7, "publish": 0.5, "many": 0.7, "audit": 0.6, "stray": 0.4,
+    "unknown": 0.25,
     "policy": 0.25, "metadata": 1, "disturbance": 0.7,
 }  # fmt: skip
 """How often a word is drawn, in relation to the others, in programs of no particular family."""
@@ -271,7 +308,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "load": ("discovery",), "drop": ("discovery",), "recreate": ("discovery",), "restart": ("durable-restart",),
     "crash": ("durable-restart", "harness-control"), "filesystem": ("ownership-transfer", "storage-access"),
     "take_over": ("ownership-transfer", "storage-access"), "hand_back": ("ownership-transfer", "storage-access"),
-    "write": ("storage-access",), "stray": ("storage-access",),
+    "write": ("storage-access",), "publish": ("storage-access",), "stray": ("storage-access",),
     "disturbance": ("durable-restart",), "policy": ("maintenance-policy", "durable-restart"),
     "resolve": ("attempt-outcome",),
 }  # fmt: skip
@@ -286,19 +323,30 @@ def beginning(d: Draw, *, transfers: bool) -> tuple[Step, ...]:
         steps.Create(limit=d.limit, by_subject=d.by_subject, names=d.names, properties=d.one(0, 0, 1)),
     )
     if transfers and d.chance(0.35):
-        first = (*filesystem(d), *(take_over(d) if d.chance(0.7) else ()))
+        first = filesystem(d)
+        if d.chance(0.35):
+            writer = (steps.Write(),) if d.chance(0.5) else ()
+            point = d.random.randrange(2520)
+            again = (steps.Look(), steps.Load(), steps.Write(), steps.TakeOver(), steps.Land())
+            first = (*first, steps.Crash(point=point), steps.TakeOver(), *writer, steps.Restart(), *again)
+        elif d.chance(0.7):
+            first = (*first, *take_over(d))
+    elif d.chance(0.1):
+        first = (*first, steps.Commit(ahead=d.one(1, 2)))
     return (*first, steps.Create(table=1, names=d.names)) if 1 in d.tables else first
 
 
 def ritual(table: int) -> tuple[Step, ...]:
     """The end of every program, on each of its tables."""
     return (
-        steps.Look(table=table), steps.Load(table=table), steps.Load(table=table, by=By.PATH), steps.Land(table=table),
+        steps.Look(table=table), steps.Load(table=table), steps.Load(table=table, by=By.PATH),
+        steps.Load(table=table, by=By.PARENT), steps.Load(table=table, by=By.ABSENT), steps.Land(table=table),
         steps.Resend(table=table), steps.Resolve(table=table), steps.Resolve(table=table, which=1, unsettled=True),
         steps.Resolve(table=table, unsent=True), steps.Read(table=table, start=-2, end=-1),
         steps.Backfill(table=table, behind=1), steps.Land(table=table), steps.Read(table=table, start=-1),
         steps.Backfill(table=table), steps.Look(table=table), steps.Load(table=table),
         *(steps.Contend(table=table, client=client) for client in range(CLIENTS)), steps.Land(table=table),
+        steps.Resend(table=table, which=1), steps.Resend(table=table, which=4), steps.Resolve(table=table, which=4),
         steps.Read(table=table),
     )  # fmt: skip
 
@@ -321,13 +369,17 @@ class OwnerFamily:
             for word, weight in WEIGHTS.items()
             if set(NEEDS.get(word, ())) <= set(identity.profiles) and (managed or word not in OWNERSHIP)
         }
+        heavy = drawing.heavy([*HEAVY], seed, number)
+        if heavy is not None:
+            return self._program(seed + number, (f"heavy: {heavy}",), (steps.Create(), *HEAVY[heavy], *ritual(0)))
         words = drawing.words(d.random, weights, number)
         first = beginning(d, transfers=weights.get("filesystem", 0) > 0)
         drawn = [step for word in words for step in WORDS[word](d)]
         end = [step for table in sorted(set(d.tables)) for step in ritual(table)]
-        return OwnerProgram(
-            format=2, side="owner", family=self.name, seed=seed + number, words=words, steps=(*first, *drawn, *end),
-        )  # fmt: skip
+        return self._program(seed + number, words, (*first, *drawn, *end))
+
+    def _program(self, seed: int, words: tuple[str, ...], drawn: tuple[Step, ...]) -> OwnerProgram:
+        return OwnerProgram(format=FORMAT, side="owner", family=self.name, seed=seed, words=words, steps=drawn)
 
     def begin(self, scenario: Scenario) -> Drive:
         return Drive(scenario)

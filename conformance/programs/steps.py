@@ -68,7 +68,7 @@ class Commit(_OnAnyTable, frozen=True, kw_only=True):
     staged: bool = False
     """Whether the client writes the staged file itself."""
     resembles: int = 0
-    """1, 2: the attempt's id differs from an earlier one in its last, or its first, characters only."""
+    """1, 2, 3: the attempt differs from an earlier one in its last characters, its first ones, or the last one."""
 
 
 class Land(_OnTable, frozen=True, kw_only=True):
@@ -204,6 +204,10 @@ class Block(_OnTable, frozen=True, kw_only=True):
     """Whether it is the beginning of the commit."""
 
 
+class Publish(_OnTable, frozen=True, kw_only=True):
+    """A client publishes the next commit itself."""
+
+
 class Unblock(_OnTable, frozen=True, kw_only=True):
     """The foreign files are removed."""
 
@@ -232,6 +236,7 @@ class Tables(_Step, frozen=True, kw_only=True):
 
 Step = (
     Create | Commit | Land | Contend | Resend | Deliver | Resolve | Read | Look | Load | Backfill | Drop | Restart
-    | Crash | Wait | Filesystem | Write | TakeOver | HandBack | Block | Unblock | Stray | Unknown | Policy | Tables
+    | Crash | Wait | Filesystem | Write | TakeOver | HandBack | Publish | Block | Unblock | Stray | Unknown
+    | Policy | Tables
 )  # fmt: skip
 OwnerProgram = Program[Step]

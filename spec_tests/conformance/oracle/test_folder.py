@@ -54,7 +54,7 @@ def test_a_failure_or_a_second_publisher_explains_equal_bytes() -> None:
 
 
 def test_the_file_of_another_writer_is_not_replaced() -> None:
-    assert violated(event(Kind.REPLACED, 1, life=1), {1: File("one", by_kit=True)}) == STAYS
+    assert violated(event(Kind.REPLACED, 1, life=1), {1: File("other", by_kit=True)}) == STAYS
     written = after({1: File("one", by_kit=True)}, event(Kind.MODIFIED, 1))
     assert written[1].by_kit
 
