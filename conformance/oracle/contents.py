@@ -50,7 +50,8 @@ def commit(proposal: Proposal, actions: Sequence[str], version: m.Version, facts
     first = isinstance(proposal, m.CreateTable | m.TakeOver)
     if first and without_additions(proposed, actions) == digests.of_actions(proposed):
         return _enablement(proposal, actions, version)
-    if not first and (list(actions) == list(proposed) or digests.same_actions(proposed, actions)):
+    same = list(actions) == list(proposed) or digests.same_actions(proposed, actions)
+    if not first and same and [*map(_members, actions)] == [*map(_members, proposed)]:
         return None
     found = [line for line in proposed if digests.same_actions([line], [line]) and line in actions]
     partly = ("MC-LOG-01", "CM-LOG-01") if 0 < len(found) < len(proposed) else ()
@@ -79,6 +80,19 @@ def _enablement(proposal: Proposal, actions: Sequence[str], version: m.Version) 
     return None
 
 
+def _members(line: str) -> int:
+    """The number of members of all objects; a parser keeps one of those with the same name."""
+    count = 0
+
+    def counted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal count
+        count += len(pairs)
+        return dict(pairs)
+
+    json.loads(line, object_pairs_hook=counted)
+    return count
+
+
 def _is_an_action(line: str) -> bool:
     try:
         action = json.loads(line)
@@ -95,8 +109,12 @@ def _is_a_map_of_strings(text: object) -> bool:
     return isinstance(parsed, dict) and all(isinstance(value, str) for value in parsed.values())
 
 
-def published(content: str, staged: str | None, version: m.Version) -> Wrong | None:
-    """ "Publishing Commits": a published commit has exactly the bytes of the staged file that was ratified."""
+def published(content: str, staged: str | None, version: m.Version, wrong: Wrong | None) -> Wrong | None:
+    """ "Publishing Commits": a published commit has exactly the bytes of the ratified staged file. `wrong`: why
+    it is not the proposal."""
+    if wrong is not None:
+        first = ("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
+        return wrong._replace(requirements=(*wrong.requirements, *first))
     if staged is None or staged == content:
         return None
     what = f"version {version} is published with the bytes of its staged file"

@@ -118,6 +118,8 @@ class Facts(NamedTuple):
     """Filesystem writers committed without the owner."""
     again: bool = False
     """A table of this name was dropped before."""
+    similar: bool = False
+    """Another table has a similar name."""
     asked: bool = False
     """A take-over was requested."""
 
@@ -167,7 +169,7 @@ def commit(
             again = ("PROFILE-RETRY-03",) if request.attempt in facts.early else ()
             more = ("PROFILE-RETRY-02",) if request.attempt in facts.beaten else ()
             what = f"version {version} is not taken, the latest is {world.newest}"
-            return Wrong((*again, *more, "PROFILE-CORE-05"), what)
+            return Wrong((*again, *more, "PROFILE-CORE-05", *_not_refused(world.newest + 1, facts)), what)
         case m.Conflict():
             return _latest_of_refusal(world, contract, answer.latest, facts, at_least=version) or _winners(
                 world, request, answer
@@ -256,7 +258,7 @@ def create(
         case _ if mine and not world.is_gone and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), "the attempt is version 0: `ratified`, again", 0)
         case m.Conflict() if not world.log:
-            dropped = ("PROFILE-DISCOVERY-01",) if facts.again else ()
+            dropped = ("PROFILE-DISCOVERY-01",) if facts.again or facts.similar else ()
             return Wrong((*dropped, "PROFILE-CORE-05"), "no table has this name")
         case _:
             return world
@@ -277,7 +279,8 @@ def get_commits(
         return _read(world, contract, answer.commits, answer.latest, end, facts)
     if isinstance(answer, m.Rejected) and start > (world.newest if end is None else min(end, world.newest)):
         return world  # a range that ends before it begins, or begins beyond the table, may be an error
-    after = ("PROFILE-DURABLE-03",) if facts.restarted else ()
+    after: tuple[str, ...] = ("PROFILE-DURABLE-03",) if facts.restarted else ()
+    after += ("PROFILE-DISCOVERY-01",) if facts.again and isinstance(answer, m.NotFound) else ()
     return Wrong(
         ("MC-API-04", "CM-CATALOG-04", *after), f"the commits, and {world.newest} as the latest version", world.newest
     )
@@ -316,7 +319,8 @@ def _read(
     last = world.newest if latest in NONE else latest
     assert last is not None
     if versions != list(range(min(versions, default=0), max(versions, default=-1) + 1)):
-        return Wrong(("LOG-05",), f"commits by ascending version, without duplicates or gaps; not {versions[:9]}")
+        gap = ("MC-GET-01", "CM-GET-03") if versions == sorted(set(versions)) else ()
+        return Wrong(("LOG-05", *gap), f"commits by ascending version, without duplicates or gaps; not {versions[:9]}")
     if versions and versions[-1] > world.newest:
         more = _not_refused(world.newest + 1, facts)
         return Wrong(("MC-GET-02", "CM-GET-04", "CM-LOG-07", *more), f"no commit after {world.newest} is ratified")
@@ -419,7 +423,8 @@ def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer) -
     match answer:
         case m.Landed(version=version) if version != landed:
             what = "it has not landed" if landed is None else f"it is version {landed}"
-            return Wrong(("PROFILE-OUTCOME-01",), what, landed)
+            never = ("PROFILE-OUTCOME-02",) if landed is None else ()
+            return Wrong(("PROFILE-OUTCOME-01", *never), what, landed)
         case m.NotLanded() if landed is not None and landed < world.taken:
             return world  # it landed before the owner had the table
         case m.NotLanded() if landed is not None:

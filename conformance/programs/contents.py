@@ -36,7 +36,9 @@ Content = Callable[[str, int, Mapping[str, Any]], tuple[str, ...]]
 CONTENTS: Final[Mapping[str, Content]] = {
     "plain": lambda attempt, time, body: proposals.append(attempt, time),  # noqa: ARG005
     "info alone": lambda attempt, time, body: (_info(attempt, time),),  # noqa: ARG005
-    "equal": lambda attempt, time, body: proposals.append(attempt, time, ["part-equal.parquet"]),  # noqa: ARG005
+    "equal": lambda attempt, time, body: (  # noqa: ARG005
+        _info(attempt, time), proposals.add("part-equal.parquet", proposals.BASE_TIME),
+    ),
     "several": lambda attempt, time, body: (  # noqa: ARG005
         *proposals.append(attempt, time, [f"{attempt}-{number}.parquet" for number in range(4)]),
         *(proposals.remove(f"old-{number}.parquet", time) for number in range(2)),
@@ -66,6 +68,7 @@ CONTENTS: Final[Mapping[str, Content]] = {
         _info(attempt, time), _add(attempt, time)[:-2] + ',"size":2}}',
     ),
     "early": lambda attempt, time, body: proposals.append(attempt, proposals.BASE_TIME - time % 1000),  # noqa: ARG005
+    "late": lambda attempt, time, body: proposals.append(attempt, time + 10**12),  # noqa: ARG005
     "metadata": lambda attempt, time, body: (
         _info(attempt, time), _metadata(body, {"kit.attempt": attempt}),
     ),

@@ -10,7 +10,14 @@ import msgspec
 
 from conformance.interface import log_names
 from conformance.interface import messages as m
-from conformance.interface.log_names import STAGING, checkpoint_file, commit_file, version_of
+from conformance.interface.log_names import (
+    STAGING,
+    checkpoint_file,
+    checksum_file,
+    commit_file,
+    compacted_file,
+    version_of,
+)
 from conformance.interface.subject import GONE
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet
@@ -48,6 +55,14 @@ ALIKE: Final = 8
 PATHS: Final = ("imports", "gr\u00f6\u00dfe a%20b+c", "a b", "a%20b")
 """The names of the folders of filesystem tables."""
 NOBODYS: Final = "no-such-table"
+STRAYS: Final = (
+    checkpoint_file,
+    checksum_file,
+    lambda version: compacted_file(version - 1, version),
+    lambda version: f"{version:020}.json.tmp",
+    lambda version: f"notes-{version}.txt",
+)
+"""The names of files that are no commits, by a version above the newest one."""
 WORLDS: Final = 64
 """With more possible states a program is inconclusive."""
 LOOKED: Final = 40
@@ -74,8 +89,12 @@ class DrivenTable:
     facts: Facts = model.NOTHING
     foreign: dict[m.Version, str] = field(default_factory=dict)
     """The foreign files that are in its log."""
+    strays: list[str] = field(default_factory=list)
+    """Other files that the kit wrote."""
     torn: set[m.Version] = field(default_factory=set)
     """Those of them that are the beginning of a commit."""
+    remade: bool = False
+    """Whether its folder was given to another table."""
     halted: bool = False
     """Whether a publication was blocked: the owner may halt the table."""
     odd: bool = False
@@ -84,6 +103,8 @@ class DrivenTable:
     """Whether its name is one that a subject need not tell apart from the other's."""
     rebased: set[m.AttemptId] = field(default_factory=set)
     """Attempts that were sent for several versions."""
+    altered: set[m.AttemptId] = field(default_factory=set)
+    """Attempts that were sent with other actions."""
     named: bool = True
     """Whether the reference is the owner's; the one of a table without an owner is its path."""
     location: str | None = None
@@ -186,6 +207,8 @@ class Drive:
         for table in (*self.tables.values(), *self.past.values()):
             for version in table.foreign:
                 self.s.answer("kit", m.Remove(table=table.handle.reference, file=commit_file(version)))
+            for file in table.strays:
+                self.s.answer("kit", m.Remove(table=table.handle.reference, file=file))
 
     @singledispatchmethod
     def _do(self, step: Any) -> None:
@@ -239,6 +262,12 @@ class Drive:
         if table.limit is not None:
             options["backlog_limit"] = table.limit
         name = table.handle.name.removesuffix(" again")
+        old = self.past.get(slot)
+        if step.there and old is not None and table.surely < 0 and old.location and self._may_remake(old):
+            for file in self.s.observe(old.handle):
+                self.s.answer("kit", m.Remove(table=old.handle.reference, file=file.name))
+            options["path"] = old.location
+            old.remade = True
         request = self.s.creation(name, **options)
         if step.properties:
             body = proposals.body_of(proposals.content(request.actions), "metaData") or {}
@@ -268,6 +297,12 @@ class Drive:
                 expected="the only problem is that the name is taken: a conflict", observed=in_words(exchange.answer),
             )  # fmt: skip
 
+    def _may_remake(self, old: DrivenTable) -> bool:
+        """Whether the folder of a dropped table can get another one."""
+        storage = self.s.identity.storage
+        inside = storage is not None and (old.location or "").startswith(storage)
+        return inside and self._has_access and "version-0-by-filesystem" in self.contract.profiles and not old.remade
+
     def _create_there(self, table: DrivenTable, step: steps.Create) -> None:
         """Create a table in the folder of a filesystem table, which is there first."""
         if "version-0-by-filesystem" not in self.contract.profiles or table.base:
@@ -294,7 +329,7 @@ class Drive:
             handle=TableHandle(name=again, reference="", versions=0),
             odd=names is not NAMES[0] and before is None,
             alike=names in NAMES[ALIKE:] and before is None,
-            facts=Facts(again=before is not None),
+            facts=Facts(again=before is not None, similar=names is not NAMES[0]),
         )
         if step.limit and "backlog-limit" in self.contract.profiles and self.contract.commit_mode != "direct":
             table.limit = step.limit
@@ -439,6 +474,7 @@ class Drive:
         if table is not None and table.known:
             request, whole = self._proposal(table, step)
             table.content[whole.attempt] = whole
+            table.halted |= step.content == "late"  # an owner may demand that times increase
             self._send(table, _client(step.client), request, step.fate)
 
     @_do.register
@@ -532,10 +568,28 @@ class Drive:
                 return
         elif not table.known and not isinstance(request, m.TakeOver):
             return
-        if step.rebased and isinstance(request, m.Commit) and request.actions is not None:
+        if step.altered and isinstance(request, m.Commit) and request.actions is not None:
+            request = self._altered(table, request)
+        elif step.rebased and isinstance(request, m.Commit) and request.actions is not None:
             table.rebased.add(request.attempt)
             request = msgspec.structs.replace(request, version=table.newest + 1)
         self._send(table, _client(step.client), request, step.fate)
+
+    def _altered(self, table: DrivenTable, request: m.Commit) -> m.Commit:
+        """The proposal with another file, unless it is unknown whether it landed."""
+        worlds = model.settled(table.worlds)
+        landed = [world.landed(request.attempt) is not None for world in worlds]
+        delayed = any(getattr(waiting.request, "attempt", None) == request.attempt for _, waiting in self.in_flight)
+        if delayed or any(landed) != all(landed):
+            return request
+        if not any(landed) and any(request.attempt in {known for _, known, _ in world.pending} for world in worlds):
+            return request
+        other = proposals.append(request.attempt, self.s.timestamp(request.version), [f"other-{request.attempt}"])
+        altered = msgspec.structs.replace(request, actions=other)
+        table.altered.add(request.attempt)
+        if not any(landed):
+            table.content[request.attempt] = altered
+        return altered
 
     def _may_create_another(self, table: DrivenTable, request: m.CreateTable) -> bool:
         """Whether the name is free, perhaps, and the request is not surely the replay of the creation."""
@@ -577,8 +631,12 @@ class Drive:
     @_do.register
     def _stray(self, step: steps.Stray) -> None:
         table = self._at(step)
-        if table is not None and table.owned and self.s.commit_mode == "staged" and self._has_access:
+        if table is not None and table.owned and self.s.commit_mode == "staged" and self._has_access and not step.kind:
             storage_access.stage(self.s, table.handle, max(1, table.newest + 1 + step.ahead))
+        elif table is not None and table.owned and self._has_access:
+            file = STRAYS[step.kind % len(STRAYS)](table.newest + 9)
+            storage_access.plant(self.s, table.handle, file, "")
+            table.strays.append(file)
 
     @property
     def _has_access(self) -> bool:
@@ -699,6 +757,28 @@ class Drive:
         self._look(table)
 
     @_do.register
+    def _misplace(self, step: steps.Misplace) -> None:
+        table = self._at(step)
+        if table is None or not table.owned or not self._has_access or self.s.commit_mode != "staged" or table.foreign:
+            return
+        self._do(steps.Look(table=step.table))
+        missing = {version: text for version, text in table.staged.items() if version not in table.seen}
+        proposal = self._only(table, min(missing, default=-1))
+        if proposal is None:
+            return
+        version, table.halted = min(missing), True
+        files = self.s.observe(table.handle)
+        names = [file.name for file in files if file.name.startswith(STAGING[self.s.feature])
+                 and file.content == missing[version]]  # fmt: skip
+        for name in names:
+            storage_access.remove(self.s, table.handle, name)
+        request = m.BackfillToVersion(table=table.handle.reference, version=version)
+        self.s.ask(_client(step.client), request, table.handle)
+        self._look(table)
+        for name in names:
+            storage_access.plant(self.s, table.handle, name, missing[version])
+
+    @_do.register
     def _unblock(self, step: steps.Unblock) -> None:
         table = self._at(step)
         if table is None or not table.foreign:
@@ -720,7 +800,10 @@ class Drive:
         if slot in self.tables or not self._transfers:
             return
         first, count = max(0, step.first), 1 + max(0, step.versions - 1) % 5
-        path = f"{(self.s.identity.storage or '').rstrip('/')}/{self.s.physical(PATHS[step.path % len(PATHS)])}{slot}"
+        place = self.s.physical(PATHS[step.path % len(PATHS)])
+        path = f"{(self.s.identity.storage or '').rstrip('/')}/{place}"
+        if any(other.location == path for other in self.tables.values()):
+            path += str(slot)
         handle = TableHandle(
             name=f"imports{slot}", reference=path, versions=first + count, before=first + count,
             id=self.s.attempt(), path=path,
@@ -999,7 +1082,7 @@ class Drive:
             self._is_visible(
                 table, exchange, answer.version, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08", "MC-CONVERT-02"
             )
-        else:
+        elif not table.taken:  # a table that was taken over may have another reference than before
             self._named(table, exchange, answer.table)
         if isinstance(request, m.HandBack) and table.is_surely(State.RELEASED):
             self._handed_back(table, exchange)
@@ -1138,10 +1221,12 @@ class Drive:
             wrong = None
             if proposal is not None and (proposal.actions is not None):
                 wrong = oracle_contents.commit(proposal, actions, version, table.facts)
-                if text is not None:
-                    wrong = oracle_contents.published(text, table.staged.get(version), version) or wrong
+                if text is not None and version > world.taken and self.contract.commit_mode != "direct":
+                    wrong = oracle_contents.published(text, table.staged.get(version), version, wrong)
             if wrong is None:
                 return
+            if proposal is not None and proposal.attempt in table.altered:
+                wrong = wrong._replace(requirements=("MC-FEATURE-02", "CM-PUBLISH-03", *wrong.requirements))
             wrongs.append(wrong)
         self._fail(table, None, wrongs[0])
 
@@ -1169,7 +1254,9 @@ class Drive:
         if forgotten:
             found = ("CM-GET-05",) if resolution else ()
             after = ("PROFILE-DURABLE-01",) if table.facts.restarted else ()
-            stored = ("CM-STORE-04", "CM-STORE-05") if table.foreign else ()
+            stored: tuple[str, ...] = ("CM-STORE-04", "CM-STORE-05") if table.foreign else ()
+            if table.facts.asked and forgotten[0] == table.taken:
+                stored = ("MC-CONVERT-03", "MC-CONVERT-09", "MC-CONVERT-05")
             self._fail(table, exchange, Wrong(
                 ("MC-GET-01", "CM-GET-03", "MC-FILES-06", "CM-STORE-09", "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
                  *found, *after, *stored),

@@ -84,6 +84,7 @@ def commit(d: Draw) -> tuple[Step, ...]:
         more = {"content": "unreadable schema"}
     elif d.chance(0.1):
         more = {"resembles": d.one(1, 2, 3)}
+        ahead = d.one(0, -1, -1)
     return (steps.Commit(**d.where(), ahead=ahead, fate=d.fate(), staged=d.chance(0.15), **more),)
 
 
@@ -97,6 +98,7 @@ def resend(d: Draw) -> tuple[Step, ...]:
     return (
         steps.Resend(
             **d.where(), which=d.which(), unsettled=d.chance(0.66), resolved=d.chance(0.25), rebased=d.chance(0.1),
+            altered=d.chance(0.15),
             fate=d.fate(), gone=d.chance(0.1),
         ),
     )  # fmt: skip
@@ -145,8 +147,8 @@ def recreate(d: Draw) -> tuple[Step, ...]:
     ]  # fmt: skip
     d.random.shuffle(late)
     return (
-        steps.Land(**where, count=d.one(0, 1, 3)), steps.Drop(**where), *late[:1],
-        steps.Create(**where, limit=d.one(0, 2)), *late[1:d.one(2, 4, 7)],
+        steps.Land(**where, count=d.one(0, 1, 3)), steps.Load(**where), steps.Drop(**where), *late[:1],
+        steps.Create(**where, limit=d.one(0, 2), there=d.chance(0.4)), *late[1:d.one(2, 4, 7)],
         steps.Land(**where), steps.Look(table=where["table"]),
     )  # fmt: skip
 
@@ -221,6 +223,12 @@ def publish(d: Draw) -> tuple[Step, ...]:
     return (steps.Land(**where), steps.Publish(**where), steps.Backfill(**where))
 
 
+def misplace(d: Draw) -> tuple[Step, ...]:
+    """The staged file of a commit is missing for a while."""
+    where = d.where()
+    return (steps.Land(**where), steps.Misplace(**where))
+
+
 def many(d: Draw) -> tuple[Step, ...]:
     return (steps.Land(**d.where(), count=d.one(4, 8, 11, 12)),)
 
@@ -240,7 +248,7 @@ def _audit(count: int, **where: Any) -> tuple[Step, ...]:
 
 
 def stray(d: Draw) -> tuple[Step, ...]:
-    return (steps.Stray(**d.where(), ahead=d.one(0, 0, 1, -1)),)
+    return (steps.Stray(**d.where(), ahead=d.one(0, 0, 1, -1), kind=d.one(0, 0, 1, 2, 3, 4, 5)),)
 
 
 def unknown(d: Draw) -> tuple[Step, ...]:
@@ -269,16 +277,19 @@ def disturbance(d: Draw) -> tuple[Step, ...]:
 
 MIB: Final = 1 << 20
 HEAVY: Final[Mapping[str, tuple[Step, ...]]] = {
-    "104 commits and a range": (steps.Land(count=104), steps.Read(start=0, end=-1), steps.Read(start=1)),
+    "104 commits and a range": (
+        steps.Land(count=104), steps.Read(start=0, end=-1), steps.Read(start=1, end=-1), steps.Read(start=1),
+        steps.Read(end=-1),
+    ),
     "104 commits and a hand-back": (steps.Land(count=104), steps.HandBack()),
     "4 MiB and a read": (steps.Commit(size=4 * MIB + 17), steps.Look()),
     "104 commits and a resolution": (steps.Land(count=104), steps.Load()),
     "10,001 actions and a backfill": (steps.Commit(actions=10_001), steps.Backfill(), steps.Look()),
     "130 commits and a backfill": (steps.Land(count=130), steps.Backfill(), steps.Look()),
-    "1 MiB and a restart": (steps.Commit(size=MIB + 1), steps.Restart(), steps.Look()),
+    "1 MiB and a restart": (steps.Commit(size=MIB + 17), steps.Restart(), steps.Look()),
     "1,010 commits and a range": (steps.Land(count=1010), steps.Read(start=0), steps.Read(start=3, end=-2)),
     "1,010 commits and a backfill": (steps.Land(count=1010), steps.Backfill(), steps.Look(), *_audit(1)),
-    "1 MiB and a backfill": (steps.Commit(size=MIB), steps.Backfill(), steps.Look()),
+    "1 MiB and a backfill": (steps.Commit(size=MIB), steps.Commit(size=MIB + 17), steps.Backfill(), steps.Look()),
     "130 commits and a restart": (steps.Land(count=130), steps.Restart(), steps.Read(), steps.Load()),
     "110 tables": (steps.Land(), steps.Tables(count=110), steps.Load()),
     "520 commits and a read": (steps.Land(count=520), steps.Read(start=0), steps.Read(start=-5)),
@@ -298,7 +309,8 @@ HEAVY: Final[Mapping[str, tuple[Step, ...]]] = {
 WEIGHTS: Final[Mapping[str, float]] = {
     "commit": 8, "resend": 4, "resolve": 3, "deliver": 2, "read": 3, "look": 1.5, "load": 2, "backfill": 3,
     "create": 2, "drop": 0.7, "recreate": 0.8, "restart": 1, "crash": 1.2, "filesystem": 0.3, "take_over": 1.2,
-    "hand_back": 1.2, "write": 1, "block": 0.7, "publish": 0.5, "many": 0.7, "audit": 0.6, "stray": 0.4,
+    "hand_back": 1.2, "write": 1, "block": 0.7, "publish": 0.5, "misplace": 0.25, "many": 0.7, "audit": 0.6,
+    "stray": 0.4,
     "unknown": 0.25,
     "policy": 0.25, "metadata": 1, "disturbance": 0.7,
 }  # fmt: skip
@@ -308,7 +320,8 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "load": ("discovery",), "drop": ("discovery",), "recreate": ("discovery",), "restart": ("durable-restart",),
     "crash": ("durable-restart", "harness-control"), "filesystem": ("ownership-transfer", "storage-access"),
     "take_over": ("ownership-transfer", "storage-access"), "hand_back": ("ownership-transfer", "storage-access"),
-    "write": ("storage-access",), "publish": ("storage-access",), "stray": ("storage-access",),
+    "write": ("storage-access",), "publish": ("storage-access",), "misplace": ("storage-access",),
+    "stray": ("storage-access",),
     "disturbance": ("durable-restart",), "policy": ("maintenance-policy", "durable-restart"),
     "resolve": ("attempt-outcome",),
 }  # fmt: skip
@@ -341,6 +354,7 @@ def ritual(table: int) -> tuple[Step, ...]:
     return (
         steps.Look(table=table), steps.Load(table=table), steps.Load(table=table, by=By.PATH),
         steps.Load(table=table, by=By.PARENT), steps.Load(table=table, by=By.ABSENT), steps.Land(table=table),
+        steps.Commit(table=table, client=1),
         steps.Resend(table=table), steps.Resolve(table=table), steps.Resolve(table=table, which=1, unsettled=True),
         steps.Resolve(table=table, unsent=True), steps.Read(table=table, start=-2, end=-1),
         steps.Backfill(table=table, behind=1), steps.Land(table=table), steps.Read(table=table, start=-1),

@@ -49,6 +49,8 @@ class Create(_OnTable, frozen=True, kw_only=True):
     """Whether backfilling is left to the subject."""
     names: int = 0
     """The class of the names of both tables, which differ in one thing."""
+    there: bool = False
+    """Whether it is in the folder of the dropped table, whose files are removed."""
     properties: int = 0
     """The number of properties in its metadata."""
 
@@ -90,6 +92,8 @@ class Resend(_OnAnyTable, frozen=True, kw_only=True):
     """Prefer proposals that are not known to have landed."""
     resolved: bool = False
     """Whether a client looks up the outcome first, as careful clients do, and sends it again anyway."""
+    altered: bool = False
+    """Whether it has other actions, which change nothing if the attempt landed."""
     rebased: bool = False
     """Whether it is sent for the next version instead, as a careless client does."""
     fate: Fate = Fate.ANSWERED
@@ -208,14 +212,19 @@ class Publish(_OnTable, frozen=True, kw_only=True):
     """A client publishes the next commit itself."""
 
 
+class Misplace(_OnTable, frozen=True, kw_only=True):
+    """The staged file of a commit is missing during a backfill."""
+
+
 class Unblock(_OnTable, frozen=True, kw_only=True):
     """The foreign files are removed."""
 
 
 class Stray(_OnTable, frozen=True, kw_only=True):
-    """A writer stages a file, and proposes nothing."""
+    """A file that is no commit: a writer stages it and proposes nothing, or it has another name."""
 
     ahead: int = 0
+    kind: int = 0
 
 
 class Unknown(_OnTable, frozen=True, kw_only=True):
@@ -236,7 +245,7 @@ class Tables(_Step, frozen=True, kw_only=True):
 
 Step = (
     Create | Commit | Land | Contend | Resend | Deliver | Resolve | Read | Look | Load | Backfill | Drop | Restart
-    | Crash | Wait | Filesystem | Write | TakeOver | HandBack | Publish | Block | Unblock | Stray | Unknown
+    | Crash | Wait | Filesystem | Write | TakeOver | HandBack | Publish | Misplace | Block | Unblock | Stray | Unknown
     | Policy | Tables
 )  # fmt: skip
 OwnerProgram = Program[Step]
