@@ -17,6 +17,8 @@ from conformance.oracle.owner import Facts, Wrong
 
 OWNER: Final = "delta.managedCommit.commitOwner"
 CONFIGURATION: Final = "delta.managedCommit.commitOwnerConf"
+OF_WRITERS: Final = "kit."
+"""The beginning of the names of properties that only writers set."""
 _COMMIT_NAME: Final = re.compile(r"(?:.*/)?(\d+)\.json")
 """The name of a published commit, in any folder."""
 _STAGED_NAME: Final = re.compile(r"(\d+)\.[^./]+\.json")
@@ -160,7 +162,8 @@ def resolution(kind: str, returned: str | None, expected: dict[str, Any] | None,
     if returned is None or expected is None:
         return None
     body = proposals.body_of(returned, kind)
-    if body is not None and _contains(body, expected):
+    own = {name for name in (body or {}).get("configuration", ()) if name.startswith(OF_WRITERS)}
+    if body is not None and _contains(body, expected) and own <= set(expected.get("configuration", ())):
         return None
     what = f"the {kind} of version {version}"
     return Wrong(("PROFILE-DISCOVERY-03", "CM-CATALOG-05"), what, version, f"it is {returned[:200]}")

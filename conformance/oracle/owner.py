@@ -159,6 +159,8 @@ def commit(
             return world
         case m.Conflict() | m.Gap() if mine and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
+        case m.Rejected() if mine and world.state is State.RELEASED and isinstance(request, m.HandBack):
+            return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
         case _ if world.is_gone:
             return world
         case m.Rejected() if mine and "idempotent-retry" in contract.profiles:
@@ -213,7 +215,8 @@ def _ratified(
         lost = ("MC-CONVERT-03", "MC-CONVERT-09") if facts.asked else ()
         return Wrong(("MC-CONVERT-01", *lost), "the table has no owner: it gets one only by a take-over")
     if world.state is State.OWNED and taking:
-        return Wrong(first, "the table has this owner: it is not taken over again", world.taken)
+        forgotten = ("MC-CONVERT-07", "MC-CONVERT-08") if facts.restarted else ()
+        return Wrong((*first, *forgotten), "the table has this owner: it is not taken over again", world.taken)
     if version > world.newest + 1:
         what = f"version {version - 1} is not ratified: no commit of {version}"
         return Wrong((*first, "MC-COMMIT-01", "CM-COMMIT-07", "MC-COMMIT-07"), what)
@@ -223,13 +226,15 @@ def _ratified(
     return world.appended(attempt, after)
 
 
-def take_over(world: World, contract: Contract, request: m.TakeOver, answer: m.Answer) -> World | Wrong:
+def take_over(
+    world: World, contract: Contract, request: m.TakeOver, answer: m.Answer, facts: Facts = NOTHING
+) -> World | Wrong:
     """managed-commits, "Converting an existing filesystem based table to managed-commit table"."""
     version, landed = request.version, world.landed(request.attempt)
     mine = world.state is State.OWNED and world.replayed(request.attempt, version)
     match answer:
         case m.Ratified():
-            return _ratified(world, request, answer.version, landed)
+            return _ratified(world, request, answer.version, landed, facts)
         case m.Conflict() | m.Gap() if mine and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
         case m.Conflict() if version > world.newest and world.state.is_filesystem:
@@ -444,7 +449,7 @@ def rule(
         case m.Commit() | m.HandBack():
             return commit(world, contract, request, answer, facts)
         case m.TakeOver():
-            return take_over(world, contract, request, answer)
+            return take_over(world, contract, request, answer, facts)
         case m.CreateTable():
             return create(world, contract, request, answer, facts)
         case m.GetCommits():

@@ -64,6 +64,7 @@ CONTENTS: Final[Mapping[str, Content]] = {
     "blanks": lambda attempt, time, body: (  # noqa: ARG005
         _info(attempt, time), json.dumps(json.loads(_add(attempt, time)), separators=(" , ", " : ")),
     ),
+    "padded": lambda attempt, time, body: (_info(attempt, time), f"  {_add(attempt, time)}\t"),  # noqa: ARG005
     "doubled": lambda attempt, time, body: (  # noqa: ARG005
         _info(attempt, time), _add(attempt, time)[:-2] + ',"size":2}}',
     ),

@@ -287,6 +287,8 @@ class Drive:
                 self.plain_names = True
                 del self.tables[slot]
             return
+        if exchange is not None and isinstance(exchange.answer, m.Rejected) and not table.sent[1:] and table.newest < 0:
+            self._must_create(table, step, exchange, name)
         if exchange is not None and isinstance(exchange.answer, m.Rejected) and table.surely >= 0 and table.owned:
             for _ in range(TRIES):
                 again = self._send(table, _client(step.client), self.s.creation(name, **options), Fate.ANSWERED)
@@ -296,6 +298,17 @@ class Drive:
                 "PROFILE-CORE-04", evidence=(exchange,), table=table.handle, version=0,
                 expected="the only problem is that the name is taken: a conflict", observed=in_words(exchange.answer),
             )  # fmt: skip
+
+    def _must_create(self, table: DrivenTable, step: steps.Create, rejected: Exchange, name: str) -> None:
+        """ "Creating a new managed-commit table": an owner may reject some creations, but not all."""
+        if table.odd or "version-0-by-owner" not in self.contract.profiles:
+            return
+        for _ in range(TRIES):
+            again = self._send(table, _client(step.client), self.s.creation(name), Fate.ANSWERED)
+            if again is None or not isinstance(again.answer, m.Rejected):
+                return
+        what = f"{name} is a new name with one creator: `ratified` with version 0"
+        self._fail(table, rejected, Wrong(("PROFILE-VERSION0-01",), what))
 
     def _may_remake(self, old: DrivenTable) -> bool:
         """Whether the folder of a dropped table can get another one."""
@@ -408,8 +421,8 @@ class Drive:
                 answer.location not in others, "PROFILE-DISCOVERY-01", evidence=(exchange,), table=table.handle,
                 expected="a location of its own", observed=f"it is at {answer.location}, like the other table",
             )  # fmt: skip
-        if answer.commits is not None:
-            self._listed(table, exchange, answer.commits, answer.latest, resolution=True)
+        if answer.commits is not None or self.contract.feature == "catalogManaged":
+            self._listed(table, exchange, answer.commits or (), answer.latest, resolution=True)
         self._has_newest(table, exchange, answer)
 
     def _has_newest(self, table: DrivenTable, exchange: Exchange, answer: m.Table) -> None:
@@ -895,7 +908,8 @@ class Drive:
         plain = taking and not step.slash and table.base == 0 and not step.ahead and path.isascii()
         for _ in range(TRIES if plain and step.fate is Fate.ANSWERED else 1):
             version = max(1, table.newest + 1 + step.ahead)
-            request = ownership.taking_over(self.s, table.handle, version, path=path, name=self._physical(table))
+            name = self._physical(table) if taking else self.s.physical("again")
+            request = ownership.taking_over(self.s, table.handle, version, path=path, name=name)
             table.content[request.attempt] = request
             table.named = table.named and not taking
             table.facts = table.facts._replace(asked=True)
@@ -1170,6 +1184,8 @@ class Drive:
                 ("MC-FILES-08", "CM-FILES-07", "MC-RELEASE-04"),
                 f"version {version}, which was published, stays until a cleanup", version, "it is missing",
             ))  # fmt: skip
+        identities = {version: proposals.attempt_of(content) for version, content in published.items()}
+        self._keep(table, None, model.visible(table.worlds, identities, table.facts))
         missing = sorted(set(range(table.base, max(published, default=-1) + 1)) - set(published))
         if missing:
             self._fail(table, None, Wrong(
@@ -1184,8 +1200,6 @@ class Drive:
                 ("CM-PUBLISH-03", "MC-FILES-08", "CM-FILES-07", *first),
                 f"version {version} never changes", version, "its file had two contents, in this order",
             ))  # fmt: skip
-        identities = {version: proposals.attempt_of(content) for version, content in published.items()}
-        self._keep(table, None, model.visible(table.worlds, identities, table.facts))
         for version, content in new.items():
             table.seen[version] = content
             self._is_as_proposed(table, version, proposals.lines(content), content)
