@@ -122,6 +122,8 @@ class Facts(NamedTuple):
     """Another table has a similar name."""
     asked: bool = False
     """A take-over was requested."""
+    altered: frozenset[m.AttemptId] = frozenset()
+    """Attempts that were sent with other actions, too: the owner may refuse them."""
 
 
 NOTHING: Final = Facts()
@@ -151,7 +153,7 @@ def commit(
 ) -> World | Wrong:
     """managed-commits and catalog-managed, "Commit Protocol". A hand-back is the last commit."""
     version, landed = request.version, world.landed(request.attempt)
-    mine = world.replayed(request.attempt, version)
+    mine = world.replayed(request.attempt, version) and request.attempt not in facts.altered
     match answer:
         case m.Ratified():
             return _ratified(world, request, answer.version, landed, facts)

@@ -600,6 +600,7 @@ class Drive:
         other = proposals.append(request.attempt, self.s.timestamp(request.version), [f"other-{request.attempt}"])
         altered = msgspec.structs.replace(request, actions=other)
         table.altered.add(request.attempt)
+        table.facts = table.facts._replace(altered=table.facts.altered | {request.attempt})
         if not any(landed):
             table.content[request.attempt] = altered
         return altered
@@ -694,8 +695,9 @@ class Drive:
         request = m.BackfillToVersion(table=table.handle.reference, version=version)
         exchange = self.s.ask(_client(step.client), request, table.handle)
         if not table.owned:
-            if self.tables.get(step.table % TABLES) is not table:
-                self._look(self.tables[step.table % TABLES])
+            successor = self.tables.get(step.table % TABLES)
+            if successor is not None and successor is not table and successor.owned:
+                self._look(successor)
             return
         self._hear(table, exchange)
         if isinstance(exchange.answer, m.Done):
@@ -1160,7 +1162,7 @@ class Drive:
             return
         for event in watch.events():
             table, wrong = self.logs.judge(event, self.tables.values(), watch)
-            if table is None:
+            if table is None or event.version in table.torn:  # an owner may complete a file that it may have begun
                 continue
             if event.kind is Kind.APPEARED and not event.by_kit and not table.dropped:
                 outcome = model.visible(table.worlds, {event.version: event.attempt})

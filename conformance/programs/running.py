@@ -257,7 +257,7 @@ class Generation:
         if self.broken is not None:
             raise self.broken
         verdict, reason = Verdict.PASSED, ""
-        if self.hung or self.inconclusive:
+        if self.hung or 2 * len(self.inconclusive) > self.drawn:
             verdict, reason = Verdict.INCONCLUSIVE, self.hung or self.inconclusive[0]
         elif not self.ratified:
             verdict, reason = Verdict.INCONCLUSIVE, f"nothing was ratified in {self.executions} generated scenarios"
