@@ -23,7 +23,7 @@ from conformance.scenario.ownership import restart
 from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 
 ORDER = ("MC-BACKFILL-03", "CM-PUBLISH-06")
-DONE = ("MC-BACKFILL-05", "CM-PUBLISH-06")
+DONE = ("MC-BACKFILL-05", "PROFILE-CORE-10")
 RATIFIED_ONLY = ("MC-FILES-08", "CM-FILES-07")
 CONTENT = ("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
 TRACKED = ("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "PROFILE-DIRECT-01", "MC-GET-01", "CM-STORE-09")

@@ -596,7 +596,7 @@ def restart_loads_a_hundred_and_twenty_eight_commits(self: ModelOwner, table: Ow
         del table.unbackfilled[version]
 
 
-@beyond_method("backfill_to_version", "MC-BACKFILL-05", "CM-PUBLISH-06")
+@beyond_method("backfill_to_version", "MC-BACKFILL-05", "PROFILE-CORE-10")
 def backfill_is_done_after_a_thousand_commits(self: ModelOwner, client: str, request: m.BackfillToVersion) -> m.Answer:
     """Publishes at most 1,000 commits for one backfill request, and answers it as done."""
     table = self.tables.get(request.table)

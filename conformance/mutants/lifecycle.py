@@ -313,7 +313,7 @@ def caches_metadata_by_name(self: ModelOwner, client: str, request: m.LoadTable)
     return msgspec.structs.replace(answer, protocol=protocol, metadata=metadata)
 
 
-@mutant_method("_backfill", "MC-BACKFILL-05", "CM-PUBLISH-06")
+@mutant_method("_backfill", "MC-BACKFILL-05", "PROFILE-CORE-10")
 def caches_publication_by_name(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Remembers by name up to which version it published a table: it skips these versions of a new table of that
     name."""

@@ -110,7 +110,7 @@ def backfill_is_answered_early(self: ModelOwner, table: OwnedTable, version: int
     """Answers a backfill as done when it is queued, before anything is published."""
 
 
-@mutant_method("_backfill", "MC-BACKFILL-05", "CM-PUBLISH-06")
+@mutant_method("_backfill", "MC-BACKFILL-05", "PROFILE-CORE-10")
 def backfill_stops_before_its_version(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Treats the version of a backfill as exclusive and does not publish it."""
     original(self)._backfill(table, version - 1)
@@ -483,7 +483,7 @@ class ListsLeaveOutEveryNinetySeventhVersion(ModelOwner):
         return tuple(entry for entry in super()._entries(table, start, end) if entry.version % 97)
 
 
-@mutant_method("_backfill", "MC-BACKFILL-05", "CM-PUBLISH-06")
+@mutant_method("_backfill", "MC-BACKFILL-05", "PROFILE-CORE-10")
 def backfill_is_done_after_a_hundred_commits(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Publishes at most 100 commits for one backfill request, and answers it as done."""
     original(self)._backfill(table, min(version, table.backfilled + 100))

@@ -710,7 +710,7 @@ class Drive:
                 ))  # fmt: skip
             after = ("PROFILE-DURABLE-03",) if table.facts.restarted else ()
             self.s.require(
-                max(published, default=-1) >= last, "MC-BACKFILL-05", "CM-PUBLISH-06", *after, evidence=(exchange,),
+                max(published, default=-1) >= last, "MC-BACKFILL-05", "PROFILE-CORE-10", *after, evidence=(exchange,),
                 table=table.handle, version=last, expected=f"every version up to {last} is published: the request to "
                 f"backfill up to {version} was answered as done", observed=f"{sorted(published)} are published",
             )  # fmt: skip
