@@ -314,6 +314,8 @@ def _follows_a_restart(recorded: Recorded, violations: Iterable[results.Violatio
 
 def _groups(members: Sequence[_Member]) -> list[list[_Member]]:
     """Groups of members that have the same sign, or the same explanation except for the table feature."""
+    unsigned = [(member.restarted, _observed(member.violation)) for member in members if member.sign not in _SIGNS]
+    anyway = {text for restarted, text in unsigned if (not restarted, text) in unsigned}
     never_without = {member.sign for member in members} - {member.sign for member in members if not member.restarted}
     parents: dict[tuple[str, ...], tuple[str, ...]] = {}
 
@@ -327,6 +329,8 @@ def _groups(members: Sequence[_Member]) -> list[list[_Member]]:
         kind = "advice" if member.warning else ""
         text = _NAMES.sub("*", f"{member.violation.message[:_COMPARED]} {member.violation.expected[:_COMPARED]}")
         mine = (kind, _RESTART[1]) if member.sign in never_without else (kind, "sign", member.sign)
+        if member.sign not in _SIGNS and (observed := _observed(member.violation)) in anyway:
+            mine = (kind, "observed", observed)
         tokens.append(mine)
         parents[root((kind, member.case.check, text))] = root(mine)
     groups: dict[tuple[str, ...], list[_Member]] = {}
@@ -357,8 +361,7 @@ def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
         )
     )
     violation = first.violation
-    observed = violation.observed or violation.message.partition(". Expected: ")[0]
-    text = _SIGNS.get(best) or one_line(in_letters(observed[:_COMPARED], first.recorded))
+    text = _SIGNS.get(best) or one_line(in_letters(_observed(violation)[:_COMPARED], first.recorded))
     return Cause(
         headline=("After a restart, " if restarted else "") + (text if restarted else text[:1].upper() + text[1:]),
         hints=tuple(_hints(result, members)),
@@ -369,6 +372,10 @@ def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
         ),
         warning=members[0].warning,
     )
+
+
+def _observed(violation: results.Violation) -> str:
+    return violation.observed or violation.message.partition(". Expected: ")[0]
 
 
 def _plainness(member: _Member, best: str) -> tuple[object, ...]:

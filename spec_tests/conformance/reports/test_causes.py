@@ -89,6 +89,13 @@ def test_a_restart_is_part_of_a_cause_only_if_every_case_needs_it(restarted: boo
     assert cause.headline.startswith("After a restart, a commit that") is restarted
 
 
+def test_a_restart_is_no_cause_of_what_also_happens_without_one() -> None:
+    text = history(commit(FIRST, 1, 1, 3), restart=2)
+    later = case("a", violation("PROFILE-DURABLE-03", operations=(0,), contradicting=1), history=text)
+    (cause,) = causes(runs.run(later, case("b", violation("PROFILE-STAGED-01"))))
+    assert cause.headline == f"{ASKED[0].upper()}{ASKED[1:]}"
+
+
 @pytest.mark.parametrize("dropped", [True, False])
 def test_a_table_lost_in_a_restart_is_the_cause_of_later_violations(dropped: bool) -> None:
     drop = DraftOperation("c", events.Other(name="drop_table"), 4, 5, events.Done())
