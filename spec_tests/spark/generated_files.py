@@ -64,7 +64,7 @@ VALUES: Final[dict[str, list[tuple[str, Any]]]] = {
         ("2024-02-29 01:02:03", datetime.datetime(2024, 2, 29, 1, 2, 3)),  # noqa: DTZ001
         ("2024-02-29 01:02:03Z", REFUSED),
     ],
-    "binary": [("00fF", b"\0\xff"), ("0", REFUSED), ("0g", REFUSED), ("00 ff", REFUSED)],
+    "binary": [("", b""), ("00fF", b"\0\xff"), ("0", REFUSED), ("0g", REFUSED), ("00 ff", REFUSED)],
     "boolean": [("true", True), ("FALSE", False), ("1", REFUSED), ("yes", REFUSED)],
 }  # fmt: skip
 """Texts, and their values in columns of the type."""
@@ -125,7 +125,8 @@ def _csv(draw: random.Random, path: Path) -> Case:
 def _value(draw: random.Random, kind: str, dialect: Dialect, *, faults: bool) -> tuple[str, Any]:
     """A value as it is written, and what it is."""
     if draw.random() < 0.15:
-        return (dialect.null if kind == "string" or draw.random() < 0.5 else _quoted(dialect.null, dialect)), None
+        bare = kind in ("string", "binary") or draw.random() < 0.5
+        return (dialect.null if bare else _quoted(dialect.null, dialect)), None
     if kind == "string":
         text = "".join(draw.choice(_LETTERS) for _ in range(draw.choice([0, 1, 3, 30])))
         value: Any = text
