@@ -161,7 +161,7 @@ class ModelOwner(FaultControl):
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         table = self.tables.get(request.table)
-        if table is None:
+        if table is None or (not table.active and table.leaving is None):  # another table may be in its folder
             return m.NotFound()
         try:
             self._backfill(table, min(request.version, table.latest))
@@ -218,7 +218,7 @@ class ModelOwner(FaultControl):
         reference = self._reference(request.name)
         table = OwnedTable(
             reference=reference, name=request.name, feature=request.feature, commit_mode=request.commit_mode,
-            location=request.path or f"{self.storage.root}/{reference[-60:]}",  # the names of folders are short
+            location=request.path or self._folder_of(reference),
             backfill=request.backfill, backlog_limit=request.backlog_limit,
         )  # fmt: skip
         return self._begin(table, 0, request.attempt, request.actions)
@@ -253,6 +253,10 @@ class ModelOwner(FaultControl):
     def _reference(self, name: str) -> str:
         """The reference to a new table, for requests."""
         return f"{name}-{len(self.tables)}"
+
+    def _folder_of(self, reference: str) -> str:
+        """The location of a new table. The name of a folder has at most 255 bytes."""
+        return f"{self.storage.root}/{reference if len(reference.encode()) < 256 else reference[-60:]}"
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         reference = self._find(request.name, request.path)
