@@ -32,6 +32,9 @@ class HttpSubject(Closing):
     """Safe for threads: each call uses a connection of its own. `at_close`: called last. Raises `AdapterError` if
     the server does not answer `hello`."""
 
+    concurrent = True
+    """Whether several requests may be under way."""
+
     def __init__(
         self,
         url: str,

@@ -54,10 +54,12 @@ def answering(method: Callable[[_Handler, str, _Asked], Answer]) -> Callable[[_H
 
 
 class InProcess(Closing):
-    """`handler`: the object with the methods. They run in the caller's thread."""
+    """`handler`: the object with the methods. They run in the caller's thread, and in several at the same time only if
+    its attribute `concurrent` is true."""
 
     def __init__(self, handler: Any) -> None:
         self.handler = handler
+        self.concurrent = bool(getattr(handler, "concurrent", False))
         identity = self.ask("kit", Hello())
         if not isinstance(identity, Identity):
             raise AdapterError(f"`hello` was answered by {identity!r}; it must be an `Identity`")

@@ -45,6 +45,9 @@ class StdioSubject(Closing):
     temporary one. `environment`: variables besides the kit's own. `at_close`: called last. Raises `AdapterError` if the
     command does not start, or does not answer `hello`."""
 
+    concurrent = True
+    """Whether several requests may be under way."""
+
     def __init__(
         self,
         command: Sequence[str],

@@ -118,6 +118,7 @@ class StoresInlineContentAfterItRatifies(ModelOwner):
 class AnswersConcurrently(ModelOwner):
     """Answers requests of several threads, and decides about one at a time."""
 
+    concurrent = True
     lock: Any = memory(RLock)
 
     @around(*OPERATIONS)
@@ -205,7 +206,7 @@ class HidesCommitsWhileItPublishes(AnswersConcurrently):
 
 
 @beyond("MC-COMMIT-02", "CM-COMMIT-08", "MC-COMMIT-01", "CM-COMMIT-07", "PROFILE-CORE-05", "MC-API-03",
-        "CM-CATALOG-03", "PROFILE-CORE-06")  # fmt: skip
+        "CM-CATALOG-03", "PROFILE-CORE-06", "MC-READ-06", "CM-GET-04")  # fmt: skip
 class SwapsConcurrentCommits(AnswersConcurrently):
     """Stores what it is asked where another thread finds it: of two concurrent commits to two tables, each lands in the
     other's table."""
@@ -293,7 +294,7 @@ class IsSeenToPublishAgain(_Observed):
 
 
 @beyond("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09", "MC-BACKFILL-05", "MC-BACKFILL-01",
-        "CM-PUBLISH-01", "CM-PUBLISH-02")  # fmt: skip
+        "CM-PUBLISH-01", "CM-PUBLISH-02", "MC-BACKFILL-03", "CM-PUBLISH-06")  # fmt: skip
 class IsSeenToForgetFirst(_Observed):
     """Forgets a commit, and then publishes it: if another file has its name, the commit is lost, and the next backfill
     is answered as done."""

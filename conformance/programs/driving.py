@@ -1,10 +1,10 @@
 """Does the steps of a program on a subject, and judges every answer and every listing by the oracle."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -21,13 +21,15 @@ from conformance.interface.log_names import (
 from conformance.interface.subject import GONE
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet
+from conformance.oracle import concurrent
 from conformance.oracle import contents as oracle_contents
 from conformance.oracle import owner as model
 from conformance.oracle.contents import Proposal
-from conformance.oracle.folder import Kind
+from conformance.oracle.folder import AFTER_DROP, Kind
 from conformance.oracle.owner import Contract, Facts, State, Worlds, Wrong
 from conformance.programs import contents, steps
 from conformance.programs.steps import CLIENTS, TABLES, By, Fate
+from conformance.programs.together import MOST, Call, concurrently, published
 from conformance.programs.watching import Logs, Watch
 from conformance.scenario import ownership, storage_access
 from conformance.scenario.check import applies
@@ -531,7 +533,7 @@ class Drive:
                 self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=max(0, table.surely)))
         if table.halted or not any(isinstance(exchange.answer, m.Rejected) for exchange in exchanges):
             return False
-        what = f"version {table.newest + 1} is the next, and nobody else proposes it: it is ratified"
+        what = f"version {table.newest + 1} is the next, and no other client proposes it: it is ratified"
         self._fail(table, exchanges[-1], Wrong(self._of_ratification(table), what))
         return False
 
@@ -1007,6 +1009,107 @@ class Drive:
                 self._fail(table, exchange, Wrong(("PROFILE-POLICY-01", "PROFILE-DURABLE-03"), what))
             table.policy = allowed
 
+    # Requests at the same time
+
+    @_do.register
+    def _together(self, step: steps.Together) -> None:
+        if self.armed or not getattr(self.s.subject, "concurrent", False):
+            for single in (single for lane in step.lanes for single in lane):
+                self._do(single)
+            return
+        lanes = [[call for single in lane if (call := self._call(single)) is not None] for lane in step.lanes[:MOST]]
+        if sum(len(lane) for lane in lanes) > MOST:
+            lanes = [lane[:2] for lane in lanes[: MOST // 2]]
+        calls = concurrently(self.s, lanes, step.gap_ms)
+        for table in dict.fromkeys(id(call.table) for call in calls):
+            self._hear_all([call for call in calls if id(call.table) == table])
+
+    def _call(self, step: steps.Single) -> Call | None:
+        """The request of a step, which is sent at the same time as others; None if it is not possible now."""
+        if isinstance(step, steps.Create):
+            return self._creation(step)
+        table = self._at(step)
+        if table is None or not table.owned or table.foreign:
+            return None
+        reference, request = table.handle.reference, cast(m.Request | None, None)
+        match step:
+            case steps.Commit():
+                commit, whole = self._proposal(table, step)
+                request, table.content[whole.attempt] = commit, whole
+                table.sent.append(commit)
+            case steps.Resend() if isinstance(sent := table.proposal(step.which, unsettled=step.unsettled), m.Commit):
+                request = msgspec.structs.replace(sent)
+            case steps.Resolve() if "attempt-outcome" in self.contract.profiles:
+                attempt = table.proposal(step.which, unsettled=step.unsettled).attempt
+                request = m.AttemptOutcome(table=reference, attempt=attempt)
+            case steps.Read():
+                request = m.GetCommits(table=reference)
+            case steps.Load() if "discovery" in self.contract.profiles:
+                request = m.LoadTable(name=self._physical(table))
+            case steps.Backfill():
+                request = m.BackfillToVersion(table=reference, version=max(0, table.surely - step.behind))
+            case steps.Drop():
+                self._look(table)  # the owner may forget a dropped table
+                table.handle.final = self.s.log_of(table.handle)
+                request = m.DropTable(table=reference)
+        if request is None:
+            return None
+        return Call(table=table, handle=table.handle, client=_client(getattr(step, "client", 0)), request=request)
+
+    def _creation(self, step: steps.Create) -> Call | None:
+        table = self.tables.get(step.table % TABLES)
+        if table is None or table.is_surely(State.DROPPED):
+            table = self._new(step.table % TABLES, step)
+        if table.odd or table.handle.path is not None or not table.is_surely(State.OWNED):
+            return None
+        request = self.s.creation(table.handle.name.removesuffix(" again"))
+        table.sent.append(request)
+        table.content[request.attempt] = request
+        return Call(table=table, handle=table.handle, client=_client(step.client), request=request)
+
+    def _hear_all(self, calls: Sequence[Call]) -> None:
+        """Exclude the worlds in which the answers to requests of one table are possible in no order."""
+        table: DrivenTable = calls[0].table
+        was, surely = table.worlds, table.surely
+        exchanges = [call.exchange for call in calls if call.exchange is not None]
+        outcome = concurrent.judge(was, self.contract, [
+            concurrent.Overlapping(call.request, self._by_content(exchange.answer), call.begun, call.ended)
+            for call, exchange in zip(calls, exchanges, strict=True)
+        ], table.facts)  # fmt: skip
+        if isinstance(outcome, concurrent.Impossible):
+            wrong, index = outcome
+            said = f"answers that are possible in some order of the concurrent requests; else {wrong.expected}"
+            others = exchanges[:index] + exchanges[index + 1 :]
+            self._fail(table, exchanges[index], wrong._replace(expected=said), *others)
+            return
+        self._keep(table, None, outcome)
+        for call, exchange in zip(calls, exchanges, strict=True):
+            self._hear_one(call, exchange, was, surely)
+
+    def _hear_one(self, call: Call, exchange: Exchange, was: Worlds, surely: m.Version) -> None:
+        table, request, answer = call.table, call.request, exchange.answer
+        self._conclude(table, exchange, was)
+        if isinstance(answer, m.Commits):
+            self._listed(table, exchange, answer.commits, answer.latest, published=call.published)
+        elif isinstance(answer, m.Table):
+            self._resolved(table, exchange, answer)
+        elif isinstance(request, m.BackfillToVersion) and isinstance(answer, m.Done) and table.owned:
+            last, found = min(request.version, surely), sorted(self._look(table))
+            self.s.require(
+                max(found, default=-1) >= last, "MC-BACKFILL-05", "CM-PUBLISH-06", evidence=(exchange,),
+                table=table.handle, version=last, expected=f"every version up to {last} is published: the request to "
+                f"backfill was answered as done", observed=f"{found} are published",
+            )  # fmt: skip
+        elif isinstance(request, m.DropTable) and isinstance(answer, m.Done) and self.contract.commit_mode == "direct":
+            late = sorted((published(self.s, call) or frozenset()) - (call.published or frozenset()))
+            if call.published is not None and late:
+                what = f"version {late[0]}, which is ratified by being published, is not published after the drop"
+                self._fail(table, exchange, Wrong(AFTER_DROP, what, late[0], "a later listing has its file"))
+        elif isinstance(request, m.DropTable) and isinstance(answer, m.Unknown):
+            raise Inconclusive(f"it is unknown whether {table.handle.name} was dropped, and what its last log is")
+        elif isinstance(request, m.DropTable) and not table.dropped:
+            table.handle.final = None
+
     # Requests, and the conclusions from their answers
 
     def _at(self, step: Any) -> DrivenTable | None:
@@ -1052,6 +1155,11 @@ class Drive:
             return
         was = table.worlds
         self._keep(table, exchange, model.judge(was, self.contract, request, self._by_content(answer), table.facts))
+        self._conclude(table, exchange, was)
+
+    def _conclude(self, table: DrivenTable, exchange: Exchange, was: Worlds) -> None:
+        """What else follows from a possible answer. `was`: the worlds before the request."""
+        before, request, answer = max(world.newest for world in was), exchange.request, exchange.answer
         if isinstance(answer, m.Conflict | m.Gap | m.Rejected) and isinstance(request, m.Commit | m.HandBack):
             facts = table.facts
             proposal = (request.version, request.attempt)
@@ -1256,8 +1364,10 @@ class Drive:
         end: int | None = None,
         *,
         resolution: bool = False,
+        published: Collection[m.Version] | None = None,
     ) -> None:
-        """Every unlisted version is published; the listed ones are as proposed."""
+        """Every unlisted version is published; the listed ones are as proposed. `published`: what a listing after the
+        answer showed; by default, the published versions now."""
         if not table.owned:
             return
         self._entries(table, exchange, commits)
@@ -1266,7 +1376,8 @@ class Drive:
         last = latest if end is None else min(end, latest)
         omitted = set(range(max(start or 0, table.base), last + 1)) - {commit.version for commit in commits}
         omitted -= set(table.seen)
-        forgotten = sorted(omitted - set(self._look(table))) if omitted else []
+        shown = self._look(table) if omitted and published is None else published or ()
+        forgotten = sorted(omitted - set(shown))
         if forgotten:
             found = ("CM-GET-05",) if resolution else ()
             after = ("PROFILE-DURABLE-01",) if table.facts.restarted else ()

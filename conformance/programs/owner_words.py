@@ -275,6 +275,29 @@ def disturbance(d: Draw) -> tuple[Step, ...]:
     return (*d.random.sample(ends, d.one(3, 5, 8)), *event, steps.Deliver(), *_audit(8, **where), steps.Land(**where))
 
 
+def together(d: Draw) -> tuple[Step, ...]:
+    """Requests that race with each other, and what they left."""
+    where = d.where()
+    other = {**where, "table": 1 - where["table"]}
+    commit, commits = steps.Commit(**where), [steps.Commit(**{**where, "client": client}) for client in (1, 2)]
+    create, read = steps.Create(**where), steps.Read(**where)
+    before: tuple[Step, ...] = (steps.Land(**where, count=d.one(1, 2, 4)),) if d.chance(0.5) else ()
+    lanes = d.one(
+        ((commit,), *((one,) for one in commits)), ((commit, commit), (commits[0], read)),
+        ((commit,), (steps.Drop(**where), *d.one((), (steps.Resolve(**where),)))),
+        ((commit,), (steps.Resolve(**where),)), ((commit,), (steps.Resend(**where),), (steps.Resend(**where),)),
+        ((read, read), (steps.Backfill(**where),), (read, read)), ((commit,), (steps.Commit(**other),)),
+        ((read,), (steps.Read(**other),), (commit, read)), ((commit,), (steps.Load(**where), steps.Load(**where))),
+        ((create,), (create,), (steps.Load(**where),)),
+    )  # fmt: skip
+    before = (steps.Drop(**where),) if lanes[0] == (create,) and d.chance(0.7) else before
+    race = steps.Together(lanes=lanes, gap_ms=d.one(0, 0, 1, 3, 5, 9))
+    return (
+        *before, race, steps.Look(table=where["table"]), steps.Resolve(**where), steps.Resend(**where),
+        steps.Look(table=other["table"]),
+    )  # fmt: skip
+
+
 MIB: Final = 1 << 20
 HEAVY: Final[Mapping[str, tuple[Step, ...]]] = {
     "104 commits and a range": (
@@ -310,9 +333,7 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "commit": 8, "resend": 4, "resolve": 3, "deliver": 2, "read": 3, "look": 1.5, "load": 2, "backfill": 3,
     "create": 2, "drop": 0.7, "recreate": 0.8, "restart": 1, "crash": 1.2, "filesystem": 0.3, "take_over": 1.2,
     "hand_back": 1.2, "write": 1, "block": 0.7, "publish": 0.5, "misplace": 0.25, "many": 0.7, "audit": 0.6,
-    "stray": 0.4,
-    "unknown": 0.25,
-    "policy": 0.25, "metadata": 1, "disturbance": 0.7,
+    "stray": 0.4, "unknown": 0.25, "policy": 0.25, "metadata": 1, "disturbance": 0.7, "together": 1.5,
 }  # fmt: skip
 """How often a word is drawn, in relation to the others, in programs of no particular family."""
 WORDS: Final[Mapping[str, Word]] = {name: globals()[name] for name in WEIGHTS}

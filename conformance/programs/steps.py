@@ -243,9 +243,20 @@ class Tables(_Step, frozen=True, kw_only=True):
     count: int = 0
 
 
-Step = (
+Single = (
     Create | Commit | Land | Contend | Resend | Deliver | Resolve | Read | Look | Load | Backfill | Drop | Restart
     | Crash | Wait | Filesystem | Write | TakeOver | HandBack | Publish | Misplace | Block | Unblock | Stray | Unknown
     | Policy | Tables
 )  # fmt: skip
+
+
+class Together(_Step, frozen=True, kw_only=True):
+    """The steps of several lanes at the same time, if the subject answers concurrently; else one after the other."""
+
+    lanes: tuple[tuple[Single, ...], ...] = ()
+    gap_ms: int = 0
+    """How much later each lane begins than the one before it."""
+
+
+Step = Single | Together
 OwnerProgram = Program[Step]

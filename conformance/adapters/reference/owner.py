@@ -83,6 +83,8 @@ class ReferenceOwner(LogAccess):
     does outside of the kit; the kit cuts no power. By default true if `CONFORMANCE_SYNCED` is set.
     """
 
+    concurrent = True
+
     def __init__(self, directory: Path | None = None, *, synced: bool | None = None) -> None:
         self._synced = bool(os.environ.get(SYNCED_VARIABLE)) if synced is None else synced
         named = directory or os.environ.get(DIRECTORY_VARIABLE) or None

@@ -19,7 +19,7 @@ from conformance.scenario.check import Family
 def any_sequence_of_requests(g: Generation) -> None:
     """Generated requests of several clients, with lost, late and repeated ones: every answer and every file is one that
     the documents allow."""
-    g.run(OwnerFamily(name=g.check.family, factors={"create": 0.5, "drop": 0, "recreate": 0}))
+    g.run(OwnerFamily(name=g.check.family, factors={"create": 0.5, "drop": 0, "recreate": 0, "together": 3}))
 
 
 @check(Family.CONCURRENT_WRITERS, *TRANSACTIONS, layer=Layer.MODEL, side="client", features=EVERY_TABLE)

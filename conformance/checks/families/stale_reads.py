@@ -17,7 +17,11 @@ from conformance.scenario.check import Family
 def any_sequence_of_reads(g: Generation) -> None:
     """Generated reads of every range between commits, publications and restarts: each one shows one fresh state, and
     none is older than an earlier one."""
-    g.run(OwnerFamily(name=g.check.family, factors={"read": 5, "load": 3, "look": 2, "backfill": 2, "resend": 0.5}))
+    g.run(
+        OwnerFamily(
+            name=g.check.family, factors={"read": 5, "load": 3, "look": 2, "backfill": 2, "resend": 0.5, "together": 2}
+        )
+    )
 
 
 @check(Family.STALE_READS, *LOGS, layer=Layer.MODEL, side="client")

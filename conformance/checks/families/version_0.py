@@ -19,7 +19,7 @@ from conformance.scenario.check import Family
 def any_sequence_of_creations(g: Generation) -> None:
     """Generated creations by several clients, and drops between them, with lost and late requests: one creator of each
     table succeeds, and dropped tables stay dropped."""
-    g.run(OwnerFamily(name=g.check.family, factors={"create": 4, "load": 2, "drop": 3, "recreate": 4}))
+    g.run(OwnerFamily(name=g.check.family, factors={"create": 4, "load": 2, "drop": 3, "recreate": 4, "together": 2}))
 
 
 @check(Family.VERSION_0, *OWNING, layer=Layer.MODEL, side="client")

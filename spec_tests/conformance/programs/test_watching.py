@@ -23,6 +23,7 @@ from conformance.scenario.check import Variant
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is a part of Linux")
 
+BACKFILLS = next(check for check in all_checks() if check.name == "any-sequence-of-publications")
 REQUESTS = next(check for check in all_checks() if check.name == "any-sequence-of-requests")
 RESTARTS = next(check for check in all_checks() if check.name == "any-sequence-with-restarts")
 STAGED = Variant(feature="managedCommit", commit_mode="staged")
@@ -37,7 +38,7 @@ def opened(make: type, folder: Path) -> InProcess:
 
 
 def run(make: type, folder: Path, variant: Variant = STAGED, *, count: int = 20) -> CaseResult:
-    return run_case(REQUESTS, variant, opened(make, folder), seed=1, count=count)
+    return run_case(BACKFILLS, variant, opened(make, folder), seed=1, count=count)
 
 
 @pytest.mark.parametrize("variant", [STAGED, INLINE], ids=str)

@@ -1,0 +1,78 @@
+"""Sends requests at the same time: one thread for each lane, which sends its requests one after the other."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from threading import Lock, Thread
+from typing import Any, Final
+
+from conformance.interface import messages as m
+from conformance.interface.log_names import version_of
+from conformance.scenario.scenario import Exchange, Scenario, TableHandle
+
+MOST: Final = 6
+"""The most requests at the same time: all their orders are tried."""
+GAP_MS: Final = 50
+"""The longest gap between the beginnings of two lanes."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """A request of a lane; `table` is any object that the caller keeps with it."""
+
+    table: Any
+    handle: TableHandle
+    client: str
+    request: Any
+    exchange: Exchange | None = None
+    begun: int = 0
+    ended: int = 0
+    published: frozenset[m.Version] | None = None
+    """The published versions in a listing that began after a read or a drop ended; None without one."""
+
+
+def concurrently(s: Scenario, lanes: Sequence[Sequence[Call]], gap_ms: int) -> list[Call]:
+    """All calls that were answered, in the order of their ends. `gap_ms`: each lane begins so much later than the one
+    before it. Raises the first exception of a lane."""
+    lock, moments = Lock(), count(1)
+    errors: list[BaseException] = []
+
+    def run(lane: Sequence[Call], delay: float) -> None:
+        time.sleep(delay)
+        try:
+            for call in lane:
+                _ask(s, call, lock, lambda: next(moments))
+        except BaseException as error:  # noqa: BLE001  # it is raised in the thread of the program
+            errors.append(error)
+
+    gap = max(0, min(gap_ms, GAP_MS)) / 1000
+    threads = [Thread(target=run, args=(lane, number * gap), daemon=True) for number, lane in enumerate(lanes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return sorted((call for lane in lanes for call in lane if call.exchange is not None), key=lambda call: call.ended)
+
+
+def _ask(s: Scenario, call: Call, lock: Lock, now: Callable[[], int]) -> None:
+    with lock:
+        number = s._invoke(call.client, call.request, call.handle)
+        call.begun = now()
+    answer = s.answer(call.client, call.request)
+    with lock:
+        call.ended = now()
+        call.exchange = s._ended(number, call.request, answer)
+    if isinstance(call.request, m.GetCommits | m.DropTable):
+        call.published = published(s, call)
+
+
+def published(s: Scenario, call: Call) -> frozenset[m.Version] | None:
+    """The published versions of the table of a call, now; None if the subject does not list them."""
+    seen = s.answer(call.client, m.Observe(table=call.request.table, contents=False))
+    if not isinstance(seen, m.Observation):
+        return None
+    versions = (version_of(file.name) for file in seen.files)
+    return frozenset(version for version in versions if version is not None)
