@@ -120,6 +120,8 @@ class Facts(NamedTuple):
     """A table of this name was dropped before."""
     similar: bool = False
     """Another table has a similar name."""
+    old: frozenset[m.AttemptId] = frozenset()
+    """Attempts at an earlier table of this name that were sent to this one."""
     asked: bool = False
     """A take-over was requested."""
     altered: frozenset[m.AttemptId] = frozenset()
@@ -176,7 +178,7 @@ def commit(
             return Wrong((*again, *more, "PROFILE-CORE-05", *_not_refused(world.newest + 1, facts)), what)
         case m.Conflict():
             return _latest_of_refusal(world, contract, answer.latest, facts, at_least=version) or _winners(
-                world, request, answer
+                world, request, answer, facts
             )
         case m.Gap() if world.base <= version <= world.newest + 1:
             again = ("PROFILE-RETRY-03",) if request.attempt in facts.early else ()
@@ -240,9 +242,11 @@ def take_over(
         case m.Conflict() | m.Gap() if mine and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
         case m.Conflict() if version > world.newest and world.state.is_filesystem:
-            return Wrong(("PROFILE-CORE-05",), f"version {version} is not taken, the newest file is {world.newest}")
+            what = f"version {version} is not taken, the newest file is {world.newest}"
+            return Wrong(("PROFILE-CORE-05", "MC-CONVERT-02"), what)
         case m.Gap() if version <= world.newest + 1 and world.state.is_filesystem:
-            return Wrong(("PROFILE-CORE-05",), f"version {version - 1} exists: no gap before {version}", version - 1)
+            what = f"version {version - 1} exists: no gap before {version}"
+            return Wrong(("PROFILE-CORE-05", "MC-CONVERT-02"), what, version - 1)
         case _:
             return world
 
@@ -334,7 +338,7 @@ def _read(
     if versions and versions[-1] < min(last, last if end is None else end) and contract.commit_mode != "direct":
         what = f"a list up to version {min(last, last if end is None else end)}"
         return Wrong(("LOG-07", "MC-GET-01", "CM-GET-03"), what, versions[-1])
-    wrong = _identities(world, commits or ())
+    wrong = _identities(world, commits or (), facts)
     return wrong or world._replace(returned=max(world.returned, last if latest not in NONE else -1))
 
 
@@ -366,8 +370,9 @@ def _latest_of_read(world: World, contract: Contract, claimed: int | None, facts
         )
     if claimed < newest and not contract.direct_commits_may_lag:
         promised = ("PROFILE-CORE-07", "MC-COMMIT-05", "CM-COMMIT-05") if contract.commit_mode == "direct" else ()
+        old = ("MC-COMMIT-02", "CM-COMMIT-08") if world.log[-1] in facts.old else ()
         what = f"version {newest} was ratified before: it is the latest"
-        return Wrong(("MC-READ-06", "CM-GET-04", *promised, *after), what, newest)
+        return Wrong(("MC-READ-06", "CM-GET-04", *promised, *after, *old), what, newest)
     return None
 
 
@@ -390,14 +395,14 @@ def _latest_of_refusal(
     return None
 
 
-def _winners(world: World, request: m.Commit | m.HandBack, answer: m.Conflict) -> World | Wrong:
+def _winners(world: World, request: m.Commit | m.HandBack, answer: m.Conflict, facts: Facts) -> World | Wrong:
     """The winners are the commits from the proposed version on; only published ones are left out. A list of direct
     commits may be of any length, and so may that for a replay, which lost to nobody."""
     listed = answer.winners or ()
     versions = [winner.version for winner in listed]
     if versions and max(versions) > world.newest:
         return Wrong(("MC-GET-02", "CM-GET-04"), f"no winner after version {world.newest}, the latest ratified one")
-    wrong = _identities(world, listed)
+    wrong = _identities(world, listed, facts)
     if wrong is not None:
         return wrong
     if any(version < request.version for version in versions):
@@ -407,13 +412,13 @@ def _winners(world: World, request: m.Commit | m.HandBack, answer: m.Conflict) -
     return world
 
 
-def _identities(world: World, listed: Iterable[m.CommitEntry]) -> Wrong | None:
+def _identities(world: World, listed: Iterable[m.CommitEntry], facts: Facts) -> Wrong | None:
     for entry in listed:
         attempt = identity_of(entry)
         ratified = world.attempt_at(entry.version)
         if attempt is not None and ratified is not None and ratified.lower() != attempt.lower():
             said = f"version {entry.version} is attempt {ratified} for every client, not {attempt}"
-            return Wrong(IDENTITY, said, entry.version)
+            return Wrong((*IDENTITY, *(("PROFILE-DURABLE-01",) if facts.restarted else ())), said, entry.version)
     return None
 
 
@@ -436,6 +441,8 @@ def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer) -
             return world  # it landed before the owner had the table
         case m.NotLanded() if landed is not None:
             return Wrong(("PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02"), f"the attempt is version {landed}", landed)
+        case m.NotLanded() if world.state.is_filesystem:
+            return world  # the attempt may be that of a later take-over
         case m.NotLanded():
             pending = frozenset(proposal for proposal in world.pending if proposal[1] != request.attempt)
             return world._replace(never=world.never | {request.attempt}, pending=pending)
@@ -491,7 +498,7 @@ def lost(worlds: Worlds, request: m.Request) -> Worlds:
                 after = world.with_next(request.version, request.attempt) if world.state.is_filesystem else None
             case m.CreateTable():
                 after = None if world.log else world.with_next(0, request.attempt)
-            case m.AttemptOutcome() if request.attempt not in world.log:
+            case m.AttemptOutcome() if request.attempt not in world.log and not world.state.is_filesystem:
                 after = world._replace(never=world.never | {request.attempt})
             case m.DropTable():
                 after = world._replace(state=State.DROPPED)

@@ -387,6 +387,8 @@ class Drive:
             if not isinstance(answer, m.Table) or not owned or table.named:
                 return
             table.worlds = owned
+        if isinstance(answer, m.Table) and table.known and answer.table != table.handle.reference:
+            self._resolved(table, exchange, answer)
         self._hear(table, exchange)
         if isinstance(answer, m.Table):
             self._resolved(table, exchange, answer)
@@ -478,8 +480,12 @@ class Drive:
             count=min(step.actions, 20_000),
         )  # fmt: skip
         whole = s.proposal(table.handle, version, attempt=attempt, actions=actions)
-        if step.staged and s.commit_mode == "staged" and "storage-access" in self.contract.profiles:
+        if step.staged and s.commit_mode == "staged" and self._has_access:
             text = proposals.content(actions)
+            if step.misnamed:
+                table.rebased.add(attempt)
+                other = storage_access.stage(s, table.handle, version + 1, content=text, attempt=attempt)
+                return msgspec.structs.replace(other, version=version), whole
             return storage_access.stage(s, table.handle, version, content=text, attempt=attempt), whole
         return whole, whole
 
@@ -490,7 +496,10 @@ class Drive:
             request, whole = self._proposal(table, step)
             table.content[whole.attempt] = whole
             table.halted |= step.content == "late"  # an owner may demand that times increase
-            self._send(table, _client(step.client), request, step.fate)
+            exchange = self._send(table, _client(step.client), request, step.fate)
+            if step.misnamed and request is not whole and exchange and isinstance(exchange.answer, m.Ratified):
+                what = f"{request.staged_file} is no staged file of version {request.version}: rejected"
+                self._fail(table, exchange, Wrong(("CM-LOG-05", "MC-FILES-04"), what))
 
     @_do.register
     def _land(self, step: steps.Land) -> None:
@@ -583,8 +592,20 @@ class Drive:
                 return
         elif not table.known and not isinstance(request, m.TakeOver):
             return
-        if step.altered and isinstance(request, m.Commit) and request.actions is not None:
-            request = self._altered(table, request)
+        past = self.past.get(step.table % TABLES)
+        if step.old and past is not None and table.owned:
+            request = next((sent for sent in reversed(past.sent) if isinstance(sent, m.Commit)), request)
+            if not isinstance(request, m.Commit) or request.actions is None:
+                return
+            request = msgspec.structs.replace(request, table=table.handle.reference)
+            table.facts = table.facts._replace(old=table.facts.old | {request.attempt})
+        elif step.altered and isinstance(request, m.Commit) and request.actions is not None:
+            altered = self._altered(table, request)
+            exchange = self.s.ask(_client(step.client), altered, table.handle)
+            self._died(exchange)
+            if altered is request or isinstance(exchange.answer, m.Ratified):  # an owner may reject other actions
+                self._hear(table, exchange)
+            return
         elif step.rebased and isinstance(request, m.Commit) and request.actions is not None:
             table.rebased.add(request.attempt)
             request = msgspec.structs.replace(request, version=table.newest + 1)
@@ -667,7 +688,7 @@ class Drive:
     @_do.register
     def _watch(self, step: steps.Look) -> None:
         table = self._at(step)
-        if table is None or not table.known or table.dropped:
+        if table is None or not table.handle.reference or table.dropped:
             return
         self._do(steps.Read(table=step.table, client=-1))
         self._look(table)
@@ -692,6 +713,8 @@ class Drive:
     def _backfill(self, step: steps.Backfill) -> None:
         table = self._at(step)
         if table is None or not table.known:
+            return
+        if table.remade:  # what the owner does with the commits of a dropped table is its own affair
             return
         version = max(0, table.newest - step.behind)
         request = m.BackfillToVersion(table=table.handle.reference, version=version)
@@ -866,10 +889,11 @@ class Drive:
     @_do.register
     def _write(self, step: steps.Write) -> None:
         table = self._at(step)
-        if table is None or not table.known or table.dropped or not self._has_access:
+        if table is None or not table.handle.reference or table.dropped or not self._has_access:
             return
-        if table.is_surely(State.OWNED) and self.s.commit_mode != "direct":
-            return
+        states = {world.state for world in table.worlds}
+        if states == {State.OWNED, State.RELEASED} or (states == {State.OWNED} and self.s.commit_mode != "direct"):
+            return  # a writer of files sees that the table has an owner
         for _ in range(min(step.count, 20)):
             self._written(table)
 
@@ -878,7 +902,7 @@ class Drive:
         place = table.handle.path or (table.location if self.down else table.handle.reference)
         if place is None:
             return
-        listed = table.seen if self.down or not table.known else self._look(table)
+        listed = [*table.seen, table.surely] if self.down else self._look(table)
         version, attempt = max(listed, default=table.newest) + 1, self.s.attempt()
         actions = proposals.append(attempt, self.s.timestamp(version))
         request = m.Commit(table=table.handle.reference, version=version, attempt=attempt, actions=actions)

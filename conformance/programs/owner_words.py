@@ -85,7 +85,9 @@ def commit(d: Draw) -> tuple[Step, ...]:
     elif d.chance(0.1):
         more = {"resembles": d.one(1, 2, 3)}
         ahead = d.one(0, -1, -1)
-    return (steps.Commit(**d.where(), ahead=ahead, fate=d.fate(), staged=d.chance(0.15), **more),)
+    return (
+        steps.Commit(**d.where(), ahead=ahead, fate=d.fate(), staged=d.chance(0.2), misnamed=d.chance(0.1), **more),
+    )
 
 
 def metadata(d: Draw) -> tuple[Step, ...]:
@@ -99,6 +101,7 @@ def resend(d: Draw) -> tuple[Step, ...]:
         steps.Resend(
             **d.where(), which=d.which(), unsettled=d.chance(0.66), resolved=d.chance(0.25), rebased=d.chance(0.1),
             altered=d.chance(0.15),
+            old=d.chance(0.1),
             fate=d.fate(), gone=d.chance(0.1),
         ),
     )  # fmt: skip
@@ -144,6 +147,7 @@ def recreate(d: Draw) -> tuple[Step, ...]:
         steps.Commit(**where, gone=True), steps.Resend(**where, gone=True, which=d.which()),
         steps.Resolve(**where, gone=True), steps.Backfill(**where, gone=True), steps.Drop(**where, gone=True),
         steps.Resolve(**where, which=0), steps.Read(**where, gone=True), steps.Load(**where), steps.Create(**where),
+        steps.Resend(**where, old=True),
     ]  # fmt: skip
     d.random.shuffle(late)
     return (
@@ -194,7 +198,8 @@ def hand_back(d: Draw) -> tuple[Step, ...]:
     back = steps.HandBack(**where, ahead=ahead, fate=d.fate())
     late: list[Step] = [
         steps.Commit(**where), steps.Resend(**where), steps.Resend(**where, which=1), steps.Resolve(**where),
-        steps.HandBack(**where), steps.Write(**where), steps.TakeOver(**where), steps.Deliver(), steps.Restart(),
+        steps.HandBack(**where), steps.Write(**where), steps.TakeOver(**where, ahead=d.one(0, -1)), steps.Deliver(),
+        steps.Restart(),
         steps.Resend(**where, which=20), steps.Resolve(**where, which=20),
     ]  # fmt: skip
     d.random.shuffle(late)

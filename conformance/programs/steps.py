@@ -69,6 +69,8 @@ class Commit(_OnAnyTable, frozen=True, kw_only=True):
     """The number of actions; 0 for any."""
     staged: bool = False
     """Whether the client writes the staged file itself."""
+    misnamed: bool = False
+    """Whether that file has the name of another version."""
     resembles: int = 0
     """1, 2, 3: the attempt differs from an earlier one in its last characters, its first ones, or the last one."""
 
@@ -92,6 +94,8 @@ class Resend(_OnAnyTable, frozen=True, kw_only=True):
     """Prefer proposals that are not known to have landed."""
     resolved: bool = False
     """Whether a client looks up the outcome first, as careful clients do, and sends it again anyway."""
+    old: bool = False
+    """Whether it is a proposal to the table that had this place before."""
     altered: bool = False
     """Whether it has other actions, which change nothing if the attempt landed."""
     rebased: bool = False
