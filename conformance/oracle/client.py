@@ -368,7 +368,7 @@ def _may_be_refused(reading: Reading, answer: m.Answer) -> Wrong | None:
         else FRESH
     )
     return Wrong(
-        (*ids, "CM-READ-09", "MC-LOG-03", "PROFILE-CLIENT-01"),
+        (*ids, "CM-READ-09", "MC-LOG-03", "LOG-18", "CM-READ-02", "PROFILE-CLIENT-01"),
         f"version {target} is ratified, and its files exist: a snapshot of it", f"it was answered {m.name_of(answer)}",
         target,
     )  # fmt: skip
@@ -1035,8 +1035,8 @@ def folder(before: Mapping[str, File], after: Mapping[str, File], cleaned: bool)
 
 
 def _may_be_replaced(name: str) -> bool:
-    """The hint, and the only checkpoint of its kind of a version: two writers of it write the same."""
-    return name.endswith("_last_checkpoint") or (".checkpoint." in name and name.count(".") == 2)
+    """The hint, a compaction, and the only checkpoint of its kind of a version: two writers of it write the same."""
+    return name.endswith(("_last_checkpoint", ".compacted.json")) or (".checkpoint." in name and name.count(".") == 2)
 
 
 def _lost(name: str) -> tuple[str, ...]:

@@ -26,11 +26,11 @@ class Draw:
         self.paths = self.one((0,), (0,), (0, 1, 2), tuple(range(len(steps.PATHS))))
         self.partitioned = self.chance(0.35)
         self.partitions = self.one((0, 1), tuple(range(len(steps.PARTITIONS)))) if self.partitioned else (0,)
-        self.features = tuple(name for name in steps.FEATURES if self.chance(0.25))
+        self.features = tuple(name for name in steps.FEATURES if self.chance(0.3))
         self.changes = {change: weight * self.one(*drawing.SWARM) for change, weight in CHANGES.items()}
         if "deletionVectors" in self.features:
             self.changes[Change.VECTOR] = 8
-        self.contested = self.one(*[change for change in CHANGES if change is not Change.APPEND])
+        self.contested = self.weighted(CONTESTED | ({Change.VECTOR: 6} if "deletionVectors" in self.features else {}))
         """The kind of the winners' changes in this program."""
         self.isolation = self.one(*Isolation, None, None)
         self.isolated = self.chance(0.5)
@@ -54,6 +54,18 @@ CHANGES: Final[dict[Change, float]] = {
     Change.UNKNOWN_WRITER: 0.3, Change.UNKNOWN_READER: 0.3, Change.UNKNOWN_ACTION: 1, Change.VECTOR: 2,
     Change.NOTHING: 0.5,
 }  # fmt: skip
+
+
+CONTESTED: Final[dict[Change, float]] = {
+    Change.REMOVE: 4, Change.REPLACE: 2, Change.APPLICATION: 2, Change.DOMAIN: 2, Change.PROPERTIES: 1.5,
+    Change.SCHEMA: 1, Change.PARTITIONING: 1, Change.FEATURE: 1.5, Change.UNKNOWN_WRITER: 1, Change.AGAIN: 0.5,
+    Change.NO_DOMAIN: 0.5, Change.UNKNOWN_ACTION: 0.5,
+}  # fmt: skip
+AGAINST: Final[dict[Change, str]] = {
+    Change.REMOVE: "removes", Change.REPLACE: "rewrite", Change.VECTOR: "rewrite", Change.APPLICATION: "application",
+    Change.DOMAIN: "domain", Change.PROPERTIES: "properties", Change.FEATURE: "feature",
+}  # fmt: skip
+"""The transactions that conflict with such winners, most of all."""
 
 
 def make(d: Draw) -> tuple[Step, ...]:
@@ -131,6 +143,8 @@ def transact(d: Draw) -> tuple[Step, ...]:
         "adds", "adds", "rewrite", "rewrite", "removes", "application", "domain", "properties", "feature",
         "repartition", "replace_table", "cdc",
     )  # fmt: skip
+    if d.chance(0.3):
+        kind = AGAINST.get(d.contested, "adds")
     match kind:
         case "rewrite":
             more = {"removes": d.one(1, 2, 99), "reads": d.one(0, 1, 1, 2, 3)}
@@ -195,18 +209,23 @@ def of_readers(d: Draw) -> tuple[Step, ...]:
 
 
 def of_writers(d: Draw) -> tuple[Step, ...]:
+    if d.chance(0.45):
+        return lost(d)
     what = d.one(
-        Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER, Freedom.LOSE_ANSWER, Freedom.BUSY, Freedom.BARE_CONFLICT,
-        Freedom.OLD_CONFLICT, Freedom.REFUSE, Freedom.SILENT, Freedom.REFUSE_AFTER, Freedom.REPEAT, Freedom.DELAY,
-        Freedom.NEVER, Freedom.PUBLISH, Freedom.LAND_AND_PUBLISH,
+        Freedom.BUSY, Freedom.BARE_CONFLICT, Freedom.OLD_CONFLICT, Freedom.REFUSE, Freedom.SILENT, Freedom.REFUSE_AFTER,
+        Freedom.REPEAT, Freedom.DELAY, Freedom.NEVER, Freedom.PUBLISH, Freedom.LAND_AND_PUBLISH, Freedom.NO_LATEST,
     )  # fmt: skip
-    if what not in (Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER):
-        return (steps.Free(what=what, on="commit", after=d.chance(0.5), skip=d.one(0, 0, 1, 2)),)
+    return (steps.Free(what=what, on="commit", after=d.chance(0.5), skip=d.one(0, 0, 1, 2)),)
+
+
+def lost(d: Draw) -> tuple[Step, ...]:
+    """A lost commit, and what happens when the client looks it up."""
+    what = d.one(Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER, Freedom.LOSE_ANSWER)
     first = steps.Free(what=what, on="commit", skip=d.one(0, 0, 0, 1))
-    then = d.one(Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER, Freedom.PUBLISH, Freedom.LAND_AND_PUBLISH, None, None)
-    on = d.one("attempt_outcome", "attempt_outcome", "commit", "get_commits", "any")
+    then = d.one(Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER, Freedom.PUBLISH, Freedom.LAND_AND_PUBLISH, None)
     if then is None:
         return (first,)
+    on = d.one("attempt_outcome", "attempt_outcome", "commit", "get_commits", "any")
     skip = 1 if on == "any" else 0
     return (first, steps.Free(what=then, on=on, after=d.chance(0.3), skip=skip, times=d.one(1, 1, 2, 1_000)))
 
@@ -222,19 +241,12 @@ def win(d: Draw) -> tuple[Step, ...]:
     )  # fmt: skip
 
 
-def lost(_: Draw) -> tuple[Step, ...]:
-    return (steps.Free(what=Freedom.LOSE_ANSWER, on="commit"),)
-
-
 HEAVY: Final[tuple[Step, ...]] = (steps.Land(times=110),)
 """Steps that take long, in turn, one in a program."""
 RITUAL: Final[tuple[Step, ...]] = (
-    steps.Read(), steps.Read(by=By.VERSION, behind=1), steps.Transact(), steps.Read(fresh=True),
-    steps.Read(by=By.VERSION, fresh=True),
+    steps.Read(), steps.Read(by=By.VERSION, behind=1, fresh=True), steps.Transact(), steps.Read(fresh=True),
 )  # fmt: skip
 """The end of each program: the reader that has read before, and a new one, show what became of the table."""
-
-
 Word = Callable[[Draw], tuple[Step, ...]]
 
 
@@ -257,7 +269,7 @@ class ClientFamily:
         program: list[Step] = [*make(d), *land(d)]
         for _ in range(random.randint(0, 3 if small else 9)):
             program += d.weighted(layout)(d)
-        for _ in range(random.randint(1, 2 if small else 4)):
+        for _ in range(random.randint(1, 3 if small else 5)):
             program += self._round(d, d.weighted(operations)(d))
             for _ in range(random.randint(0, 2)):
                 program += d.weighted(layout)(d)
