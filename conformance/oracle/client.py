@@ -192,8 +192,8 @@ def supported(log: Log, version: int) -> bool:
 def read(reading: Reading, answer: m.Answer) -> Wrong | None:
     """What is wrong with the answer to a read: the first rule that it breaks."""
     rules = (
-        _version_exists, _is_proven, _path_shows_the_published, _version_is_fresh, _version_is_the_requested,
-        _time_selects, _is_readable, _is_the_replay,
+        _version_exists, _is_proven, _catalog_limits, _path_shows_the_published, _version_is_fresh,
+        _version_is_the_requested, _time_selects, _is_readable, _is_the_replay,
     )  # fmt: skip
     if not isinstance(answer, m.SnapshotRead):
         return _may_be_refused(reading, answer)
@@ -221,6 +221,15 @@ def _is_proven(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
         ("LOG-27", "LOG-28"), f"a commit that version {answer.version} needs is missing, or cannot be read: an error",
         "a snapshot", answer.version,
     )  # fmt: skip
+
+
+def _catalog_limits(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
+    """catalog-managed, "Reading": the latest version that the catalog returned limits the snapshot."""
+    if reading.feature != "catalogManaged" or not 0 <= reading.returned < answer.version:
+        return None
+    expected = f"the catalog returned latest version {reading.returned}: no later one"
+    ids = ("CM-READ-04", "LOG-11") if reading.request.version is not None else ("CM-READ-04", "LOG-15")
+    return Wrong(ids, expected, f"a snapshot of version {answer.version}", answer.version)
 
 
 def _path_shows_the_published(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
@@ -579,6 +588,7 @@ UNKNOWN: Final = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06", "PROFILE
 def transaction(done: Transacted) -> Wrong | None:
     """What is wrong with the outcome of a transaction: the first rule that it breaks."""
     rules = (
+        _needs_its_catalog,
         _lands_once,
         _reports_the_outcome,
         _stops_after_a_rejection,
@@ -586,6 +596,15 @@ def transaction(done: Transacted) -> Wrong | None:
         _lands_if_it_may,
     )
     return next((wrong for rule in rules if (wrong := rule(done)) is not None), None)
+
+
+def _needs_its_catalog(done: Transacted) -> Wrong | None:
+    """catalog-managed, "Access": a table that is known by its path only is not written."""
+    if not (done.by_path and done.feature == "catalogManaged" and isinstance(done.answer, m.Committed)):
+        return None
+    return Wrong(
+        ("CM-ACCESS-02", "CM-WRITE-01"), "a catalog-managed table is written by its name only", "it was committed"
+    )
 
 
 def _lands_once(done: Transacted) -> Wrong | None:

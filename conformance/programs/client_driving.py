@@ -31,6 +31,7 @@ from conformance.oracle.client import ROW_DOMAIN, UNKNOWN_FEATURE, Wrong, replay
 from conformance.programs import client_steps as steps
 from conformance.programs.client_steps import Change, Form, Freedom, Harm, Job
 from conformance.requirements.catalogue import Profile
+from conformance.scenario.audit import OWNER_CONF
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
 from conformance.scenario.ownership import drop
@@ -43,6 +44,8 @@ KINDS: Final[dict[str, type]] = {
 }  # fmt: skip
 OFTEN: Final = 1_000
 HOUR: Final = 3_600_000
+CONFIGURATION: Final = '{"b": 1,  "a": [ ]}'
+"""The owner's, which clients do not interpret."""
 NEEDED: Final = {"rowTracking": "row-tracking", "changeDataFeed": "change-data"}
 """The profiles without which a client is not asked to write to tables with these features."""
 THEIRS: Final = "kit.theirs"
@@ -80,6 +83,8 @@ class ClientDrive:
         self.ratified = 0
         self.tables: dict[int, DrivenTable] = {}
         self.pending: list[steps.Free | steps.Win] = []
+        self.copies: list[Path] = []
+        """Incomplete copies of commits, during the client's operation."""
         self.touched: set[str] = set()
         """Files that the kit itself changes during the client's operation."""
         self.clients = 0
@@ -128,6 +133,8 @@ class ClientDrive:
             readers = [name for name in features if name in ("deletionVectors", "v2Checkpoint")]
             writers = [name for name in features if name not in readers]
             more = {"delta.enableChangeDataFeed": "true"} if "changeDataFeed" in features else {}
+            if self.s.feature == "managedCommit":
+                more[OWNER_CONF] = CONFIGURATION
             made = msgspec.structs.replace(make, features=features)
             if make.imported and self.s.feature != FILESYSTEM:
                 log = self._imported(f"table-{slot}")
@@ -208,6 +215,8 @@ class ClientDrive:
     ) -> None:  # fmt: skip
         """Another writer commits the next version."""
         self._sync(table)
+        if table.make.limit and table.log.latest - table.log.published >= table.make.limit:
+            self._publish(table, table.log.latest)
         lines = tuple(self._lines(table, change, path, partition, which))
         time = self._next_time(table)
         table.log.land(*lines, timestamp=time, blind=blind)
@@ -233,10 +242,10 @@ class ClientDrive:
             case Change.AGAIN if chosen and not chosen.get("deletionVector"):
                 yield proposals.line("add", {**chosen, "size": chosen["size"] + 1, "dataChange": False})
             case Change.VECTOR if chosen and "deletionVectors" in table.make.features:
-                yield _removal(chosen)
                 offset = (chosen.get("deletionVector") or {}).get("offset", 0) + 46
                 new = {**vector("ab^-aqEH.-t@S}K{vb[*k^"), "storageType": "u", "offset": offset}
-                yield proposals.line("add", {**chosen, "deletionVector": new, "stats": '{"numRecords":3}'})
+                changed = proposals.line("add", {**chosen, "deletionVector": new, "stats": '{"numRecords":3}'})
+                yield from (_removal(chosen), changed) if which % 2 else (changed, _removal(chosen))
             case Change.APPLICATION:
                 large = (0, 0, 2**53, 2**31)[which % 4]
                 yield application(("stream", "other")[which % 2], max(self._batch(table), large) + 1)
@@ -443,12 +452,14 @@ class ClientDrive:
                 owner.refuse_after(m.Commit, again=again, refusal=refusal)
             case Freedom.REPEAT:
                 answer = m.Rejected(reason="the backlog is full", retryable=True) if step.skip else m.Conflict()
-                then = partial(self._publish_all, table) if step.after else None
+                then = partial(self._quietly, self._go_on_and_clean, table) if step.after else None
                 owner.on(m.Commit, lose_answer=True, after=then)
                 owner.on(m.Commit, answer=answer)
             case Freedom.DELAY:
                 owner.on(m.Commit, lose_request=True)
                 owner.on(m.Commit, before=self._deliver)
+            case Freedom.TRUNCATED_COPY if self.s.feature == "catalogManaged" and len(self.s.owner.rules) == 0:
+                self._copy(table)
             case Freedom.NEVER:
                 owner.on(m.Commit, answer=m.Conflict(), times=100_000)
 
@@ -467,6 +478,25 @@ class ClientDrive:
         self._quietly(self._commit, table, Change.APPEND)
         self._quietly(self._publish, table, table.log.latest)
 
+    def _copy(self, table: DrivenTable) -> None:
+        """The published file of a commit that the catalog lists shows only its beginning, during the operation."""
+        owned = self.s.owner.owner.tables[table.log.table.reference]
+        if owned.unbackfilled:
+            path = table.log.folder / commit_file(min(owned.unbackfilled))
+            path.write_bytes(b'{"commitInfo":{"inCommitTimest')
+            self.touched.add(path.name)
+            self.copies.append(path)
+
+    def _go_on_and_clean(self, table: DrivenTable) -> None:
+        """Another writer commits, and a cleanup deletes the commits before a checkpoint."""
+        self._commit(table, Change.APPEND)
+        log = table.log
+        self._publish(table, log.latest)
+        log.checkpoint(log.latest)
+        names = [commit_file(version) for version in range(log.latest) if (log.folder / commit_file(version)).exists()]
+        self.touched.update(names)
+        log.hide(*names)
+
     def _deliver(self) -> None:
         first = next((p.request for p in reversed(self.s.proposed) if isinstance(p.request, m.Commit)), None)
         if first is not None:
@@ -484,11 +514,18 @@ class ClientDrive:
             same = published.exists() and published.read_bytes() == path.read_bytes()
             if same and int(path.name[:20]) not in listed:
                 entries[int(path.name[:20])] = m.CommitEntry(version=int(path.name[:20]), file_name=path.name)
+        for version in range(1, log.latest + 1) if self.s.commit_mode == "inline" else ():
+            if version not in entries:
+                lines = tuple(json.dumps(action) for action in log.actions[version])
+                entries[version] = m.CommitEntry(version=version, actions=lines)
         return [entries[version] for version in sorted(entries)], latest
 
     def _disarm(self) -> None:
         self.s.owner.rules.clear()
         self.touched.clear()
+        for path in self.copies:
+            path.unlink(missing_ok=True)
+        self.copies.clear()
 
     # Judgement
 
@@ -628,7 +665,8 @@ class ClientDrive:
         done = oracle.Transacted(
             request=request, answer=call.answer, log=log.actions, base=base, before=before,
             landed=tuple(table.mine[mine:]), lost=lost,
-            excused=any(isinstance(h.answer, m.Unknown | m.Rejected) for h in self.s.owner.exchanges[since:])
+            excused=any(isinstance(h.answer, m.Unknown) or _is_final(h.answer) for h in self.s.owner.exchanges[since:])
+            or Freedom.BUSY in freedoms
             or Freedom.NEVER in freedoms or step.by_path or step.properties == 4 or self.s.gave_up(call)
             or base not in readable,
             rejected=bool(rejected) and not lost, proposals=len(commits) - rejected[0] - 1 if rejected else 0,
@@ -641,9 +679,18 @@ class ClientDrive:
         words = [name for name in self._stakes(table) if unread or name.startswith(("CONFLICT", "PROFILE"))]
         more = (*step.stakes(), *stakes, *words)
         self._fail(table, wrong, call, more)
+        self._fail(table, self._deleted(table), call, more)
         for version in done.landed:
             wrong = next(oracle.commit(log.actions, request, version, self.s.renamed), None)
             self._fail(table, wrong, call, more)
+
+    def _deleted(self, table: DrivenTable) -> Wrong | None:
+        """The staged file of a commit that the owner lists is there, even if its writer does not know the outcome."""
+        for commit in self.s.listed(table.log.table) if self.s.feature in STAGING else ():
+            name = f"{STAGING[self.s.feature]}/{commit.file_name}"
+            if commit.file_name is not None and not (table.log.folder / name).exists():
+                return Wrong(("PROFILE-UNKNOWN-03",), f"{name} is version {commit.version}: it stays", "it was deleted")
+        return None
 
     def _rejects(self, table: DrivenTable, step: steps.Transact) -> bool:
         """Whether the client rejects such a transaction without any disturbance too: no document requires that it
@@ -714,7 +761,7 @@ class ClientDrive:
                 request = m.BackfillToVersion(table=name, version=version)
             case _:
                 request = m.Maintain(table=name, job=step.job.value)
-        _, stakes = self._armed(table)
+        freedoms, stakes = self._armed(table)
         allowed: tuple[str, ...] = ("checkpoint", "log-compaction", "checksum")
         if step.allowed:
             allowed = (*allowed, "metadata-cleanup", "vacuum", "optimize", "reorg")
@@ -723,6 +770,11 @@ class ClientDrive:
         self.s.owner.on(m.BackfillToVersion, before=lambda: early.extend(self._unpublished(table)), times=10)
         cleans = step.job is Job.CLEANUP or (step.job in CHECKPOINTS and self.s.feature != "catalogManaged")
         hint, cleanable = self._hinted(table), self._cleanable(table)
+        if Freedom.LIST_PUBLISHED in freedoms:
+            entries, _ = self._with_published(table, self.s.listed(log.table), None)
+            listed = {f"{STAGING.get(self.s.feature, '')}/{commit.file_name}" for commit in entries}
+            cleanable = cleanable._replace(listed=listed)
+        foreign = [version_of(path.name) or 0 for path in self.copies]
 
         old = self._old_files(table) if step.job is Job.VACUUM else []
 
@@ -745,6 +797,11 @@ class ClientDrive:
             *self._written(table, new),
             *self._hints(table, hint),
         ):
+            self._fail(table, wrong, call, more)
+        if step.job is Job.PUBLISH and isinstance(call.answer, m.Done) and any(v <= version for v in foreign):
+            wrong = Wrong(
+                ("FIELD-05",), f"version {foreign[0]} has another file's content: an error", "it answered done"
+            )
             self._fail(table, wrong, call, more)
         missing = {name for name, path in old if not path.exists()}
         self._fail(table, oracle.vacuum(log.actions, missing), call, more)

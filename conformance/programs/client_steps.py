@@ -211,7 +211,7 @@ class Freedom(StrEnum):
     REFUSE_AFTER = "refuse after a lost answer"
     """The commit is carried out and not answered; then every request is refused."""
     REPEAT = "repeat"
-    """The answer to the commit is lost, and a conflict answers its repetition."""
+    """The answer to the commit is lost, and a conflict answers its repetition; `after`: once a cleanup deleted it."""
     DELAY = "delay"
     """The request arrives only when the client sends the next one."""
     NEVER = "never"
@@ -232,7 +232,7 @@ FREE_STAKES: dict[Freedom, tuple[str, ...]] = {
     Freedom.NO_LATEST: ("LOG-10", "CONFLICT-RETRY-05"),
     Freedom.LATEST_BEHIND: ("MC-FILES-09",),
     Freedom.LIST_PUBLISHED: ("LOG-08", "LOG-18", "CM-READ-03", "RULING-CLEANUP-01"),
-    Freedom.TRUNCATED_COPY: ("CM-READ-03",),
+    Freedom.TRUNCATED_COPY: ("CM-READ-03", "FIELD-05"),
     Freedom.BARE_CONFLICT: ("FIELD-04",),
     Freedom.BUSY: ("PROFILE-BACKLOG-03",),
     Freedom.NEVER: ("CONFLICT-RETRY-06",),

@@ -24,7 +24,9 @@ class Draw:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.paths = self.one((0,), (0,), (0, 1, 2), tuple(range(len(steps.PATHS))))
-        self.partitioned = self.chance(0.35)
+        self.imported = self.chance(0.15)
+        self.partitioned = not self.imported and self.chance(0.35)
+        self.limit = self.one(0, 0, 0, 0, 1, 2, 3)
         self.partitions = self.one((0, 1), tuple(range(len(steps.PARTITIONS)))) if self.partitioned else (0,)
         self.features = tuple(name for name in steps.FEATURES if self.chance(0.3))
         self.changes = {change: weight * self.one(*drawing.SWARM) for change, weight in CHANGES.items()}
@@ -51,7 +53,7 @@ class Draw:
 CHANGES: Final[dict[Change, float]] = {
     Change.APPEND: 8, Change.REMOVE: 3, Change.REPLACE: 3, Change.AGAIN: 1, Change.APPLICATION: 1.5, Change.DOMAIN: 1.5,
     Change.NO_DOMAIN: 1, Change.PROPERTIES: 1.5, Change.SCHEMA: 0.5, Change.PARTITIONING: 0.3, Change.FEATURE: 0.7,
-    Change.UNKNOWN_WRITER: 0.3, Change.UNKNOWN_READER: 0.3, Change.UNKNOWN_ACTION: 1, Change.VECTOR: 2,
+    Change.UNKNOWN_WRITER: 0.5, Change.UNKNOWN_READER: 0.5, Change.UNKNOWN_ACTION: 1, Change.VECTOR: 2,
     Change.NOTHING: 0.5,
 }  # fmt: skip
 
@@ -70,9 +72,7 @@ AGAINST: Final[dict[Change, str]] = {
 
 def make(d: Draw) -> tuple[Step, ...]:
     features = d.features
-    limit = d.one(0, 0, 0, 0, 0, 1, 2, 3)
-    imported = not d.partitioned and d.chance(0.15)
-    first = steps.Make(partitioned=d.partitioned, features=features, limit=limit, imported=imported)
+    first = steps.Make(partitioned=d.partitioned, features=features, limit=d.limit, imported=d.imported)
     return (first, steps.Make(table=1)) if d.chance(0.15) else (first,)
 
 
@@ -113,6 +113,13 @@ def leftover(d: Draw) -> tuple[Step, ...]:
     return (steps.Leftover(behind=d.one(-1, -1, -2, 0, 1)),)
 
 
+def several(d: Draw) -> tuple[Step, ...]:
+    """A version has two checkpoints in several parts, one of them not complete."""
+    behind = d.one(0, 1)
+    half = steps.Checkpoint(behind=behind, form=Form.PARTS, parts=1, harm=Harm.HALF)
+    return (half, steps.Checkpoint(behind=behind, form=Form.PARTS, parts=0), *d.one((), (steps.Clean(),)))
+
+
 def clean(_: Draw) -> tuple[Step, ...]:
     return (steps.Clean(),)
 
@@ -122,12 +129,17 @@ def touch(d: Draw) -> tuple[Step, ...]:
 
 
 LAYOUT: Final[dict[Callable[[Draw], tuple[Step, ...]], float]] = {
-    land: 4, backfill: 3, checkpoint: 2, compaction: 1, checksum: 0.7, leftover: 1, clean: 1, hint: 0.5, touch: 0.5,
+    land: 4, backfill: 3, checkpoint: 2, compaction: 1, checksum: 0.7, leftover: 1, clean: 1, several: 0.5, hint: 0.5,
+    touch: 0.5,
 }  # fmt: skip
 
 
 def read(d: Draw) -> tuple[Step, ...]:
-    by = d.one(By.NEWEST, By.NEWEST, By.NEWEST, By.VERSION, By.VERSION, By.TIME, By.PATH)
+    by = (
+        By.TIME
+        if d.imported and d.chance(0.5)
+        else d.one(By.NEWEST, By.NEWEST, By.NEWEST, By.VERSION, By.VERSION, By.TIME, By.PATH)
+    )
     harm = d.one(*[Harm.NONE] * 9, Harm.HALF, Harm.TRUNCATED, Harm.EMPTY)
     return (
         steps.Read(
@@ -141,9 +153,13 @@ def transact(d: Draw) -> tuple[Step, ...]:
     more: dict[str, Any] = {}
     kind = d.one(
         "adds", "adds", "rewrite", "rewrite", "removes", "application", "domain", "properties", "feature",
-        "repartition", "replace_table", "cdc",
+        "repartition", "replace_table", "cdc", "empty",
     )  # fmt: skip
-    if d.chance(0.3):
+    if d.imported and d.chance(0.3):
+        kind = "replace_table"
+    elif "changeDataFeed" in d.features and d.chance(0.4):
+        kind = "cdc"
+    elif d.chance(0.3):
         kind = AGAINST.get(d.contested, "adds")
     match kind:
         case "rewrite":
@@ -158,6 +174,8 @@ def transact(d: Draw) -> tuple[Step, ...]:
             more = {"properties": d.one(1, 1, 2, 3, 4), "adds": d.one(0, 0, 1), "reads": d.one(0, 0, 1)}
         case "feature" | "repartition" | "replace_table":
             more = {kind: True, "adds": d.one(0, 1)}
+        case "empty":
+            more = {"adds": 0}
         case "cdc":
             more = {"changes": 1, "removes": 1}
         case _:
@@ -203,12 +221,15 @@ def of_readers(d: Draw) -> tuple[Step, ...]:
     what = d.one(
         Freedom.PUBLISH, Freedom.PUBLISH, Freedom.PUBLISH_AND_DELETE, Freedom.LAND, Freedom.LAND_AND_PUBLISH,
         Freedom.NO_LATEST, Freedom.LATEST_BEHIND, Freedom.LIST_PUBLISHED, Freedom.LIST_PUBLISHED, Freedom.LOSE_REQUEST,
+        Freedom.TRUNCATED_COPY,
     )  # fmt: skip
     on = d.one("get_commits", "get_commits", "get_commits", "load_table", "any")
     return (steps.Free(what=what, on=on, after=d.chance(0.5), skip=d.one(0, 0, 0, 1)),)
 
 
 def of_writers(d: Draw) -> tuple[Step, ...]:
+    if d.limit and d.chance(0.3):
+        return (steps.Free(what=Freedom.LAND, on="backfill_to_version", after=True, times=d.one(1, 1, 2)),)
     if d.chance(0.45):
         return lost(d)
     what = d.one(
