@@ -692,6 +692,10 @@ class ClientDrive:
                 return Wrong(("PROFILE-UNKNOWN-03",), f"{name} is version {commit.version}: it stays", "it was deleted")
         return None
 
+    def _is_landing(self) -> bool:
+        """Whether another writer commits while the client reads, so that it must be told which version to read."""
+        return any(isinstance(step, steps.Free) and step.what in LANDING for step in self.pending)
+
     def _rejects(self, table: DrivenTable, step: steps.Transact) -> bool:
         """Whether the client rejects such a transaction without any disturbance too: no document requires that it
         supports every one."""
@@ -716,7 +720,7 @@ class ClientDrive:
         changes: dict[str, Any] = {
             "adds": tuple(m.DataFile(path=name, partition=value, rows=rows) for name in names),
             "removes": tuple(present if step.repartition else removed), "isolation": step.isolation,
-            "data_change": step.data_change, "read_version": base if step.behind else None,
+            "data_change": step.data_change, "read_version": base if step.behind or self._is_landing() else None,
         }  # fmt: skip
         if step.reads:
             changes["reads"] = "*" if step.reads == 1 else steps.PARTITIONS[(step.reads - 2) % 2]
@@ -1064,6 +1068,7 @@ class ClientDrive:
 
 LONG_AGO: Final = 1_500_000_000
 """s since the epoch: older than any retention period."""
+LANDING: Final = (Freedom.LAND, Freedom.LAND_AND_PUBLISH)
 LOSING: Final = (Freedom.LOSE_ANSWER, Freedom.REPEAT, Freedom.REFUSE_AFTER)
 BY_VERSION: Final = {"minReaderVersion": 1, "minWriterVersion": 2}
 LISTS: Final = {
