@@ -23,7 +23,7 @@ class Draw:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.paths = self.one((0,), (0,), (0, 1, 2), tuple(range(len(steps.PATHS))))
+        self.paths = self.one((0,), (0,), (0, 3, 5), tuple(range(len(steps.PATHS))))
         self.imported = self.chance(0.15)
         self.partitioned = not self.imported and self.chance(0.35)
         self.limit = self.one(0, 0, 0, 0, 1, 2, 3)
@@ -59,8 +59,8 @@ CHANGES: Final[dict[Change, float]] = {
 
 
 CONTESTED: Final[dict[Change, float]] = {
-    Change.REMOVE: 4, Change.REPLACE: 2, Change.APPLICATION: 2, Change.DOMAIN: 2, Change.PROPERTIES: 1.5,
-    Change.SCHEMA: 1, Change.PARTITIONING: 1, Change.FEATURE: 1.5, Change.UNKNOWN_WRITER: 1, Change.AGAIN: 0.5,
+    Change.REMOVE: 3, Change.REPLACE: 2, Change.APPLICATION: 2, Change.DOMAIN: 2, Change.PROPERTIES: 2,
+    Change.SCHEMA: 1.5, Change.PARTITIONING: 1, Change.FEATURE: 2, Change.UNKNOWN_WRITER: 1.5, Change.AGAIN: 0.5,
     Change.NO_DOMAIN: 0.5, Change.UNKNOWN_ACTION: 0.5,
 }  # fmt: skip
 AGAINST: Final[dict[Change, str]] = {
@@ -159,7 +159,7 @@ def transact(d: Draw) -> tuple[Step, ...]:
         kind = "replace_table"
     elif "changeDataFeed" in d.features and d.chance(0.4):
         kind = "cdc"
-    elif d.chance(0.3):
+    elif d.chance(0.5):
         kind = AGAINST.get(d.contested, "adds")
     match kind:
         case "rewrite":
