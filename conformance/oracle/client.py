@@ -182,6 +182,13 @@ class Reading(NamedTuple):
     harmed: bool = False
     """Whether a commit that no reader has read before is missing or cannot be read."""
 
+    @property
+    def known(self) -> int:
+        """The newest version that a read of a version or a time must know. A reader of a managedCommit table that does
+        not promise fresh snapshots may use the published prefix only."""
+        without_owner = self.feature == "managedCommit" and not self.promises_fresh
+        return self.published if without_owner or self.returned < 0 else self.returned
+
 
 def supported(log: Log, version: int) -> bool:
     """Whether a reader may support the protocol of the version."""
@@ -315,7 +322,7 @@ def _time_selects(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
         return None
     reached = [version for version, t in stamps.times.items() if t <= time and version in reading.readable]
     right = max(reached, default=stamps.since)
-    known = reading.returned if reading.returned >= 0 else reading.published
+    known = reading.known
     if answer.version == right or (answer.version < right and answer.version >= known):
         return None
     return Wrong(
@@ -366,7 +373,7 @@ def _may_be_refused(reading: Reading, answer: m.Answer) -> Wrong | None:
     if target not in reading.readable or not supported(reading.log, target) or reading.may_refuse:
         return None
     if reading.request.version is not None or reading.request.timestamp is not None:
-        known = reading.returned if reading.returned >= 0 else reading.published
+        known = reading.known
         if target > known or not supported(reading.log, reading.before):
             return None
     ids = (
