@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -124,7 +125,7 @@ class TimeTravelUsesCachedCommits(ModelClient):
     def _read(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
         known = self.known.get(table.log)
         if known is not None and (version is not None or timestamp is not None):
-            table.reference, table.latest, table.commits = None, known.latest, known.commits
+            table = replace(table, reference=None, latest=known.latest, commits=known.commits)
         state = super()._read(client, table, version, timestamp)
         if table.reference is not None:
             self.known[table.log] = table

@@ -709,12 +709,11 @@ def commit(log: Log, request: m.Transact, version: int, names: Mapping[str, Sequ
             ("LOG-30", "PROFILE-CLIENT-02"), f"the commit removes {sorted(map(str, target))}, with their vectors",
             f"it removes {sorted(map(str, gone))}", version,
         )  # fmt: skip
-    changes = sorted(name for body in _bodies(log, version, "cdc") for name in _requested(body["path"], names))
-    if changes != sorted(file.path for file in request.changes):
-        yield Wrong(
-            ("DELAYED-04", "PROFILE-CLIENT-02"), f"the change data {[file.path for file in request.changes]}",
-            f"the commit has {changes}", version,
-        )  # fmt: skip
+    changes = {name for body in _bodies(log, version, "cdc") for name in _requested(body["path"], names)}
+    missing = {file.path for file in request.changes} - changes
+    if missing or changes & set(wanted):
+        expected = f"the change data {[file.path for file in request.changes]}, in the commit of the change"
+        yield Wrong(("DELAYED-04", "PROFILE-CLIENT-02"), expected, f"it has {sorted(changes)}", version)
     yield from _state_changes(log, request, version)
     yield from _row_ids(log, version)
 
