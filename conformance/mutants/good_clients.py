@@ -121,9 +121,18 @@ class TimeTravelUsesCachedCommits(ModelClient):
     """Uses the owner's commits of the last read of the table for time travel."""
 
     known: dict[Path, Resolved] = memory(dict)
+    reads = False
+    """Whether it reads only: a transaction uses the owner's newest commits."""
+
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        self.reads = True
+        try:
+            return super().snapshot(client, request)
+        finally:
+            self.reads = False
 
     def _read(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
-        known = self.known.get(table.log)
+        known = self.known.get(table.log) if self.reads else None
         if known is not None and (version is not None or timestamp is not None):
             table = replace(table, reference=None, latest=known.latest, commits=known.commits)
         state = super()._read(client, table, version, timestamp)
