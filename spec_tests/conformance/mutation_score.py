@@ -64,14 +64,18 @@ def clean(scenarios: int, *, seed: int = 0, every: int | None = None, pattern: s
     generated = [(name, case) for name, cases in plans for case in cases if case.check.layer is Layer.MODEL]
     subjects = {name for name, _ in (generated if every is None else plans)}
     made, shown = 0, 0
-    alarms: list[str] = []
-    inconclusive: list[str] = []
+    alarms, inconclusive = list[str](), list[str]()
+
+    def accuse(alarm: str) -> None:
+        alarms.append(alarm)
+        print(f"FALSE ALARM  {alarm}", file=sys.stderr, flush=True)
+
     for number, (name, cases) in enumerate(plans if every else ()):
         for case in [case for case in cases if case.check.layer is Layer.EXAMPLE][number % every :: every]:
             result = kills.run(case, name)
             shown += 1
             if failing([result]):
-                alarms.append(f"{name}: {case}: {result.violations[0].message}")
+                accuse(f"{name}: {case}: {result.violations[0].message}")
     for number, (name, case) in enumerate(generated):
         share = scenarios * (number + 1) // len(generated) - scenarios * number // len(generated)
         if not share:
@@ -81,11 +85,11 @@ def clean(scenarios: int, *, seed: int = 0, every: int | None = None, pattern: s
                 name, case, count=share, seed=case_seed(seed, f"{name} {case}"), shrink=False
             )  # fmt: skip
         except AdapterError as error:
-            alarms.append(f"{name}: {case}: {error.problem}")
+            accuse(f"{name}: {case}: {error.problem}")
             continue
         made += ran
         if result.verdict is Verdict.FAILED:
-            alarms.append(f"{name}: {case}: {result.violations[0].message} {result.reproduction}")
+            accuse(f"{name}: {case}: {result.violations[0].message} {result.reproduction}")
         elif result.verdict is Verdict.INCONCLUSIVE:
             inconclusive.append(f"{result.reason}: {name}: {case}")
     return CleanRuns(
@@ -322,8 +326,6 @@ def _clean(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(asdict(runs), indent=2))
     else:
-        for alarm in runs.alarms:
-            print(f"FALSE ALARM  {alarm}")
         for reason, cases in groupby(sorted(runs.inconclusive), lambda case: case.partition(": ")[0]):
             print(f"no verdict   {len(list(cases))} cases: {reason}")
         print(
