@@ -536,10 +536,10 @@ class Drive:
             exchanges.append(exchange)
             if isinstance(exchange.answer, m.Ratified | m.Unknown):
                 return isinstance(exchange.answer, m.Ratified)
-            if number == TRIES - 1:
-                self.s.ask("publisher", m.GetCommits(table=table.handle.reference), table.handle)
             if number == TRIES - 1 or (number == 0 and self._is_full(table)):
-                self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=max(0, table.surely)))
+                known = self.s.ask("publisher", m.GetCommits(table=table.handle.reference), table.handle).answer
+                newest = max(0, table.surely, (known.latest or 0) if isinstance(known, m.Commits) else 0)
+                self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=newest))
         if table.halted or not any(isinstance(exchange.answer, m.Rejected) for exchange in exchanges):
             return False
         what = f"version {table.newest + 1} is the next, and no other client proposes it: it is ratified"
