@@ -547,6 +547,7 @@ class DropDeletesFiles(ModelOwner):
         table = self.tables.get(request.table)
         if table is not None and isinstance(answer, m.Done):
             table.unbackfilled.clear()
+            table.backfilled = table.latest
             for name in self.storage.list(f"{table.location}/{LOG}"):
                 self.storage.remove(f"{table.location}/{LOG}/{name}")
         return answer

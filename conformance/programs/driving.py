@@ -268,8 +268,12 @@ class Drive:
         if step.there and old is not None and table.surely < 0 and old.location and self._may_remake(old):
             for file in self.s.observe(old.handle):
                 self.s.answer("kit", m.Remove(table=old.handle.reference, file=file.name))
-            options["path"] = old.location
             old.remade = True
+            there = self._send(
+                table, _client(step.client), self.s.creation(name, path=old.location, **options), Fate.ANSWERED
+            )
+            if there is None or not isinstance(there.answer, m.Rejected):  # an owner may keep the folder
+                return
         request = self.s.creation(name, **options)
         if step.properties:
             body = proposals.body_of(proposals.content(request.actions), "metaData") or {}
@@ -431,7 +435,7 @@ class Drive:
 
     def _has_newest(self, table: DrivenTable, exchange: Exchange, answer: m.Table) -> None:
         latest = answer.latest
-        if latest is None or latest < table.base or len(table.worlds) > 1:
+        if latest is None or latest != table.newest or len(table.worlds) > 1:
             return
         (world,) = table.worlds
         log = [table.content[attempt].actions or () for attempt in world.log[: latest + 1 - world.base]
@@ -785,11 +789,7 @@ class Drive:
             return
         self._do(steps.Look(table=step.table))
         version = max(table.seen, default=-1) + 1
-        proposal = self._only(table, version)
-        inline = (
-            None if proposal is None or self.s.commit_mode == "staged" else proposals.content(proposal.actions or ())
-        )
-        content = table.staged.get(version, inline)
+        content = table.staged.get(version)
         if content is None or version > table.surely:
             return
         plant = m.Plant(table=table.handle.reference, file=commit_file(version), content=content, if_absent=True)
@@ -956,6 +956,7 @@ class Drive:
         if table is None or not table.known or not self._transfers or table.dropped:
             return
         for _ in range(TRIES if not step.ahead and step.fate is Fate.ANSWERED else 1):
+            table.handle.id = table.handle.id or self._body(table).get("id", "")
             request = ownership.giving_back(self.s, table.handle, max(1, table.newest + 1 + step.ahead))
             table.content[request.attempt] = request
             exchange = self._send(table, _client(step.client), request, step.fate)
