@@ -611,6 +611,8 @@ class Drive:
                 self._hear(table, exchange)
             return
         elif step.rebased and isinstance(request, m.Commit) and request.actions is not None:
+            if request.version > table.newest + 1:  # its time would be later than that of the next version
+                return
             table.rebased.add(request.attempt)
             request = msgspec.structs.replace(request, version=table.newest + 1)
         self._send(table, _client(step.client), request, step.fate)
@@ -1223,7 +1225,8 @@ class Drive:
         self.ratified += isinstance(request, m.Commit)
         table.ratified.setdefault(answer.version, exchange)
         if isinstance(request, m.TakeOver):
-            if answer.table is not None and table.is_surely(State.OWNED) and not table.named:
+            new = answer.table is not None and (not table.named or answer.table != table.handle.reference)
+            if answer.table is not None and new and table.is_surely(State.OWNED):
                 self._is_another(table, exchange, answer.table)
                 table.handle.reference, table.named = answer.table, True
             if request.attempt not in table.handle.ownership:

@@ -45,7 +45,7 @@ class Watch:
         self.identity = subject.identity
         self.blind = ""
         """What keeps the watch from seeing all events; empty if nothing does."""
-        self.answers: dict[m.AttemptId, m.Answer] = {}
+        self.answers: dict[m.AttemptId, tuple[m.TableRef | None, m.Answer]] = {}
         """The last answer to each proposal."""
         self.dropped: dict[m.TableRef, int] = {}
         """`Event.at` when the drop of a table was answered."""
@@ -150,6 +150,10 @@ class Watch:
         with self._lock:
             self._drain()
             self._open.append(call)
+            reference = getattr(request, "table", None)
+            before = self.answers.get(getattr(request, "attempt", ""))
+            if before is not None and before[0] != reference:  # the attempt is sent to another table
+                del self.answers[getattr(request, "attempt", "")]
         answer: m.Answer = m.Unknown(reason="no answer")
         try:
             answer = ask(client, request)
@@ -165,7 +169,7 @@ class Watch:
         self._answered += 1
         attempt = getattr(request, "attempt", None)
         if attempt is not None and not isinstance(request, m.AttemptOutcome):
-            self.answers[attempt] = answer
+            self.answers[attempt] = getattr(request, "table", None), answer
         failed = isinstance(answer, m.Unknown | m.Rejected) and isinstance(request, CHANGES)
         self._life += failed or isinstance(request, m.Crash | m.Restart)
         if isinstance(request, m.DropTable) and isinstance(answer, m.Done):
@@ -299,7 +303,7 @@ class Watch:
         self._events.append(
             Event(
                 kind=kind, log=str(folder), version=version, at=self._answered, during=tuple(self._open),
-                attempt=attempt, answer=self.answers.get(attempt or ""), content=digest,
+                attempt=attempt, answer=self.answers.get(attempt or "", (None, None))[1], content=digest,
                 life=self._life, by_kit=planted,
             )
         )  # fmt: skip
