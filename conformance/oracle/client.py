@@ -73,7 +73,8 @@ def key_of(action: Action) -> tuple[str, ...] | None:
 
 
 def vector_of(body: Action) -> tuple[str, ...]:
-    """The identity of a file's deletion vector. delta, "Action Reconciliation": with the path, that of the file."""
+    """The identity of a file's deletion vector. Delta's protocol, "Action Reconciliation": with the path, that of
+    the file."""
     vector = body.get("deletionVector") or {}
     return tuple(str(vector.get(field)) for field in ("storageType", "pathOrInlineDv", "offset"))
 
@@ -208,7 +209,8 @@ def read(reading: Reading, answer: m.Answer) -> Wrong | None:
 
 
 def _version_exists(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
-    """managed-commits and catalog-managed, "Commit Files": only the owner knows which files are commits."""
+    """managed-commits, "Commit Files"; catalog-managed, "Terminology: Commits": only the owner knows which files are
+    commits."""
     if answer.version in reading.log:
         return None
     newest = max(reading.log)
@@ -221,7 +223,7 @@ def _version_exists(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
 
 
 def _is_proven(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
-    """delta, "Reading": a commit that is missing, or cannot be read, is an error, not a version without changes."""
+    """A commit that is missing, or cannot be read, is an error, not a version without changes."""
     if not reading.harmed or answer.version in reading.readable:
         return None
     return Wrong(
@@ -343,7 +345,7 @@ def _is_readable(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
 
 
 def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
-    """delta, "Action Reconciliation": the result of all commits up to the version."""
+    """Delta's protocol, "Action Reconciliation": the result of all commits up to the version."""
     expected = replay(reading.log, answer.version)
     different = differences(expected, answer, reading.location)
     ids: tuple[str, ...] = ("MC-LOG-06", "CM-LOG-03", "LOG-18", "PROFILE-CLIENT-01")
@@ -413,7 +415,7 @@ CHECKED: Final = ("CONFLICT-ORDER-01", "CONFLICT-CHECK-01", "CONFLICT-RETRY-04")
 def outcomes(request: m.Transact, log: Log, base: int, last: int) -> Expected:
     """Whether the transaction, which read version `base`, may be committed after the versions up to `last`.
 
-    delta-commits-and-conflicts, "Conflict Detection": every winner is checked, the oldest first.
+    delta-commits-and-conflicts: every winner is checked, the oldest first.
     """
     if base not in log:
         return Expected(Outcome.EITHER)
@@ -606,7 +608,7 @@ def transaction(done: Transacted) -> Wrong | None:
 
 
 def _needs_its_catalog(done: Transacted) -> Wrong | None:
-    """catalog-managed, "Access": a table that is known by its path only is not written."""
+    """catalog-managed, "Catalog-managed tables": a table that is known by its path only is not written."""
     if not (done.by_path and done.feature == "catalogManaged" and isinstance(done.answer, m.Committed)):
         return None
     return Wrong(
@@ -785,7 +787,8 @@ def rows_of(add: Action) -> int | None:
 
 
 def checkpoint(log: Log, version: int, actions: Sequence[Action]) -> Wrong | None:
-    """delta, "Checkpoints": a checkpoint has each valid action of its version once, and removals until they expire."""
+    """Delta's protocol, "Checkpoints": a checkpoint has each valid action of its version once, and removals until
+    they expire."""
     right = reconciled(log, version)
     ids = ("LOG-34", "PROFILE-CLIENT-02")
     for kind in ("add", "txn", "domainMetadata", "metaData", "protocol"):
@@ -831,7 +834,7 @@ def _seen(action: Action) -> str:
 
 
 def compaction(log: Log, start: int, end: int, actions: Sequence[Action]) -> Wrong | None:
-    """delta, "Log Compaction Files": the last action of each key, removals included."""
+    """Delta's protocol, "Log Compaction Files": the last action of each key, removals included."""
     right = {key: action for action in reconciled(log, end, start) if (key := key_of(action)) is not None}
     held = {key: action for action in actions if (key := key_of(action)) is not None}
     if start == 0:
@@ -852,7 +855,7 @@ def _row_fields(action: Action) -> tuple[Any, ...]:
 
 
 def checksum(log: Log, version: int, body: Action) -> Wrong | None:
-    """delta, "Version Checksum File": counts and state of its version."""
+    """Delta's protocol, "Version Checksum File": counts and state of its version."""
     held, snapshot = reconciled(log, version), replay(log, version)
     adds = [action["add"] for action in held if "add" in action]
     right: Action = {
@@ -878,7 +881,7 @@ def checksum(log: Log, version: int, body: Action) -> Wrong | None:
 
 
 def vacuum(log: Log, gone: Collection[str]) -> Wrong | None:
-    """delta, "VACUUM": data files of the newest version stay, published or not, and those that were removed within the
+    """VACUUM: data files of the newest version stay, published or not, and those that were removed within the
     retention. `gone`: decoded paths."""
     version = max(log)
     held = reconciled(log, version)

@@ -1,7 +1,7 @@
 """What a commit may contain: what was proposed, and in a table's first commits what the owner may add.
 
-managed-commits and catalog-managed, "Delta Log Entries", "Commit Files", "Publishing Commits"; "Managed Commit
-Enablement".
+managed-commits, "Delta Log Entries", "Commit Files", "Managed Commit Enablement"; catalog-managed, "Delta Log
+Entries", "Publishing Commits".
 """
 
 import json
