@@ -938,7 +938,7 @@ class Drive:
         plain = taking and not step.slash and table.base == 0 and not step.ahead and path.isascii()
         for _ in range(TRIES if plain and step.fate is Fate.ANSWERED else 1):
             version = max(1, table.newest + 1 + step.ahead)
-            name = self._physical(table) if taking else self.s.physical("again")
+            name = self.s.physical("again") if table.is_surely(State.OWNED) else self._physical(table)
             request = ownership.taking_over(self.s, table.handle, version, path=path, name=name)
             table.content[request.attempt] = request
             table.named = table.named and not taking
