@@ -894,7 +894,8 @@ class Drive:
         if table is None or not table.handle.reference or table.dropped or not self._has_access:
             return
         states = {world.state for world in table.worlds}
-        if states == {State.OWNED, State.RELEASED} or (states == {State.OWNED} and self.s.commit_mode != "direct"):
+        may_have_owner = State.OWNED in states and not (self.down and State.PLAIN in states)
+        if may_have_owner and (len(states) > 1 or self.s.commit_mode != "direct"):
             return  # a writer of files sees that the table has an owner
         for _ in range(min(step.count, 20)):
             self._written(table)
