@@ -596,6 +596,8 @@ class Drive:
                 return
         elif not table.known and not isinstance(request, m.TakeOver):
             return
+        elif isinstance(request, m.TakeOver) and table.dropped:  # its folder may be taken over again
+            return
         past = self.past.get(step.table % TABLES)
         if step.old and past is not None and table.owned:
             request = next((sent for sent in reversed(past.sent) if isinstance(sent, m.Commit)), request)
