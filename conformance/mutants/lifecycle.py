@@ -568,15 +568,23 @@ class LateDropDeletesANewTable(DropDeletesFiles):
         return answer
 
 
-@mutant_method("drop_table", "CM-FILES-07")
-def late_backfill_writes_to_a_new_table(self: DropDeletesFiles, client: str, request: m.DropTable) -> m.Answer:
+@mutant("CM-FILES-07")
+class LateBackfillWritesToANewTable(DropDeletesFiles):
     """Publishes commits of a dropped table on request, even if its path belongs to a new table."""
-    table = self.tables.get(request.table)
-    commits = {} if table is None else dict(table.unbackfilled)
-    answer = original(self).drop_table(client, request)
-    if table is not None:
-        table.unbackfilled = commits
-    return answer
+
+    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
+        table = self.tables.get(request.table)
+        commits, published = ({}, -1) if table is None else (dict(table.unbackfilled), table.backfilled)
+        answer = super().drop_table(client, request)
+        if table is not None:
+            table.unbackfilled, table.backfilled = commits, published
+        return answer
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        table = self.tables.get(request.table)
+        if table is not None and not table.active:
+            self._backfill(table, min(request.version, table.latest))
+        return super().backfill_to_version(client, request)
 
 
 @mutant_method("commit", "MC-FILES-08", "CM-FILES-07")

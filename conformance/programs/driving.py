@@ -594,9 +594,7 @@ class Drive:
         if isinstance(request, m.CreateTable):
             if self._may_create_another(table, request):
                 return
-        elif not table.known and not isinstance(request, m.TakeOver):
-            return
-        elif isinstance(request, m.TakeOver) and table.dropped:  # its folder may be taken over again
+        elif (not table.known and not isinstance(request, m.TakeOver)) or (isinstance(request, m.TakeOver) and table.dropped):
             return
         past = self.past.get(step.table % TABLES)
         if step.old and past is not None and table.owned:
