@@ -594,7 +594,7 @@ class Drive:
         if isinstance(request, m.CreateTable):
             if self._may_create_another(table, request):
                 return
-        elif (not table.known and not isinstance(request, m.TakeOver)) or (isinstance(request, m.TakeOver) and table.dropped):
+        elif table.dropped if isinstance(request, m.TakeOver) else not table.known:  # its folder may have another owner
             return
         past = self.past.get(step.table % TABLES)
         if step.old and past is not None and table.owned:
