@@ -504,7 +504,7 @@ def resolutions_name_checkpoints(self: ModelOwner, client: str, request: m.LoadT
 @good_method("_reference", "CM-FEATURE-02", "CM-CREATE-01")
 def opaque_references(self: ModelOwner, name: str) -> str:
     """Uses table references with spaces, quotes, braces and letters of many scripts."""
-    return json.dumps({"№": len(self.tables), "naïve": name}, ensure_ascii=False)
+    return json.dumps({"naïve": name, "№": len(self.tables)}, ensure_ascii=False)
 
 
 @good("FREE-NAME-03", "CM-CREATE-01")
