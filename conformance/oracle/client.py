@@ -441,6 +441,10 @@ def writable(log: Log, version: int) -> bool:
     return UNKNOWN_FEATURE not in features and protocol.get("minWriterVersion", 2) <= 7
 
 
+def _has_feature(log: Log, version: int, feature: str) -> bool:
+    return feature in (replay(log, version).protocol.get("writerFeatures") or ())
+
+
 class Race(NamedTuple):
     """A transaction, and one of the winners."""
 
@@ -477,7 +481,7 @@ def _protocol(race: Race) -> Expected | None:
         return None
     if not writable(race.log, race.version):
         return _fails(race, "CONFLICT-ORDER-02", why="requires features that no writer knows")
-    if race.request.add_feature is not None:
+    if race.request.add_feature is not None and not _has_feature(race.log, race.base, race.request.add_feature):
         return _fails(race, "CONFLICT-ORDER-03", why="changed the protocol, as it does itself")
     return _open(race)
 
@@ -520,10 +524,13 @@ def _application(race: Race) -> Expected | None:
 def _added(race: Race) -> Expected | None:
     """Files that the winner added to what the transaction read, as far as the isolation level considers them."""
     adds = _bodies(race.log, race.version, "add")
-    if race.request.partition_by is not None and adds:
+    before = () if race.request.partition_by is None else _partition_columns(race.log, race.base)
+    if race.request.partition_by is not None and race.request.partition_by != before and adds:
         why = "added files by the old partitioning"
         return _fails(race, "CONFLICT-ISOLATION-04", "CONFLICT-ORDER-08", why=why)
     if race.request.replace_table and adds:
+        return _open(race)
+    if adds and not race.request.adds and not race.request.removes:  # it changes no data: its isolation may be weaker
         return _open(race)
     if race.request.reads is None or not any(_was_read(race.request, race.log, race.base, add) for add in adds):
         return None
@@ -557,9 +564,13 @@ def _removed(race: Race) -> Expected | None:
     return None
 
 
-def _partitioned(log: Log, version: int) -> bool:
+def _partition_columns(log: Log, version: int) -> tuple[str, ...]:
     body = next(action["metaData"] for action in reconciled(log, version) if "metaData" in action)
-    return bool(body.get("partitionColumns"))
+    return tuple(body.get("partitionColumns") or ())
+
+
+def _partitioned(log: Log, version: int) -> bool:
+    return bool(_partition_columns(log, version))
 
 
 def _was_read(request: m.Transact, log: Log, base: int, file: Action) -> bool:

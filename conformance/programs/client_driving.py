@@ -518,7 +518,9 @@ class ClientDrive:
             if version not in entries:
                 lines = tuple(json.dumps(action) for action in log.actions[version])
                 entries[version] = m.CommitEntry(version=version, actions=lines)
-        return [entries[version] for version in sorted(entries)], latest
+        last = max(entries, default=-1)
+        gap = next((version for version in range(last, -1, -1) if version not in entries), -1)  # before an asked range
+        return [entries[version] for version in range(gap + 1, last + 1)], latest
 
     def _disarm(self) -> None:
         self.s.owner.rules.clear()
@@ -1044,7 +1046,8 @@ class ClientDrive:
 
     def _hints(self, table: DrivenTable, before: int | None) -> Iterator[Wrong]:
         after = self._hinted(table)
-        if before is not None and after is not None and after < before:
+        exists = before is not None and any(table.log.folder.glob(f"{before:020}.checkpoint*"))
+        if before is not None and exists and after is not None and after < before:
             yield Wrong(("FIELD-01",), f"the hint names version {before} or a later one", f"it names version {after}")
 
     def _cleanable(self, table: DrivenTable) -> oracle.Folder:

@@ -1226,7 +1226,8 @@ class Drive:
         self.ratified += isinstance(request, m.Commit)
         table.ratified.setdefault(answer.version, exchange)
         if isinstance(request, m.TakeOver):
-            new = answer.table is not None and (not table.named or answer.table != table.handle.reference)
+            last = answer.version >= table.taken
+            new = last and (not table.named or answer.table != table.handle.reference)
             if answer.table is not None and new and table.is_surely(State.OWNED):
                 self._is_another(table, exchange, answer.table)
                 table.handle.reference, table.named = answer.table, True
