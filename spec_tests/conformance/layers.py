@@ -20,6 +20,7 @@ from zlib import crc32
 
 from conformance.interface.subject import AdapterError
 from conformance.mutants import Mutant, all_mutants
+from conformance.programs.drawing import HEAVY_EVERY
 from conformance.programs.running import Generation
 from conformance.results import CaseResult, Layer
 from spec_tests.conformance import kills
@@ -95,11 +96,11 @@ def chosen(
 def search(mutant: Mutant, layer: str, *, seconds: float, seed: int) -> Row:
     """Run cases of the layer until one accuses the mutant of what it does wrong, or until the budget ends: seconds of
     CPU time, so that a busy machine does not change the score."""
-    began, programs, other = time.monotonic(), 0, None
+    began, used, programs, other = time.monotonic(), time.process_time(), 0, None
     row: dict[str, Any] = {"mutant": mutant.id, "side": mutant.side, "layer": layer}
     try:
         for case, count, number in _planned(mutant, layer, seed):
-            spent = time.process_time() + (time.monotonic() - began) / LOAD
+            spent = time.process_time() - used + (time.monotonic() - began) / LOAD
             if spent > seconds:
                 break
             result, ran = _run(mutant, case, count=count, seed=number)
@@ -122,13 +123,19 @@ def search(mutant: Mutant, layer: str, *, seconds: float, seed: int) -> Row:
 
 
 def _planned(mutant: Mutant, layer: str, seed: int) -> Iterator[tuple[kills.Case, int, int]]:
-    """Cases, numbers of programs, and seeds: programs of every case in turn, few of each at first."""
+    """Cases, numbers of programs, and seeds. Programs of every family in turn, each time on another variant, and twice
+    as many as the draws need for a heavy one: its seed decides which."""
     identity = kills.identity_of(mutant)
     mine = [case for case in kills.every_case(identity) if case.check.layer is LAYERS[layer]]
     if layer != "programs":
         yield from ((case, 1, seed) for case in mine)
-    for turn in range(1_000 if mine and layer == "programs" else 0):
-        yield from ((case, 10 << min(turn, 6), seed + turn) for case in mine)
+        return
+    families: dict[str, list[kills.Case]] = {}
+    for case in mine:
+        families.setdefault(case.check.name, []).append(case)
+    for turn in range(1_000):
+        for number, cases in enumerate(families.values()):
+            yield cases[(turn + number) % len(cases)], 2 * HEAVY_EVERY, seed + turn * len(families) + number
 
 
 def _run(mutant: Mutant, case: kills.Case, *, count: int, seed: int) -> tuple[CaseResult, int]:
