@@ -1067,14 +1067,17 @@ def folder(before: Mapping[str, File], after: Mapping[str, File], cleaned: bool)
     for name in sorted(before):
         if name not in after and not cleaned:
             yield Wrong(_lost(name), f"{name} is another writer's, or ratified: it stays", "it was deleted")
-        elif name in after and after[name] != before[name] and not _may_be_replaced(name):
+        elif name in after and after[name] != before[name] and not _may_be_replaced(name, before[name], after[name]):
             yield Wrong(
                 _changed(name), f"{name} is another writer's, or ratified: it stays as it is", "it was replaced"
             )
 
 
-def _may_be_replaced(name: str) -> bool:
-    """The hint, a compaction, and the only checkpoint of its kind of a version: two writers of it write the same."""
+def _may_be_replaced(name: str, before: File, after: File) -> bool:
+    """The hint, a compaction, and the only checkpoint of its kind of a version: two writers of it write the same. So
+    may the parts of a checkpoint, if they are as large as before."""
+    if ".checkpoint." in name and before.size == after.size:
+        return True
     return name.endswith(("_last_checkpoint", ".compacted.json")) or (".checkpoint." in name and name.count(".") == 2)
 
 
