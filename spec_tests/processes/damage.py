@@ -289,7 +289,7 @@ class Run:
         build(self.pristine)
         shutil.copytree(self.pristine, self.copy)
         self.reader = Reader()
-        self.expected, texts = self.reader.ask(answers, self.copy)
+        self.expected, texts = answers(self.copy)
         if texts or any(isinstance(answer, str) for answer in self.expected.values()):
             raise RuntimeError(f"the undamaged warehouse cannot be read: {texts} {self.expected}")
         watched = WatchedFiles()
