@@ -795,7 +795,7 @@ class ClientDrive:
         more = (*step.stakes(), *stakes)
         for name in (*early, *self._unpublished(table)):
             ids = ("MC-COMPACTION-01", "CM-MAINT-02") if "compacted" in name else ("MC-CHECKPOINT-03", "CM-MAINT-01")
-            if name not in before and not self.copies:  # a copy that is under way has the name of a published version
+            if name not in before and not foreign:  # a copy that is under way has the name of a published version
                 self._fail(table, Wrong(ids, "only of published versions", f"{name} was written before"), call, more)
         new = sorted(name for name in after if name not in before and not Path(name).name.startswith("."))
         for wrong in (
