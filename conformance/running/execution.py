@@ -28,7 +28,7 @@ from conformance.results import (
     Verdict,
 )
 from conformance.running import verdicts
-from conformance.running.plan import EVERYTHING, PROFILES, Plan, PlannedCase, RunProfile, Selection, plan
+from conformance.running.plan import EVERYTHING, PROFILES, Plan, PlannedCase, RunProfile, Selection, of_engines, plan
 from conformance.running.worker import Alive, Defect, Open, Opened, Ran, Report, Smoke, Smoked, Unusable, is_remote
 from conformance.running.worker_pool import SILENCE_SECONDS, Died, WorkerPool, WorkerProcess, run_case_of, why
 from conformance.subjects.names import answer_seconds
@@ -201,13 +201,14 @@ class _Run:
 
     def _plan(self, identity: Identity) -> _State:
         options = self._options
-        planned = plan(identity, options.profile, options.seed, options.selection)
+        profile = of_engines(options.profile) if options.subject.startswith("engine:") else options.profile
+        planned = plan(identity, profile, options.seed, options.selection)
         if not planned.cases:
             raise UnusableError(_nothing(planned, options, identity))
         return _State(
             identity=identity,
             planned=planned,
-            everything=plan(identity, options.profile, options.seed).order,
+            everything=plan(identity, profile, options.seed).order,
             pending=deque(planned.in_turn()),
         )
 

@@ -9,7 +9,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
 
 from conformance.checks import all_checks
@@ -255,6 +255,13 @@ def profile_of_programs(count: int) -> RunProfile:
         raise UnusableError(f"invalid number of programs {count}; expected at least 1")
     counts = {layer: count if layer is Layer.MODEL else 0 for layer in LAYERS}
     return RunProfile(name=f"{PROGRAMS}{count}", about="generated programs alone", counts=counts, budget_seconds=3_600)
+
+
+def of_engines(profile: RunProfile) -> RunProfile:
+    """Without generated programs, unless they are all that was asked for: an engine takes seconds for one."""
+    if profile.name.startswith(PROGRAMS):
+        return profile
+    return replace(profile, counts={**profile.counts, Layer.MODEL: 0})
 
 
 def profile_named(name: str) -> RunProfile:
