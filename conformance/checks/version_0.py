@@ -18,6 +18,7 @@ from conformance.history import digests
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.models import proposals
+from conformance.oracle.contents import without_additions
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
@@ -307,30 +308,10 @@ def is_proposed(
 ) -> None:
     """The commit that made the table the owner's is what was proposed, except for the owner's additions."""
     stored = proposals.lines(content)
-    s.require(_without_additions(actions, stored) == digests.of_actions(actions), *MADE, evidence=(call,), table=table,
+    s.require(without_additions(actions, stored) == digests.of_actions(actions), *MADE, evidence=(call,), table=table,
               version=version,
               expected=f"version {version} is what was proposed, except for the owner's permitted additions",
               observed=f"version {version} is {stored}"[:900])  # fmt: skip
-
-
-def _without_additions(proposed: Sequence[str], stored: Sequence[str]) -> str | None:
-    """The digest of a commit without properties and features that were not proposed; None if it is not a commit."""
-    try:
-        parsed = [json.loads(line) for line in stored]
-        wanted = [json.loads(line) for line in proposed]
-        own = next(action["metaData"]["configuration"] for action in wanted if "metaData" in action)
-        protocol = next(action["protocol"] for action in wanted if "protocol" in action)
-        for action in parsed:
-            if "metaData" in action:
-                call = action["metaData"]["configuration"]
-                action["metaData"]["configuration"] = {key: call[key] for key in call if key in own}
-            if "protocol" in action:
-                for kind in ("readerFeatures", "writerFeatures"):
-                    kept = [name for name in protocol.get(kind, ()) if name in action["protocol"].get(kind, ())]
-                    action["protocol"] |= {kind: kept} if kind in protocol else {}
-        return digests.of_actions(json.dumps(action) for action in parsed)
-    except (ValueError, KeyError, TypeError, StopIteration):
-        return None
 
 
 @check(Family.VERSION_0, "MC-ENABLE-05", "MC-ENABLE-10", features=("managedCommit",))
