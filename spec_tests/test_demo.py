@@ -4,9 +4,11 @@ import importlib.util
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
+import tomllib
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -171,6 +173,12 @@ def test_demo_without_the_kit_names_the_missing_package(
     monkeypatch.setattr(demonstration, "_KIT_COMMAND", ("-c", "raise SystemExit(1)"))
     assert demonstration._conforms(to_stderr=False)
     assert "no_such_library is missing: pip install 'delta-commit-owner[conformance]'" in capfd.readouterr().out
+
+
+def test_the_demo_needs_no_library_that_the_kits_extra_does_not_install() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    installed = {re.split(r"[^\w.-]", needed)[0] for needed in project["optional-dependencies"]["conformance"]}
+    assert {*demonstration._KIT} - {"conformance"} <= installed
 
 
 # Processes: failures are reported, killed processes are dead, and no process is left

@@ -92,7 +92,7 @@ def play(context: typer.Context) -> None:
     raise typer.Exit(ran.returncode)
 
 
-_KIT: Final = ("conformance", "hypothesis", "jinja2")
+_KIT: Final = ("conformance", "jinja2")
 """Modules that the conformance kit needs. None is imported here: the kit runs in its own process."""
 
 _KIT_COMMAND: Final = ("-m", "conformance", "run", "reference", "--profile", "quick")
