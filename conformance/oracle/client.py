@@ -363,28 +363,21 @@ def _may_be_refused(reading: Reading, answer: m.Answer) -> Wrong | None:
     """A version that exists, and that the files and the owner prove, is read."""
     if reading.request.path is not None and reading.feature != FILESYSTEM:
         return None
-    target, stamps, time = reading.before, times_of(reading.log), reading.request.timestamp
+    target = reading.before
+    ids: tuple[str, ...] = FRESH
+    stamps, time = times_of(reading.log), reading.request.timestamp
     if reading.request.version is not None:
-        target = reading.request.version
+        target, ids = reading.request.version, ("LOG-09",)
     elif time is not None:
         if stamps is None or not max(stamps.at, stamps.times[stamps.since]) <= time <= stamps.times[reading.before]:
             return None  # outside the history a reader may refuse, as FREE-TIME-02 says
         if any(version not in reading.readable for version in reading.log):
             return None
-        target = max(version for version, stamp in stamps.times.items() if stamp <= time)
+        target, ids = max(version for version, stamp in stamps.times.items() if stamp <= time), ("ICT-20",)
     if target not in reading.readable or not supported(reading.log, target) or reading.may_refuse:
         return None
-    if reading.request.version is not None or reading.request.timestamp is not None:
-        known = reading.known
-        if target > known or not supported(reading.log, reading.before):
-            return None
-    ids = (
-        ("LOG-09",)
-        if reading.request.version is not None
-        else ("ICT-20",)
-        if reading.request.timestamp is not None
-        else FRESH
-    )
+    if ids != FRESH and (target > reading.known or not supported(reading.log, reading.before)):
+        return None
     return Wrong(
         (*ids, "CM-READ-09", "MC-LOG-03", "LOG-18", "CM-READ-02", "PROFILE-CLIENT-01"),
         f"version {target} is ratified, and its files exist: a snapshot of it", f"it was answered {m.name_of(answer)}",

@@ -397,7 +397,7 @@ def _latest_of_refusal(
 
 def _winners(world: World, request: m.Commit | m.HandBack, answer: m.Conflict, facts: Facts) -> World | Wrong:
     """The winners are the commits from the proposed version on; only published ones are left out. A list of direct
-    commits may be of any length, and so may that for a replay, which lost to nobody."""
+    commits may be of any length, and so may that for a replay, which did not lose."""
     listed = answer.winners or ()
     versions = [winner.version for winner in listed]
     if versions and max(versions) > world.newest:

@@ -695,7 +695,7 @@ class ClientDrive:
         return None
 
     def _is_landing(self) -> bool:
-        """Whether another writer commits while the client reads, so that it must be told which version to read."""
+        """Whether another writer commits while the client reads, so that its request names the version to read."""
         return any(isinstance(step, steps.Free) and step.what in LANDING for step in self.pending)
 
     def _rejects(self, table: DrivenTable, step: steps.Transact) -> bool:

@@ -91,10 +91,10 @@ class DrivenTable:
     facts: Facts = model.NOTHING
     foreign: dict[m.Version, str] = field(default_factory=dict)
     """The foreign files that are in its log."""
-    strays: list[str] = field(default_factory=list)
-    """Other files that the kit wrote."""
     torn: set[m.Version] = field(default_factory=set)
     """Those of them that are the beginning of a commit."""
+    strays: list[str] = field(default_factory=list)
+    """Other files that the kit wrote."""
     remade: bool = False
     """Whether its folder was given to another table."""
     halted: bool = False
@@ -105,8 +105,6 @@ class DrivenTable:
     """Whether its name is one that a subject need not tell apart from the other's."""
     rebased: set[m.AttemptId] = field(default_factory=set)
     """Attempts that were sent for several versions."""
-    altered: set[m.AttemptId] = field(default_factory=set)
-    """Attempts that were sent with other actions."""
     named: bool = True
     """Whether the reference is the owner's; the one of a table without an owner is its path."""
     location: str | None = None
@@ -628,7 +626,6 @@ class Drive:
             return request
         other = proposals.append(request.attempt, self.s.timestamp(request.version), [f"other-{request.attempt}"])
         altered = msgspec.structs.replace(request, actions=other)
-        table.altered.add(request.attempt)
         table.facts = table.facts._replace(altered=table.facts.altered | {request.attempt})
         if not any(landed):
             table.content[request.attempt] = altered
@@ -935,7 +932,7 @@ class Drive:
         if table is None or not self._transfers or table.dropped or table.foreign or not table.location:
             return
         path = table.location + ("/" if step.slash and table.owned else "")
-        taking = all(world.state.is_filesystem for world in table.worlds)
+        taking = table.is_filesystem
         plain = taking and not step.slash and table.base == 0 and not step.ahead and path.isascii()
         for _ in range(TRIES if plain and step.fate is Fate.ANSWERED else 1):
             version = max(1, table.newest + 1 + step.ahead)
@@ -1379,7 +1376,7 @@ class Drive:
                     wrong = oracle_contents.published(text, table.staged.get(version), version, wrong)
             if wrong is None:
                 return
-            if proposal is not None and proposal.attempt in table.altered:
+            if proposal is not None and proposal.attempt in table.facts.altered:
                 wrong = wrong._replace(requirements=("MC-FEATURE-02", "CM-PUBLISH-03", *wrong.requirements))
             wrongs.append(wrong)
         self._fail(table, None, wrongs[0])

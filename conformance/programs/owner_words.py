@@ -1,7 +1,7 @@
 """The alphabet of programs for owners: each word draws one step or a few, and has a weight.
 
 A family is the same alphabet with other weights. Every program ends with the same ritual on each of its tables, which
-looks at what the program left: without it, a program damages a table and nobody sees it.
+looks at what the program left: without it, a program damages a table and no request shows it.
 """
 
 from collections.abc import Callable, Mapping

@@ -244,13 +244,13 @@ class Generation:
 
     def result(self) -> CaseResult:
         """Raises `AdapterError`, with the violation that was found before, if there is one."""
-        unwatched = "" if self._watch is None else self._watch.unknown
+        tried: dict[str, Any] = {
+            "programs": self.drawn, "words": dict(self.words),
+            "unwatched": "" if self._watch is None else self._watch.unknown,
+        }  # fmt: skip
         if self.failure is not None:
             program, found = self.failure
-            failed = msgspec.structs.replace(
-                found, reproduction=programs.encode(program), programs=self.drawn, words=dict(self.words),
-                unwatched=unwatched,
-            )  # fmt: skip
+            failed = msgspec.structs.replace(found, reproduction=programs.encode(program), **tried)
             if self.broken is not None:
                 raise BrokenInCaseError(self.broken, failed)
             return failed
@@ -262,10 +262,7 @@ class Generation:
         elif not self.ratified:
             verdict, reason = Verdict.INCONCLUSIVE, f"nothing was ratified in {self.executions} generated scenarios"
         held = self.check.held(self.subject.identity, self.variant)
-        return self.check.result(
-            self.variant, held, verdict, reason,
-            operations=self.operations, programs=self.drawn, words=dict(self.words), unwatched=unwatched,
-        )  # fmt: skip
+        return self.check.result(self.variant, held, verdict, reason, operations=self.operations, **tried)
 
 
 def named(result: CaseResult) -> str:
