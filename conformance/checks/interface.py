@@ -14,7 +14,6 @@ from conformance.scenario.check import Family
 from conformance.scenario.ownership import drop
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
-NOBODYS = "no-such-table"
 OUTCOMES = "PROFILE-CORE-03"
 LOOKED_AT = "PROFILE-CORE-02"
 TOUCHED = "PROFILE-STORAGE-01"
@@ -66,19 +65,7 @@ def requests_for_an_unknown_table_are_answered(s: Scenario) -> None:
     """Each request for a table that does not exist is answered as unknown or rejected; nothing is ratified, and
     existing tables are unchanged."""
     table = s.create()
-    attempt = s.attempt()
-    requests: list[m.Request] = [
-        m.Commit(table=NOBODYS, version=1, attempt=attempt, actions=proposals.append(attempt, s.timestamp(1))),
-        m.GetCommits(table=NOBODYS),
-        m.BackfillToVersion(table=NOBODYS, version=1),
-    ]
-    if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
-        requests.append(m.AttemptOutcome(table=NOBODYS, attempt=s.attempt()))
-    if Profile.MAINTENANCE_POLICY.value in s.identity.profiles:
-        requests.append(m.MaintenancePolicy(table=NOBODYS))
-    if Profile.DISCOVERY.value in s.identity.profiles:
-        requests += [m.LoadTable(name=s.physical(NOBODYS)), m.DropTable(table=NOBODYS)]
-    for request in requests:
+    for request in s.requests_for_an_unknown_table(s.attempt()):
         call = s.ask("lost", request)
         s.require(not isinstance(call.answer, m.Ratified | m.Table | m.Landed), OUTCOMES, evidence=(call,),
                   expected="the table does not exist: `not_found`, or another rejection",

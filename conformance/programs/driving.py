@@ -56,7 +56,6 @@ ALIKE: Final = 8
 """From this class on, a subject may treat the two as one name."""
 PATHS: Final = ("imports", "gr\u00f6\u00dfe a%20b+c", "a b", "a%20b")
 """The names of the folders of filesystem tables."""
-NOBODYS: Final = "no-such-table"
 STRAYS: Final = (
     checkpoint_file,
     checksum_file,
@@ -995,19 +994,8 @@ class Drive:
 
     @_do.register
     def _unknown(self, step: steps.Unknown) -> None:
-        attempt, profiles = self.s.attempt(), self.contract.profiles
-        requests: list[m.Request] = [
-            m.GetCommits(table=NOBODYS),
-            m.BackfillToVersion(table=NOBODYS, version=1),
-            m.Commit(table=NOBODYS, version=1, attempt=attempt, actions=proposals.append(attempt, self.s.timestamp(1))),
-            m.Hello(),
-        ]
-        if "attempt-outcome" in profiles:
-            requests.append(m.AttemptOutcome(table=NOBODYS, attempt=attempt))
-        if "maintenance-policy" in profiles:
-            requests.append(m.MaintenancePolicy(table=NOBODYS))
-        if "discovery" in profiles:
-            requests += [m.LoadTable(name=self.s.physical("absent")), m.DropTable(table=NOBODYS)]
+        requests = self.s.requests_for_an_unknown_table(self.s.attempt())
+        requests.insert(3, m.Hello())
         request = requests[step.request % len(requests)]
         if isinstance(request, m.Hello):
             answer = self.s.answer("client", request)

@@ -331,6 +331,22 @@ class Scenario:
         self.tables.append(table)
         return table
 
+    def requests_for_an_unknown_table(self, attempt: m.AttemptId) -> list[m.Request]:
+        """Every kind of request that the subject's profiles permit, for a table that does not exist."""
+        unknown, profiles = "no-such-table", self.identity.profiles
+        requests: list[m.Request] = [
+            m.GetCommits(table=unknown),
+            m.BackfillToVersion(table=unknown, version=1),
+            m.Commit(table=unknown, version=1, attempt=attempt, actions=proposals.append(attempt, self.timestamp(1))),
+        ]
+        if "attempt-outcome" in profiles:
+            requests.append(m.AttemptOutcome(table=unknown, attempt=attempt))
+        if "maintenance-policy" in profiles:
+            requests.append(m.MaintenancePolicy(table=unknown))
+        if "discovery" in profiles:
+            requests += [m.LoadTable(name=self.physical(unknown)), m.DropTable(table=unknown)]
+        return requests
+
     def proposal(
         self, table: TableHandle, version: int | None = None, *, attempt: str | None = None,
         actions: Sequence[str] | None = None,
