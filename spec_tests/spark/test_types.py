@@ -211,10 +211,10 @@ def test_ancient_dates_are_the_same_in_both_rebase_modes(
     add, *_ = table.snapshot().files.values()
     rows.coalesce(1).write.parquet(str(tmp_path / "sparks"))
     (sparks,) = (tmp_path / "sparks").glob("*.parquet")
-    sparks.rename(table.location / sparks.name)
+    moved = sparks.rename(table.location / sparks.name)
     replaced = table.transaction()
     replaced.remove(*replaced.read_whole_table())
-    replaced.add(msgspec.structs.replace(add, path=sparks.name))
+    replaced.add(msgspec.structs.replace(add, path=moved.name, size=moved.stat().st_size, stats=None))
     replaced.commit()
     assert _rows(delta.read.table("flat").toArrow()) == expected
     if mode == "CORRECTED":
