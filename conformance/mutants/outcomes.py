@@ -331,7 +331,7 @@ def equal_commits_are_replays(self: ModelOwner, table: OwnedTable, request: m.Co
     return m.Ratified(version=version) if version < request.version else None
 
 
-@mutant("PROFILE-CORE-05", "MC-COMMIT-02", "CM-COMMIT-08")
+@mutant("PROFILE-CORE-05", "MC-FEATURE-02", "CM-FEATURE-01")
 class CommitInfoAloneIsNotRecorded(ModelOwner):
     """Answers a commit of commitInfo alone as ratified, and does not record it."""
 

@@ -556,7 +556,7 @@ class Drive:
         """The requirements that an owner breaks which ratifies nothing more."""
         mode = {"staged": "PROFILE-STAGED-01", "inline": "PROFILE-INLINE-01", "direct": "PROFILE-DIRECT-01"}
         new = () if self.ratified else (mode[self.contract.commit_mode],)
-        after = ("PROFILE-DURABLE-03",) if table.facts.restarted else ()
+        after = ("PROFILE-DURABLE-03",) if table.facts.restarted and self.ratified else ()
         limit = ("PROFILE-BACKLOG-02",) if table.limit is not None else ()
         owner = ("MC-CONVERT-06",) if table.handle.path is not None else ()
         refused = [proposal for proposal in table.sent if isinstance(proposal, m.HandBack)]

@@ -45,6 +45,9 @@ REQUIREMENTS: Final[dict[Rule, tuple[str, ...]]] = {
     Rule.READ_UNPUBLISHED: ("MC-READ-04", "CM-ACCESS-01"),
 }
 
+OF_A_LOSS: Final = ("MC-FEATURE-02", "CM-FEATURE-01")
+"""Of a commit that was answered as ratified and is lost, if no answer shows that its version was ratified twice."""
+
 OF_CLIENTS: Final[dict[Rule, tuple[str, ...]]] = {
     **REQUIREMENTS,
     Rule.STALE_READ: ("MC-READ-07", "CM-READ-05"),
@@ -158,7 +161,7 @@ def _named(breach: HistoryViolation, scenario: Scenario) -> Violation | None:
     named = OF_CLIENTS if isinstance(scenario, ClientScenario) else REQUIREMENTS
     if breach.rule is Rule.READ_UNPUBLISHED and isinstance(scenario, ClientScenario) and _informed(breach, scenario):
         return None
-    broken = scenario.attributed(named[breach.rule])
+    broken = scenario.attributed(_requirements(breach, named))
     if scenario.mortal and breach.rule in OF_RESTARTS:
         broken = ("PROFILE-DURABLE-01", *broken)
     held = tuple(requirement for requirement in broken if applies(requirement, scenario.identity, scenario.variant))
@@ -172,9 +175,14 @@ def violations_of(verdict: HistoryVerdict) -> list[Violation]:
     """The violations in a history without its subject: a rule violates all its requirements of the table feature."""
     foreign = "MC-" if verdict.header.feature == "catalogManaged" else "CM-"
     return [
-        _violation(breach, tuple(name for name in REQUIREMENTS[breach.rule] if not name.startswith(foreign)))
+        _violation(breach, tuple(name for name in _requirements(breach, REQUIREMENTS) if not name.startswith(foreign)))
         for breach in verdict.violations
     ]
+
+
+def _requirements(breach: HistoryViolation, named: dict[Rule, tuple[str, ...]]) -> tuple[str, ...]:
+    alone = breach.rule is Rule.RATIFIED_BUT_LOST and breach.contradicting < 2
+    return OF_A_LOSS if alone and named is REQUIREMENTS else named[breach.rule]
 
 
 def _violation(breach: HistoryViolation, requirements: tuple[str, ...], where: str = "") -> Violation:
