@@ -96,7 +96,7 @@ def judge(files: Files, contract: Contract, event: Event, *, dropped: int | None
                 or _appears_before_its_answer(contract, event)
             )
         case Kind.REPLACED:
-            return None if old is None else _is_not_replaced(old, event)
+            return None if old is None else _is_not_replaced(contract, old, event)
         case Kind.MODIFIED:
             return _is_complete_when_it_appears(event)
         case Kind.REMOVED:
@@ -156,9 +156,10 @@ def _is_complete_when_it_appears(event: Event) -> Wrong | None:
     )  # fmt: skip
 
 
-def _is_not_replaced(old: File, event: Event) -> Wrong | None:
+def _is_not_replaced(contract: Contract, old: File, event: Event) -> Wrong | None:
     """A crash or a failure may hide from an owner that the same bytes are already published, and so may a publisher at
-    the same time: "it does not matter whether the client-side, server-side, or both" publish."""
+    the same time: "it does not matter whether the client-side, server-side, or both" publish. Behind Unity Catalog's
+    API both do in one request of the kit: the adapter is a client that publishes and reports it."""
     version = event.version
     if old.by_kit and old.content != event.content:
         seen = f"the owner replaced the file of version {version}, which another writer had created"
@@ -170,7 +171,8 @@ def _is_not_replaced(old: File, event: Event) -> Wrong | None:
             version,
             f"the file of version {version} was replaced by another content",
         )
-    if old.by_kit or old.life != event.life or len(event.during) > 1:
+    both = len(event.during) > 1 or "uc-delta-api" in contract.promises
+    if old.by_kit or old.life != event.life or both:
         return None
     seen = f"version {version} was published a second time, over its first file"
     return Wrong(UNCHANGED, f"version {version} is published once", version, seen)

@@ -10,6 +10,9 @@ from conformance.oracle.owner import Contract
 
 STAGED = Contract(feature="managedCommit", commit_mode="staged", profiles=frozenset(), promises=frozenset())
 DIRECT = Contract(feature="managedCommit", commit_mode="direct", profiles=frozenset(), promises=frozenset())
+UNITY = Contract(
+    feature="catalogManaged", commit_mode="staged", profiles=frozenset(), promises=frozenset({"uc-delta-api"})
+)
 BACKFILL = Call("publisher", m.BackfillToVersion(table="orders", version=1))
 DROP = Call("anyone", m.DropTable(table="orders"))
 ZERO_AND_ONE = {0: File("zero"), 1: File("one")}
@@ -51,6 +54,8 @@ def test_a_published_file_is_replaced_by_nothing_else() -> None:
 def test_a_failure_or_a_second_publisher_explains_equal_bytes() -> None:
     assert violated(event(Kind.REPLACED, 1, life=1)) == ()
     assert violated(event(Kind.REPLACED, 1, during=(BACKFILL, BACKFILL))) == ()
+    assert violated(event(Kind.REPLACED, 1), contract=UNITY) == ()
+    assert violated(event(Kind.REPLACED, 1, content="other"), contract=UNITY) == UNCHANGED
 
 
 def test_the_file_of_another_writer_is_not_replaced() -> None:

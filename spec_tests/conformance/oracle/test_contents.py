@@ -1,0 +1,38 @@
+"""What a resolution may tell of a table's protocol and metadata."""
+
+import json
+from typing import Any
+
+from conformance.oracle.contents import resolution
+
+SCHEMA = '{"type": "struct", "fields": []}'
+METADATA: dict[str, Any] = {"id": "t", "schemaString": SCHEMA, "configuration": {"kit.a": "1"}}
+PROTOCOL: dict[str, Any] = {"minReaderVersion": 3, "readerFeatures": ["x"], "writerFeatures": ["x", "y"]}
+
+
+def accepts(kind: str, body: dict[str, Any], expected: dict[str, Any]) -> bool:
+    return resolution(kind, json.dumps({kind: body}), expected, 3) is None
+
+
+def test_a_resolution_may_omit_fields_but_not_all() -> None:
+    assert accepts("protocol", {"minReaderVersion": 3, "writerFeatures": ["x", "y"]}, PROTOCOL)
+    assert accepts("metaData", {"configuration": {"kit.a": "1"}}, METADATA)
+    assert not accepts("metaData", {}, METADATA)
+    assert not accepts("metaData", {"name": "orders"}, METADATA)
+
+
+def test_a_resolution_may_add_to_what_it_tells() -> None:
+    assert accepts("protocol", {**PROTOCOL, "writerFeatures": ["x", "y", "owners"]}, PROTOCOL)
+    assert accepts("metaData", {**METADATA, "configuration": {"kit.a": "1", "owner": "2"}}, METADATA)
+    assert not accepts("metaData", {**METADATA, "configuration": {"kit.a": "1", "kit.b": "2"}}, METADATA)
+
+
+def test_what_a_resolution_tells_is_current() -> None:
+    assert not accepts("protocol", {"writerFeatures": ["x"]}, PROTOCOL)
+    assert not accepts("metaData", {**METADATA, "configuration": {"kit.a": "0"}}, METADATA)
+    assert not accepts("metaData", {**METADATA, "id": "another"}, METADATA)
+
+
+def test_a_schema_is_compared_as_json() -> None:
+    assert accepts("metaData", {"schemaString": '{"fields":[],"type":"struct"}'}, METADATA)
+    assert not accepts("metaData", {"schemaString": '{"fields":[],"type":"map"}'}, METADATA)
