@@ -52,13 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all tests of the Spark session in one process, because another session takes as long as a hundred tests. Run
-    those of Delta Spark, which are long, in a second process. All tests with Spark come first, so that no process has
-    to run long tests alone at the end."""
+    """Tests with a Spark session need the mark `engines`. Run them in one process, because another session takes as
+    long as a hundred tests. Run those of Delta Spark, which are long, in a second process. All tests with Spark come
+    first, so that no process has to run long tests alone at the end."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures or "delta_spark" in fixtures:
             item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.engines)
             item.add_marker(pytest.mark.xdist_group("delta-spark" if "delta_spark" in fixtures else "spark"))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
@@ -70,13 +71,12 @@ def java_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest, java_classes: Path) -> "Iterator[SparkSession]":
+def spark(java_classes: Path) -> "Iterator[SparkSession]":
     """The only Spark session of a test process: a second session would be the first with other settings. A failed task
-    is tried twice. If the run has tests of engines, the session has Delta, if its jars are available."""
+    is tried twice. The session has Delta, if its jars are available."""
     from refimpl.spark import local_session
     from spec_tests.engines.prerequisites import delta_settings
 
-    engines = any(item.get_closest_marker("engines") for item in request.session.items)
     session = local_session(
         cores=2,
         shuffle_partitions=1,
@@ -85,7 +85,7 @@ def spark(request: pytest.FixtureRequest, java_classes: Path) -> "Iterator[Spark
             "spark.sql.session.timeZone": "UTC",
             "spark.log.level": "OFF",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # tables of a few rows are not worth compiling
-            **(delta_settings(java_classes) if engines else {}),
+            **delta_settings(java_classes),
         },
     )
     yield session

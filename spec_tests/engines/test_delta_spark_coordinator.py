@@ -26,8 +26,6 @@ from spec_tests.engines.prerequisites import Engine, rows_of
 REFUSED = (PySparkException, Py4JJavaError)
 """PySpark raises this for errors without a class of their own."""
 
-pytestmark = pytest.mark.engines
-
 
 class ScriptedOwner:
     """A `LocalOwner` with two hooks, each for the next commit only."""

@@ -26,7 +26,6 @@ from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.engines
 
 COLUMNS = ("id", "name")
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])

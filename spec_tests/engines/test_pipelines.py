@@ -11,7 +11,6 @@ from spec_tests.engines.pipelines import Laboratory, Program, Side, Step, drawn,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.engines
 TABLE = {"partitions": ["p"], "properties": {}, "rows": [[0, 0, 0], [1, 1, 1]]}
 PROGRAM: Program = {"columns": [["id", "bigint"], ["p", "string"]], "tables": [TABLE, TABLE], "zone": "UTC"}
 KEEP: Step = {"step": "keep", "table": 0, "how": "plain", "route": "pipeline", "where": None}

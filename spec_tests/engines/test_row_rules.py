@@ -20,9 +20,6 @@ from spec_tests.client.test_row_rules import column
 from spec_tests.engines.prerequisites import Engine, rows_of
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
-pytestmark = pytest.mark.engines
-
-
 IDENTITY: dict[str, Any] = {
     "delta__identity__start": 1,
     "delta__identity__step": 2,

@@ -15,7 +15,6 @@ from refimpl.warehouse import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.engines
 FORMAT = "delta-owner"
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32())])
 

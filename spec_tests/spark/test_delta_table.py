@@ -28,7 +28,6 @@ from spec_tests.spark.conftest import lose_checkpoints
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.engines
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32()), ("name", pa.string())])
 FEED = {"delta.enableChangeDataFeed": "true"}
 ROWS = pa.table(

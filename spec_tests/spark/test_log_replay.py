@@ -132,7 +132,7 @@ def facts(snapshot: Snapshot) -> tuple[object, ...]:
     return (snapshot.version, *small, *totals, snapshot.in_commit_timestamp, len(loaded.warnings))
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.engines) for seed in range(2, 12))])
+@pytest.mark.parametrize("seed", range(1, 12))
 def test_a_random_log_is_replayed_as_on_the_driver(delta: DeltaConnection, warehouse: Warehouse, seed: int) -> None:
     """Compares the newest and an old version. Then every reader gets the whole version from the tasks' checkpoint."""
     table = RandomLog(warehouse, "t", seed).table

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from refimpl.client.table import Table
 
-pytestmark = pytest.mark.engines
 FORMAT = "delta-owner"
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.int32())])
 

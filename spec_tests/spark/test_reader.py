@@ -139,7 +139,6 @@ def test_statistics_exclude_files_before_spark_sees_them(delta: DeltaConnection,
     assert (_ids(both), len(both.inputFiles())) == ([4, 5, 6, 7], 2)
 
 
-@pytest.mark.engines
 def test_nan_is_above_every_number(delta: DeltaConnection, spark: SparkSession) -> None:
     """DELTA_SPARK.md#footer-statistics: Spark's reader skips a row group by bounds that leave NaN out."""
     delta.write(spark.createDataFrame([(1, float("nan")), (2, 0.5)], "id long, x double").coalesce(1)).saveAsTable("t")

@@ -19,7 +19,6 @@ from refimpl.spark import DeltaConnection, commit_protocol, connect
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.engines
 COLUMNS = {
     "string": ["'x'", "''", "'ü 漢 \U0001f600'", "repeat('long', 5000)"],
     "long": ["9223372036854775807", "-9223372036854775808L", "0"],

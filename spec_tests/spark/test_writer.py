@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["directory", "listen"]
 Write = Callable[[DeltaConnection, "DataFrame"], Any]
-pytestmark = pytest.mark.engines
 
 
 @pytest.fixture
