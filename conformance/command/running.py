@@ -314,15 +314,26 @@ def replay(
 
 def options_of(finding: Finding, *, subject: str | None, timeout: float) -> Options:
     """The options of a run of the finding's case alone. `subject` replaces the finding's. Raises `UnusableError`
-    for a check that this version of the kit does not have."""
+    for a check that this version of the kit does not have, or a reproduction that it cannot read."""
     from conformance.checks import all_checks
+    from conformance.programs.cases import check_reproduction
+    from conformance.programs.program import NotAProgramError
     from conformance.running.execution import Options
     from conformance.running.plan import Selection
 
-    if finding.check not in {check.name for check in all_checks()}:
+    check = next((check for check in all_checks() if check.name == finding.check), None)
+    if check is None:
         raise UnusableError(
             f"this version of the kit has no check {finding.check!r}; the finding is from version {finding.kit_version}"
         )
+    try:
+        if finding.reproduction is not None:
+            check_reproduction(check, finding.reproduction)
+    except NotAProgramError as error:
+        raise UnusableError(
+            f"the finding's `reproduction` cannot be replayed: {error.problem}. The finding is from version "
+            f"{finding.kit_version} of the kit; find the violation again with `run`"
+        ) from error
     return Options(
         subject=subject or finding.subject.named,
         profile=profile_named(finding.profile),

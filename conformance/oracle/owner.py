@@ -174,8 +174,9 @@ def commit(
         case m.Conflict() if version > world.newest:
             again = ("PROFILE-RETRY-03",) if request.attempt in facts.early else ()
             more = ("PROFILE-RETRY-02",) if request.attempt in facts.beaten else ()
+            next_ = ("MC-API-03", "CM-CATALOG-03") if version == world.newest + 1 else ()
             what = f"version {version} is not taken, the latest is {world.newest}"
-            return Wrong((*again, *more, "PROFILE-CORE-05", *_not_refused(world.newest + 1, facts)), what)
+            return Wrong((*again, *more, "PROFILE-CORE-05", *next_, *_not_refused(world.newest + 1, facts)), what)
         case m.Conflict():
             return _latest_of_refusal(world, contract, answer.latest, facts, at_least=version) or _winners(
                 world, request, answer, facts

@@ -3,8 +3,12 @@
 import msgspec
 
 from conformance.interface.subject import Subject
+from conformance.programs import program as programs
+from conformance.programs.client_steps import ClientProgram
+from conformance.programs.program import NotAProgramError
 from conformance.programs.rounds import REPEATS, Reproduction, Rounds
 from conformance.programs.running import Generation
+from conformance.programs.steps import OwnerProgram
 from conformance.results import CaseResult, Layer
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
@@ -38,3 +42,16 @@ def run_case(
     )
     check.function(generation)
     return generation.result()
+
+
+def check_reproduction(check: Check, reproduction: str) -> None:
+    """Raises `NotAProgramError` for a text that `run_case` cannot replay."""
+    if check.layer is Layer.MODEL and check.side == "owner":
+        programs.decode(reproduction, OwnerProgram, check.side)
+    elif check.layer is Layer.MODEL:
+        programs.decode(reproduction, ClientProgram, check.side)
+    elif check.layer is Layer.PROCESSES:
+        try:
+            msgspec.json.decode(reproduction, type=Reproduction)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise NotAProgramError(f"not the seed of rounds: {error}") from error

@@ -19,7 +19,7 @@ import msgspec
 from conformance.interface.messages import Identity
 from conformance.interface.subject import AdapterError, Subject
 from conformance.programs import program as programs
-from conformance.programs.program import NotAProgramError, Program
+from conformance.programs.program import Program
 from conformance.programs.shrinking import smallest
 from conformance.programs.watching import Watch
 from conformance.results import CaseResult, Verdict
@@ -233,11 +233,7 @@ class Generation:
 
     def _replay(self, family: Property[S]) -> None:
         assert self.reproduction is not None
-        try:
-            program = programs.decode(self.reproduction, family.kind, family.side)
-        except NotAProgramError as error:
-            self.inconclusive.append(error.problem)
-            return
+        program = programs.decode(self.reproduction, family.kind, family.side)
         result = self.execute(family, program)
         if result is not None and result.verdict is Verdict.FAILED:
             self.failure = (program, result)

@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -322,6 +323,11 @@ def test_a_generated_finding_is_replayed_step_by_step(tmp_path: Path) -> None:
     (case,) = [case for case in reports.from_json(again.stdout).cases if case.violations]
     assert (case.reproduction, case.operations) == (finding.reproduction, finding.operations)
     assert case.violations[0].requirements == finding.violations[0].requirements
+    for other in ('{"seed":1,"steps":[]}', finding.reproduction.replace('"format":2', '"format":1', 1)):
+        file.write_bytes(msgspec.json.encode(msgspec.structs.replace(finding, reproduction=other)))
+        refused = command("replay", file)
+        assert (refused.exit_code, refused.stdout) == (ExitCode.USAGE, "")
+        assert "the finding's `reproduction` cannot be replayed: " in refused.stderr
 
 
 def test_every_form_of_check_shows_the_result_and_exit_code(tmp_path: Path) -> None:
