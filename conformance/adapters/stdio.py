@@ -81,6 +81,10 @@ class StdioSubject(Closing):
         """The number of each client, in the order of their first requests."""
         self._ended = ""
         """The reason why no process runs or may start; empty: one may."""
+        self.deaths: list[str] = []
+        """The requests at which a process had ended although the kit neither killed it nor set a crash point."""
+        self._armed = False
+        """Whether a crash point was set since the last restart."""
         try:
             self.identity: m.Identity = self._open()
         except AdapterError:
@@ -109,7 +113,10 @@ class StdioSubject(Closing):
         process = self._process_of(client)
         if not isinstance(process, Process):
             return process
+        self._armed |= isinstance(request, m.Crash)
         answer = process.ask(client, request, self._timeout)
+        if isinstance(answer, m.Unknown) and process.ended_by_itself and not self._armed:
+            self.deaths.append(f"the subject ended during {client}'s `{m.name_of(request)}`; {answer.reason}")
         if isinstance(request, m.Hello) and not isinstance(answer, m.Unknown):
             wire.same_identity(self.identity, answer, self._name)
         return answer
@@ -195,7 +202,7 @@ class StdioSubject(Closing):
                 self._ended = f"it did not start again: {started.reason}"
                 gone_ = started.reason.startswith(GONE)
                 return m.Rejected(reason=self._ended) if gone_ else m.Unknown(reason=self._ended)
-            self._ended = ""
+            self._ended, self._armed = "", False
             self._processes[self._number_of(client)] = started
         return m.Done()
 
@@ -304,6 +311,11 @@ class Process:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def ended_by_itself(self) -> bool:
+        """Whether the process has ended, and the kit did not end it."""
+        return self._death is not None and self._problem is None and not self._killed
 
     # Asking
 

@@ -9,7 +9,7 @@ from conformance.programs.program import NotAProgramError
 from conformance.programs.rounds import REPEATS, Reproduction, Rounds
 from conformance.programs.running import Generation
 from conformance.programs.steps import OwnerProgram
-from conformance.results import CaseResult, Layer
+from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import run_case as run_example
@@ -28,7 +28,22 @@ def run_case(
     shrink: bool = True,
 ) -> CaseResult:
     """Run a check: an example once, a generated layer `count` times, or exactly the `reproduction` of an earlier
-    result. Raises only `AdapterError`, if the subject does not implement the interface."""
+    result. If the subject's process ends by itself, the case is at best inconclusive, and says so. Raises only
+    `AdapterError`, if the subject does not implement the interface."""
+    deaths: list[str] = getattr(subject, "deaths", [])
+    deaths.clear()
+    result = _run_case(
+        check, variant, subject, seed=seed, count=count, salt=salt, reproduction=reproduction, host=host, shrink=shrink
+    )
+    if deaths and result.verdict in (Verdict.PASSED, Verdict.INCONCLUSIVE):
+        return msgspec.structs.replace(result, verdict=Verdict.INCONCLUSIVE, reason=deaths[0])
+    return result
+
+
+def _run_case(
+    check: Check, variant: Variant, subject: Subject, *, seed: int, count: int, salt: str, reproduction: str | None,
+    host: ClientHost | None, shrink: bool,
+) -> CaseResult:  # fmt: skip
     if check.layer is Layer.PROCESSES:
         if reproduction is not None:  # rounds are not deterministic, so a replay runs several of them
             seed, count = msgspec.json.decode(reproduction, type=Reproduction).seed, REPEATS

@@ -150,7 +150,12 @@ class Generation:
     @property
     def _is_over(self) -> bool:
         """Whether the subject cannot be used any more."""
-        return self.broken is not None or bool(self.hung)
+        return self.broken is not None or bool(self.hung) or self._has_died
+
+    @property
+    def _has_died(self) -> bool:
+        """Whether the subject's process ended by itself. `run_case` says so in the result."""
+        return bool(getattr(self.subject, "deaths", ()))
 
     def execute(self, family: Property[S], program: Program[S]) -> CaseResult | None:
         """Run a program. Returns None if the subject sent an invalid message, or hangs."""
@@ -175,6 +180,8 @@ class Generation:
             with alarm(STEP_SECONDS):
                 for doing in program.steps:
                     driver.do(doing)
+                    if self._has_died:
+                        raise Inconclusive("the subject ended")
                 doing = "the end"
                 driver.end()
         except Stopped as stopped:

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, MutableMapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 from urllib.parse import quote, unquote
@@ -107,19 +108,20 @@ def make_durable(model: FaultControl, directory: Path) -> None:
 
 
 class _SavedFiles(MutableMapping[str, bytes]):
-    """A mapping with a file for each name. A new content replaces the old file atomically."""
+    """A mapping with a file for each name, which may be longer than a file's name: it is the file's first line. A new
+    content replaces the old file atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def __setitem__(self, name: str, content: bytes) -> None:
         temporary = self._folder / "new"
-        temporary.write_bytes(content)
+        temporary.write_bytes(quote(name).encode() + b"\n" + content)
         temporary.replace(self._path(name))
 
     def __getitem__(self, name: str) -> bytes:
         try:
-            return self._path(name).read_bytes()
+            return self._path(name).read_bytes().partition(b"\n")[2]
         except FileNotFoundError:
             raise KeyError(name) from None
 
@@ -130,14 +132,14 @@ class _SavedFiles(MutableMapping[str, bytes]):
             raise KeyError(name) from None
 
     def __iter__(self) -> Iterator[str]:
-        names = [path.name.removeprefix("table-") for path in self._folder.glob("table-*")]
-        return iter(sorted(unquote(name) for name in names))
+        files = [path.read_bytes() for path in self._folder.glob("table-*")]
+        return iter(sorted(unquote(file.partition(b"\n")[0].decode()) for file in files))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def _path(self, name: str) -> Path:
-        return self._folder / f"table-{quote(name, safe='')}"
+        return self._folder / f"table-{sha256(name.encode()).hexdigest()}"
 
 
 # The command

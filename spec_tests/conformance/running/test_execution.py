@@ -255,6 +255,17 @@ def test_a_crashing_subject_is_not_conformant() -> None:
     assert "exit code 7" in result.stopped
 
 
+def test_the_case_in_which_a_subject_ends_says_so_and_the_next_one_gets_another() -> None:
+    served = f"stdio:{sys.executable} -m conformance serve {OURS}:DyingInTime"
+    both = ("any-sequence-of-publications[managedCommit/staged]", f"{ONE.name}[managedCommit/staged]")
+    cases = run(served, selection=Selection(check=both)).cases
+    ended = next(case for case in cases if case.layer is results.Layer.MODEL)
+    assert ended.verdict is results.Verdict.INCONCLUSIVE
+    for words in ("the subject ended during client ", "`backfill_to_version`", "exit code 3", "the disk is full"):
+        assert words in ended.reason
+    assert [case.verdict for case in cases if case is not ended] == [results.Verdict.PASSED]
+
+
 def test_a_changed_identity_is_found_on_reopening() -> None:
     result = run(f"{OURS}:Fickle")
     assert result.exit_code == results.ExitCode.USAGE
