@@ -70,12 +70,13 @@ class Owner:
         operation = getattr(self, f"do_{request['op']}", None)
         if operation is None:
             return {"outcome": "unsupported", "reason": request["op"]}
-        if "table" not in request:
-            return operation(request)  # type: ignore[no-any-return]
-        table = self.tables.get(request["table"])
-        if table is None or table.dropped:
+        table = self.tables.get(request["table"]) if "table" in request else None
+        if "table" in request and (table is None or table.dropped):
             return {"outcome": "not_found"}
-        return operation(request, table)  # type: ignore[no-any-return]
+        try:
+            return operation(request, table) if table else operation(request)  # type: ignore[no-any-return]
+        except FileExistsError as taken:
+            return {"outcome": "rejected", "reason": str(taken)}
 
     def do_hello(self, request: Message) -> Message:
         return {
@@ -182,7 +183,7 @@ def with_owner(action: Message) -> Message:
 
 
 def put_if_absent(path: Path, text: str) -> None:
-    """Write a durable file atomically. If the file exists, it must have the same content."""
+    """Write a durable file atomically. Raises `FileExistsError` if the file exists with another content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     with temporary.open("w") as file:
@@ -193,8 +194,9 @@ def put_if_absent(path: Path, text: str) -> None:
         os.link(temporary, path)  # fails if the file exists
     except FileExistsError:
         if path.read_text() != text:
-            raise
-    temporary.unlink()
+            raise FileExistsError(f"{path.name} exists with another content") from None
+    finally:
+        temporary.unlink()
     folder = os.open(path.parent, os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)

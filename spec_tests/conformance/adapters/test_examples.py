@@ -78,6 +78,20 @@ def test_the_durable_example_survives_a_kill_and_a_torn_write(tmp_path: Path) ->
         owner.expect(m.Conflict, table.proposal(2))
 
 
+def test_a_file_of_another_writer_does_not_end_the_durable_example(tmp_path: Path) -> None:
+    with Asking(open_subject(COMMANDS["python"], timeout=LONG, directory=tmp_path)) as owner:
+        table = created(owner)
+        table.land(1)
+        (log,) = tmp_path.glob("tables/*/_delta_log")
+        other = log / f"{1:020}.json"
+        other.write_text("{}\n")
+        backfill = m.BackfillToVersion(table=table.reference, version=1)
+        assert "another content" in owner.expect(m.Rejected, backfill).reason
+        assert other.read_text() == "{}\n"
+        other.unlink()
+        owner.expect(m.Done, backfill)
+
+
 def test_the_examples_need_only_their_standard_libraries() -> None:
     imported = set()
     for node in ast.walk(ast.parse(PYTHON.read_text(encoding="utf-8"))):
