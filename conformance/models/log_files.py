@@ -9,7 +9,7 @@ import json
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,15 +126,23 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     """The actions of one file. A row of Parquet has a column for each kind of action, all null but one. Raises
     `Unreadable`."""
     import pyarrow as pa  # slow to import, and needed only for Parquet
-    import pyarrow.parquet as pq
 
     try:
         if path.suffix == ".json":
             return actions_in(path)
-        rows = pq.read_table(path, use_threads=False).to_pylist(maps_as_pydicts="strict")
+        at = path.stat()
+        rows = _columns_of(path, at.st_ino, at.st_ctime_ns).to_pylist(maps_as_pydicts="strict")
     except (OSError, pa.ArrowException) as error:
         raise Unreadable(f"{path.name} cannot be read: {error}") from error
     return [_present(row) for row in rows]
+
+
+@lru_cache(maxsize=256)
+def _columns_of(path: Path, _inode: int, _changed: int) -> Any:
+    """A Parquet file, which is read again only if it changed."""
+    import pyarrow.parquet as pq  # slow to import, and needed only for Parquet
+
+    return pq.read_table(path, use_threads=False)
 
 
 def _present(value: Any) -> Any:

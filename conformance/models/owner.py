@@ -271,8 +271,12 @@ class ModelOwner(FaultControl):
         )  # fmt: skip
 
     def _newest(self, table: OwnedTable, kind: str) -> str | None:
-        """The latest action of a kind, found from the newest version back."""
-        for version in range(table.latest, -1, -1):
+        """The latest action of a kind."""
+        return self._newest_after(-1, table, kind)
+
+    def _newest_after(self, known: int, table: OwnedTable, kind: str) -> str | None:
+        """The same, among the versions after `known`, found from the newest version back."""
+        for version in range(table.latest, known, -1):
             commit = table.unbackfilled.get(version)
             file = self.storage.read(self._path(table, version)) if commit is None else None
             content = "" if commit is None else self._content(table, commit)

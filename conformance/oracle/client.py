@@ -621,11 +621,14 @@ def _needs_its_catalog(done: Transacted) -> Wrong | None:
     )
 
 
+LOST: Final = ("PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", "DELAYED-03", "DELAYED-04", "CM-COMMIT-06", "MC-COMMIT-06")
+
+
 def _lands_once(done: Transacted) -> Wrong | None:
     if len(done.landed) <= 1:
         return None
     return Wrong(
-        ("PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", "DELAYED-03", "DELAYED-04", "CM-COMMIT-06", "MC-COMMIT-06"),
+        (*LOST, *(("DELAYED-01", "DELAYED-02", "DELAYED-10") if len(done.request.adds) > 1 else ())),
         "one transaction is one commit", f"it is versions {', '.join(map(str, done.landed))}", done.landed[-1],
     )  # fmt: skip
 
@@ -921,6 +924,12 @@ def change_of_owner(
     return None
 
 
+def created(metadata: Action) -> Wrong | None:
+    """A table with in-commit timestamps from version 0 on has no enablement properties."""
+    named = [name for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP) if name in metadata.get("configuration", {})]
+    return Wrong(("ICT-13",), "a new table needs no enablement", f"it has {named}", 0) if named else None
+
+
 def taken_over(log: Log, version: int, modified: int, raced: bool) -> Iterator[Wrong]:
     """The commit that enables in-commit timestamps and gives a table to its owner. `modified`: the modification time
     of the file before it."""
@@ -1034,9 +1043,10 @@ def cleanup(
 
 
 def _left(folder: Folder, cut: int, gone: Collection[str], feature: str) -> Iterator[Wrong]:
-    """What a cleanup that deleted something must have deleted."""
+    """What a cleanup that deleted something must have deleted. A client that does not list the folder finds no
+    checkpoint in several parts."""
     old: list[tuple[Iterable[str], tuple[str, ...]]] = [
-        ((name for v, names in folder.checkpoints.items() if v < cut for name in names if not name.startswith("_")),
+        ((name for v, names in folder.checkpoints.items() if v < cut for name in names if name.count(".") == 2),
          ("MC-CLEANUP-05", "CM-CLEANUP-05")),
         ((name for name, (start, _) in folder.compactions.items() if start <= cut), ("MC-CLEANUP-06", "CM-CLEANUP-06")),
         ((name for name, v in folder.checksums.items() if v < cut and feature == "catalogManaged"), ("CM-CLEANUP-05",)),

@@ -1,6 +1,7 @@
 """Runs the steps of a program on a client under test: the kit builds the logs and disturbs, `conformance.oracle.client`
 judges every answer and every file."""
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +31,7 @@ from conformance.oracle import client as oracle
 from conformance.oracle.client import ROW_DOMAIN, UNKNOWN_FEATURE, Wrong, replay
 from conformance.programs import client_steps as steps
 from conformance.programs.client_steps import Change, Form, Freedom, Harm, Job
-from conformance.requirements.catalogue import Profile
+from conformance.requirements.catalogue import Level, Profile, load
 from conformance.scenario.audit import OWNER_CONF
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
@@ -193,7 +194,7 @@ class ClientDrive:
         need not use."""
         log, owned = table.log, self.s.owner.owner.tables.get(table.log.table.reference)
         listing = log_files.listing_of(sorted(log.folder.iterdir()))
-        whole = {version for version, path in listing.commits.items() if _whole(path, path.stat().st_mtime_ns)}
+        whole = {version for version, path in listing.commits.items() if _is_whole(path)}
         present = whole | set(owned.unbackfilled if owned is not None else ())
         starts = {c.version for c in listing.checkpoints if c.complete and _actions_of(c) is not None}
         readable: set[int] = set()
@@ -392,9 +393,11 @@ class ClientDrive:
         return freedoms, tuple(name for step in pending for name in step.stakes())
 
     def _winners(self, table: DrivenTable, step: steps.Win) -> None:
+        decisive = step.times * step.races - 1 if step.last else 0
+        numbers = itertools.count()
+
         def win() -> None:
-            decisive = step.times - 1 if step.last else 0
-            for number in range(step.times):
+            for number in itertools.islice(numbers, step.times):
                 change = step.change if number == decisive else Change.APPEND
                 self._quietly(self._commit, table, change, 0, step.partition, step.which, blind=step.blind)
             if step.publish:
@@ -534,10 +537,10 @@ class ClientDrive:
     def _fail(
         self, table: DrivenTable, wrong: Wrong | None, call: Exchange, more: tuple[str, ...] = ()
     ) -> None:  # fmt: skip
-        """Report a violation, of the rule's requirements and those that the words put at stake."""
+        """Report a violation, of the rule's requirements and those that the words put at stake; advice stays advice."""
         if wrong is None:
             return
-        ids = tuple(dict.fromkeys((*wrong.requirements, *more)))
+        ids = wrong.requirements if _is_advice(wrong) else tuple(dict.fromkeys((*wrong.requirements, *more)))
         self.s.fail(
             *held(self.s, ids), evidence=(call,), table=table.log.table, version=wrong.version,
             expected=wrong.expected, observed=wrong.observed,
@@ -552,13 +555,8 @@ class ClientDrive:
 
     def _folder(self, table: DrivenTable) -> dict[str, oracle.File]:
         """The files of the table's log."""
-        files = {}
-        for path in sorted(table.log.folder.rglob("*")):
-            if path.is_file():
-                at = path.stat()
-                name = str(path.relative_to(table.log.folder))
-                files[name] = oracle.File(size=at.st_size, modified=at.st_mtime_ns, inode=at.st_ino)
-        return files
+        folder = str(table.log.folder)
+        return {path[len(folder) + 1 :]: file for path, file in sorted(_files_in(folder))}
 
     def _watched(
         self, table: DrivenTable, act: Callable[[], Exchange], *, cleans: bool = False
@@ -587,6 +585,8 @@ class ClientDrive:
                 fields["timestamp"] = (time or proposals.BASE_TIME) + step.offset
             case steps.By.PATH:
                 fields["path"] = log.location
+                if step.behind > 0:
+                    fields["version"] = target
         harmed = self._harm(table, step)
         _, stakes = self._armed(table)
         before, published = log.latest, log.published
@@ -711,7 +711,7 @@ class ClientDrive:
     def _changes(self, table: DrivenTable, step: steps.Transact, base: int) -> dict[str, Any]:
         """The fields of the request."""
         snapshot = replay(table.log.actions, base)
-        present = sorted(path for path in snapshot.files if not path.startswith("file:"))
+        present = [path for path in snapshot.files if not path.startswith("file:")]  # the newest file first
         removes = min(step.removes, len(present))
         first = step.which % len(present) if present else 0
         removed = (present[first:] + present[:first])[:removes]
@@ -776,13 +776,10 @@ class ClientDrive:
         self.s.owner.on(m.BackfillToVersion, before=lambda: early.extend(self._unpublished(table)), times=10)
         cleans = step.job is Job.CLEANUP or (step.job in CHECKPOINTS and self.s.feature != "catalogManaged")
         hint, cleanable = self._hinted(table), self._cleanable(table)
-        if Freedom.LIST_PUBLISHED in freedoms:
-            entries, _ = self._with_published(table, self.s.listed(log.table), None)
-            listed = {f"{STAGING.get(self.s.feature, '')}/{commit.file_name}" for commit in entries}
-            cleanable = cleanable._replace(listed=listed)
         foreign = [version_of(path.name) or 0 for path in self.copies]
 
         old = self._old_files(table) if step.job is Job.VACUUM else []
+        since = len(self.s.owner.exchanges)
 
         def act() -> Exchange:
             return self.s.act("maintenance", request, log.table)
@@ -812,13 +809,32 @@ class ClientDrive:
         missing = {name for name, path in old if not path.exists()}
         self._fail(table, oracle.vacuum(log.actions, missing), call, more)
         if step.job is Job.CLEANUP:
+            cleanable = self._as_listed(cleanable, since)
             lost = {name for name in before if name not in after}
             names = {commit_file(v): v for v in range(log.latest + 1)}
             for wrong in oracle.cleanup(log.actions, cleanable, cut, lost, self.s.feature, names):
-                self._fail(table, wrong, call, (*more, *self._stakes(table)))
+                if not (freedoms and _is_advice(wrong)):  # the folder and the owner's answers changed meanwhile
+                    self._fail(table, wrong, call, (*more, *self._stakes(table)))
+        asked = any(isinstance(heard.request, m.MaintenancePolicy) for heard in self.s.owner.exchanges[since:])
+        if step.job in FORBIDDEN and isinstance(call.answer, m.Done | m.Committed) and not asked and self._has_policy():
+            wrong = Wrong(("CM-MAINT-05",), f"the client requests the policy before every {step.job}", "it did not")
+            self._fail(table, wrong, call)
         forbidden = not step.allowed and self.s.feature == "catalogManaged" and step.job in FORBIDDEN
         if forbidden and isinstance(call.answer, m.Done):
             self._fail(table, Wrong(step.stakes(), f"the owner does not allow {step.job}: an error"), call)
+
+    def _as_listed(self, folder: oracle.Folder, since: int) -> oracle.Folder:
+        """With the staged files that the owner's last answer to the client listed, if it asked."""
+        for heard in reversed(self.s.owner.exchanges[since:]):
+            if isinstance(heard.answer, m.Commits | m.Table) and heard.answer.commits is not None:
+                return folder._replace(listed=self._staged(heard.answer.commits))
+        return folder
+
+    def _staged(self, commits: Iterable[m.CommitEntry]) -> set[str]:
+        return {f"{STAGING.get(self.s.feature, '')}/{commit.file_name}" for commit in commits}
+
+    def _has_policy(self) -> bool:
+        return self.s.feature == "catalogManaged" and Profile.MAINTENANCE_POLICY.value in self.s.identity.profiles
 
     def _old_files(self, table: DrivenTable) -> list[tuple[str, Path]]:
         """Write the data files of all versions below the table's folder, and one that no version has, as if long ago.
@@ -901,12 +917,13 @@ class ClientDrive:
         finally:
             self._disarm()
         landed = any(creation.attempt in owned.landed for owned in s.owner.owner.tables.values())
-        ids = ("PROFILE-UNKNOWN-02",) if step.fate in (Freedom.LOSE_ANSWER, Freedom.REPEAT, Freedom.LAND) else ()
+        ids = ("PROFILE-UNKNOWN-02",) if step.fate in (*LOSING, Freedom.LAND) else ()
         wrong = oracle.change_of_owner(call.answer, landed, step.fate in LOSING, ids)
         if wrong is not None and not isinstance(call.answer, m.Unsupported):
             self._fail(table, wrong, call)
         if isinstance(call.answer, m.Ratified) and call.answer.table is not None:
-            s.created(name, call, call.answer)
+            made = s.created(name, call, call.answer)
+            self._fail(table, oracle.created(s.action_of(made, 0, "metaData", call)), call)
 
     def _fate(self, kind: type[m.Message], fate: Freedom | None, other: Callable[[], object]) -> None:
         """What happens to the client's request for a table."""
@@ -923,6 +940,10 @@ class ClientDrive:
                 owner.on(kind, answer=m.Rejected(reason="not this table"), times=OFTEN)
             case Freedom.LAND:
                 owner.on(kind, before=partial(self._quietly, other), lose_request=kind is m.CreateTable)
+            case Freedom.PUBLISH:
+                owner.on(m.GetCommits, after=partial(self._quietly, other))
+            case Freedom.PUBLISH:
+                owner.on(m.GetCommits, after=other)
 
     def _transfer(self, table: DrivenTable, step: steps.Transfer) -> None:
         self.pending.clear()
@@ -937,7 +958,16 @@ class ClientDrive:
         s, log = self.s, table.log
         log.restore()
         request = m.HandBack(table=self._reference(log), version=log.latest + 1, attempt=s.attempt(), actions=())
-        self._fate(m.HandBack, step.fate, partial(self._commit, table, Change.APPEND))
+        seen: dict[str, oracle.File] = {}
+
+        def other() -> None:
+            if step.fate is not Freedom.PUBLISH:
+                self._commit(table, Change.APPEND)
+                return
+            self._publish_all(table)
+            seen.update({name: file for name, file in self._folder(table).items() if version_of(name) is not None})
+
+        self._fate(m.HandBack, step.fate, other)
         try:
             call = s.act("migrator", request, log.table)
         finally:
@@ -948,6 +978,8 @@ class ClientDrive:
             log.table.ownership.append(s.markers[call.number])
             self._sync(table)
             table.gone, log.table.versions = True, log.latest + 1
+        for wrong in oracle.folder(seen, self._folder(table), cleaned=False):
+            self._fail(table, wrong._replace(requirements=("MC-RELEASE-09",)), call)
         self._fail(table, oracle.change_of_owner(call.answer, landed, step.fate in LOSING, ()), call, step.stakes())
         if landed:
             for wrong in oracle.keeps_the_table(log.actions, log.latest):
@@ -1009,6 +1041,9 @@ class ClientDrive:
             if owned and not committed and request.table != log.location:
                 wrong = Wrong(("MC-CONVERT-10", "PROFILE-CLIENT-02"), "the owner ratifies it", m.name_of(call.answer))
                 self._fail(table, wrong, call)
+            if step.fate is Freedom.REFUSE and not step.rich and isinstance(call.answer, m.Rejected | m.Conflict):
+                wrong = Wrong(("MC-CONVERT-04",), "the table has no owner: it is committed", m.name_of(call.answer))
+                self._fail(table, wrong, call)
             if not owned and heard:
                 wrong = Wrong(("MC-CONVERT-04",), "the table has no owner: a file is created", "it asked the owner")
                 self._fail(table, wrong, call)
@@ -1065,7 +1100,7 @@ class ClientDrive:
             compactions={path.name: span for span, path in listing.compactions.items()},
             checksums={path.name: version for version, path in listing.checksums.items()},
             staged={name: int(Path(name).name[:20]) for name in log.staged()},
-            listed={f"{STAGING.get(self.s.feature, '')}/{c.file_name}" for c in self.s.listed(log.table)},
+            listed=self._staged(self.s.listed(log.table)),
         )  # fmt: skip
 
 
@@ -1080,6 +1115,10 @@ LISTS: Final = {
 }  # fmt: skip
 FORBIDDEN: Final = (Job.VACUUM, Job.OPTIMIZE, Job.REORG)
 CHECKPOINTS: Final = (Job.CHECKPOINT, Job.ANY_CHECKPOINT)
+
+
+def _is_advice(wrong: Wrong) -> bool:
+    return all(load().requirement(name).level is Level.SHOULD for name in wrong.requirements)
 
 
 def _one(wrong: Wrong | None) -> Iterator[Wrong]:
@@ -1125,7 +1164,7 @@ def _actions_of(checkpoint: log_files.Checkpoint) -> list[dict[str, Any]] | None
     sidecars = sorted(checkpoint.files[0].parent.glob(f"{log_files.SIDECARS}/*"))
     return _decoded(
         checkpoint,
-        tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in (*checkpoint.files, *sidecars)),
+        tuple((path, path.stat().st_ctime_ns, path.stat().st_ino) for path in (*checkpoint.files, *sidecars)),
     )
 
 
@@ -1144,7 +1183,23 @@ def _manifest(checkpoint: log_files.Checkpoint) -> list[dict[str, Any]]:
         return []
 
 
-def _whole(path: Path, _modified: int) -> bool:
+def _files_in(folder: str) -> Iterator[tuple[str, oracle.File]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _files_in(entry.path)
+            else:
+                at = entry.stat()
+                yield entry.path, oracle.File(size=at.st_size, modified=at.st_mtime_ns, inode=at.st_ino)
+
+
+def _is_whole(path: Path) -> bool:
+    at = path.stat()
+    return _whole(path, at.st_ino, at.st_ctime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _whole(path: Path, _inode: int, _changed: int) -> bool:
     try:
         log_files.actions_in(path)
     except (log_files.Unreadable, OSError):

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from conformance.interface.messages import Identity, Isolation
 from conformance.programs import client_steps as steps
 from conformance.programs import drawing
@@ -16,6 +18,7 @@ from conformance.scenario.check import Variant
 from conformance.scenario.client import ClientScenario
 
 T = TypeVar("T")
+Word = Callable[["Draw"], tuple[Step, ...]]
 
 
 class Draw:
@@ -23,10 +26,11 @@ class Draw:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.paths = self.one((0,), (0,), (0, 3, 5), tuple(range(len(steps.PATHS))))
+        every = tuple(range(len(steps.PATHS)))
+        self.paths = self.one((0,), (0,), (self.one(*every),), every)
         self.imported = self.chance(0.15)
         self.partitioned = not self.imported and self.chance(0.35)
-        self.limit = self.one(0, 0, 0, 0, 1, 2, 3)
+        self.limit = self.one(0, 0, 0, 0, 1, 1, 1, 2)
         self.partitions = self.one((0, 1), tuple(range(len(steps.PARTITIONS)))) if self.partitioned else (0,)
         self.features = tuple(name for name in steps.FEATURES if self.chance(0.3))
         self.changes = {change: weight * self.one(*drawing.SWARM) for change, weight in CHANGES.items()}
@@ -36,6 +40,11 @@ class Draw:
         """The kind of the winners' changes in this program."""
         self.isolation = self.one(*Isolation, None, None)
         self.isolated = self.chance(0.5)
+        self.begin_round(races=False)
+
+    def begin_round(self, *, races: bool) -> None:
+        """`races`: the next transaction loses. Then it and its winners are mostly about the same files."""
+        self.races, self.which, self.partition = races, self.one(0, 0, 1, 2), self.one(*self.partitions)
 
     def one(self, *values: T) -> T:
         return self.random.choice(values)
@@ -59,13 +68,14 @@ CHANGES: Final[dict[Change, float]] = {
 
 
 CONTESTED: Final[dict[Change, float]] = {
-    Change.REMOVE: 3, Change.REPLACE: 2, Change.APPLICATION: 2, Change.DOMAIN: 2, Change.PROPERTIES: 2,
-    Change.SCHEMA: 1.5, Change.PARTITIONING: 1, Change.FEATURE: 2, Change.UNKNOWN_WRITER: 1.5, Change.AGAIN: 0.5,
-    Change.NO_DOMAIN: 0.5, Change.UNKNOWN_ACTION: 0.5,
+    Change.APPEND: 4, Change.REMOVE: 3, Change.REPLACE: 2, Change.APPLICATION: 2, Change.DOMAIN: 2,
+    Change.PROPERTIES: 2, Change.SCHEMA: 1.5, Change.PARTITIONING: 1, Change.FEATURE: 2, Change.UNKNOWN_WRITER: 1.5,
+    Change.AGAIN: 0.5, Change.NO_DOMAIN: 0.5, Change.UNKNOWN_ACTION: 0.5,
 }  # fmt: skip
-AGAINST: Final[dict[Change, str]] = {
-    Change.REMOVE: "removes", Change.REPLACE: "rewrite", Change.VECTOR: "rewrite", Change.APPLICATION: "application",
-    Change.DOMAIN: "domain", Change.PROPERTIES: "properties", Change.FEATURE: "feature",
+AGAINST: Final[dict[Change, tuple[str, ...]]] = {
+    Change.APPEND: ("adds", "adds", "rewrite", "properties", "repartition"), Change.REMOVE: ("removes", "adds"),
+    Change.REPLACE: ("rewrite",), Change.VECTOR: ("rewrite",), Change.APPLICATION: ("application",),
+    Change.DOMAIN: ("domain",), Change.PROPERTIES: ("properties",), Change.FEATURE: ("feature",),
 }  # fmt: skip
 """The transactions that conflict with such winners, most of all."""
 
@@ -128,9 +138,19 @@ def touch(d: Draw) -> tuple[Step, ...]:
     return (steps.Touch(order=d.one(0, 1, 2)),)
 
 
+def changed(d: Draw) -> tuple[Step, ...]:
+    """A version that changes what an earlier one has."""
+    vectors = (Change.VECTOR,) * 4 if "deletionVectors" in d.features else ()
+    change = d.one(
+        Change.REMOVE, Change.REMOVE, Change.REPLACE, Change.AGAIN, Change.DOMAIN, Change.NO_DOMAIN, Change.APPLICATION,
+        Change.PROPERTIES, d.contested, *vectors,
+    )  # fmt: skip
+    return (steps.Land(change=change, path=d.one(*d.paths), partition=d.one(*d.partitions), which=d.one(0, 0, 1)),)
+
+
 LAYOUT: Final[dict[Callable[[Draw], tuple[Step, ...]], float]] = {
-    land: 4, backfill: 3, checkpoint: 2, compaction: 1, checksum: 0.7, leftover: 1, clean: 1, several: 0.5, hint: 0.5,
-    touch: 0.5,
+    land: 3, changed: 2, backfill: 3, checkpoint: 2, compaction: 1, checksum: 0.7, leftover: 1, clean: 1, several: 0.5,
+    hint: 0.5, touch: 0.5,
 }  # fmt: skip
 
 
@@ -159,8 +179,8 @@ def transact(d: Draw) -> tuple[Step, ...]:
         kind = "replace_table"
     elif "changeDataFeed" in d.features and d.chance(0.4):
         kind = "cdc"
-    elif d.chance(0.5):
-        kind = AGAINST.get(d.contested, "adds")
+    elif d.chance(0.7 if d.races else 0.3):
+        kind = d.one(*AGAINST.get(d.contested, ("adds",)))
     match kind:
         case "rewrite":
             more = {"removes": d.one(1, 2, 99), "reads": d.one(0, 1, 1, 2, 3)}
@@ -171,7 +191,7 @@ def transact(d: Draw) -> tuple[Step, ...]:
         case "domain":
             more = {"domain": d.one(1, 2), "adds": d.one(0, 1)}
         case "properties":
-            more = {"properties": d.one(1, 1, 2, 3, 4), "adds": d.one(0, 0, 1), "reads": d.one(0, 0, 1)}
+            more = {"properties": d.one(1, 1, 2, 3, 4), "adds": d.one(0, 0, 1), "reads": d.one(0, 1)}
         case "feature" | "repartition" | "replace_table":
             more = {kind: True, "adds": d.one(0, 1)}
         case "empty":
@@ -179,10 +199,11 @@ def transact(d: Draw) -> tuple[Step, ...]:
         case "cdc":
             more = {"changes": 1, "removes": 1}
         case _:
-            more = {"reads": d.one(0, 0, 0, 1, 2), "adds": d.one(1, 1, 2, 3)}
+            more = {"reads": d.one(0, 0, 1, 1, 2), "adds": d.one(1, 1, 2, 3)}
     isolation = (d.isolation or Isolation.SERIALIZABLE) if d.isolated else d.one(*Isolation)
     common: dict[str, Any] = {
-        "path": d.one(*d.paths), "partition": d.one(*d.partitions), "which": d.one(0, 0, 1, 2), "isolation": isolation,
+        "path": d.one(*d.paths), "partition": d.one(d.partition, d.partition, *d.partitions),
+        "which": d.one(d.which, d.which, 0, 1), "isolation": isolation,
         "data_change": not d.chance(0.1), "behind": d.one(0, 0, 0, 1, 2), "by_path": d.chance(0.04),
     }  # fmt: skip
     return (steps.Transact(**{**common, **more}),)
@@ -198,13 +219,62 @@ def maintain(d: Draw) -> tuple[Step, ...]:
     )  # fmt: skip
 
 
+def layers(d: Draw) -> tuple[Step, ...]:
+    """Files of the log, each with versions after it that change what it has; then new readers of several versions."""
+    program: tuple[Step, ...] = ()
+    for _ in range(d.one(1, 2, 2, 3)):
+        program += (*land(d), *d.one(checkpoint, checkpoint, compaction, checksum)(d), *changed(d))
+    program += d.one((), (steps.Clean(),))
+    first, then = steps.Read(fresh=True), steps.Read(by=By.VERSION, behind=d.one(1, 2, 3), fresh=True)
+    return (*program, *d.one((), of_readers(d)), first, *d.one((), of_readers(d)), then)
+
+
+PREPARED: Final = (
+    Job.CHECKPOINT, Job.CHECKPOINT, Job.ANY_CHECKPOINT, Job.COMPACTION, Job.COMPACTION, Job.CHECKSUM, Job.VACUUM,
+    Job.PUBLISH,
+)  # fmt: skip
+
+
+def prepared(d: Draw) -> tuple[Step, ...]:
+    """Versions that change what earlier ones have, and a job that summarizes them."""
+    behind, job = d.one(0, 0, 0, 1), d.one(*PREPARED)
+    program = (*land(d), *changed(d), *d.one((), changed(d)), *d.one((), backfill(d)))
+    job_step = steps.Maintain(job=job, behind=behind, width=d.one(1, 2, 3))
+    return (
+        *program,
+        *d.one((), checksum(d), checkpoint(d), leftover(d)),
+        job_step,
+        *d.one((), (steps.Read(fresh=True),)),
+    )
+
+
+def clean_up(d: Draw) -> tuple[Step, ...]:
+    """Files of the log at the cut-off, below and above it; then a cleanup."""
+    cut = d.one(0, 1, 1, 2)
+    program = (steps.Land(times=d.one(2, 3, 4)), *d.one((), changed(d)), *d.one((), (steps.Backfill(),)))
+    files: dict[Word, float] = {checkpoint: 3, compaction: 1, checksum: 1, leftover: 1}
+    for _ in range(d.one(1, 2, 3, 4)):
+        [drawn] = d.weighted(files)(d)
+        program += (msgspec.structs.replace(drawn, behind=cut) if d.chance(0.4) else drawn,)
+    listed = (steps.Free(what=Freedom.LIST_PUBLISHED),) if d.chance(0.3) else ()
+    return (*program, *listed, steps.Maintain(job=Job.CLEANUP, behind=cut), steps.Read(fresh=True))
+
+
+def permission(d: Draw) -> tuple[Step, ...]:
+    """A job that the owner allows, and does not allow any more."""
+    jobs = (Job.VACUUM, Job.OPTIMIZE, Job.REORG, Job.CLEANUP)
+    return (steps.Maintain(job=d.one(*jobs)), steps.Maintain(job=d.one(*jobs), allowed=False))
+
+
 def create(d: Draw) -> tuple[Step, ...]:
     return (steps.Create(fate=d.one(None, *FATES)),)
 
 
 def transfer(d: Draw) -> tuple[Step, ...]:
-    fate = d.one(None, None, *FATES)
-    return (steps.Transfer(back=d.chance(0.3), late=d.one(0, 0, 1), rich=d.chance(0.5), fate=fate),)
+    back = d.chance(0.35)
+    fate = d.one(None, None, *FATES, *((Freedom.PUBLISH,) * 2 if back else ()))
+    rich = fate is not Freedom.REFUSE and d.chance(0.5)
+    return (steps.Transfer(back=back, late=d.one(0, 0, 1), rich=rich, fate=fate),)
 
 
 def again(d: Draw) -> tuple[Step, ...]:
@@ -213,7 +283,8 @@ def again(d: Draw) -> tuple[Step, ...]:
 
 FATES: Final = (Freedom.LOSE_ANSWER, Freedom.REPEAT, Freedom.REFUSE_AFTER, Freedom.REFUSE, Freedom.LAND)
 OPERATIONS: Final[dict[Callable[[Draw], tuple[Step, ...]], float]] = {
-    read: 3, transact: 4, maintain: 2, create: 0.4, transfer: 1, again: 0.4,
+    read: 2, layers: 1, transact: 4, maintain: 1, prepared: 1, clean_up: 0.5, permission: 0.1, create: 0.4,
+    transfer: 1, again: 0.4,
 }  # fmt: skip
 
 
@@ -228,8 +299,8 @@ def of_readers(d: Draw) -> tuple[Step, ...]:
 
 
 def of_writers(d: Draw) -> tuple[Step, ...]:
-    if d.limit and d.chance(0.3):
-        return (steps.Free(what=Freedom.LAND, on="backfill_to_version", after=True, times=d.one(1, 1, 2)),)
+    if d.limit and d.chance(0.5):
+        return (steps.Free(what=Freedom.LAND, on="backfill_to_version", after=True, times=d.one(1, 2)),)
     if d.chance(0.45):
         return lost(d)
     what = d.one(
@@ -255,23 +326,23 @@ def lost(d: Draw) -> tuple[Step, ...]:
 
 
 def win(d: Draw) -> tuple[Step, ...]:
+    times, races = d.one((1, 1), (1, 1), (1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (9, 1), (12, 1), (1, 17))
     return (
         steps.Win(
-            times=d.one(1, 1, 2, 3, 9, 12), races=d.one(1, 1, 1, 2, 3),
-            change=d.one(d.contested, d.contested, Change.APPEND),
-            last=d.chance(0.5), partition=d.one(*d.partitions), which=d.one(0, 0, 1, 2), blind=d.chance(0.5),
-            publish=d.chance(0.4),
+            times=times, races=races, change=d.one(*[d.contested] * 4, Change.APPEND), last=d.chance(0.5),
+            partition=d.partition, which=d.which, blind=d.chance(0.5), publish=d.chance(0.4),
         ),
     )  # fmt: skip
 
 
+SUCH_AS: Final = {"layers": "read", "prepared": "maintain", "clean_up": "maintain", "permission": "maintain"}
+"""Words that a family makes as frequent as another one, unless it names them itself."""
 HEAVY: Final[tuple[Step, ...]] = (steps.Land(times=110),)
 """Steps that take long, in turn, one in a program."""
 RITUAL: Final[tuple[Step, ...]] = (
     steps.Read(), steps.Read(by=By.VERSION, behind=1, fresh=True), steps.Transact(), steps.Read(fresh=True),
 )  # fmt: skip
 """The end of each program: the reader that has read before, and a new one, show what became of the table."""
-Word = Callable[[Draw], tuple[Step, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,11 +361,11 @@ class ClientFamily:
         random = drawing.random_of(seed, number)
         d, small = Draw(random), number < drawing.SMALL_PROGRAMS
         layout, operations = self._weights(LAYOUT, d), self._weights(OPERATIONS, d)
-        program: list[Step] = [*make(d), *land(d)]
+        program: list[Step] = [*make(d), *land(d), *d.one((), changed(d))]
         for _ in range(random.randint(0, 3 if small else 9)):
             program += d.weighted(layout)(d)
         for _ in range(random.randint(1, 3 if small else 5)):
-            program += self._round(d, d.weighted(operations)(d))
+            program += self._round(d, d.weighted(operations))
             for _ in range(random.randint(0, 2)):
                 program += d.weighted(layout)(d)
         if (heavy := drawing.heavy(HEAVY, seed, number)) is not None:
@@ -305,22 +376,19 @@ class ClientFamily:
         )
 
     def _weights(self, weights: Mapping[Word, float], d: Draw) -> dict[Word, float]:
-        mine = {
-            word: weight * self.factors.get(word.__name__, 1) * d.one(*drawing.SWARM)
-            for word, weight in weights.items()
-        }
-        return (
-            mine
-            if any(mine.values())
-            else {word: w * self.factors.get(word.__name__, 1) for word, w in weights.items()}
-        )
+        mine = {word: weight * self._factor(word) * d.one(*drawing.SWARM) for word, weight in weights.items()}
+        return mine if any(mine.values()) else {word: weight * self._factor(word) for word, weight in weights.items()}
 
-    def _round(self, d: Draw, operation: tuple[Step, ...]) -> list[Step]:
+    def _factor(self, word: Word) -> float:
+        name = word.__name__
+        return self.factors.get(name, self.factors.get(SUCH_AS.get(name, ""), 1))
+
+    def _round(self, d: Draw, operation: Word) -> list[Step]:
         """An operation of the client, with the freedoms and winners during it."""
-        word, share = (of_writers, 0.5) if isinstance(operation[-1], steps.Transact) else (of_readers, 0.5)
-        free = word(d) if d.chance(share * self.factors.get(word.__name__, 1)) else ()
-        races = word is of_writers and d.chance(0.6 * self.factors.get("win", 1))
-        return [*(win(d) if races else ()), *free, *operation]
+        word = of_writers if operation is transact else of_readers
+        d.begin_round(races=word is of_writers and d.chance(0.6 * self.factors.get("win", 1)))
+        free = word(d) if d.chance(0.5 * self.factors.get(word.__name__, 1)) else ()
+        return [*(win(d) if d.races else ()), *free, *operation(d)]
 
     def begin(self, scenario: ClientScenario) -> ClientDrive:
         return ClientDrive(scenario)

@@ -70,7 +70,7 @@ class ClientOwner(ModelOwner):
 
     def __init__(self, storage: FolderStorage | None = None) -> None:
         super().__init__(storage)
-        self._recorded: dict[tuple[str, str], str] = {}
+        self._recorded: dict[tuple[str, str], tuple[int, str | None]] = {}
         self._staged: str | None = None
 
     def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
@@ -79,10 +79,11 @@ class ClientOwner(ModelOwner):
             self._newest(table, kind)
 
     def _newest(self, table: OwnedTable, kind: str) -> str | None:
-        newest = super()._newest(table, kind)
-        if newest is not None:
-            self._recorded[table.reference, kind] = newest
-        return self._recorded.get((table.reference, kind))
+        """Only the versions since the last call are read."""
+        known, newest = self._recorded.get((table.reference, kind), (-1, None))
+        newest = self._newest_after(known, table, kind) or newest
+        self._recorded[table.reference, kind] = (table.latest, newest)
+        return newest
 
     def _reference(self, name: str) -> str:
         return self._staged or str(uuid.uuid5(uuid.NAMESPACE_URL, super()._reference(name)))

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +29,12 @@ THOROUGH: Final = ("committing", "lifecycle", "publishing", "content", "interfac
 FILE: Final = Path(__file__).with_name("kills.json")
 REMEMBERED: Final[dict[str, list[str]]] = json.loads(FILE.read_text("utf-8"))
 """For each mutant and bad outsider, the cases that found it in an earlier search. They are tried first; if they do not
-find it, the search continues. `python -m spec_tests.conformance.mutation_score --remember` writes the file.
+find it, the search continues. `python -m spec_tests.conformance.mutation_score --remember` writes the file. A property
+has the seed of the programs: `conflicts/any-transaction-against-any-winners[managedCommit/staged] seed 7`.
 """
+FEW: Final = 6
+"""The number of programs of a property with a seed. A search tries many seeds, and finds one that needs so few."""
+SEEDS: Final = 60
 
 
 class Fate(StrEnum):
@@ -58,9 +63,11 @@ class Kill:
 class Case:
     check: Check
     variant: Variant
+    seed: int | None = None
+    """Of a property: the seed of a few programs; None: that of a run, which has more of them."""
 
     def __str__(self) -> str:
-        return self.check.case(self.variant)
+        return self.check.case(self.variant) + ("" if self.seed is None else f" seed {self.seed}")
 
 
 def opened(name: str) -> tuple[Subject, ClientHost]:
@@ -73,10 +80,11 @@ def opened(name: str) -> tuple[Subject, ClientHost]:
 def run(case: Case, name: str, *, count: int | None = None, shrink: bool = False) -> CaseResult:
     """Run the case once on a new subject of that name. Equal calls have equal results. Raises `AdapterError`."""
     subject, host = opened(name)
+    standard = PROFILES["quick"].counts[case.check.layer] if case.seed is None else FEW
     with subject:
         return run_case(
-            case.check, case.variant, subject, seed=case_seed(0, str(case)),
-            count=PROFILES["quick"].counts[case.check.layer] if count is None else count, host=host, shrink=shrink,
+            case.check, case.variant, subject, seed=case_seed(0, str(case)) if case.seed is None else case.seed,
+            count=standard if count is None else count, host=host, shrink=shrink,
         )  # fmt: skip
 
 
@@ -110,15 +118,42 @@ def about(requirement: str, identity: Identity) -> list[Case]:
     return [case for case in cases(identity, [requirement]) if case in evidence]
 
 
-def is_remembered(subject: str, case: Case) -> bool:
-    """Whether the case found this mutant, or this outsider, in an earlier search."""
-    return str(case) in REMEMBERED.get(subject, ())
+def remembered(subject: str) -> list[Case]:
+    """The cases that found this mutant, or this outsider, in an earlier search."""
+    return [case for text in REMEMBERED.get(subject, ()) if (case := case_of(text)) is not None]
+
+
+@cache
+def case_of(text: str) -> Case | None:
+    """The case of that text; None if its check does not exist any more."""
+    name, _, rest = text.partition("[")
+    variant, _, seed = rest.partition("]")
+    feature, _, commit_mode = variant.partition("/")
+    return next(
+        (
+            Case(
+                check=check, variant=Variant(feature=feature, commit_mode=commit_mode),
+                seed=int(seed.removeprefix(" seed ")) if seed else None,
+            )
+            for check in all_checks()
+            if f"{check.family}/{check.name}" == name
+        ),
+        None,
+    )  # fmt: skip
+
+
+def seeded(everything: Iterable[Case]) -> Iterator[Case]:
+    """The properties, with a few programs of one seed after the other."""
+    properties = [case for case in everything if case.check.layer is Layer.MODEL]
+    for seed in range(SEEDS):
+        yield from (replace(case, seed=seed) for case in properties)
 
 
 def failed_case(name: str) -> Case | None:
     """A case that the subject of that name fails; None if there is no such case."""
-    everything = sorted(cases(identity(name)), key=lambda case: not is_remembered(name, case))
-    return next((case for case in everything if run(case, name).verdict is Verdict.FAILED), None)
+    everything = list(cases(identity(name)))
+    tried = chain(remembered(name), everything, seeded(everything))
+    return next((case for case in tried if run(case, name).verdict is Verdict.FAILED), None)
 
 
 _KNOWN: dict[object, list[tuple[Case, frozenset[str]]]] = {}
@@ -151,8 +186,9 @@ def name_of(mutant: Mutant) -> str:
 
 
 def bad() -> list[Mutant]:
-    """The mutants that examples find."""
-    return [mutant for mutant in all_mutants().values() if mutant.violates and not mutant.found_by]
+    """The mutants that examples find, and those that a remembered program finds."""
+    mutants = [mutant for mutant in all_mutants().values() if mutant.violates]
+    return [mutant for mutant in mutants if not mutant.found_by or mutant.id in REMEMBERED]
 
 
 def good() -> list[Mutant]:
@@ -165,11 +201,12 @@ def is_thorough(mutant: Mutant) -> bool:
 
 
 def names(result: CaseResult, requirements: Iterable[str]) -> str | None:
-    """The first of the requirements that a violation of the result is about; None if no violation is about one."""
+    """The first of the requirements that a violation of the result is about; None if no violation is about one. An
+    example's violation is about its first requirement, a program's about all that its steps put at stake."""
     wanted = set(requirements)
-    return next(
-        (violation.requirements[0] for violation in result.violations if violation.requirements[0] in wanted), None
-    )
+    about = 1 if result.layer is Layer.EXAMPLE else None
+    named = [name for violation in result.violations for name in violation.requirements[:about]]
+    return next((name for name in named if name in wanted), None)
 
 
 def shows(result: CaseResult, requirement: str) -> bool:
@@ -185,7 +222,8 @@ def kill(mutant: Mutant) -> Kill:
     name = name_of(mutant)
     try:
         everything = list(cases(identity_of(mutant), mutant.violates))
-        for case in sorted(everything, key=lambda case: not is_remembered(mutant.id, case)):
+        searched = seeded(everything) if mutant.found_by else iter(everything)
+        for case in chain(remembered(mutant.id), searched):
             result = run(case, name)
             requirement = names(result, mutant.violates)
             if requirement is None:
@@ -248,9 +286,13 @@ def found_by(check: Check, mutants: Iterable[Mutant]) -> Trial | None:
 
 
 def _trials(plans: Iterable[tuple[Mutant, list[Case]]]) -> list[Trial]:
-    """The remembered cases first."""
-    trials = [(mutant, case) for mutant, mine in plans for case in mine]
-    return sorted(trials, key=lambda trial: not is_remembered(trial[0].id, trial[1]))
+    """The remembered cases of the same checks first."""
+    known, trials = list[Trial](), list[Trial]()
+    for mutant, mine in plans:
+        checks = {case.check for case in mine}
+        known += [(mutant, case) for case in remembered(mutant.id) if case.check in checks]
+        trials += [(mutant, case) for case in mine]
+    return known + trials
 
 
 def meant_for(check: Check) -> list[Mutant]:

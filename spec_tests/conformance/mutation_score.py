@@ -1,7 +1,7 @@
 """The mutation score of the checks: every known-bad subject is found, and no good subject is accused.
 
     python -m spec_tests.conformance.mutation_score [--mutants PATTERN] [--json]     each mutant, and what finds it
-    python -m spec_tests.conformance.mutation_score --remember                       search anew; write `kills.json`
+    python -m spec_tests.conformance.mutation_score --remember [--mutants PATTERN]   search anew; write `kills.json`
     python -m spec_tests.conformance.mutation_score --clean N [--examples EVERY]     N scenarios on good subjects
     python -m spec_tests.conformance.mutation_score --figures [--clean N]            the three figures
     python -m spec_tests.conformance.mutation_score --plain [PATTERN] [--json]       verdicts of `run` without options
@@ -24,7 +24,7 @@ from itertools import groupby
 
 from conformance.checks import all_checks
 from conformance.interface.subject import AdapterError
-from conformance.mutants import Mutant
+from conformance.mutants import Mutant, all_mutants
 from conformance.requirements.catalogue import Level, load
 from conformance.results import CaseResult, ExitCode, Layer, RequirementVerdict, RunResult, UnusableError, Verdict
 from conformance.running.execution import Options, execute
@@ -98,33 +98,39 @@ def clean(scenarios: int, *, seed: int = 0, every: int | None = None, pattern: s
     )  # fmt: skip
 
 
-def remember() -> int:
-    """Search for a case that finds each mutant, a mutant that each check finds, and a violation of each requirement.
-    Store few of the cases, which the next search tries first, and return their number.
-    """
+def remember(pattern: str = "*") -> int:
+    """Search for a case that finds each matching mutant, a mutant that each check finds, and a violation of each
+    requirement. Store few of the cases, which the next search tries first, and return their number. What is remembered
+    of other mutants stays."""
+    before = {name: cases for name, cases in kills.REMEMBERED.items() if not fnmatchcase(name, pattern)}
     kills.REMEMBERED.clear()
-    checks = [check for check in all_checks() if check.layer in kills.DETERMINISTIC]
-    trials = [kills.found_by(check, kills.meant_for(check)) for check in checks]
-    for mutant in kills.bad():
-        killer = kills.kill(mutant).case
-        trials += [(mutant, case) for case in kills.cases(kills.identity(kills.name_of(mutant))) if str(case) == killer]
+    kills.REMEMBERED.update(before)
+    mutants = [mutant for mutant in all_mutants().values() if mutant.violates and fnmatchcase(mutant.id, pattern)]
+    trials: list[kills.Trial | None] = []
+    for mutant in mutants:
+        killer = kills.case_of(kills.kill(mutant).case)
+        trials.append(None if killer is None else (mutant, killer))
+        if killer is not None:
+            kills.REMEMBERED[mutant.id] = [str(killer)]
+    if pattern == "*":
+        checks = [check for check in all_checks() if check.layer in kills.DETERMINISTIC]
+        trials += [kills.found_by(check, kills.meant_for(check)) for check in checks]
     for requirement in [
         requirement.id
         for requirement in load().requirements
         if requirement.level is Level.MUST and not requirement.untestable
     ]:
-        guilty = [mutant for mutant in kills.bad() if requirement in mutant.violates]
-        trials += [kills.shown_by(requirement, guilty), *(
-            kills.shown_by(requirement, [mutant]) for mutant in guilty if kills.is_thorough(mutant)
-        )]  # fmt: skip
+        guilty = [mutant for mutant in mutants if requirement in mutant.violates and mutant.id in kills.REMEMBERED]
+        alone = [mutant for mutant in guilty if kills.is_thorough(mutant)]
+        trials += [kills.shown_by(requirement, mine) for mine in [guilty, *([mutant] for mutant in alone)] if mine]
     pairs = {(mutant.id, str(case)) for mutant, case in fewest([trial for trial in trials if trial])}
     pairs |= {
         (outsider.name, str(kills.failed_case(outsider.name)))
         for outsider in all_outsiders()
-        if outsider.bad and not outsider.unseen
+        if outsider.bad and not outsider.unseen and fnmatchcase(outsider.name, pattern)
     }
-    remembered = {mutant: sorted(case for name, case in pairs if name == mutant) for mutant, _ in sorted(pairs)}
-    kills.FILE.write_text(json.dumps(remembered, indent=1) + "\n", encoding="utf-8")
+    found = {mutant: sorted(case for name, case in pairs if name == mutant) for mutant, _ in pairs}
+    kills.FILE.write_text(json.dumps({**before, **found}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return len(pairs)
 
 
@@ -256,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.layers:
         return _layers(options)
     if options.remember:
-        print(f"{remember()} cases of {len(kills.bad())} mutants are tried first from now on")
+        print(f"{remember(options.mutants)} cases are tried first from now on")
         return 0
     if options.outsiders is not None:
         return _printed(_outsider_rows(options.outsiders), "subjects have the right verdict", as_json=options.json)

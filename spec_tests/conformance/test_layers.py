@@ -64,9 +64,17 @@ def test_a_sample_depends_on_its_seed_only() -> None:
     assert first == layers.chosen(sample=5, seed=1) != layers.chosen(sample=5, seed=2)
 
 
-def test_the_score_of_examples_leaves_out_what_programs_find() -> None:
-    assert {mutant.found_by for mutant in kills.bad()} == {""}
-    assert "programs" in {mutant.found_by for mutant in layers.chosen()}
+def test_a_mutant_of_programs_is_searched_again_if_one_is_remembered() -> None:
+    of_programs = {mutant.id for mutant in layers.chosen() if mutant.found_by}
+    assert of_programs & {mutant.id for mutant in kills.bad()} == of_programs & kills.REMEMBERED.keys()
+
+
+def test_a_remembered_case_is_read_again() -> None:
+    program = "conflicts/any-transaction-against-any-winners[managedCommit/staged] seed 7"
+    example = "concurrent-writers/a-lost-race-is-a-conflict[managedCommit/staged]"
+    assert [str(kills.case_of(text)) for text in (program, example, "conflicts/unknown[managedCommit/staged]")] == [
+        program, example, "None",
+    ]  # fmt: skip
 
 
 def test_totals_count_each_side_apart() -> None:
