@@ -6,10 +6,13 @@ HYPOTHESIS_PROFILE=explore checks 1,000 new examples of each property instead.
 import os
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ settings.register_profile(
 settings.register_profile("explore", settings.get_profile("repository"), derandomize=False, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repository"))
 
+
+typer.testing._get_command = cache(typer.main.get_command)
+"""`CliRunner` would build all commands of an application for each call, which takes longer than the call itself."""
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2**31
