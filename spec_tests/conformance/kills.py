@@ -242,10 +242,11 @@ def kill(mutant: Mutant) -> Kill:
 
 
 def works(name: str, mine: list[Case]) -> bool:
-    """Whether the subject commits, or passes one of its cases. The last cases are tried, because they are rarely about
-    its fault.
+    """Whether the subject commits, or passes one of its cases. The last examples are tried first, because they are
+    short, and rarely about its fault.
     """
-    return commits(name) or any(run(case, name).verdict is Verdict.PASSED for case in reversed(mine))
+    examples = [case for case in mine if case.check.layer is Layer.EXAMPLE]
+    return commits(name) or any(run(case, name).verdict is Verdict.PASSED for case in reversed([*mine, *examples]))
 
 
 def commits(name: str) -> bool:
