@@ -40,7 +40,7 @@ def test_a_planted_fault_is_found_and_shrunk(lab: Laboratory, monkeypatch: pytes
     assert shrunk(program, "rows", lab.run, tries=2)["steps"] == [DELETE]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 def test_generated_programs_have_no_difference(lab: Laboratory, seed: int) -> None:
     assert lab.run(drawn(seed)) is None
     assert lab.steps > 0
