@@ -44,6 +44,7 @@ from spec_tests.client.test_deletion_vectors import bitmap, stored
 from spec_tests.server.conftest import SCHEMA, ids_in, rows
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.lock_watch import watched_lock
+from spec_tests.support.sampling import sampled
 
 __all__ = ["cli"]
 
@@ -118,7 +119,7 @@ def test_table_is_created_written_read_published_and_checkpointed(directory: Pat
     assert (directory / "s3.store").is_file()
 
 
-@pytest.mark.parametrize("mode", CommitMode)
+@pytest.mark.parametrize("mode", sampled(CommitMode, 3))
 def test_writers_with_their_own_handles_lose_no_row(directory: Path, mode: CommitMode) -> None:
     with refimpl.open(directory) as warehouse:
         location = directory / "s3.store" / "orders"
@@ -137,7 +138,7 @@ def test_writers_with_their_own_handles_lose_no_row(directory: Path, mode: Commi
 
 
 @pytest.mark.parametrize("landed", [True, False])
-@pytest.mark.parametrize("mode", CommitMode)
+@pytest.mark.parametrize("mode", sampled(CommitMode, 3))
 def test_failed_put_of_a_commit_is_resolved(
     directory: Path, monkeypatch: pytest.MonkeyPatch, mode: CommitMode, landed: bool
 ) -> None:
@@ -338,7 +339,7 @@ def vacuumed(table: Any) -> set[str]:
     return set(listed.files)
 
 
-@pytest.mark.parametrize("mode", [CommitMode.STAGED, CommitMode.INLINE])
+@pytest.mark.parametrize("mode", sampled([CommitMode.STAGED, CommitMode.INLINE], 2))
 def test_vacuum_keeps_files_of_versions_and_proposals(directory: Path, store: str, mode: CommitMode) -> None:
     """The commits are ratified but not published, or staged but not ratified. The partition values have special
     characters.

@@ -270,7 +270,11 @@ def differences(
 
 @pytest.mark.parametrize(
     ("count", "writers", "kinds"),
-    [(400, WRITERS, KINDS), (400, [TRINO], ["string"]), (800, [w for w in WRITERS if not w.nan], ["double", "float"])],
+    [
+        (400, WRITERS, KINDS),
+        pytest.param(400, [TRINO], ["string"], marks=pytest.mark.longer),
+        pytest.param(800, [w for w in WRITERS if not w.nan], ["double", "float"], marks=pytest.mark.longer),
+    ],
     ids=["all", "characters that are cut", "NaN beside bounds"],
 )
 def test_no_file_with_a_matching_row_is_skipped(count: int, writers: Sequence[Writer], kinds: Sequence[str]) -> None:

@@ -3,8 +3,9 @@ check, and a bad subject that violates it. Every check has a requirement, and a 
 bug has a bad subject, every freedom a good one. There is no list of exceptions: the catalogue marks requirements that
 cannot be tested.
 
-The complete proof with ten thousand scenarios is `python -m spec_tests.conformance.mutation_score --figures`; `--clean
-0 --examples 1` runs all examples on all good subjects.
+`pytest` judges every `PARTS`-th of the subjects, requirements and checks, and `pytest -m longer` all others. The
+complete proof with ten thousand scenarios is `python -m spec_tests.conformance.mutation_score --figures`; `--clean 0
+--examples 1` runs all examples on all good subjects.
 """
 
 import re
@@ -17,16 +18,20 @@ import pytest
 from conformance.checks import all_checks
 from conformance.models.owner import ModelOwner
 from conformance.mutants import Mutant, all_mutants, mutant_method
-from conformance.requirements.catalogue import Level, Requirement, load
+from conformance.requirements.catalogue import Level, load
 from conformance.results import ExitCode, Layer, Verdict
 from conformance.running.verdicts import JUDGED, failing
-from conformance.scenario.check import Check, Family, Variant
+from conformance.scenario.check import Family, Variant
 from spec_tests.conformance import kills, mutation_score
 from spec_tests.conformance.kills import Fate
 from spec_tests.conformance.outsiders import Outsider, all_outsiders
+from spec_tests.support.sampling import sampled
 
 pytestmark = pytest.mark.xdist_group("kills")
 """These tests use many of the same runs."""
+
+PARTS: Final = 12
+each_part = pytest.mark.parametrize("part", sampled(range(PARTS), PARTS))
 
 SHARE: Final = 211
 """Each good subject runs every `SHARE`-th case, and each subject other cases. CI runs every 31st, and `test_checks.py`
@@ -34,28 +39,31 @@ all of them on the models.
 """
 
 
-@pytest.mark.parametrize("mutant", kills.bad(), ids=lambda mutant: mutant.id)
-def test_a_mutant_is_found_by_a_requirement_that_it_violates(mutant: Mutant) -> None:
-    kill = kills.kill(mutant)
-    assert kill.fate is Fate.KILLED, f"{mutant.id}: {kill.fate}: {kill.note}"
-    assert kill.requirement in mutant.violates
-    assert kill.operations > 0
+@each_part
+def test_each_mutant_is_found_by_a_requirement_that_it_violates(part: int) -> None:
+    found = [(mutant, kills.kill(mutant)) for mutant in kills.bad()[part::PARTS]]
+    assert {mutant.id: (kill.fate, kill.note) for mutant, kill in found if kill.fate is not Fate.KILLED} == {}
+    assert [kill for mutant, kill in found if kill.requirement not in mutant.violates or kill.operations == 0] == []
 
 
-@pytest.mark.parametrize(
-    "mutant", [mutant for mutant in kills.bad() if kills.is_thorough(mutant)], ids=lambda mutant: mutant.id
-)
-def test_every_violated_requirement_of_a_thorough_mutant_is_named(mutant: Mutant) -> None:
-    assert [requirement for requirement in mutant.violates if not kills.shown_by(requirement, [mutant])] == []
+@each_part
+def test_every_violated_requirement_of_a_thorough_mutant_is_named(part: int) -> None:
+    violated = [(m, requirement) for m in kills.bad() if kills.is_thorough(m) for requirement in m.violates]
+    assert [
+        (mutant.id, requirement)
+        for mutant, requirement in violated[part::PARTS]
+        if not kills.shown_by(requirement, [mutant])
+    ] == []
 
 
-@pytest.mark.parametrize(("number", "name"), list(enumerate(mutation_score.good_names())))
-def test_a_good_subject_is_not_accused(number: int, name: str) -> None:
-    """The subject must also pass some cases, so that an accusation was possible."""
-    cases = list(kills.cases(kills.identity(name)))[number % SHARE :: SHARE]
-    results = [kills.run(case, name, count=2) for case in cases]
-    assert {result.case: result.violations for result in failing(results)} == {}
-    assert any(result.verdict in JUDGED for result in results)
+@each_part
+def test_no_good_subject_is_accused(part: int) -> None:
+    """Each subject must also pass some cases, so that an accusation was possible."""
+    for number, name in list(enumerate(mutation_score.good_names()))[part::PARTS]:
+        cases = list(kills.cases(kills.identity(name)))[number % SHARE :: SHARE]
+        results = [kills.run(case, name, count=2) for case in cases]
+        assert {result.case: result.violations for result in failing(results)} == {}
+        assert any(result.verdict in JUDGED for result in results), name
 
 
 def test_a_subject_that_cannot_start_is_broken_but_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +108,9 @@ def test_a_function_has_the_parameters_of_the_method_that_it_replaces() -> None:
         mutant_method("_published", "MC-COMMIT-01")(published)
 
 
-@pytest.mark.parametrize("identifier", ["unknown-names-are-found", "profiles-change", "observe-shows-content-once"])
+@pytest.mark.parametrize(
+    "identifier", sampled(["observe-shows-content-once", "unknown-names-are-found", "profiles-change"], 3)
+)
 def test_mutants_that_once_escaped_are_not_conformant(identifier: str) -> None:
     """A run uses one process for several subjects, which the search for a single case does not test."""
     run = mutation_score.judge(all_mutants()[identifier])
@@ -155,11 +165,10 @@ def by_name(outsider: Outsider) -> str:
     return outsider.subject.__name__
 
 
-@pytest.mark.parametrize("outsider", [outsider for outsider in all_outsiders() if outsider.bad], ids=by_name)
-def test_an_outsiders_mistake_is_found(outsider: Outsider) -> None:
-    if outsider.unseen:
-        pytest.skip(outsider.unseen)
-    assert kills.failed_case(outsider.name)
+@each_part
+def test_the_mistakes_of_outsiders_are_found(part: int) -> None:
+    bad = [outsider for outsider in all_outsiders() if outsider.bad and not outsider.unseen]
+    assert [outsider.name for outsider in bad[part::PARTS] if not kills.failed_case(outsider.name)] == []
 
 
 LEGAL: Final = [outsider for outsider in all_outsiders() if not outsider.bad]
@@ -169,7 +178,7 @@ ONCE_ACCUSED_BY: Final = {
 }
 
 
-@pytest.mark.parametrize("outsider", LEGAL, ids=by_name)
+@pytest.mark.parametrize("outsider", sampled(LEGAL, 6), ids=by_name)
 def test_an_outsiders_freedom_is_not_accused(outsider: Outsider) -> None:
     examples = [case for case in kills.cases(kills.identity(outsider.name)) if case.check.layer is Layer.EXAMPLE]
     accused_by = [case for case in examples if case.check.name == ONCE_ACCUSED_BY.get(by_name(outsider))]
@@ -209,21 +218,23 @@ def test_each_requirement_has_a_check() -> None:
     assert [requirement.id for requirement in BINDING if requirement.id not in evidence] == []
 
 
-@pytest.mark.parametrize("requirement", MUSTS, ids=by_id)
-def test_each_requirement_has_a_mutant_that_a_check_finds(requirement: Requirement) -> None:
-    guilty = [mutant for mutant in kills.bad() if requirement.id in mutant.violates]
-    assert guilty, f"no mutant violates {requirement.id}: {requirement.paraphrase}"
-    assert kills.shown_by(requirement.id, guilty), (
-        f"no check names {requirement.id} for {', '.join(mutant.id for mutant in guilty)}"
-    )
+@each_part
+def test_each_requirement_has_a_mutant_that_a_check_finds(part: int) -> None:
+    for requirement in MUSTS[part::PARTS]:
+        guilty = [mutant for mutant in kills.bad() if requirement.id in mutant.violates]
+        assert guilty, f"no mutant violates {requirement.id}: {requirement.paraphrase}"
+        assert kills.shown_by(requirement.id, guilty), (
+            f"no check names {requirement.id} for {', '.join(mutant.id for mutant in guilty)}"
+        )
 
 
-@pytest.mark.parametrize("check", FOUND_BY_MUTANTS, ids=by_id)
-def test_each_check_finds_a_bad_subject(check: Check) -> None:
+@each_part
+def test_each_check_finds_a_bad_subject(part: int) -> None:
     """The bad subject violates a requirement of the check."""
-    assert check.requirements
-    guilty = kills.meant_for(check)
-    assert kills.found_by(check, guilty), f"not one of {', '.join(mutant.id for mutant in guilty)}"
+    for check in FOUND_BY_MUTANTS[part::PARTS]:
+        assert check.requirements
+        guilty = kills.meant_for(check)
+        assert kills.found_by(check, guilty), f"{check.name}: not one of {', '.join(mutant.id for mutant in guilty)}"
 
 
 def test_each_freedom_has_a_good_subject() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from conformance.requirements.catalogue import load
 
-pytestmark = pytest.mark.xdist_group("wheel")
+pytestmark = [pytest.mark.longer, pytest.mark.xdist_group("wheel")]
 """All tests here run in one process, so the wheel is built once."""
 
 ROOT = Path(__file__).parents[2]

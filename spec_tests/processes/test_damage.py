@@ -27,6 +27,7 @@ ROWS = pa.table({"id": range(100)})
 
 
 @pytest.mark.processes
+@pytest.mark.longer
 def test_no_damage_gives_a_wrong_answer_without_a_word() -> None:
     command = [sys.executable, "-m", "spec_tests.processes.damage", "--damages", "12", "--seed", "5", "--json"]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.processes
+@pytest.mark.longer
 def test_killed_processes_lose_nothing(tmp_path: Path) -> None:
     """Every acknowledged commit is in the log once, every other attempt is resolved, and published bytes are
     unchanged."""

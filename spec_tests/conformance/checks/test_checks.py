@@ -27,6 +27,7 @@ from conformance.scenario.log_builder import LogBuilder, application, domain, fi
 from conformance.scenario.running import run_case
 from conformance.scenario.scenario import Scenario
 from spec_tests.conformance import kills
+from spec_tests.support.sampling import sampled
 
 EXAMPLES = [check for check in all_checks() if check.layer is Layer.EXAMPLE]
 
@@ -82,7 +83,7 @@ def unnamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return demands
 
 
-@pytest.mark.parametrize("check", EXAMPLES, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", sampled(EXAMPLES, 6), ids=lambda check: check.name)
 def test_the_models_pass(check: Check, unnamed: list[str]) -> None:
     outcomes = list(results(check, ModelOwner if check.side == "owner" else ModelClient))
     assert outcomes

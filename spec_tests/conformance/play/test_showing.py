@@ -132,6 +132,7 @@ def test_the_page_has_the_steps_and_their_alternatives() -> None:
         assert all(steps for _, steps in forks)
 
 
+@pytest.mark.longer
 def test_pages_are_written_to_the_given_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.play.scenarios.SCENARIOS", {"commit": SCENARIOS["commit"]})
     assert command("commit", "--html", tmp_path / "one.html").exit_code == 0

@@ -46,7 +46,7 @@ def test_no_program_accuses_the_model_client(check: str) -> None:
     [
         ("rebases-blindly", NAMES[1], "CONFLICT-ORDER-01"),
         ("never-lists", NAMES[0], "LOG-18"),
-        ("overwrites-checksums", NAMES[2], "LOG-45"),
+        pytest.param("overwrites-checksums", NAMES[2], "LOG-45", marks=pytest.mark.longer),
     ],
 )
 def test_a_bad_client_fails_a_small_program(mutant: str, check: str, requirement: str) -> None:

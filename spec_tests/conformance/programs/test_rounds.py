@@ -60,6 +60,7 @@ def unlocked() -> Iterator[Subject]:
         yield subject
 
 
+@pytest.mark.longer
 def test_an_owner_with_a_lock_is_not_accused() -> None:
     with opened(of_files(LockedOwner)) as subject:
         for check in (AT_ONCE, KILLED):
@@ -117,6 +118,7 @@ def test_an_owner_with_one_process_dies_as_a_whole_and_continues() -> None:
         assert (result.verdict, result.reason) == (Verdict.PASSED, "")
 
 
+@pytest.mark.longer
 def test_an_owner_that_loses_ratified_commits_in_a_crash_is_found() -> None:
     """This owner saves its state only now and then, and loses the commits since the last save."""
     with opened("mutant:saves-on-shutdown-only") as subject:
@@ -134,6 +136,7 @@ def test_the_kit_does_not_kill_an_owner_at_a_url() -> None:
         assert "kill" in result.reason
 
 
+@pytest.mark.longer
 def test_the_reference_continues_when_its_clients_are_killed() -> None:
     with opened("reference") as subject:
         result = run_case(KILLED, STAGED, subject, seed=1)

@@ -20,6 +20,7 @@ from conformance.programs.cases import run_case
 from conformance.programs.watching import Watch, local_folder
 from conformance.results import CaseResult, Verdict
 from conformance.scenario.check import Variant
+from spec_tests.support.sampling import sampled
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is a part of Linux")
 
@@ -50,7 +51,7 @@ def test_each_bad_owner_is_named_within_twenty_programs(mutant: Mutant, variant:
     assert len(msgspec.json.decode(result.reproduction or "")["steps"]) <= 4
 
 
-@pytest.mark.parametrize("mutant", BAD, ids=lambda mutant: mutant.id)
+@pytest.mark.parametrize("mutant", sampled(BAD, 3), ids=lambda mutant: mutant.id)
 def test_listings_alone_accuse_none_of_them(mutant: Mutant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching.sys, "platform", "darwin")
     result = run(mutant.make, tmp_path, count=8)
@@ -68,7 +69,7 @@ def test_a_result_says_that_no_folder_was_watched() -> None:
     assert result.unwatched == "the subject has no log in a folder of this machine"
 
 
-@pytest.mark.parametrize("mutant", GOOD, ids=lambda mutant: mutant.id)
+@pytest.mark.parametrize("mutant", sampled(GOOD, 6), ids=lambda mutant: mutant.id)
 def test_no_good_owner_with_a_folder_is_accused(mutant: Mutant, tmp_path: Path) -> None:
     with opened(mutant.make, tmp_path) as subject:
         check = RESTARTS if RESTARTS.variants(subject.identity) else REQUESTS

@@ -77,6 +77,7 @@ def test_the_client_passes_every_check(family: Family) -> None:
     judged(results())
 
 
+@pytest.mark.longer
 def test_the_client_over_the_delta_api_violates_nothing() -> None:
     """The remote owner allows only the maintenance that is always allowed, and returns no additional metadata of a
     table.

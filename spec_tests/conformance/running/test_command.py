@@ -21,6 +21,7 @@ from conformance.reports.folder import ReportFolder
 from conformance.reports.page import slug
 from conformance.results import ExitCode
 from spec_tests.conformance.running.cases import ONE, budget_ends_soon
+from spec_tests.support.sampling import sampled
 
 ROOT = Path(__file__).parents[3]
 OURS = "python:spec_tests.conformance.running.subjects"
@@ -266,7 +267,7 @@ def interrupted(process: subprocess.Popen[str], number: signal.Signals) -> str:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", sampled([signal.SIGINT, signal.SIGTERM], 2))
 def test_an_interrupted_run_leaves_a_partial_report_and_no_process(tmp_path: Path, number: signal.Signals) -> None:
     words = ("run", f"{OURS}:Hanging", *SMALL, "-n", "2", "--report", tmp_path / "report", "--timeout", "60s")
     process = started(*words, TMPDIR=str(tmp_path))

@@ -113,6 +113,7 @@ def test_a_run_with_only_known_failures_is_green_and_names_them() -> None:
     assert (fixed.stale, fixed.exit_code) == (known, results.ExitCode.VIOLATION)
 
 
+@pytest.mark.longer
 def test_violated_advice_fails_only_a_strict_run() -> None:
     advice = "CM-CATALOG-05"
     selection = Selection(check=(ONE.name, *(check.name for check in all_checks() if advice in check.requirements)))

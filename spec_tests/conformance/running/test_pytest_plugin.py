@@ -58,6 +58,7 @@ def test_cases_run_beside_ordinary_tests(folder: Path) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.longer
 def test_each_process_of_xdist_opens_its_own_subject(folder: Path) -> None:
     """The answers of these subjects differ only in details that do not matter."""
     done = run(folder, "--commit-owner-subject", "model", "-n", "2", "-v", *SMALL)
@@ -66,6 +67,7 @@ def test_each_process_of_xdist_opens_its_own_subject(folder: Path) -> None:
     assert all(f"{ONE.name}[{variant}]" in done.stdout for variant in ("managedCommit/staged", "catalogManaged/inline"))
 
 
+@pytest.mark.longer
 def test_a_known_failure_is_expected_and_a_stale_one_fails(folder: Path) -> None:
     known = folder / "known.toml"
     words = ("--commit-owner-subject", f"{OURS}:Wrong", "--commit-owner-known", str(known), "-rx", "-k")
@@ -95,6 +97,7 @@ def test_a_known_failure_is_expected_and_a_stale_one_fails(folder: Path) -> None
         (("--commit-owner-subject", "model", "--commit-owner-known", "/no/such.toml"), "/no/such.toml"),
     ],
 )
+@pytest.mark.longer
 def test_an_unusable_subject_ends_the_session(folder: Path, words: tuple[str, ...], says: str) -> None:
     done = run(folder, *words)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
@@ -103,6 +106,7 @@ def test_an_unusable_subject_ends_the_session(folder: Path, words: tuple[str, ..
     assert "passed" not in done.stdout
 
 
+@pytest.mark.longer
 def test_a_session_without_any_verdict_is_not_green(folder: Path) -> None:
     refusing = run(folder, "--commit-owner-subject", f"{OURS}:Refusing", *SMALL, "-rs")
     assert refusing.returncode == pytest.ExitCode.TESTS_FAILED
@@ -113,6 +117,7 @@ def test_a_session_without_any_verdict_is_not_green(folder: Path) -> None:
     assert "no case of the kit was run" in nothing.stdout
 
 
+@pytest.mark.longer
 def test_a_dead_subject_fails_no_test_but_is_not_green(folder: Path) -> None:
     done = run(folder, "--commit-owner-subject", f"{OURS}:Dying", "-k", f"{ONE.name} and managedCommit", "-rs")
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
@@ -142,6 +147,7 @@ def scripts(workflow: str) -> dict[str, str]:
         ("engine.yml", "model-client", "the-requested-version-is-read", 0),
     ],
 )
+@pytest.mark.longer
 def test_the_workflow_gives_the_expected_exit_codes(
     workflow: str, subject: str, check: str, code: int, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_an_unknown_scope_is_a_usage_error(command: str, capsys: pytest.CaptureF
     assert f"the scopes begin with {first}, " in capsys.readouterr().err
 
 
+@pytest.mark.longer
 def test_two_processes_print_the_same_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     command = ("explore", "two-writers[managed")
     assert printed(capsys, *command, "--workers", "2") == printed(capsys, *command)

@@ -21,6 +21,7 @@ from spec_tests.conformance.simulation import hunting
 from spec_tests.conformance.simulation.__main__ import MUTANTS, main
 from spec_tests.conformance.simulation.interruption_mutants import CRASH_MUTANTS, POWER_MUTANTS
 from spec_tests.conformance.simulation.schedule_mutants import SCHEDULE_MUTANTS
+from spec_tests.support.sampling import sampled
 
 SLOW = {
     "asks-then-replaces", "backfillers-divide-the-versions", "latest-by-a-second-look", "publishes-in-place",
@@ -53,7 +54,9 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("mutant", [bad for bad in SCHEDULE_MUTANTS if bad.id not in SLOW], ids=lambda bad: bad.id)
+@pytest.mark.parametrize(
+    "mutant", sampled((bad for bad in SCHEDULE_MUTANTS if bad.id not in SLOW), 5), ids=lambda bad: bad.id
+)
 def test_a_small_schedule_exposes_a_mutant_and_not_the_reference(mutant: hunting.ScheduleMutant) -> None:
     scope = hunting.scope_of(mutant)
     with mutant.host() as host:
@@ -68,7 +71,7 @@ def test_a_small_schedule_exposes_a_mutant_and_not_the_reference(mutant: hunting
         assert traces.replayed(trace, scope, good).violations == ()
 
 
-@pytest.mark.parametrize("mutant", SCHEDULE_MUTANTS, ids=lambda mutant: mutant.id)
+@pytest.mark.parametrize("mutant", sampled(SCHEDULE_MUTANTS, 5), ids=lambda mutant: mutant.id)
 def test_a_schedule_mutant_conforms_without_switches(mutant: hunting.ScheduleMutant) -> None:
     """Otherwise an ordinary test could find it."""
     scope = hunting.scope_of(mutant)
@@ -80,18 +83,19 @@ def test_a_schedule_mutant_conforms_without_switches(mutant: hunting.ScheduleMut
             assert len(traces.turns(steps)) == len(scope.requests(start))
 
 
-@pytest.mark.parametrize(
-    "mutant",
-    [bad for bad in (*CRASH_MUTANTS, *POWER_MUTANTS) if bad.id not in SLOW | {bug.subject for bug in BUGS.values()}],
-    ids=lambda mutant: mutant.id,
-)
+INTERRUPTED = [
+    bad for bad in (*CRASH_MUTANTS, *POWER_MUTANTS) if bad.id not in SLOW | {bug.subject for bug in BUGS.values()}
+]
+
+
+@pytest.mark.parametrize("mutant", sampled(INTERRUPTED, 5), ids=lambda mutant: mutant.id)
 def test_an_interruption_exposes_a_mutant(mutant: hunting.CrashMutant | hunting.PowerMutant) -> None:
     hunt = mutant.hunt()
     assert hunt.found == mutant.requirement
     assert hunt.counterexample[0].startswith(("effect ", "power cut "))
 
 
-@pytest.mark.parametrize("mutant", CRASH_MUTANTS, ids=lambda mutant: mutant.id)
+@pytest.mark.parametrize("mutant", sampled(CRASH_MUTANTS, 5), ids=lambda mutant: mutant.id)
 def test_a_crash_mutant_conforms_without_interruption(mutant: hunting.CrashMutant) -> None:
     """Otherwise the interruption would not be the cause. The mutant starts again once, after the operation."""
     with SimulatedProcesses(change=mutant.change, patch=mutant.patch) as host:
@@ -119,7 +123,7 @@ def test_the_command_prints_how_each_mutant_was_found(capsys: pytest.CaptureFixt
     assert "lock-not-taken" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS)
+@pytest.mark.parametrize("bug", sampled(BUGS.values(), 5), ids=BUGS)
 def test_without_its_fix_a_bug_is_found_again(bug: Bug) -> None:
     mutant: hunting.Mutant = next(mutant for mutant in MUTANTS if mutant.id == bug.subject)
     hunt = mutant.hunt()

@@ -66,6 +66,7 @@ def test_every_schedule_of_a_small_scope_is_clean(host: SimulatedClients, name: 
         assert [outcome.violations for outcome in outcomes if outcome.violations] == []
 
 
+@pytest.mark.longer
 def test_threads_of_one_process_form_groups(host: SimulatedClients, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: set[int] = set()
     decide = Groups._decide
@@ -134,6 +135,7 @@ def interrupted(name: str, *modes: Mode) -> crash.Result:
         return crash.explore(host, operation_named(name), modes or tuple(Mode))
 
 
+@pytest.mark.longer
 def test_an_interrupted_operation_is_complete_or_absent() -> None:
     result = interrupted("commit/catalogManaged/inline")
     assert result.violations == []
