@@ -65,7 +65,7 @@ def begin() -> None:
 def misbehave(number: int) -> None:
     """Misbehave instead of answering."""
     match THING:
-        case "hang":
+        case "hang" | "no line feed":
             hang()
         case "death":
             print("Traceback (most recent call last):", "    ~~~~^^^^", "KeyError: 'orders'", sep="\n", file=sys.stderr)
@@ -124,8 +124,6 @@ def misbehave(number: int) -> None:
         case "endless line":
             while True:
                 write("x" * 2**20)
-        case "no line feed":
-            write(json.dumps({"id": number, "answer": {"outcome": "not_found"}}))
         case "closed output":
             os.close(1)
             hang()
@@ -142,7 +140,8 @@ def main() -> None:
         if THING == "noise":
             print("x" * 2**20, file=sys.stderr, flush=True)
         if request["op"] == "hello":
-            reply(call["id"], IDENTITY)
+            begun = '{"id": 2, "answer": {' if THING == "no line feed" else ""
+            write(json.dumps({"id": call["id"], "answer": IDENTITY}) + "\n" + begun)
             if THING == "deaf after hello":
                 hang()
         elif THING == "late" and held is None and request["op"] == "get_commits":
