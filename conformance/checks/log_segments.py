@@ -9,9 +9,8 @@ from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
-from conformance.checks.log_tail import FRESH
 from conformance.interface import messages as m
-from conformance.interface.log_names import checksum_file, commit_file
+from conformance.interface.log_names import commit_file
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone
@@ -29,22 +28,6 @@ def history(s: ClientScenario, *, published: int = 4, **options: Any) -> LogBuil
     log.land(gone("b"), file("a"))
     log.backfill(published)
     return log
-
-
-@check(Family.READING, "LOG-18", "LOG-14", "CM-READ-02", features=EVERY_TABLE)
-def a_checkpoint_replaces_earlier_commits(s: ClientScenario) -> None:
-    """After a cleanup of old commits, a checkpoint and the later commits make the snapshot."""
-    log = history(s, published=3)
-    must_read(log, 4, "LOG-18", *FRESH, expected="all commits exist, and no checkpoint")
-    log.checkpoint(2)
-    log.hint(2)
-    must_read(log, 4, "LOG-18", expected="a checkpoint of version 2 and the commits 3 and 4")
-    log.hide(commit_file(0), commit_file(1))
-    must_read(
-        log, 4, "LOG-18", "CM-READ-02",
-        expected="the checkpoint of version 2 replaces the commits 0 to 2; 3 and 4 follow",
-    )  # fmt: skip
-    must_read(log, 2, "LOG-18", version=2, expected="version 2 has the content of its checkpoint")
 
 
 @check(Family.READING, "LOG-18")
@@ -132,24 +115,6 @@ def the_checkpoint_hint_may_be_wrong(s: ClientScenario) -> None:
     must_read(log, 4, "LOG-21", expected="the hint is truncated and cannot be read; the checkpoint of version 2 exists")
 
 
-@check(Family.READING, "LOG-15", "LOG-22", features=EVERY_TABLE)
-def later_files_do_not_change_an_older_version(s: ClientScenario) -> None:
-    """Newer commits, checkpoints, compactions, checksums and hints neither change a version nor prevent a read of
-    it."""
-    log = history(s)
-    must_read(log, 2, "LOG-15", version=2, expected="version 2, which newer versions follow")
-    log.checkpoint(4)
-    log.hint(4)
-    log.checksum(4)
-    must_read(log, 2, "LOG-15", version=2, expected="version 2: the checkpoint of version 4 is newer")
-    log.compaction(1, 3)
-    must_read(log, 2, "LOG-22", "LOG-15", version=2,
-              expected="version 2: a compaction of the versions 1 to 3 holds actions that are newer")  # fmt: skip
-    log.plant(commit_file(4), b"")
-    log.plant(checksum_file(4), b"{")
-    must_read(log, 2, "LOG-15", version=2, expected="version 2: commit 4 cannot be read, and is not needed")
-
-
 @check(Family.READING, "LOG-22", "LOG-18", features=EVERY_TABLE)
 def a_compaction_replaces_only_its_commits(s: ClientScenario) -> None:
     """A compaction may be used between a checkpoint and the requested version. One that ends before the checkpoint is
@@ -169,24 +134,6 @@ def a_compaction_replaces_only_its_commits(s: ClientScenario) -> None:
               "4 begins before the checkpoint")  # fmt: skip
 
 
-@check(Family.READING, "LOG-24", "LOG-25", "LOG-15", features=EVERY_TABLE)
-def a_checksum_changes_no_snapshot(s: ClientScenario) -> None:
-    """A checksum describes its own version. An older, newer, unreadable or missing one does not change a snapshot, such
-    as its metadata domains."""
-    log = history(s, published=3)
-    must_read(log, 4, "LOG-24", about=("domains",), expected="no checksum exists: the domains are in the commits")
-    log.checksum(1)
-    must_read(log, 4, "LOG-24", expected="a checksum of version 1 does not describe version 4")
-    log.checksum(4)
-    must_read(log, 2, "LOG-24", "LOG-15", version=2, expected="checksums of versions 1 and 4 do not describe version 2")
-    must_read(log, 4, "LOG-25", expected="the checksum of version 4 is right")
-    for content in (b"", b'{"tableSizeBytes":', b"[]"):
-        log.plant(checksum_file(4), content)
-        must_read(
-            log, 4, "LOG-25", expected=f"the checksum of version 4 is {content!r}, which is invalid: the log is read"
-        )
-
-
 @check(Family.READING, "LOG-26", features=EVERY_TABLE)
 def a_checksum_mismatch_is_reported(s: ClientScenario) -> None:
     """If the log and the checksum of the requested version differ, the reader reports it by a warning or an error."""
@@ -199,23 +146,6 @@ def a_checksum_mismatch_is_reported(s: ClientScenario) -> None:
     )  # fmt: skip
     log.checksum(4)
     must_read(log, 4, "LOG-25", expected="the checksum of version 4 is right")
-
-
-@check(Family.READING, "LOG-27", features=EVERY_TABLE)
-def a_missing_commit_fails_the_read(s: ClientScenario) -> None:
-    """Without the commit of one version, no later version can be read; an earlier one may."""
-    log = history(s)
-    log.hide(commit_file(0))
-    must_refuse(log, "LOG-27", expected="commit 0 is missing, and no checkpoint replaces it: an error")
-    log.restore()
-    log.hide(commit_file(2))
-    must_refuse(log, "LOG-27", expected="commit 2 is missing, and no checkpoint replaces it: an error")
-    must_refuse(log, "LOG-27", version=3, expected="commit 2 is missing, and version 3 needs it: an error")
-    log.checkpoint(1)
-    must_refuse(log, "LOG-27", expected="the checkpoint of version 1 does not replace commit 2: an error")
-    may_read(log, 1, "LOG-27")
-    log.restore()
-    must_read(log, 4, "LOG-18", expected="all commits exist again")
 
 
 @check(Family.READING, "LOG-28", "LOG-38", features=EVERY_TABLE)

@@ -2,14 +2,12 @@
 
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from conformance.checks import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file
 from conformance.requirements.catalogue import Profile
-from conformance.scenario.adversary import QUESTIONS
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file
@@ -27,25 +25,6 @@ def table_with(s: ClientScenario, versions: int) -> LogBuilder:
     for number in range(1, versions + 1):
         log.land(file(f"file-{number}"))
     return log
-
-
-@check(Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", "LOG-04", commit_modes=("staged", "inline"))
-def a_backfill_between_request_and_listing(s: ClientScenario) -> None:
-    """A reader that asks the owner sees every ratified commit, even if all are published before it lists the log."""
-    log = table_with(s, 3)
-    must_read(log, 3, *FRESH, expected="version 3 was ratified before the read began: a snapshot of version 3")
-    s.owner.on(m.GetCommits, before=lambda: log.backfill(3))
-    must_read(
-        log, 3, "CM-READ-01", "MC-GET-03", *FRESH, "LOG-04",
-        expected="version 3 was ratified before the read began; a reader sees it if it lists the log after the "
-        "request, or again when the answer has a later version",
-    )  # fmt: skip
-
-
-@check(Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", commit_modes=("staged", "inline"))
-def a_backfill_before_each_request(s: ClientScenario) -> None:
-    """Commits are published just before each request of a reader, in turn: it sees every ratified commit."""
-    _at_every_moment(s, lambda log, moment: s.owner.on(object, before=lambda: log.backfill(log.latest), skip=moment))
 
 
 @check(Family.STALE_READS, *FRESH, "MC-GET-03", commit_modes=("staged", "inline"))
@@ -68,16 +47,6 @@ def _at_every_moment(s: ClientScenario, interfere: Callable[[LogBuilder, int], o
         )  # fmt: skip
         if len(s.owner.exchanges) - heard <= moment:
             break
-
-
-@check(Family.STALE_READS, *FRESH, "LOG-04", commit_modes=("staged", "inline"))
-def a_partial_backfill_during_a_read(s: ClientScenario) -> None:
-    """Half of the commits are published between request and listing: the snapshot has all of them."""
-    log = table_with(s, 4)
-    s.owner.on(m.GetCommits, before=lambda: log.backfill(2))
-    must_read(log, 4, *FRESH, "LOG-04", expected="versions 1 and 2 are published now, 3 and 4 only listed by the owner")
-    s.owner.on(m.GetCommits, after=lambda: log.backfill(3))
-    must_read(log, 4, *FRESH, expected="version 3 is in the owner's answer and in the listing: a snapshot of version 4")
 
 
 @check(Family.STALE_READS, "LOG-13", *FRESH, commit_modes=("staged",))
@@ -115,22 +84,6 @@ def a_reader_asks_the_owner_for_every_snapshot(s: ClientScenario) -> None:
     log.backfill(3)
     log.land(file("last"))
     must_read(log, 4, *FRESH, expected="version 3 was published and version 4 ratified since the last read")
-
-
-@check(Family.STALE_READS, *FRESH, commit_modes=("staged", "inline"), needs=(Profile.OWNERSHIP_TRANSFER,))
-def a_reader_follows_an_ownership_change(s: ClientScenario) -> None:
-    """A table is handed back and taken over again under its name, with a new reference. A reader resolves the name
-    again and sees the new commits."""
-    log = table_with(s, 1)
-    must_read(log, 1, *FRESH, expected="version 1 was ratified before the read began")
-    log.hand_back()
-    log.take_over(timestamp=s.timestamp(3), properties={})
-    must_read(log, 3, *FRESH, expected="version 3, the second take-over, was ratified before the read began")
-    log.land(file("unpublished"))
-    must_read(
-        log, 4, *FRESH,
-        expected="version 4 was ratified before the read began, by the owner that took the table over with version 3",
-    )  # fmt: skip
 
 
 @check(Family.STALE_READS, *FRESH, "CM-READ-09")
@@ -176,26 +129,6 @@ def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
         "way, or an error",
         observed=f"the read returned a snapshot of version {call.answer.version}",
     )  # fmt: skip
-
-
-@check(Family.STALE_READS, *FRESH)
-def commits_during_a_read_leave_one_snapshot(s: ClientScenario) -> None:
-    """Other clients commit between the requests of a read: it returns one version, at least the latest when it began
-    and at most what the owner returned."""
-    log = table_with(s, 2)
-    for kind in QUESTIONS:
-        s.owner.on(kind, before=partial(log.land, file(f"during-{kind.__name__}")))
-    call, _ = ask(log)
-    read = s.expect(call, m.SnapshotRead, *FRESH, expected="a snapshot of version 2, or of a newer one")
-    if not does_without_its_owner(s) and not read.stale:
-        s.require(
-            read.version >= 2, *FRESH, evidence=(call, log.committed[2]), table=log.table, version=2,
-            expected="version 2 was ratified before the read began",
-            observed=f"the read returned a snapshot of version {read.version}",
-        )  # fmt: skip
-    is_snapshot(log, call, read, *FRESH)
-    s.owner.rules.clear()
-    must_read(log, log.latest, *FRESH, expected=f"version {log.latest} was ratified before the read began")
 
 
 # Publishing by clients

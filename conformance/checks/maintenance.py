@@ -16,34 +16,23 @@ from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
 from conformance.checks.data_files import FIRST_ROWS, row_ids, tracked
 from conformance.interface import messages as m
-from conformance.interface.log_names import (
-    FILESYSTEM,
-    STAGING,
-    checkpoint_file,
-    checksum_file,
-    commit_file,
-    compacted_file,
-    staged_file,
-)
+from conformance.interface.log_names import FILESYSTEM, STAGING, checkpoint_file, commit_file, staged_file
 from conformance.models import proposals
-from conformance.models.log_files import Unreadable, actions_in, checkpoint_actions, listing_of, vector_file
+from conformance.models.log_files import Unreadable, checkpoint_actions, listing_of, vector_file
 from conformance.models.proposals import line
 from conformance.models.reader import ModelReader
 from conformance.models.writer import ROW_TRACKING
-from conformance.oracle.client import reconciled, replay
+from conformance.oracle.client import replay
 from conformance.requirements.catalogue import Profile
-from conformance.safe_text import one_line
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
-from conformance.scenario.formatting import in_words
-from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, stored_vector, vector
+from conformance.scenario.log_builder import LogBuilder, domain, file, gone, stored_vector
 from conformance.scenario.ownership import restart
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 CHECKPOINT = ("MC-CHECKPOINT-03", "CM-MAINT-01")
 COMPACTION = ("MC-COMPACTION-01", "CM-MAINT-02")
 TWO_STEPS = ("staged", "inline")
-FORBIDDEN_JOBS = ("vacuum", "optimize", "reorg")
 
 
 def log_of(s: ClientScenario, published: int = 3) -> LogBuilder:
@@ -73,21 +62,6 @@ def checkpoints(log: LogBuilder, version: int) -> list[str]:
 
 
 # Checkpoints
-
-
-@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-02", "LOG-34", features=EVERY_TABLE)
-def a_checkpoint_equals_its_version(s: ClientScenario) -> None:
-    """A checkpoint of a published version, even if not the newest, has its prescribed name, and alone yields that
-    version's snapshot."""
-    log = log_of(s)
-    name = s.name_of(log.table) if log.table else ""
-    call = done(s, log, m.Checkpoint(table=name, version=2))
-    s.require(
-        bool(checkpoints(log, 2)), "LOG-02", evidence=(call,), observed=f"the log folder has {names(log)}",
-        expected="a checkpoint of version 2 is called `<version>.checkpoint...`, the version in 20 digits",
-    )  # fmt: skip
-    log.hide(*(commit_file(version) for version in range(3)))
-    equals(s, log, call, 2, "LOG-34", what="checkpoint")
 
 
 LONG_AGO = 1_500_000_000_000
@@ -137,26 +111,6 @@ def version_of_checkpoint(name: str) -> int | None:
     """The version of a checkpoint file; None for any other file of the log."""
     version, _, rest = name.partition(".")
     return int(version) if rest.startswith("checkpoint.") and version.isdigit() else None
-
-
-@check(Family.MAINTENANCE, *CHECKPOINT, commit_modes=TWO_STEPS)
-def a_checkpoint_waits_for_backfilling(s: ClientScenario) -> None:
-    """A checkpoint of an unpublished version is rejected, or the version is published before any file of the checkpoint
-    is written."""
-    log = log_of(s)
-    early: list[str] = []
-    s.owner.on(m.BackfillToVersion, before=lambda: early.extend(checkpoints(log, 5)), times=10)
-    call = s.act("maintenance", m.Checkpoint(table=s.name_of(log.table), version=5), log.table)
-    there = checkpoints(log, 5)
-    s.require(
-        not there or log.published >= 5, *CHECKPOINT, evidence=(call,),
-        expected="version 5 is ratified and not published: it has no checkpoint before it is published",
-        observed=f"{there} exists, and the newest published commit is {log.published}",
-    )  # fmt: skip
-    s.require(
-        not early, *CHECKPOINT, evidence=(call,), expected="version 5 is published before its checkpoint is written",
-        observed=f"{early} existed before the client requested the backfill of version 5",
-    )  # fmt: skip
 
 
 @check(Family.MAINTENANCE, "FIELD-01", features=EVERY_TABLE)
@@ -262,25 +216,6 @@ def read_by_kit(s: ClientScenario, log: LogBuilder, version: int, what: str) -> 
 # Compactions and checksums
 
 
-@check(Family.MAINTENANCE, *COMPACTION, "LOG-02", "LOG-35", features=EVERY_TABLE)
-def a_compaction_equals_its_commits(s: ClientScenario) -> None:
-    """A compaction of published versions has its prescribed name and the same effect as its commits. Its files have
-    their row ids."""
-    log = log_of(s)
-    call = done(s, log, m.Compact(table=s.name_of(log.table), start=1, end=3))
-    name = compacted_file(1, 3)
-    s.require(
-        name in names(log), "LOG-02", evidence=(call,), expected=f"the compaction of 1 to 3 is called {name}",
-        observed=f"the log folder has {names(log)}",
-    )  # fmt: skip
-    log.hide(*(commit_file(version) for version in (1, 2)))
-    equals(s, log, call, 3, "LOG-35", what="compaction")
-    rows = with_row_ids(s)
-    call = s.act("maintenance", m.Compact(table=s.name_of(rows.table), start=1, end=2), rows.table)
-    if (path := rows.folder / compacted_file(1, 2)).exists():
-        keeps_row_ids(s, call, readable(s, call, "LOG-35", partial(actions_in, path)), "LOG-35", "compaction")
-
-
 @check(Family.MAINTENANCE, *COMPACTION, "LOG-35", features=EVERY_TABLE)
 def a_compaction_keeps_removals(s: ClientScenario) -> None:
     """A compacted commit removes a file that was added before the compaction's first version: the compaction contains
@@ -313,64 +248,6 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
         )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, *COMPACTION, "LOG-35", "LOG-30", features=EVERY_TABLE)
-def a_compaction_keeps_deletion_vectors(s: ClientScenario) -> None:
-    """A file is identified by its path and its deletion vector, in a compaction too: an update adds the file with one
-    vector and removes it with another, and the compaction contains both actions."""
-    log = updated(s)
-    call = done(s, log, m.Compact(table=s.name_of(log.table), start=1, end=3))
-    log.hide(*(commit_file(version) for version in (1, 2)))
-    equals(s, log, call, 3, "LOG-30", "LOG-35", what="compaction")
-
-
-@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "LOG-30", features=EVERY_TABLE)
-def a_checkpoint_keeps_deletion_vectors(s: ClientScenario) -> None:
-    """A checkpoint has each file with its deletion vector, so that a later commit can remove the file with this
-    vector."""
-    log = updated(s)
-    call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=3))
-    log.land(gone("a", deletionVector=vector("second")))
-    log.hide(*(commit_file(version) for version in range(4)))
-    equals(s, log, call, 3, "LOG-34", what="checkpoint")
-    equals(s, log, call, 4, "LOG-34", "LOG-30", what="checkpoint")
-
-
-@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "LOG-41", features=EVERY_TABLE)
-def a_checkpoint_is_reconciled(s: ClientScenario) -> None:
-    """A file was added again with other statistics: a checkpoint has only the later `add`. It has the removal of a file
-    until that expires, because VACUUM needs it; an expired removal may be omitted."""
-    log = LogBuilder.create(s)
-    log.land(file("again"), file("removed"), file("removed-long-ago"))
-    log.land(file("again", size=2, dataChange=False), gone("removed", deletionTimestamp=LATE))
-    log.land(gone("removed-long-ago", deletionTimestamp=LONG_AGO))
-    if s.commit_mode != "direct":
-        log.backfill(3)
-    call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=3))
-    for held in in_checkpoints(s, log, call):
-        sizes = [action["add"].get("size") for action in held if action.get("add", {}).get("path") == "again"]
-        s.require(
-            sizes == [2], "LOG-34", evidence=(call,), version=3,
-            expected="version 2 added the file `again` a second time, with 2 bytes: the checkpoint has only this `add`",
-            observed=f"the checkpoint adds it with {sizes} bytes",
-        )  # fmt: skip
-        removed = [action["remove"]["path"] for action in held if "remove" in action]
-        s.require(
-            "removed" in removed, "LOG-41", evidence=(call,), version=3, observed=f"the checkpoint removes {removed}",
-            expected="the removal of the file `removed` has not expired: the checkpoint has it",
-        )  # fmt: skip
-
-
-def updated(s: ClientScenario) -> LogBuilder:
-    """A table with the files `a` and `b`; version 3 replaced the deletion vector of `a`."""
-    log = LogBuilder.create(s, reader_features=("deletionVectors",))
-    log.land(file("a"), file("b"))
-    log.land(gone("a"), file("a", deletionVector=vector("first")))
-    log.land(file("a", deletionVector=vector("second")), gone("a", deletionVector=vector("first")))
-    if s.commit_mode != "direct":
-        log.backfill(3)
-    return log
-
-
 def equals(
     s: ClientScenario, log: LogBuilder, call: Exchange, version: int, *requirements: str, what: str, why: str = ""
 ) -> None:
@@ -385,81 +262,6 @@ def equals(
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, *COMPACTION, commit_modes=TWO_STEPS)
-def a_compaction_waits_for_backfilling(s: ClientScenario) -> None:
-    """A compaction up to an unpublished version is rejected, or the version is published first."""
-    log = log_of(s)
-    call = s.act("maintenance", m.Compact(table=s.name_of(log.table), start=2, end=5), log.table)
-    there = [name for name in names(log) if name.endswith(".compacted.json")]
-    s.require(
-        not there or log.published >= 5, *COMPACTION, evidence=(call,),
-        expected="version 5 is ratified and not published: no compaction includes it before it is published",
-        observed=f"{there} exists, and the newest published commit is {log.published}",
-    )  # fmt: skip
-
-
-@check(Family.MAINTENANCE, "LOG-02", features=EVERY_TABLE)
-def a_checksum_has_its_prescribed_name(s: ClientScenario) -> None:
-    """The checksum of a version is named `<version>.crc`."""
-    log = log_of(s)
-    call = done(s, log, m.Checksum(table=s.name_of(log.table), version=3))
-    s.require(
-        checksum_file(3) in names(log), "LOG-02", evidence=(call,),
-        expected=f"the checksum of version 3 is {checksum_file(3)}", observed=f"the log folder has {names(log)}",
-    )  # fmt: skip
-
-
-@check(Family.MAINTENANCE, "LOG-44", "LOG-45", features=EVERY_TABLE)
-def a_checksum_describes_its_version(s: ClientScenario) -> None:
-    """A checksum has the counts, the protocol and the metadata of its version. If it has the in-commit timestamp, the
-    applications or the metadata domains, they are right too. A checksum of another writer stays as it is."""
-    log = LogBuilder.create(s)
-    log.land(file("f1", size=10), application("stream", 5), domain("kit.kept", "a"), domain("kit.gone", "b"))
-    log.land(gone("f1"), file("f2", size=5), file("f3", size=7), domain("kit.gone", "b", removed=True))
-    if s.commit_mode != "direct":
-        log.backfill(2)
-    call = done(s, log, m.Checksum(table=s.name_of(log.table), version=2))
-    mine, theirs = (log.folder / checksum_file(version) for version in (2, 1))
-    if not mine.exists():
-        raise Inconclusive(f"operation {call.number}: the client wrote no checksum of version 2")
-    checksum = json_object(mine)
-    s.require(
-        bool(checksum), "LOG-44", evidence=(call,), version=2, expected="a checksum is one JSON object",
-        observed=f"{mine.name} begins with {one_line(mine.read_text('utf-8', 'replace'))[:60]}",
-    )  # fmt: skip
-    right = {"numFiles": 2, "tableSizeBytes": 12, "numMetadata": 1, "numProtocol": 1}
-    if checksum.get("inCommitTimestampOpt") is not None:
-        right["inCommitTimestampOpt"] = replay(log.actions, 2).timestamp or 0
-    wrong = {name: checksum.get(name) for name, value in right.items() if checksum.get(name) != value}
-    s.require(
-        not wrong, "LOG-44", evidence=(call,), version=2,
-        expected=f"version 2 has {', '.join(f'{name} {right[name]}' for name in wrong)}",
-        observed=f"the checksum of version 2 has {', '.join(f'{name} {value}' for name, value in wrong.items())}",
-    )  # fmt: skip
-    for name, kind, member in (
-        ("metadata", "metaData", "id"), ("protocol", "protocol", "minReaderVersion"),
-        ("setTransactions", "txn", "appId"), ("domainMetadata", "domainMetadata", "domain"),
-    ):  # fmt: skip
-        wanted = sorted(action[kind][member] for action in reconciled(log.actions, 2) if kind in action)
-        given = checksum.get(name)
-        if given is None and name in ("setTransactions", "domainMetadata"):
-            continue
-        listed = [body.get(member) for body in (given if isinstance(given, list) else [given or {}])]
-        s.require(
-            sorted(listed, key=str) == wanted, "LOG-44", evidence=(call,), version=2,
-            expected=f"`{member}` of `{kind}` in version 2: {', '.join(map(str, wanted))}",
-            observed=f"`{member}` of `{name}` in the checksum of version 2: {', '.join(map(str, listed)) or 'none'}",
-        )  # fmt: skip
-    log.checksum(1, theirs=True)
-    before = theirs.read_bytes()
-    again = s.act("maintenance", m.Checksum(table=s.name_of(log.table), version=1), log.table)
-    s.require(
-        theirs.exists() and theirs.read_bytes() == before, "LOG-45", evidence=(again,), version=1,
-        expected="another writer's checksum of version 1 exists: it stays as it is",
-        observed=f"{theirs.name} was {'overwritten' if theirs.exists() else 'deleted'}",
-    )  # fmt: skip
-
-
 def json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if the file has anything else."""
     try:
@@ -470,51 +272,6 @@ def json_object(path: Path) -> dict[str, Any]:
 
 
 # Permission
-
-
-@check(
-    Family.MAINTENANCE, "CM-MAINT-04", "CM-MAINT-05", "CM-POLICY-01", "CM-POLICY-03",
-    needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
-)  # fmt: skip
-def maintenance_needs_the_owners_permission(s: ClientScenario) -> None:
-    """VACUUM, OPTIMIZE and REORG do not run on a table whose owner does not allow them, and may run if it does."""
-    log = log_of(s)
-    for job in FORBIDDEN_JOBS:
-        call = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job=job), log.table)
-        s.require(
-            not isinstance(call.answer, m.Done | m.Committed), "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04",
-            evidence=(call,), expected=f"the owner does not allow {job}: the client rejects it",
-            observed=f"{job} was answered {in_words(call.answer)}",
-        )  # fmt: skip
-        before = len(s.asked(m.MaintenancePolicy))
-        s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint", "log-compaction", "checksum", job)))
-        try:
-            run = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job=job), log.table)
-        except Inconclusive:  # allowed now, and this client has no such job
-            continue
-        s.require(
-            isinstance(run.answer, m.Rejected) or len(s.asked(m.MaintenancePolicy)) > before, "CM-MAINT-05",
-            evidence=(run,), expected=f"the client requests the owner's policy before every {job}",
-            observed=f"{job} ran without a request for the policy",
-        )  # fmt: skip
-
-
-@check(
-    Family.MAINTENANCE, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04",
-    needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
-)  # fmt: skip
-def a_forbidden_cleanup_deletes_nothing(s: ClientScenario) -> None:
-    """Metadata cleanup deletes nothing on a table whose owner does not allow it."""
-    log = log_of(s)
-    log.checkpoint(2)
-    before = names(log)
-    s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint", "log-compaction", "checksum")), times=10)
-    call = s.act("maintenance", m.Cleanup(table=s.name_of(log.table), older_than=s.timestamp(3)), log.table)
-    missing = sorted(set(before) - set(names(log)))
-    s.require(
-        not missing, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", evidence=(call,),
-        expected="the owner does not allow metadata cleanup: every file stays", observed=f"{missing} were deleted",
-    )  # fmt: skip
 
 
 @check(
@@ -686,21 +443,6 @@ def cleanup_keeps_the_cut_off_and_later_files(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, *KEEPS, features=EVERY_TABLE)
-def sidecars_of_kept_checkpoints_stay(s: ClientScenario) -> None:
-    """The checkpoints of versions 2, 4 and 6 have sidecars. Cleanup may delete only those that no kept checkpoint
-    names."""
-    log = prepare(s)
-    _, kept, newer = (log.v2_checkpoint(version) for version in (2, CUT_OFF, 6))
-    cleaned = clean(s, log)
-    gone = [name for name in (*kept, *newer) if not (log.folder / name).exists()]
-    s.require(
-        not gone, *KEEPS, evidence=(cleaned.exchange,), observed=f"{', '.join(gone)} were deleted",
-        expected="the checkpoint of version 4 is the cut-off checkpoint: it and the newer one stay, with the sidecars "
-        "that they name",
-    )  # fmt: skip
-
-
 @check(Family.MAINTENANCE, "MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36", features=EVERY_TABLE)
 def without_a_cut_off_checkpoint_nothing_is_deleted(s: ClientScenario) -> None:
     """If the only checkpoint is newer than the cleanup version, cleanup deletes nothing; with an older one it may."""
@@ -730,51 +472,6 @@ def an_incomplete_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
             name, "MC-CLEANUP-01", "CM-CLEANUP-01", *KEEPS,
             why="the checkpoint of version 5 lacks a part, so the one of version 3 is the cut-off checkpoint",
         )  # fmt: skip
-
-
-@check(Family.MAINTENANCE, "LOG-36", features=EVERY_TABLE)
-def a_corrupt_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
-    """A checkpoint that cannot be read does not count: what it held is only in the older files. Once it is whole,
-    cleanup may cut off there."""
-    log = prepare(s)
-    (name,) = log.checkpoint(5)
-    whole = (log.folder / name).read_bytes()
-    for content, why in (
-        (whole[: len(whole) // 2], "the checkpoint of version 5 is truncated: all commits are needed"),
-        (whole, "the checkpoint of version 5 is whole, and later commits stay"),
-    ):
-        log.plant(name, content)
-        cleaned = clean(s, log)
-        s.require(
-            s.kit_reads(log.table, log.latest) == set(replay(log.actions, log.latest).files), "LOG-36",
-            evidence=(cleaned.exchange,), expected=why, observed="the table cannot be read after the cleanup",
-        )  # fmt: skip
-
-
-@check(Family.MAINTENANCE, "MC-CLEANUP-09", *KEEPS)
-def the_newest_published_commit_stays(s: ClientScenario) -> None:
-    """The newest backfilled commit stays even if a checkpoint covers it."""
-    log = prepare(s, published=4, latest=5) if s.commit_mode != "direct" else prepare(s, latest=4)
-    log.checkpoint(4)
-    cleaned = clean(s, log, 4)
-    cleaned.keeps(
-        commit_file(4), "MC-CLEANUP-09", *KEEPS,
-        why="it is the newest backfilled commit, at or after the cut-off checkpoint",
-    )  # fmt: skip
-
-
-@check(Family.MAINTENANCE, "MC-CLEANUP-06", "CM-CLEANUP-06")
-def compactions_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
-    """Compactions that start at or before the cut-off checkpoint's version are deleted; later ones may stay."""
-    log = prepare(s)
-    log.checkpoint(CUT_OFF)
-    log.checkpoint(6)
-    gone = [log.compaction(0, 3), log.compaction(4, 6)]
-    kept = log.compaction(5, 6)
-    cleaned = clean(s, log)
-    for name in gone:
-        cleaned.deletes(name, "MC-CLEANUP-06", "CM-CLEANUP-06", why="it starts at or before the cut-off checkpoint")
-    cleaned.keeps(kept, *KEEPS, why="it starts after the cut-off checkpoint")
 
 
 @check(Family.MAINTENANCE, "CM-CLEANUP-05", "CM-CLEANUP-04", features=("catalogManaged",))

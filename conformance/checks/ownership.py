@@ -1009,20 +1009,6 @@ def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
 
 
 @check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", needs=GIVEN)
-def a_refusal_after_a_lost_take_over_proves_nothing(s: ClientScenario) -> None:
-    """A table is taken over, the answer is lost, and the owner refuses whatever the client asks after that: the outcome
-    is unknown. A take-over that is refused at once may be reported as failed."""
-    refused, table = s.filesystem_table("refused"), s.filesystem_table("imports")
-    s.owner.on(m.TakeOver, answer=m.Rejected(reason="no access"))
-    convert(s, refused)
-    s.owner.refuse_after(m.TakeOver)
-    call = convert(s, table)
-    s.not_answered_as_failed(call)
-    [table.reference], table.versions = s.owner.owner.tables, 2
-    table.ownership.append(s.markers[call.number])
-
-
-@check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", needs=GIVEN)
 def a_client_recognizes_its_own_change_of_ownership(s: ClientScenario) -> None:
     """The answer to a take-over is lost, and later that to a hand-back. The owner does not recognize the same request
     when it arrives again, and answers with a conflict: the client does not report a failure."""

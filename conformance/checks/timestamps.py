@@ -19,7 +19,7 @@ from conformance.models.proposals import BASE_TIME, ENABLEMENT_TIMESTAMP, ENABLE
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
-from conformance.scenario.log_builder import LogBuilder, file, gone
+from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 from conformance.scenario.snapshots import ask, is_snapshot, must_read
 
@@ -78,19 +78,6 @@ def a_commit_is_not_earlier_than_its_attempt(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-14", "ICT-08")
-def a_retried_commit_is_later_than_the_winner(s: ClientScenario) -> None:
-    """The retry of a writer that lost its version has a later in-commit timestamp than the winner, even if that is
-    far in the future."""
-    table = s.create()
-    attempt = s.attempt()
-    ahead = 4_000_000_000_000
-    winner = s.proposal(table, 1, attempt=attempt, actions=proposals.append(attempt, ahead))
-    s.owner.on(m.Commit, before=lambda: s.ask("winner", winner))
-    table.versions = 2
-    write(s, table)
-
-
 @check(Family.TIMESTAMPS, "CM-TXNID-02", "CM-TXNID-01", features=("catalogManaged",))
 def every_transaction_has_a_unique_txn_id(s: ClientScenario) -> None:
     """Two commits of one writer have different txnIds."""
@@ -115,18 +102,6 @@ def every_retry_is_a_new_attempt(s: ClientScenario) -> None:
         len(tried) >= 1, "MC-FILES-12", "MC-WRITE-02", "CM-WRITE-03", evidence=(call,),
         expected="a commit is proposed to the owner", observed="no proposal reached the owner",
     )  # fmt: skip
-
-
-@check(
-    Family.WRITING, "MC-ENABLE-01", "MC-ENABLE-02", "CM-ENABLE-01", "CM-ENABLE-02", "ICT-03", "MC-WRITE-01",
-    "CM-WRITE-02",
-)  # fmt: skip
-def adding_a_feature_keeps_the_others(s: ClientScenario) -> None:
-    """A transaction that adds a table feature to the protocol keeps the features of ownership and in-commit
-    timestamps."""
-    table = s.create()
-    write(s, table, no_file=True, add_feature="appendOnly")
-    write(s, table)
 
 
 @check(Family.WRITING, "ICT-04", "MC-WRITE-01", "CM-WRITE-02", "MC-ENABLE-09", "MC-ENABLE-03", "ICT-21")
@@ -426,23 +401,3 @@ def versions_before_the_catalog_need_the_catalog(s: ClientScenario) -> None:
                 expected="a reader that has only the path rejects a catalog-managed table, or asks its catalog",
                 observed=f"version {call.answer.version} was read without asking the catalog",
             )  # fmt: skip
-
-
-@check(Family.TIMESTAMPS, "ICT-16", *APPLIED, features=EVERY_TABLE, commit_modes=("direct",))
-def an_incomplete_enablement(s: ClientScenario) -> None:
-    """If one enablement property is missing, or the feature's name is in the plural, as in one sentence of the
-    document, a reader may reject the table; any snapshot that it returns is correct."""
-    log = plain(s, versions=2)
-    must_read(
-        log, 1, *APPLIED, "ICT-16", may_refuse=True, path=log.location, expected="a filesystem table, by its path"
-    )
-    plural = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamps"]}
-    half = {ENABLEMENT_VERSION: "2"}
-    info = proposals.commit_info(s.attempt(), BASE_TIME + 2 * HOUR)
-    changes = (proposals.line("protocol", plural), proposals.metadata(s.attempt(), BASE_TIME, half), gone("file-1"))
-    log.write(info, *changes, modified=BASE_TIME + 2 * HOUR)
-    requests: list[dict[str, Any]] = [{}, {"version": 1}, {"timestamp": BASE_TIME + HOUR}]
-    for request in [*requests, {"timestamp": BASE_TIME + 2 * HOUR}]:
-        call, _ = ask(log, path=log.location, **request)
-        if isinstance(call.answer, m.SnapshotRead):
-            is_snapshot(log, call, call.answer, *APPLIED, "ICT-16")

@@ -1,6 +1,5 @@
 """Writers: one transaction is one commit, even after lost answers, old conflicts and a full backlog."""
 
-import contextlib
 import json
 from functools import partial
 from typing import Any
@@ -10,19 +9,17 @@ import msgspec
 from conformance.adapters.delta_api import UNAVAILABLE
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
-from conformance.checks.conflicts import added, prepare, removed, win
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file
 from conformance.models import proposals
 from conformance.models.proposals import BASE_TIME
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.adversary import NO_ACCESS
-from conformance.scenario.audit import Proposed
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
-from conformance.scenario.log_builder import LogBuilder, file, vector
-from conformance.scenario.scenario import Exchange, Inconclusive, TableHandle
+from conformance.scenario.log_builder import LogBuilder, file
+from conformance.scenario.scenario import Exchange, TableHandle
 
 TWICE = ("PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02")
 UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06", "PROFILE-CLIENT-02")
@@ -56,38 +53,12 @@ def files(s: ClientScenario, table: TableHandle) -> list[str]:
 
 
 @check(Family.REPLAYS, *UNKNOWN)
-def a_client_resolves_a_lost_answer_first(s: ClientScenario) -> None:
-    """A writer whose commit landed, but whose answer was lost, reports success, and the table has its files once."""
-    table = s.create()
-    s.owner.on(m.Commit, lose_answer=True)
-    call = append(s, table)
-    landed(s, table, call, 1, *UNKNOWN, why="its first proposal was ratified before the answer was lost")
-
-
-@check(Family.REPLAYS, *UNKNOWN)
 def a_client_retries_a_lost_request(s: ClientScenario) -> None:
     """A writer whose request never arrived finds that out and commits."""
     table = s.create()
     s.owner.on(m.Commit, lose_request=True)
     call = append(s, table)
     landed(s, table, call, 1, "PROFILE-CLIENT-02", why="its first proposal never arrived")
-
-
-@check(Family.REPLAYS, *UNKNOWN)
-def a_client_recognizes_its_backfilled_commit(s: ClientScenario) -> None:
-    """The answer is lost, then the commit is backfilled and other commits follow: the writer does not take its own
-    commit for a lost race."""
-    table = s.create()
-
-    def go_on() -> None:
-        table.versions = 2
-        s.backfill(table, 1)
-        s.land(table, client="other")
-        s.backfill(table, 2)
-
-    s.owner.on(m.Commit, lose_answer=True, after=go_on)
-    call = append(s, table)
-    landed(s, table, call, 1, *UNKNOWN, why="it was version 1 before other writers continued")
 
 
 @check(Family.REPLAYS, *TWICE)
@@ -111,27 +82,6 @@ def a_server_error_is_an_unknown_outcome(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.REPLAYS, *UNKNOWN)
-def a_delayed_request_lands_once(s: ClientScenario) -> None:
-    """A request arrives after its writer got no answer and proposed again. It lands once."""
-    table = s.create()
-    s.owner.on(m.Commit, lose_request=True)
-    s.owner.on(m.Commit, before=lambda: s.answer("network", first_commit(s)))
-    call = append(s, table)
-    done = s.expect(call, m.Committed, *UNKNOWN, expected="the transaction is committed, once")
-    table.versions = (done.version or 0) + 1
-    s.require(
-        files(s, table).count("mine") == 1, *UNKNOWN, evidence=(call,),
-        expected="the writer ensured that its first request can no longer land before it proposed again",
-        observed=f"the table's commits add {files(s, table)}",
-    )  # fmt: skip
-
-
-def first_commit(s: ClientScenario) -> m.Request:
-    """The first proposal of the client under test."""
-    return next(proposal.request for proposal in s.proposed if isinstance(proposal.request, m.Commit))
-
-
 @check(Family.REPLAYS, "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01", commit_modes=("staged",))
 def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
     """A writer that cannot resolve its commit reports the unknown outcome, and does not delete its staged file. The
@@ -151,16 +101,6 @@ def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
 
 
 # Lost races, refusals, limits
-
-
-@check(Family.WRITING, "CONFLICT-RETRY-01", "CONFLICT-RETRY-05")
-def many_lost_races_fail_no_append(s: ClientScenario) -> None:
-    """A blind append that loses twenty races in a row is committed after them."""
-    table = s.create()
-    for version in range(1, 21):
-        s.owner.on(m.Commit, before=partial(s.ask, "winner", s.proposal(table, version)))
-    table.versions = 21
-    landed(s, table, append(s, table), 21, "CONFLICT-RETRY-01", why="twenty winners, and none conflicts")
 
 
 @check(Family.WRITING, "FIELD-04", "CONFLICT-RETRY-05")
@@ -205,20 +145,6 @@ def a_writer_that_never_wins_gives_up(s: ClientScenario) -> None:
     s.require(
         not isinstance(call.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(call,),
         expected="nothing was ratified: an error",
-    )  # fmt: skip
-
-
-@check(Family.WRITING, "CONFLICT-RETRY-02")
-def a_rejection_is_not_retried(s: ClientScenario) -> None:
-    """Only a lost version is retried: a rejection that is not retryable ends the transaction."""
-    table = s.create()
-    s.owner.on(m.Commit, answer=m.Rejected(reason="not allowed"), times=100_000)
-    call = append(s, table)
-    tries = len(s.asked(m.Commit))
-    s.require(
-        tries == 1 and not isinstance(call.answer, m.Committed), "CONFLICT-RETRY-02", evidence=(call,),
-        expected="the owner rejected for a reason that a retry does not change: one proposal, and an error",
-        observed=f"after {tries} proposals the answer was {in_words(call.answer)}",
     )  # fmt: skip
 
 
@@ -273,68 +199,7 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     )  # fmt: skip
 
 
-@check(Family.WRITING, "LOG-30", features=EVERY_TABLE)
-def a_removed_file_is_named_with_its_deletion_vector(s: ClientScenario) -> None:
-    """The table has a file with a deletion vector and one without. A transaction that removes both leaves none."""
-    log = LogBuilder.create(s, reader_features=("deletionVectors",))
-    log.land(file("a", deletionVector=vector("first"), stats=json.dumps({"numRecords": 2})), file("b"), file("c"))
-    call = s.transact(log.table, removes=("a", "b"))
-    if not isinstance(call.answer, m.Committed):
-        raise Inconclusive(f"operation {call.number}: the client removed no file of a table with deletion vectors")
-    left = s.kit_reads(log.table, 2)
-    s.require(
-        left == {"c"}, "LOG-30", evidence=(call,), version=2, observed=f"the kit reads the files {sorted(left)}",
-        expected="version 2 removes `a`, which it names with its deletion vector, and `b`: the file `c` is left",
-    )  # fmt: skip
-
-
-@check(Family.WRITING, "LOG-47", features=EVERY_TABLE)
-def unsupported_protocols_are_not_written(s: ClientScenario) -> None:
-    """Version 1 requires an unknown writer feature, or a writer version that does not exist: a transaction is rejected.
-    If it repeats the protocol of version 0, the transaction lands."""
-    for name, why, changes in (
-        ("known", "", {}),
-        ("features", "the feature `anUnknownFeature`", proposals.with_features(s.feature, "anUnknownFeature")),
-        ("version", "writer version 8", {"minWriterVersion": 8}),
-    ):
-        table = s.create(name)
-        [known] = s.actions_of(table, 0, "protocol")
-        protocol, attempt = {**known, **changes}, s.attempt()
-        s.land(table, attempt=attempt, actions=(
-            proposals.commit_info(attempt, s.timestamp(1)), proposals.line("protocol", protocol),
-        ))  # fmt: skip
-        call = s.transact(table, adds=(m.DataFile(path="mine"),))
-        if not why:
-            landed(s, table, call, 2, "PROFILE-CLIENT-02", why="version 1 repeats the protocol of version 0")
-            continue
-        s.require(
-            not isinstance(call.answer, m.Committed), "LOG-47", evidence=(call,), version=2,
-            expected=f"version 1 requires {why}, which is unknown: the transaction is rejected",
-        )  # fmt: skip
-
-
 # Tables with and without an owner
-
-
-@check(
-    Family.WRITING, "MC-FILES-11", "CONFLICT-RETRY-03", "CONFLICT-RETRY-05",
-    features=("managedCommit", FILESYSTEM), commit_modes=("direct",),
-)  # fmt: skip
-def without_an_owner_put_if_absent_decides(s: ClientScenario) -> None:
-    """In a table without an owner a writer commits by creating the next file, and never replaces an existing one."""
-    table = s.filesystem_table("plain")
-    path = table.reference
-    first = s.act("writer", m.Transact(table=path, marker=s.attempt(), adds=(m.DataFile(path="one"),)))
-    s.expect(first, m.Committed, "MC-FILES-11", "CONFLICT-RETRY-05", expected="no other writer: version 1")
-    table.versions = 2
-    planted = s.write_file(table)
-    call = s.act("writer", m.Transact(table=path, marker=s.attempt(), read_version=1, adds=(m.DataFile(path="two"),)))
-    done = s.expect(call, m.Committed, "CONFLICT-RETRY-05", expected="a blind append after another commit: version 3")
-    s.require(
-        done.version == 3 and s.content_of(table, 2) == planted, "CONFLICT-RETRY-03", "MC-FILES-11", evidence=(call,),
-        expected="version 2 existed: it stays unchanged, and the transaction is version 3",
-        observed=f"the transaction was committed as {done.version}; version 2 is {s.content_of(table, 2)!r}",
-    )  # fmt: skip
 
 
 @check(
@@ -388,158 +253,19 @@ def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
 # Version 0
 
 
-@check(Family.VERSION_0, "PROFILE-UNKNOWN-02")
-def a_creator_recognizes_its_own_version_0(s: ClientScenario) -> None:
-    """A client whose creation succeeded, but whose answer was lost, finds out that it created the table."""
-    s.owner.on(m.CreateTable, lose_answer=True)
-    creation = s.creation("created")
-    call = s.act("creator", creation)
-    made = s.expect(
-        call, m.Ratified, "PROFILE-UNKNOWN-02", expected="its version 0 landed before the answer was lost: it succeeded"
-    )
-    s.created("created", call, made)
-
-
-@check(Family.VERSION_0, "PROFILE-UNKNOWN-02")
-def a_creator_recognizes_its_table_in_a_conflict(s: ClientScenario) -> None:
-    """A creation succeeds, and its answer is lost. The owner does not recognize the same request when it arrives again:
-    it answers that the name is taken, by this very table. A client that takes it for another creator's table deletes
-    its own version 0 and data files."""
-
-    def taken(answer: m.Answer) -> m.Answer:
-        return m.Conflict(latest=0, winner_table=answer.table) if isinstance(answer, m.Ratified) else answer
-
-    s.owner.on(m.CreateTable, lose_answer=True)
-    s.owner.on(m.CreateTable, change=taken)
-    call = s.act("creator", s.creation("created"))
-    s.require(
-        not isinstance(call.answer, m.Conflict | m.Rejected), "PROFILE-UNKNOWN-02", evidence=(call,),
-        expected="its version 0 landed before the answer was lost: no failure",
-        observed=f"the creation was answered {in_words(call.answer)}",
-    )  # fmt: skip
-    if isinstance(call.answer, m.Ratified):
-        s.created("created", call, call.answer)
-
-
-@check(Family.VERSION_0, "PROFILE-UNKNOWN-02")
-def a_creator_recognizes_another_version_0(s: ClientScenario) -> None:
-    """A client's create request is lost, and another creator takes the name: the client reports that it lost. Without
-    another creator it creates the table."""
-    s.owner.on(m.CreateTable, before=partial(s.create, "taken", client="other creator"), lose_request=True)
-    call = s.act("creator", s.creation("taken"))
-    s.require(
-        not isinstance(call.answer, m.Ratified), "PROFILE-UNKNOWN-02", evidence=(call,),
-        expected="version 0 of that name is another creator's: an error",
-    )  # fmt: skip
-    again = s.act("creator", s.creation("free"))
-    s.created("free", again, s.expect(again, m.Ratified, "PROFILE-CLIENT-02", expected="the name is free"))
-
-
 # Other folders
-
-
-@check(Family.WRITING, "PROFILE-CLIENT-03", features=EVERY_TABLE)
-def a_client_keeps_to_the_folder_of_its_table(s: ClientScenario) -> None:
-    """A client reads, writes and maintains one of two tables. Nothing appears in the other table's folder, nor beside
-    the tables. (Every other scenario looks for that, too.)"""
-    table, other = s.create(), s.create("other")
-    s.land(other)
-    name, attempt = s.name_of(table), s.attempt()
-    jobs: list[m.Request] = [
-        m.Snapshot(path=name) if s.feature == FILESYSTEM else m.Snapshot(table=name),
-        m.Transact(table=name, marker=attempt, adds=(m.DataFile(path="one"),)),
-        m.Checkpoint(table=name, version=0), m.Checksum(table=name, version=0),
-    ]  # fmt: skip
-    done = 0
-    for job in jobs:
-        with contextlib.suppress(Inconclusive):
-            call = s.act("client", job, table)
-            table.versions += isinstance(call.answer, m.Committed)
-            done += 1
-    if not done:
-        raise Inconclusive("the client carried out none of these requests")
 
 
 # Writes of many tasks (delayed-commit-protocol): all of a write is one commit, or none of it
 
 FILES = ("one", "two", "three")
 """The files that the tasks of a write wrote."""
-MOST_VERSIONS = 5
-"""More versions than any of these tables gets."""
-
-
-def of_the_write(s: ClientScenario, table: TableHandle) -> list[str]:
-    """Files of the write that commits of the table add, published or not."""
-    added = [body["path"] for version in range(MOST_VERSIONS) for body in s.actions_of(table, version, "add")]
-    return sorted(set(FILES) & {s.decoded(path) for path in added})
-
-
-def in_proposal(s: ClientScenario, proposed: Proposed) -> list[str]:
-    """Files of the write that a proposal adds."""
-    bodies = [json.loads(line).get("add") for line in proposed.lines or ()]
-    return sorted(set(FILES) & {s.decoded(body["path"]) for body in bodies if body})
 
 
 def write(s: ClientScenario, table: TableHandle, *, removes: tuple[str, ...] = (), base: int | None = None) -> Exchange:
     """One transaction with the files of all tasks."""
     adds = tuple(m.DataFile(path=path) for path in FILES)
     return s.transact(table, adds=adds, removes=removes, read_version=base)
-
-
-@check(Family.WRITING, "DELAYED-01", "DELAYED-03", "DELAYED-02", "DELAYED-10")
-def a_write_is_committed_as_a_whole(s: ClientScenario) -> None:
-    """A write of three tasks loses a race and is proposed again: until it is ratified, the log names none of its
-    files, and every proposal has all of them."""
-    table = s.create()
-    early: list[str] = []
-    s.owner.on(m.Commit, before=partial(s.ask, "winner", s.proposal(table, 1)))
-    s.owner.on(m.Commit, before=lambda: early.extend(of_the_write(s, table)), times=10)
-    call = write(s, table)
-    s.require(
-        not early, "DELAYED-01", "DELAYED-03", evidence=(call,),
-        expected="the log has no file of the write before the driver's last proposal",
-        observed=f"the log had {sorted(set(early))}",
-    )  # fmt: skip
-    for proposed in s.proposed:
-        named = in_proposal(s, proposed)
-        s.require(
-            not named or len(named) == len(FILES), "DELAYED-03", "DELAYED-02", "DELAYED-10", evidence=(call,),
-            expected=f"the driver proposes after all tasks succeeded: {', '.join(FILES)} together",
-            observed=f"{proposed.named()} has only {', '.join(named)}",
-        )  # fmt: skip
-    done = s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="a blind append that lost one race: version 2")
-    s.require(done.version == 2, "PROFILE-CLIENT-02", evidence=(call,), expected="version 2")
-    table.versions = 3
-
-
-@check(Family.WRITING, "DELAYED-11", "CONFLICT-CHECK-02")
-def an_aborted_write_leaves_no_commit(s: ClientScenario) -> None:
-    """A write that conflicts, and one that the owner rejects, end with an error: no commit names their files. The same
-    write succeeds without the obstacle."""
-    table = prepare(s)
-    winner = win(s, table, [removed(s, "a")])
-    conflicting = write(s, table, removes=("a",), base=1)
-    _left_nothing(s, table, conflicting, winner, why="another transaction removed the file that it removes")
-    refusing = s.owner.on(m.Commit, answer=m.Rejected(reason="not today"), times=100_000)
-    refused = write(s, table)
-    _left_nothing(s, table, refused, why="the owner rejected it")
-    refusing.times = 0
-    again = write(s, table)
-    s.expect(again, m.Committed, "PROFILE-CLIENT-02", expected="there is no conflict: version 3")
-    table.versions = 4
-
-
-def _left_nothing(s: ClientScenario, table: TableHandle, call: Exchange, *because: Exchange, why: str) -> None:
-    expected = f"{why}: the write ends with an error, and no commit names a file of it"
-    s.require(
-        isinstance(call.answer, m.Conflict | m.Rejected), "CONFLICT-CHECK-02", evidence=(call, *because),
-        expected=expected,
-    )  # fmt: skip
-    named = of_the_write(s, table)
-    s.require(
-        not named, "DELAYED-11", "CONFLICT-CHECK-02", evidence=(call, *because), expected=expected,
-        observed=f"the log names {named}",
-    )  # fmt: skip
 
 
 @check(Family.WRITING, "DELAYED-05", "DELAYED-02", features=EVERY_TABLE)
@@ -570,15 +296,6 @@ def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
 
 OFTEN = 1_000
 """More requests than any client may send."""
-
-
-@check(Family.REPLAYS, *UNKNOWN)
-def a_client_repeats_a_lost_lookup(s: ClientScenario) -> None:
-    """The answer to a commit is lost, and so are the first two lookups. The writer reports its one commit."""
-    table = s.create()
-    s.owner.on(m.Commit, lose_answer=True)
-    s.owner.on(m.AttemptOutcome, lose_request=True, times=2)
-    landed(s, table, append(s, table), 1, *UNKNOWN, why="it was ratified before the answer was lost")
 
 
 @check(Family.WRITING, "CONFLICT-RETRY-05", "FIELD-04")
@@ -616,58 +333,10 @@ def _with_latest(latest: int | None, call: m.Answer) -> m.Answer:
     return call
 
 
-@check(Family.LIMITS, "PROFILE-BACKLOG-03", commit_modes=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,))
-def a_client_backfills_a_refilled_backlog(s: ClientScenario) -> None:
-    """The writer requests a backfill of a full backlog, and other writers fill it again first: the writer requests
-    another backfill, and commits."""
-    table = s.create(backlog_limit=2)
-    s.land(table)
-    s.land(table)
-
-    def fill() -> None:
-        s.land_all(table, 2, client="faster")
-
-    s.owner.on(m.BackfillToVersion, after=fill)
-    call = append(s, table)
-    landed(s, table, call, table.versions, "PROFILE-BACKLOG-03", why="the full backlog can be backfilled")
-
-
 # Repeated races, and no answer
 
-RACES = 5
 OFTEN = 1_000
 """More requests than any client may send."""
-
-
-@check(Family.CONFLICTS, "CONFLICT-RETRY-04", "CONFLICT-RETRY-01")
-def the_last_of_many_lost_races_is_checked(s: ClientScenario) -> None:
-    """A transaction that removes file `a` loses five versions in a row. The first four winners add files, the last one
-    removes `a`: it fails. Another transaction, which loses only to appends, is committed or, against advice, gives
-    up."""
-    for name, conflicts in (("taken", True), ("passed", False)):
-        table = prepare(s, name)
-        winners = [added(s, f"theirs-{number}") for number in range(RACES)]
-        if conflicts:
-            winners[-1] = removed(s, "a")
-        for winner in winners:
-            s.owner.on(m.Commit, before=partial(_wins, s, table, winner))
-        call = s.transact(table, removes=("a",), isolation=m.Isolation.SNAPSHOT)
-        right = isinstance(call.answer, m.Conflict | m.Rejected if conflicts else m.Committed)
-        why = "the fifth winner removed the file `a`" if conflicts else "five winners only added files"
-        s.require(
-            right, "CONFLICT-RETRY-04" if conflicts else "CONFLICT-RETRY-01", evidence=(call,), table=table,
-            expected=f"{why}: {'a conflict' if conflicts else 'the transaction is committed after them'}",
-        )  # fmt: skip
-        s.owner.rules.clear()
-        if isinstance(call.answer, m.Committed):
-            table.versions += 1
-
-
-def _wins(s: ClientScenario, table: TableHandle, action: str) -> None:
-    """Another writer commits the next version first."""
-    attempt = s.attempt()
-    info = proposals.commit_info(attempt, s.timestamp(table.versions))
-    s.land(table, client="winner", attempt=attempt, actions=(info, action))
 
 
 @check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02")
@@ -726,16 +395,6 @@ def a_refusal_after_a_conflict_proves_nothing(s: ClientScenario) -> None:
         not isinstance(lost.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(lost,), table=other,
         expected="version 1 is the commit of another writer: no success",
     )  # fmt: skip
-
-
-@check(Family.VERSION_0, "PROFILE-UNKNOWN-01")
-def a_refusal_after_a_lost_creation_proves_nothing(s: ClientScenario) -> None:
-    """A table is created, the answer is lost, and the owner refuses whatever the creator asks after that: the outcome
-    is unknown. A creation that is refused at once may be reported as failed."""
-    s.owner.on(m.CreateTable, answer=m.Rejected(reason="no access"))
-    s.act("creator", s.creation("refused"))
-    s.owner.refuse_after(m.CreateTable)
-    s.not_answered_as_failed(s.act("creator", s.creation("created")))
 
 
 @check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02")

@@ -170,6 +170,8 @@ class Reading(NamedTuple):
     """The newest version that was published when it ended."""
     returned: int
     """The newest version that the owner returned to the reader during the read; -1 if it returned none."""
+    remembered: int
+    """The newest version of an earlier list, which the reader may use for a version or a time (FREE-STALE-02)."""
     readable: Collection[int]
     """The versions that the files and the owner's commits prove."""
     feature: str
@@ -188,7 +190,7 @@ class Reading(NamedTuple):
         """The newest version that a read of a version or a time must know. A reader of a managedCommit table that does
         not promise fresh snapshots may use the published prefix only."""
         without_owner = self.feature == "managedCommit" and not self.promises_fresh
-        return self.published if without_owner or self.returned < 0 else self.returned
+        return self.published if without_owner or self.returned < 0 else min(self.returned, self.remembered)
 
 
 def supported(log: Log, version: int) -> bool:
@@ -1088,9 +1090,8 @@ def _may_be_replaced(name: str, before: File, after: File) -> bool:
 def _lost(name: str) -> tuple[str, ...]:
     if "commits/" in name:
         return ("PROFILE-UNKNOWN-03", "MC-CLEANUP-08", "CM-CLEANUP-08", "CM-POLICY-01")
-    if "_delta_log" in name:
-        return ("CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", "MC-CLEANUP-04", "CM-CLEANUP-04", "FIELD-02", "LOG-36")
-    return ("LOG-37", "LOG-40", "PROFILE-UNKNOWN-03")
+    of_checkpoints = ("FIELD-02",) if ".checkpoint." in name else ()
+    return (*of_checkpoints, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
 
 
 def _changed(name: str) -> tuple[str, ...]:

@@ -62,6 +62,8 @@ class DrivenTable:
     """The versions that the client committed."""
     read: int = -1
     """The newest version that a client read."""
+    seen: dict[str, int] = field(default_factory=dict)
+    """The newest version that each client read."""
     files: int = 0
     """The number of names of files so far."""
     gone: bool = False
@@ -447,6 +449,9 @@ class ClientDrive:
                 owner.override_commits(partial(self._with_published, table))
             case Freedom.REFUSE:
                 owner.on(m.Commit, answer=m.Rejected(reason="not allowed"), times=OFTEN)
+            case Freedom.SILENT if step.after:  # nothing arrives
+                for request in (m.Commit, m.AttemptOutcome):
+                    owner.on(request, lose_request=True, times=OFTEN)
             case Freedom.SILENT:
                 owner.go_silent_at_the_commit()
             case Freedom.REFUSE_AFTER:
@@ -612,6 +617,7 @@ class ClientDrive:
         reading = oracle.Reading(
             request=request, log=log.actions, before=before, published=published,
             published_after=log.published, returned=newest_returned(self.s, since),
+            remembered=log.latest if step.fresh or harmed else max(published, table.seen.get(client, -1)),
             readable=readable, feature=self.s.feature, location=log.location, asked=bool(asked),
             promises_fresh=Promise.FRESH_SNAPSHOTS.value in self.s.identity.promises,
             may_refuse=lost or bool(harmed) or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"}),
@@ -620,6 +626,7 @@ class ClientDrive:
         self._fail(table, oracle.read(reading, call.answer), call, (*step.stakes(), *stakes, *self._stakes(table)))
         if isinstance(call.answer, m.SnapshotRead):
             table.read = max(table.read, call.answer.version)
+            table.seen[client] = max(table.seen.get(client, -1), call.answer.version)
 
     def _harm(self, table: DrivenTable, step: steps.Read) -> dict[str, bytes]:
         """Harm a published commit, until the read has ended. Returns its name, with the content."""
@@ -684,7 +691,7 @@ class ClientDrive:
         self._fail(table, self._deleted(table), call, more)
         for version in done.landed:
             wrong = next(oracle.commit(log.actions, request, version, self.s.renamed), None)
-            self._fail(table, wrong, call, more)
+            self._fail(table, wrong, call, (*more, *self._stakes(table)))  # it may have read the layout wrongly
 
     def _deleted(self, table: DrivenTable) -> Wrong | None:
         """The staged file of a commit that the owner lists is there, even if its writer does not know the outcome."""
@@ -795,12 +802,10 @@ class ClientDrive:
             if name not in before and not foreign:  # a copy that is under way has the name of a published version
                 self._fail(table, Wrong(ids, "only of published versions", f"{name} was written before"), call, more)
         new = sorted(name for name in after if name not in before and not Path(name).name.startswith("."))
-        for wrong in (
-            *self._named(step, request, call, after, new),
-            *self._written(table, new),
-            *self._hints(table, hint),
-        ):
+        for wrong in (*self._named(step, request, call, after, new), *self._hints(table, hint)):
             self._fail(table, wrong, call, more)
+        for wrong in self._written(table, new):
+            self._fail(table, wrong, call, (*more, *self._stakes(table)))
         if step.job is Job.PUBLISH and isinstance(call.answer, m.Done) and any(v <= version for v in foreign):
             wrong = Wrong(
                 ("FIELD-05",), f"version {foreign[0]} has another file's content: an error", "it answered done"

@@ -101,7 +101,8 @@ def backfill(d: Draw) -> tuple[Step, ...]:
 
 def checkpoint(d: Draw) -> tuple[Step, ...]:
     harm = d.one(Harm.NONE, Harm.NONE, Harm.NONE, Harm.HALF, Harm.TRUNCATED, Harm.EMPTY)
-    form = d.one(Form.CLASSIC, Form.CLASSIC, Form.PARTS, Form.JSON, Form.PARQUET)
+    single = Form.PARTS if harm is Harm.HALF else Form.CLASSIC
+    form = d.one(single, single, Form.PARTS, Form.JSON, Form.PARQUET)
     return (
         steps.Checkpoint(behind=d.one(0, 1, 1, 2, 3), form=form, parts=d.one(0, 1), hint=d.chance(0.6), harm=harm),
     )  # fmt: skip
@@ -187,7 +188,7 @@ def transact(d: Draw) -> tuple[Step, ...]:
         case "removes":
             more = {"adds": 0, "removes": d.one(1, 1, 2), "reads": d.one(0, 0, 1, 2)}
         case "application":
-            more = {"application": d.one(1, 2, 2, 2), "reads": d.one(0, 0, 1)}
+            more = {"application": d.one(1, 1, 2, 2), "reads": d.one(0, 0, 1)}
         case "domain":
             more = {"domain": d.one(1, 2), "adds": d.one(0, 1)}
         case "properties":
@@ -199,12 +200,13 @@ def transact(d: Draw) -> tuple[Step, ...]:
         case "cdc":
             more = {"changes": 1, "removes": 1}
         case _:
-            more = {"reads": d.one(0, 0, 1, 1, 2), "adds": d.one(1, 1, 2, 3)}
+            reads = (0, 1, 2, 3, 3) if d.partitioned else (0, 0, 1, 1, 2)
+            more = {"reads": d.one(*reads), "adds": d.one(1, 1, 2, 3)}
     isolation = (d.isolation or Isolation.SERIALIZABLE) if d.isolated else d.one(*Isolation)
     common: dict[str, Any] = {
         "path": d.one(*d.paths), "partition": d.one(d.partition, d.partition, *d.partitions),
         "which": d.one(d.which, d.which, 0, 1), "isolation": isolation,
-        "data_change": not d.chance(0.1), "behind": d.one(0, 0, 0, 1, 2), "by_path": d.chance(0.04),
+        "data_change": not d.chance(0.2), "behind": d.one(0, 0, 0, 1, 2), "by_path": d.chance(0.04),
     }  # fmt: skip
     return (steps.Transact(**{**common, **more}),)
 
@@ -256,7 +258,7 @@ def clean_up(d: Draw) -> tuple[Step, ...]:
     for _ in range(d.one(1, 2, 3, 4)):
         [drawn] = d.weighted(files)(d)
         program += (msgspec.structs.replace(drawn, behind=cut) if d.chance(0.4) else drawn,)
-    listed = (steps.Free(what=Freedom.LIST_PUBLISHED),) if d.chance(0.3) else ()
+    listed = (steps.Free(what=Freedom.LIST_PUBLISHED),) if d.chance(0.5) else ()
     return (*program, *listed, steps.Maintain(job=Job.CLEANUP, behind=cut), steps.Read(fresh=True))
 
 
@@ -272,7 +274,7 @@ def create(d: Draw) -> tuple[Step, ...]:
 
 def transfer(d: Draw) -> tuple[Step, ...]:
     back = d.chance(0.35)
-    fate = d.one(None, None, *FATES, *((Freedom.PUBLISH,) * 2 if back else ()))
+    fate = d.one(None, None, *FATES, *((Freedom.PUBLISH,) * 5 if back else ()))
     rich = fate is not Freedom.REFUSE and d.chance(0.5)
     return (steps.Transfer(back=back, late=d.one(0, 0, 1), rich=rich, fate=fate),)
 

@@ -99,7 +99,7 @@ def test_one_transaction_committed_twice_does_not_violate_txnid_02() -> None:
     """CM-TXNID-02 is about two transactions with one id. A single transaction that landed twice violates another
     requirement.
     """
-    check = next(check for check in EXAMPLES if check.name == "a-client-resolves-a-lost-answer-first")
+    check = next(check for check in EXAMPLES if check.name == "a-server-error-is-an-unknown-outcome")
     violations = [violation for result in results(check, RetriesAnUnknownOutcome) for violation in result.violations]
     violated = {name for violation in violations for name in violation.requirements}
     assert "PROFILE-UNKNOWN-01" in violated

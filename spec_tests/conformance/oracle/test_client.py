@@ -107,7 +107,8 @@ def test_a_commit_has_exactly_the_requested_changes() -> None:
 def read_of(log: Log, request: m.Snapshot, answer: m.Answer, **more: object) -> oracle.Wrong | None:
     reading = Reading(
         request=request, log=log, before=max(log), published=max(log), published_after=max(log), returned=max(log),
-        readable=set(log), feature="catalogManaged", location="/t", promises_fresh=True, asked=True, may_refuse=False,
+        remembered=max(log), readable=set(log), feature="catalogManaged", location="/t", promises_fresh=True,
+        asked=True, may_refuse=False,
     )  # fmt: skip
     return oracle.read(reading._replace(**more), answer)  # type: ignore[arg-type]
 
