@@ -1,7 +1,7 @@
 """The alphabet of programs for clients: each word draws a step or a few. A program is a layout, then one to four rounds
 of freedoms, winners and an operation, then reads that show what became of the table."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeVar
@@ -391,6 +391,9 @@ class ClientFamily:
         d.begin_round(races=word is of_writers and d.chance(0.6 * self.factors.get("win", 1)))
         free = word(d) if d.chance(0.5 * self.factors.get(word.__name__, 1)) else ()
         return [*(win(d) if d.races else ()), *free, *operation(d)]
+
+    def offers(self, words: Collection[str], identity: Identity, variant: Variant) -> bool:  # noqa: ARG002
+        return True
 
     def begin(self, scenario: ClientScenario) -> ClientDrive:
         return ClientDrive(scenario)

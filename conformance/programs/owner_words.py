@@ -4,7 +4,7 @@ A family is the same alphabet with other weights. Every program ends with the sa
 looks at what the program left: without it, a program damages a table and no request shows it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -403,11 +403,10 @@ class OwnerFamily:
 
     def draw(self, seed: int, number: int, identity: Identity, variant: Variant) -> OwnerProgram:
         d = Draw(drawing.random_of(seed, number))
-        managed = variant.feature == "managedCommit"
         weights = {
             word: weight * self.factors.get(word, 1)
             for word, weight in WEIGHTS.items()
-            if set(NEEDS.get(word, ())) <= set(identity.profiles) and (managed or word not in OWNERSHIP)
+            if self.offers((word,), identity, variant)
         }
         heavy = drawing.heavy([*HEAVY], seed, number)
         if heavy is not None:
@@ -417,6 +416,12 @@ class OwnerFamily:
         drawn = [step for word in words for step in WORDS[word](d)]
         end = [step for table in sorted(set(d.tables)) for step in ritual(table)]
         return self._program(seed + number, words, (*first, *drawn, *end))
+
+    def offers(self, words: Collection[str], identity: Identity, variant: Variant) -> bool:
+        managed = variant.feature == "managedCommit"
+        return all(
+            set(NEEDS.get(word, ())) <= set(identity.profiles) and (managed or word not in OWNERSHIP) for word in words
+        )
 
     def _program(self, seed: int, words: tuple[str, ...], drawn: tuple[Step, ...]) -> OwnerProgram:
         return OwnerProgram(format=FORMAT, side="owner", family=self.name, seed=seed, words=words, steps=drawn)

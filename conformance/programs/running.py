@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Protocol, TypeVar
@@ -58,6 +58,10 @@ class Property(Protocol[S]):
 
     def draw(self, seed: int, number: int, identity: Identity, variant: Variant) -> Program[S]:
         """The program of that number of a run with that seed."""
+        ...
+
+    def offers(self, words: Collection[str], identity: Identity, variant: Variant) -> bool:
+        """Whether the alphabet for this subject has these words."""
         ...
 
     def begin(self, scenario: Any) -> Driver[S]:
@@ -124,11 +128,19 @@ class Generation:
 
     def run(self, family: Property[S]) -> None:
         """Run programs of that family until one fails. The log folders of an owner are watched."""
+        self._watched(lambda: self._run(family))
+
+    def run_stored(self, family: Property[S], texts: Iterable[str]) -> None:
+        """Run stored programs until one fails. Those for other variants or profiles are left out; a text that is not a
+        program is skipped, and counted as one without a verdict."""
+        self._watched(lambda: self._run_stored(family, texts))
+
+    def _watched(self, run: Callable[[], None]) -> None:
         if self.check.side == "client":
-            self._run(family)
+            run()
             return
         with Watch(self.subject) as self._watch:
-            self._run(family)
+            run()
 
     def _run(self, family: Property[S]) -> None:
         if self.reproduction is not None:
@@ -245,6 +257,28 @@ class Generation:
         if result is not None and result.verdict is Verdict.FAILED:
             self.failure = (program, result)
 
+    def _run_stored(self, family: Property[S], texts: Iterable[str]) -> None:
+        if self.reproduction is not None:
+            self._replay(family)
+            return
+        for text in texts:
+            if self.failure or self._is_over:
+                return
+            try:
+                program = programs.decode(text, family.kind, family.side)
+            except NotAProgramError as error:
+                self.inconclusive.append(error.problem)
+                continue
+            if not (
+                program.variant in (None, str(self.variant))
+                and family.offers(program.words, self.subject.identity, self.variant)
+            ):
+                continue
+            self.drawn += 1
+            result = self.execute(family, program)
+            if result is not None and result.verdict is Verdict.FAILED:
+                self.failure = (program, msgspec.structs.replace(result, title=program.title))
+
     def result(self) -> CaseResult:
         """Raises `AdapterError`, with the violation that was found before, if there is one."""
         tried: dict[str, Any] = {
@@ -262,6 +296,8 @@ class Generation:
         verdict, reason = Verdict.PASSED, ""
         if self.hung or 2 * len(self.inconclusive) > self.drawn:
             verdict, reason = Verdict.INCONCLUSIVE, self.hung or self.inconclusive[0]
+        elif not self.drawn:
+            verdict, reason = Verdict.SKIPPED, "no program is for this subject on this table feature and commit mode"
         elif not self.ratified:
             verdict, reason = Verdict.INCONCLUSIVE, f"nothing was ratified in {self.executions} generated scenarios"
         held = self.check.held(self.subject.identity, self.variant)

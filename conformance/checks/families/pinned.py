@@ -1,0 +1,30 @@
+"""The pinned programs of each family, one check for each side: what generation rarely reaches, as data."""
+
+from conformance.checks import check
+from conformance.programs import pinned
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.owner_words import OwnerFamily
+from conformance.programs.running import Generation
+from conformance.results import Layer
+from conformance.scenario.check import Family
+
+
+def _register(family: Family, side: str) -> None:
+    texts = tuple(pinned.texts(family, side))
+    if not texts:
+        return
+
+    def run(g: Generation) -> None:
+        of_the_family = OwnerFamily(name=family) if side == "owner" else ClientFamily(name=family)
+        g.run_stored(of_the_family, texts)  # type: ignore[arg-type]  # the steps of one side
+
+    run.__name__ = f"pinned_programs_of_{'' if side == 'owner' else 'clients_in_'}{family.replace('-', '_')}"
+    run.__doc__ = f"The {len(texts)} pinned programs of the family {family}: each answer and file is possible."
+    labels = [label for text in texts if (label := pinned.labelled(text)) is not None]
+    requirements = dict.fromkeys(name for label in labels for name in label.requirements)
+    check(family, *requirements, layer=Layer.MODEL, side=side)(run)
+
+
+for _family in Family:
+    for _side in ("owner", "client"):
+        _register(_family, _side)
