@@ -19,7 +19,7 @@ import msgspec
 from conformance.interface.messages import Identity
 from conformance.interface.subject import AdapterError, Subject
 from conformance.programs import program as programs
-from conformance.programs.program import Program
+from conformance.programs.program import NotAProgramError, Program
 from conformance.programs.shrinking import smallest
 from conformance.programs.watching import Watch
 from conformance.results import CaseResult, Verdict
