@@ -24,7 +24,6 @@ from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenari
 
 ORDER = ("MC-BACKFILL-03", "CM-PUBLISH-06")
 DONE = ("MC-BACKFILL-05", "PROFILE-CORE-10")
-RATIFIED_ONLY = ("MC-FILES-08", "CM-FILES-07")
 CONTENT = ("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
 TRACKED = ("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "PROFILE-DIRECT-01", "MC-GET-01", "CM-STORE-09")
 CHECKPOINTED = ("MC-CHECKPOINT-03", "CM-MAINT-01")
@@ -137,28 +136,6 @@ def unpublished_commits_stay_listed(s: Scenario) -> None:
     tracked(s, table, everything)
 
 
-@check(Family.BACKFILL, *RATIFIED_ONLY, "MC-FEATURE-03", "CM-COMMIT-01")
-def only_ratified_commits_are_published(s: Scenario) -> None:
-    """One proposal of version 1 is ratified, another loses, and one of version 3 is too early. Before and after a
-    backfill, only version 1 with the winner's content is published."""
-    table = s.create()
-    won = s.land(table, client="first")
-    lost = s.contend(table, 1, client="second")
-    early = s.commit(table, 3, client="hasty")
-    for backfilled in (False, True):
-        if backfilled:
-            s.backfill(table, 1)
-        seen = s.published(table)
-        beyond = [version for version in seen if version > 1]
-        s.require(not beyond, *RATIFIED_ONLY, evidence=(early,), table=table, version=3,
-                  expected="version 1 is the latest ratified version: no later version is published",
-                  observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
-        loser = lost.request.attempt  # type: ignore[union-attr]
-        s.require(loser not in seen.get(1, ""), *RATIFIED_ONLY, evidence=(won, lost), table=table, version=1,
-                  expected="the published file of version 1 is the commit that was ratified",
-                  observed="the published version 1 is the commit of the writer that lost the race")  # fmt: skip
-
-
 @check(Family.BACKFILL, *ORDER, *DONE)
 def repeated_backfills_keep_the_order(s: Scenario) -> None:
     """Commits and backfills alternate, each backfill one version behind: after every step the published versions are a
@@ -169,54 +146,6 @@ def repeated_backfills_keep_the_order(s: Scenario) -> None:
         if version > 1:
             complete(s, table, s.backfill(table, version - 1))
     complete(s, table, s.backfill(table, 4))
-
-
-@check(Family.BACKFILL, *DONE, *CONTENT)
-def a_repeated_backfill_is_done(s: Scenario) -> None:
-    """A backfill to a version that is already published, or to a lower one, is answered as done and changes nothing."""
-    table = s.create()
-    s.land_all(table, 2)
-    before = complete(s, table, s.backfill(table, 2))
-    for version in (2, 1, 0):
-        again = s.backfill(table, version)
-        after = s.published(table)
-        s.require(before == after, *CONTENT, evidence=(again,), table=table, version=version,
-                  expected="what was published stays as it is",
-                  observed=f"a repeated backfill changed the published commits from {before} to {after}")  # fmt: skip
-    s.land(table)
-
-
-@check(Family.BACKFILL, *RATIFIED_ONLY, *DONE, *TRACKED)
-def a_backfill_beyond_the_latest_version_adds_nothing(s: Scenario) -> None:
-    """A backfill to version 7 of a table with two commits may be done as far as possible, or rejected. No unratified
-    version appears, and the table accepts commits, which are listed until they are published."""
-    table = s.create()
-    s.land_all(table, 2)
-    early = s.commit(table, 4, client="hasty")
-    call = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=7))
-    seen = complete(s, table, call) if isinstance(call.answer, m.Done) else prefix(s, table, call)
-    s.require(max(seen, default=0) <= 2, *RATIFIED_ONLY, evidence=(call, early), table=table,
-              expected="versions 0 to 2 are ratified: no other version is published",
-              observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
-    s.land(table)
-    tracked(s, table, call)
-    complete(s, table, s.backfill(table, 3))
-
-
-@check(Family.BACKFILL, *ORDER, *DONE, *TRACKED)
-def concurrent_publishers_and_a_writer(s: Scenario) -> None:
-    """Two publishers request versions 3 and 2, and a writer commits before the second request arrives. All three
-    requests succeed in order; the new commit is neither lost nor published."""
-    table = s.create()
-    s.land_all(table, 3)
-    slow = s.delay("slow publisher", m.BackfillToVersion(table=table.reference, version=2))
-    complete(s, table, s.backfill(table, 3, client="fast publisher"))
-    s.land(table)
-    late = s.deliver(slow)
-    s.expect(late, m.Done, *DONE, may_refuse=s.feature == "catalogManaged", expected="version 2 is published: `done`")
-    complete(s, table, late)
-    tracked(s, table, late)
-    complete(s, table, s.backfill(table, 4, client="slow publisher"))
 
 
 @check(Family.BACKFILL, *CONTENT, commit_modes=UNPUBLISHED)
@@ -233,22 +162,6 @@ def published_content_is_ratified_content(s: Scenario) -> None:
         assert isinstance(call.request, m.Commit)
         name = staged_file(call.request.version, call.request.attempt)
         same_content(s, table, call, seen[call.request.version], files.get(name))
-
-
-@check(Family.BACKFILL, *RATIFIED_ONLY)
-def published_commits_stay_unchanged(s: Scenario) -> None:
-    """Published commits keep their names and content while further commits are published."""
-    table = s.create()
-    seen: dict[int, str] = {}
-    for version in (1, 2, 3, 4):
-        s.land(table)
-        s.backfill(table, version)
-        now = s.published(table)
-        changed = [number for number, content in seen.items() if now.get(number) != content]
-        s.require(not changed, *RATIFIED_ONLY, table=table, version=changed[0] if changed else None,
-                  expected="every published commit still exists, unchanged",
-                  observed=f"published versions {changed} changed or disappeared")  # fmt: skip
-        seen = now
 
 
 @check(Family.BACKFILL, *ORDER, *TRACKED, "MC-BACKFILL-04", "CM-PUBLISH-05", commit_modes=UNPUBLISHED)
@@ -280,9 +193,6 @@ def a_fully_published_table_accepts_commits(s: Scenario) -> None:
 
 STORAGE = (Profile.STORAGE_ACCESS,)
 STAGED = ("staged",)
-FIRST_UUID = "00000000-0000-4000-8000-000000000000"
-LAST_UUID = "ffffffff-ffff-4fff-bfff-ffffffffffff"
-"""A folder lists staged files by name: these two UUIDs sort before and after those of every attempt."""
 
 
 def glance(s: Scenario, table: TableHandle) -> dict[str, str]:
@@ -368,23 +278,6 @@ def a_failed_publication_stops_later_ones(s: Scenario) -> None:
     complete(s, table, done)
 
 
-@check(Family.BACKFILL, *DONE, *TRACKED, needs=STORAGE, commit_modes=UNPUBLISHED)
-def a_backfill_accepts_a_client_published_commit(s: Scenario) -> None:
-    """A client published version 1, byte for byte, without notifying the owner. A backfill accepts the file and
-    publishes versions 2 and 3."""
-    table = s.create()
-    landed = s.land_all(table, 3)
-    first = landed[0].request
-    assert isinstance(first, m.Commit)
-    staged = glance(s, table).get(f"{STAGING[s.feature]}/{staged_file(1, first.attempt)}")
-    content = proposals.content(first.actions or ()) if staged is None else staged
-    storage_access.plant(s, table, commit_file(1), content, if_absent=True, client="helpful publisher")
-    tracked(s, table)
-    seen = complete(s, table, s.backfill(table, 3))
-    same_content(s, table, landed[0], seen.get(1, ""))
-    s.land(table)
-
-
 @check(Family.BACKFILL, *TRACKED, *DONE, needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_published_file_above_a_gap_hides_nothing(s: Scenario) -> None:
     """A client published version 3 before versions 1 and 2. The owner continues to list versions 1 and 2, and a
@@ -407,38 +300,6 @@ def a_published_file_above_a_gap_hides_nothing(s: Scenario) -> None:
     seen = s.published(table)
     s.require({1, 2, 3} <= set(seen), *DONE, evidence=(done,), table=table,
               expected="versions 1 to 3 are published", observed=f"a listing shows {sorted(seen)}")  # fmt: skip
-
-
-@check(Family.BACKFILL, *CONTENT, "MC-FEATURE-01", "MC-LOG-04", "CM-FILES-05", needs=STORAGE, commit_modes=STAGED)
-def orphaned_staged_files_are_not_published(s: Scenario) -> None:
-    """The staging folder has other files for version 1: of a writer that died, and one that is truncated. The owner
-    publishes the one that it ratified."""
-    table = s.create()
-    orphan = proposals.content(proposals.append(FIRST_UUID, s.timestamp(1)))
-    folder = STAGING[s.feature]
-    storage_access.plant(s, table, f"{folder}/{staged_file(1, FIRST_UUID)}", orphan)
-    landed = s.land(table)
-    storage_access.plant(s, table, f"{folder}/{staged_file(1, LAST_UUID)}", orphan[: len(orphan) // 2])
-    reads.ask(s, table)
-    s.backfill(table, 1)
-    same_content(s, table, landed, s.published(table).get(1, ""))
-
-
-@check(Family.BACKFILL, *RATIFIED_ONLY, "MC-LOG-04", "CM-FILES-05", needs=STORAGE, commit_modes=STAGED)
-def a_staged_file_without_a_proposal_is_not_published(s: Scenario) -> None:
-    """A writer staged a file for version 2 and died before it proposed it. A backfill beyond the latest version does
-    not publish it, and version 2 is free."""
-    table = s.create()
-    s.land(table)
-    storage_access.stage(s, table, 2, client="dead writer")
-    call = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=2))
-    seen = s.published(table)
-    s.require(2 not in seen, *RATIFIED_ONLY, evidence=(call,), table=table, version=2,
-              expected="version 2 was not proposed: it is not published",
-              observed=f"version 2 was published without a proposal; published are {sorted(seen)}")  # fmt: skip
-    s.land(table)
-    s.backfill(table, 2)
-    s.published(table)
 
 
 @check(Family.BACKFILL, *CONTENT, *DONE, *ORDER, needs=STORAGE, commit_modes=STAGED)
@@ -466,36 +327,6 @@ def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
     storage_access.plant(s, table, name, files[name])
     s.backfill(table, 1)
     same_content(s, table, landed, s.published(table).get(1, ""), files[name])
-
-
-@check(Family.BACKFILL, "MC-FEATURE-03", "CM-COMMIT-01", *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
-def a_failed_publication_fails_no_commit(s: Scenario) -> None:
-    """The owner publishes without a request and fails, because another file has the name of version 1. Commits that it
-    ratified have landed; commits that it rejected have not. No later version is published."""
-    table = s.create(backfill="subject")
-    s.land(table)
-    refused: Exchange | None = None
-    with blocked(s, table, 1) as foreign:
-        for client in ("first", "second", "third", "fourth"):
-            call = s.commit(table, client=client)
-            s.expect(call, (m.Ratified, m.Rejected), "PROFILE-CORE-05",
-                     expected=f"version {table.versions} is next: ratified, or rejected and not committed")  # fmt: skip
-            if isinstance(call.answer, m.Rejected):
-                refused = call
-                break
-            table.versions += 1
-        seen = reads.ask(s, table)
-        files = glance(s, table)
-    if files.get(commit_file(1)) == foreign:
-        in_order(s, files, table, 1, call)
-    latest = table.versions - 1
-    s.require(refused is None or seen.latest is None or seen.latest <= latest, "MC-FEATURE-03", "CM-COMMIT-01",
-              evidence=[call for call in (refused, seen.exchange) if call is not None], table=table,
-              version=table.versions,
-              expected=f"version {table.versions} was rejected: version {latest} is the latest",
-              observed=f"a rejected commit landed: version {seen.latest} is the latest")  # fmt: skip
-    s.backfill(table, latest)
-    s.published(table)
 
 
 @check(Family.BACKFILL, "FIELD-05", features=("catalogManaged",), commit_modes=("staged",))

@@ -5,20 +5,19 @@ managed-commits, "Delta Log Entries" and "Commit Files"; catalog-managed, "Delta
 
 import json
 import re
-from pathlib import Path
 from typing import Any, Final
 
 from conformance.checks import check
-from conformance.checks.backfill import CONTENT, lines, same_content, tracked
+from conformance.checks.backfill import CONTENT, lines, same_content
 from conformance.history import digests
-from conformance.interface.log_names import LOG, STAGING, commit_file
+from conformance.interface.log_names import STAGING, commit_file
 from conformance.interface.messages import Commit, Conflict, Ratified, Rejected
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
-from conformance.scenario.formatting import difference, different_action
-from conformance.scenario.ownership import first_content, folder_of, restart
+from conformance.scenario.formatting import different_action
+from conformance.scenario.ownership import restart
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 WHOLE = ("MC-LOG-01", "CM-LOG-01")
@@ -91,39 +90,6 @@ def a_commit_is_atomic(s: Scenario) -> None:
     s.backfill(table, 2)
     whole(s, table, landed)
     whole(s, table, later)
-
-
-@check(Family.CONTENT, *LINES)
-def a_published_commit_has_one_action_per_line(s: Scenario) -> None:
-    """The file of a published commit is lines of JSON, each an object with one action."""
-    table = s.create()
-    for version in (1, 2):
-        landed = s.land(table)
-        s.backfill(table, version)
-        for line in lines(s.published(table).get(version, "")):
-            s.require(is_an_action(line), *LINES, evidence=(landed,), table=table, version=version,
-                      expected="every line of a commit file is a JSON object that holds one action",
-                      observed=f"the published file has the line {line[:200]!r}")  # fmt: skip
-
-
-def is_an_action(line: str) -> bool:
-    """Whether a line of a commit file is a JSON object with one action."""
-    try:
-        action = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(action, dict) and len(action) == 1
-
-
-@check(Family.CONTENT, *NAMED)
-def a_published_commit_is_named_by_its_version(s: Scenario) -> None:
-    """Once versions 1 to 10 are published, `_delta_log` has each under its version in 20 digits, and under no other
-    name or folder. Files of other kinds, such as checksums, may have the version in their names."""
-    table = s.create()
-    for version in range(1, 11):
-        landed = s.land(table)
-        if version in (1, 10):
-            _is_named(s, table, landed, s.backfill(table, version))
 
 
 def _is_named(s: Scenario, table: TableHandle, landed: Exchange, done: Exchange) -> None:
@@ -205,26 +171,6 @@ def a_large_commit_is_kept(s: Scenario) -> None:
         raise Inconclusive(f"the owner rejects every commit of {LARGE[-1]} bytes")
 
 
-@check(Family.CONTENT, *WHOLE)
-def a_published_commit_appears_whole(s: Scenario) -> None:
-    """Another process reads the files of three commits of 80 KiB as soon as they exist, while the owner publishes them:
-    each file is complete. The kit can read only a local folder at once."""
-    table = s.create()
-    log = Path(folder_of(s, table)) / LOG
-    for version in (1, 2, 3):
-        path, attempt = log / commit_file(version), s.attempt()
-        actions = (proposals.commit_info(attempt, s.timestamp(version)), *large(s, LARGE[-1]))
-        with first_content(path) as seen:
-            landed = s.land(table, attempt=attempt, actions=actions)
-            s.backfill(table, version)
-        for content in seen:
-            size = path.stat().st_size if path.exists() else len(content)
-            s.require(len(content) == size, *WHOLE, evidence=(landed,), table=table, version=version,
-                      expected=f"{path.name} has all of its {size} bytes when it becomes visible",
-                      observed=f"a reader that opened {path.name} during the publication got {len(content)} of {size} "
-                      f"bytes")  # fmt: skip
-
-
 @check(Family.CONTENT, *COMMITTED, commit_modes=("staged", "direct"))
 def a_doubled_field_is_kept(s: Scenario) -> None:
     """A writer proposes an action that has one field twice. JSON leaves open which of them counts, so the owner rejects
@@ -242,50 +188,6 @@ def a_doubled_field_is_kept(s: Scenario) -> None:
               observed=f"version 1 is {stored[:300]}")  # fmt: skip
 
 
-@check(Family.CONTENT, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-05", *COMMITTED)
-def small_and_equal_commits_are_recorded(s: Scenario) -> None:
-    """Two commits add the same file, and two consist of commitInfo alone. Readers get each of the four as its own
-    version."""
-    table = s.create()
-    same = (proposals.add("same.parquet", s.timestamp(0)),)
-    for actions in (same, same, (), ()):
-        attempt = s.attempt()
-        info = proposals.commit_info(attempt, s.timestamp(table.versions))
-        landed = s.land(table, attempt=attempt, actions=(info, *actions))
-        as_proposed(s, table, landed, content_of(s, table, landed) or [])
-    tracked(s, table)
-    s.land(table)
-
-
-@check(Family.CONTENT, "CM-PUBLISH-03", "MC-BACKFILL-01")
-def a_ratified_commit_never_changes(s: Scenario) -> None:
-    """Readers get the same content of version 1 before and after other writers lose, commit and publish."""
-    table = s.create()
-    landed = s.land(table)
-    first = content_of(s, table, landed)
-    s.contend(table, 1, client="late")
-    s.land(table, client="late")
-    s.land(table)
-    for backfilled in (False, True):
-        if backfilled:
-            s.backfill(table, 3)
-        now = content_of(s, table, landed)
-        same = [_normal(line) for line in first or ()] == [_normal(line) for line in now or ()]
-        s.require(same, "CM-PUBLISH-03", "MC-BACKFILL-01", evidence=(landed,), table=table, version=1,
-                  expected="version 1 has the content that was ratified",
-                  observed=f"version 1 changed from {first} to {now}"[:500])  # fmt: skip
-
-
-@check(Family.CONTENT, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01")
-def the_declared_commit_mode_is_available(s: Scenario) -> None:
-    """A subject that declares a commit mode ratifies a plain append in that mode. Its policies may reject some commits,
-    but not all."""
-    table = s.create()
-    s.must_land(table, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01", "PROFILE-CORE-07",
-                expected=f"the subject declares {s.commit_mode} commits: the next version is ratified")  # fmt: skip
-    s.land(table)
-
-
 @check(Family.CONTENT, "CM-INLINE-01", commit_modes=INLINE)
 def an_inline_commit_leaves_no_staged_file(s: Scenario) -> None:
     """The catalog stores the content of an inline commit. The staging folder has no file of it."""
@@ -300,49 +202,6 @@ def an_inline_commit_leaves_no_staged_file(s: Scenario) -> None:
               expected="the catalog stores an inline commit: it has no staged file",
               observed=f"the staging folder holds {holding}")  # fmt: skip
     whole(s, table, landed)
-
-
-@check(Family.CONTENT, "PROFILE-INLINE-01", "CM-STORE-05", "CM-STORE-09", commit_modes=INLINE)
-def inline_content_is_returned_until_published(s: Scenario) -> None:
-    """One of three inline commits is published: the catalog returns the complete content of the other two."""
-    table = s.create()
-    landed = s.land_all(table, 3)
-    s.backfill(table, 1)
-    listed = reads.ask(s, table)
-    published = s.published(table)
-    for call in landed:
-        assert isinstance(call.request, Commit)
-        version = call.request.version
-        if version not in published:
-            served = listed.commits[version].actions if version in listed.commits else None
-            same = served is not None and digests.same_actions(served, call.request.actions or ())
-            s.require(same, "PROFILE-INLINE-01", "CM-STORE-05", evidence=(call, listed.exchange), table=table,
-                      version=version,
-                      expected=f"version {version} is not published: the catalog returns the proposed actions",
-                      observed=f"for version {version} the catalog returned {served}"[:400])  # fmt: skip
-
-
-@check(Family.CONTENT, *COMMITTED)
-def unreadable_metadata_is_rejected_or_kept(s: Scenario) -> None:
-    """A defective writer proposes a schema that cannot be parsed. The owner should reject it and may accept it
-    (RULINGS.md#validation), but does not repair it; a commit that restores the schema is ratified."""
-    table = s.create()
-    body = proposals.body_of(s.published(table).get(0, ""), "metaData")
-    if body is None:
-        raise Inconclusive("version 0 is not published: the kit cannot read the metadata that the owner stored")
-    attempt = s.attempt()
-    broken = proposals.line("metaData", {**body, "schemaString": '{"type":"struct","fields":'})
-    actions = (proposals.commit_info(attempt, s.timestamp(1)), broken)
-    call = s.commit(table, attempt=attempt, actions=actions)
-    s.expect(call, (Ratified, Rejected), "PROFILE-CORE-05", "PROFILE-CORE-03",
-             expected="version 1: ratified, or rejected")  # fmt: skip
-    if isinstance(call.answer, Ratified):
-        as_proposed(s, table, call, content_of(s, table, call) or [])
-        table.versions += 1
-    attempt = s.attempt()
-    restored = (proposals.commit_info(attempt, s.timestamp(table.versions)), proposals.line("metaData", body))
-    landed = s.land(table, attempt=attempt, actions=restored)
-    as_proposed(s, table, landed, content_of(s, table, landed) or [])
 
 
 # Staged files
@@ -414,39 +273,6 @@ def staged_files_are_named_by_version_and_uuid(s: Scenario) -> None:
                   observed=f"the staged file is named {name}")  # fmt: skip
 
 
-@check(Family.CONTENT, *OWN, commit_modes=STAGED)
-def every_attempt_has_its_own_staged_file(s: Scenario) -> None:
-    """Two writers propose version 1. The ratified file has its writer's content before and after the other writer
-    staged its own file."""
-    table = s.create()
-    won = s.land(table, client="first")
-    _, name = listed_file(s, table, 1)
-    before = staged_content(s, table, 1, name)
-    lost = s.contend(table, 1, client="second")
-    after = staged_content(s, table, 1, name)
-    s.require(before == after, *OWN, evidence=(won, lost), table=table, version=1,
-              expected=f"no other attempt writes to `{name}`, the file of the winner",
-              observed=f"`{name}` changed from {before} to {after}"[:500])  # fmt: skip
-    assert isinstance(won.request, Commit)
-    s.require(after is None or won.request.attempt in after, *OWN, evidence=(won, lost), table=table, version=1,
-              expected=f"`{name}` has the content that attempt {won.request.attempt} proposed",
-              observed=f"`{name}` contains {after}"[:300])  # fmt: skip
-
-
-@check(Family.CONTENT, "CM-FILES-01", "MC-LOG-05", commit_modes=STAGED)
-def a_staged_file_has_the_format_of_a_commit(s: Scenario) -> None:
-    """A staged file has lines of JSON with one action each, so that it can be published unchanged."""
-    table = s.create()
-    landed = s.land(table)
-    _, name = listed_file(s, table, 1)
-    content = staged_content(s, table, 1, name) or ""
-    wrong = [line for line in lines(content) if not is_an_action(line)]
-    s.require(not wrong, "CM-FILES-01", "MC-LOG-05", evidence=(landed,), table=table, version=1,
-              expected="every line of a staged file is a JSON object that holds one action",
-              observed=f"the staged file has the line {wrong[:1]}"[:300])  # fmt: skip
-    same_content(s, table, landed, content)
-
-
 @check(Family.CONTENT, *WHERE, commit_modes=STAGED)
 def a_staged_commit_is_listed_by_file_name_only(s: Scenario) -> None:
     """For a staged commit the owner returns the file name; the content is in the table's storage only."""
@@ -468,26 +294,6 @@ def propose_staged(s: Scenario, proposal: Commit) -> Exchange:
     if isinstance(call.answer, Rejected):
         raise Inconclusive(f"operation {call.number}: the owner rejects a staged file: {call.answer.reason}")
     return call
-
-
-@check(Family.CONTENT, *CONTENT, *WHERE, needs=STORAGE, commit_modes=STAGED)
-def a_client_staged_file_is_published_unchanged(s: Scenario) -> None:
-    """A writer stages its file with unusual white space, also at both ends of lines, and proposes its name. The
-    published file has exactly these bytes."""
-    table = s.create()
-    attempt = s.attempt()
-    content = proposals.content(
-        f"  {action} ".replace(":", " :  ").replace(",", " ,") for action in proposals.append(attempt, s.timestamp(1))
-    )
-    proposal = storage_access.stage(s, table, content=content, attempt=attempt)
-    call = propose_staged(s, proposal)
-    s.expect(call, Ratified, "PROFILE-CORE-05", expected="version 1 is free: ratified")  # fmt: skip
-    table.versions += 1
-    s.backfill(table, 1)
-    seen = s.published(table).get(1, "")
-    s.require(seen == content, *CONTENT, evidence=(call,), table=table, version=1,
-              expected="version 1 is published with exactly the bytes of its staged file",
-              observed=difference("staged", content, "published", seen))  # fmt: skip
 
 
 @check(Family.CONTENT, "CM-LOG-05", "MC-FILES-04", needs=STORAGE, commit_modes=STAGED)

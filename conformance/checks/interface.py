@@ -9,10 +9,10 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING, staged_file
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import reads, storage_access
+from conformance.scenario import storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import drop
-from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 
 OUTCOMES = "PROFILE-CORE-03"
 LOOKED_AT = "PROFILE-CORE-02"
@@ -58,41 +58,6 @@ def observe_shows_the_whole_log(s: Scenario) -> None:
     s.require(stayed <= names, LOOKED_AT, table=table,
               expected=f"a listing without contents has all files that existed throughout: {sorted(stayed)}",
               observed=f"the listing shows {sorted(names)}")  # fmt: skip
-
-
-@check(Family.INTERFACE, OUTCOMES)
-def requests_for_an_unknown_table_are_answered(s: Scenario) -> None:
-    """Each request for a table that does not exist is answered as unknown or rejected; nothing is ratified, and
-    existing tables are unchanged."""
-    table = s.create()
-    for request in s.requests_for_an_unknown_table(s.attempt()):
-        call = s.ask("lost", request)
-        s.require(not isinstance(call.answer, m.Ratified | m.Table | m.Landed), OUTCOMES, evidence=(call,),
-                  expected="the table does not exist: `not_found`, or another rejection",
-                  observed=f"the request was answered {str(call.answer)[:300]}")  # fmt: skip
-    s.land(table)
-
-
-@check(Family.INTERFACE, OUTCOMES)
-def unusual_requests_are_answered(s: Scenario) -> None:
-    """Empty and reversed ranges, ranges after the latest version, a backfill to version 0, a proposal of a very high
-    version: each gets an answer of its kind."""
-    table = s.create()
-    s.land(table)
-    for start, end in ((5, 2), (9, None), (2, 9), (0, 0)):
-        call = s.ask("reader", m.GetCommits(table=table.reference, start=start, end=end))
-        beyond = [] if isinstance(call.answer, m.Rejected | m.NotFound) else [
-            commit.version for commit in getattr(call.answer, "commits", ()) if commit.version > 1]  # fmt: skip
-        s.require(not beyond, OUTCOMES, evidence=(call,), table=table, expected="there is no version above 1",
-                  observed=f"versions {beyond} are listed, which do not exist")  # fmt: skip
-    s.ask("publisher", m.BackfillToVersion(table=table.reference, version=0))
-    far = s.commit(table, 2**32 + table.versions, client="hasty")
-    s.require(not isinstance(far.answer, m.Ratified), OUTCOMES, "MC-COMMIT-01", "CM-COMMIT-07", evidence=(far,),
-              table=table,
-              expected="version 1 is the latest: such a version is refused",
-              observed="a proposal far above the latest version was ratified")  # fmt: skip
-    s.land(table)
-    reads.ask(s, table)
 
 
 @check(Family.INTERFACE, "PROFILE-CORE-07")
@@ -148,22 +113,3 @@ def files_that_the_kit_writes_are_visible(s: Scenario) -> None:
     stands(storage_access.remove(s, table, file), None)
     stands(storage_access.plant(s, table, file, first, if_absent=True), first)
     s.land(table)
-
-
-@check(Family.INTERFACE, TOUCHED, needs=(Profile.STORAGE_ACCESS,), commit_modes=("staged",))
-def files_that_the_kit_stages_can_be_proposed(s: Scenario) -> None:
-    """A staged file that the kit writes can be proposed by its name; the owner publishes to the log in which the kit
-    wrote it."""
-    table = s.create()
-    proposal = storage_access.stage(s, table)
-    call = s.ask("writer", proposal)
-    if isinstance(call.answer, m.Rejected) and staged_file(1, proposal.attempt) not in storage_access.staged(s, table):
-        s.fail(TOUCHED, evidence=(call,), expected="the staged file exists", observed="the staged file is missing")
-    if isinstance(call.answer, m.Rejected | m.Unsupported):
-        raise Inconclusive(f"operation {call.number}: the subject does not accept files staged by its writers")
-    s.expect(call, m.Ratified, TOUCHED, "PROFILE-CORE-05", expected="version 1 is free, and its file exists: ratified")
-    table.versions += 1
-    s.backfill(table, 1)
-    published = s.published(table).get(1, "")
-    s.require(proposals.attempt_of(published) == proposal.attempt, TOUCHED, evidence=(call,), table=table, version=1,
-              expected="the kit's file is published", observed=f"published is {published!r}"[:300])  # fmt: skip

@@ -15,7 +15,6 @@ import msgspec
 
 from conformance.checks import check
 from conformance.checks.backfill import DONE, complete
-from conformance.checks.replays import attempt_of, known_as_version_1, known_without_the_table, outcome
 from conformance.checks.version_0 import create_at, first_file, place
 from conformance.history.events import Promise
 from conformance.interface import messages as m
@@ -24,7 +23,7 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.formatting import versions_in_words
 from conformance.scenario.ownership import create_again, drop, restart, taking_over
-from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
+from conformance.scenario.scenario import Exchange, Scenario, TableHandle, persist
 
 FOUND = (Profile.DISCOVERY,)
 CATALOG = ("catalogManaged",)
@@ -105,32 +104,6 @@ def attributed(s: Scenario, request: m.LoadTable, answer: m.Answer, *tables: Tab
     return s._ended(s.recording.invoke("reader", shown[0] if shown else name, request), request, answer)
 
 
-SPELLINGS = (("orders", "Orders"), ("caf\u00e9", "cafe\u0301"), ("a b", "a%20b"), ("a/b", "a_b"))
-"""Pairs of names that differ in case, in their Unicode form, in an encoded space, and in a slash, which a folder's name
-cannot have."""
-
-
-@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "MC-CREATE-02", "CM-COMMIT-08", needs=FOUND)
-def spellings_of_a_name_are_one_table_or_two(s: Scenario) -> None:
-    """Names that differ only in case, Unicode form, encoding or a slash may be rejected. They may name one table, which
-    then has one creator; or two tables, and then each name finds its own."""
-    for spelling, other in SPELLINGS:
-        created = [made for name in (spelling, other) if (made := created_if_permitted(s, name)) is not None]
-        if not created:
-            continue
-        first = created[0][1]
-        references = {table.reference for _, table in created}
-        s.require(
-            len(references) == len(created), "MC-CREATE-02", "CM-COMMIT-08",
-            evidence=[call for call, _ in created], table=first, version=0,
-            expected=f"{spelling!r} and {other!r} name one table: it has one creator",
-            observed=f"both create requests were answered `ratified` with {first.reference}",
-        )  # fmt: skip
-        s.land(first)
-        for _, table in created:
-            leads_to(s, table, load(s, table), f"the name {table.name!r}")
-
-
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "MC-CONVERT-02", "MC-CONVERT-05", "MC-CREATE-02",
        needs=(*FOUND, Profile.VERSION_0_BY_FILESYSTEM, Profile.STORAGE_ACCESS))  # fmt: skip
 def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
@@ -167,44 +140,9 @@ def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
                 leads_to(s, at_path, call, where)
 
 
-@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", needs=FOUND)
-def a_path_finds_the_table_at_that_path(s: Scenario) -> None:
-    """An owner that returns locations may find tables by path; if it does, it finds the table at that path and no
-    other: not at a longer or shorter path, nor at the folder around it."""
-    table, other = s.create("orders"), s.create("items")
-    s.land(other)
-    location = found(s, table, load(s, table)).location
-    if location is None:
-        raise Inconclusive("the owner does not return the locations of its tables")
-    call = s.ask("reader", m.LoadTable(path=location), table)
-    if isinstance(call.answer, (*NOWHERE, m.Unsupported)):
-        return
-    leads_to(s, table, call, location)
-    s.land(table)
-    parent, _, name = location.rstrip("/").rpartition("/")
-    for path in (f"{location}-elsewhere", f"{parent}/{name[:-1]}", parent):
-        request = m.LoadTable(path=path)
-        answer = s.answer("reader", request)
-        if isinstance(answer, m.Table) and answer.table != table.reference and _is_at(answer, path):
-            continue  # another table is there: this one's history does not record that
-        call = attributed(s, request, answer, table, other)
-        s.expect(call, (*NOWHERE, m.Unsupported), "PROFILE-DISCOVERY-01",
-                 what="`load_table` of a path without a table",
-                 expected=f"`{path}` is no table's path: not found")  # fmt: skip
-
-
 def _is_at(table: m.Table, path: str) -> bool:
     """Whether the table is at the path. A location may end with a slash."""
     return (table.location or "").rstrip("/") == path.rstrip("/")
-
-
-@check(Family.LIFECYCLE, "CM-GET-05", "CM-GET-04", "LOG-05", needs=FOUND, features=CATALOG)
-def a_resolution_contains_the_commits(s: Scenario) -> None:
-    """Resolving a table returns the latest version and all unpublished commits, now and after the next commit."""
-    table = s.create()
-    for _ in range(2):
-        s.land(table)
-        contains_the_commits(s, table, load(s, table))
 
 
 def contains_the_commits(s: Scenario, table: TableHandle, call: Exchange) -> None:
@@ -231,20 +169,6 @@ def contains_the_commits(s: Scenario, table: TableHandle, call: Exchange) -> Non
         observed="the resolution returned no commits"
         if answer.commits is None
         else f"the resolution lacks versions {versions_in_words(missing)}",
-    )  # fmt: skip
-
-
-@check(Family.LIFECYCLE, "CM-DISCOVER-01", needs=FOUND)
-def a_resolution_contains_the_table_feature(s: Scenario) -> None:
-    """The resolution returns the table feature and the commit mode, so that a client knows them before the protocol."""
-    table = s.create()
-    call = load(s, table)
-    answer = found(s, table, call)
-    s.require(
-        answer.feature == s.feature and answer.commit_mode == s.commit_mode,
-        "CM-DISCOVER-01" if s.feature == "catalogManaged" else "PROFILE-DISCOVERY-01", evidence=(call,), table=table,
-        expected=f"{s.feature}, with {s.commit_mode} commits, as requested at creation",
-        observed=f"the resolution returned {answer.feature}, with {answer.commit_mode} commits",
     )  # fmt: skip
 
 
@@ -324,27 +248,6 @@ def resolves_to(
         observed=f"the {kind} in the resolution of version {answer.latest} has {body.get(changed, 'no')} `{changed}`"
         if action else f"the resolution of version {answer.latest} has no {kind}",
     )  # fmt: skip
-
-
-@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", "MC-FILES-08", "CM-FILES-07", needs=FOUND)
-def a_dropped_table_is_gone(s: Scenario) -> None:
-    """A dropped table is found neither by name nor by path, and accepts no commit, neither a new one nor a delayed
-    one. Another table, whose name begins with its name, keeps its files."""
-    table, other = s.create("orders"), s.create("orders2")
-    s.land(table)
-    files = s.published(other)
-    location = found(s, table, load(s, table)).location
-    late = s.delay("slow", s.proposal(table, 2))
-    dropped = drop(s, table)
-    not_found(s, load(s, table), "the table is dropped", (dropped,))
-    by_path = s.ask("reader", m.LoadTable(path=location or "nowhere"), table)
-    if not isinstance(by_path.answer, m.Unsupported):
-        not_found(s, by_path, "the table is dropped", (dropped,))
-    refused(s, table, s.commit(table, 2, client="other"), dropped)
-    refused(s, table, s.deliver(late), dropped)
-    found(s, other, load(s, other))
-    keeps(s, other, files, dropped)
-    s.land(other)
 
 
 def keeps(s: Scenario, table: TableHandle, files: dict[int, str], *because: Exchange) -> None:
@@ -493,31 +396,3 @@ def a_duplicated_creation_after_the_drop_is_ignored(s: Scenario) -> None:
         observed="the repeated creation was ratified with a table that another creator created",
     )  # fmt: skip
     s.land(again)
-
-
-@check(Family.LIFECYCLE, "PROFILE-OUTCOME-01", "PROFILE-RETRY-01", needs=(*FOUND, Profile.ATTEMPT_OUTCOME))
-def a_drop_does_not_change_outcomes(s: Scenario) -> None:
-    """After a drop the owner may answer that the table is unknown, or that an attempt landed; it must not report the
-    landed attempt as not landed, nor answer its replay as a lost race."""
-    table = s.create()
-    sent = s.land(table)
-    before = known_as_version_1(s, table, sent)
-    known_without_the_table(s, table, sent, drop(s, table))
-    after = outcome(s, table, attempt_of(sent))
-    s.expect(
-        after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(before,),
-        expected="the attempt was reported as landed: a drop does not change that",
-    )  # fmt: skip
-
-
-@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-01", "PROFILE-DURABLE-01",
-       needs=(*FOUND, Profile.DURABLE_RESTART))  # fmt: skip
-def a_drop_survives_a_restart(s: Scenario) -> None:
-    """After a restart a dropped table stays dropped, and other tables stay."""
-    table, other = s.create("orders"), s.create("items")
-    dropped = drop(s, table)
-    restart(s)
-    refused(s, table, s.commit(table, 1), dropped, "PROFILE-DISCOVERY-01", "PROFILE-DURABLE-01")
-    not_found(s, load(s, table), "the table was dropped before the restart", (dropped,))
-    found(s, other, load(s, other))
-    s.land(other)

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from conformance.checks import check
 from conformance.checks.backfill import DONE, UNPUBLISHED, complete
-from conformance.checks.lifecycle import contains_the_commits, leads_to, load, not_found
+from conformance.checks.lifecycle import contains_the_commits, load, not_found
 from conformance.checks.ownership import refused
 from conformance.checks.replays import arrives_late, attempt_of, landed, lose_one, not_landed, replay
 from conformance.checks.stale_reads import FRESH, RANGE, answered_in_full
@@ -117,33 +117,6 @@ def a_replay_is_ratified_with_a_full_backlog(s: Scenario) -> None:
         raise Inconclusive("the owner publishes commits without a request: its backlog does not fill")
     one_too_many(s, table, 2)
     replay(s, last, since=", and the backlog is full")
-
-
-@check(Family.LIMITS, "PROFILE-CORE-04", needs=BACKLOG, commit_modes=WAITING)
-def a_lost_race_is_a_conflict_after_a_backfill(s: Scenario) -> None:
-    """While the backlog is full the owner may answer a lost race with either rejection; once there is room it is a
-    conflict, so that the writer rebases."""
-    table = full(s, 1)
-    call = s.commit(table, 1, client="late")
-    s.expect(
-        call, (m.Conflict, m.Rejected), "MC-COMMIT-02", "CM-COMMIT-08",
-        expected="version 1 is taken: it is not ratified",
-    )  # fmt: skip
-    s.backfill(table, 1)
-    s.contend(table, 1, client="late")
-
-
-@check(
-    Family.LIMITS, "PROFILE-BACKLOG-01", "PROFILE-BACKLOG-02", needs=(*BACKLOG, Profile.DURABLE_RESTART),
-    commit_modes=WAITING,
-)  # fmt: skip
-def the_limit_survives_a_restart(s: Scenario) -> None:
-    """An owner that restarts with a full backlog rejects as before, and ratifies after a backfill."""
-    table = full(s, 2)
-    restart(s)
-    refused = one_too_many(s, table, 2)
-    s.backfill(table, 2)
-    goes_on(s, table, refused, 2)
 
 
 # Tables with many commits: pages, caches of recent attempts, versions sorted as text
@@ -288,33 +261,3 @@ def attempts_are_known_after_many_commits(s: Scenario) -> None:
     still_holds = early_answers(s, table, MANY)
     grow(s, table, MANY, client="other")
     still_holds()
-
-
-@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-VERSION0-01", needs=(Profile.DISCOVERY,))
-def the_oldest_of_many_tables_is_found(s: Scenario) -> None:
-    """After a table, nine others are created, and in one commit mode 110. The first one is found by its name, accepts
-    commits, and its name is taken."""
-    table = s.create()
-    s.land(table)
-    for number in range(AT_ONCE if has_the_longest(s) else 9):
-        s.answer("creator", s.creation(f"items-{number}"))
-    leads_to(s, table, load(s, table), "the name of the oldest table")
-    lost = s.ask("other", s.creation(), table)
-    s.expect(lost, (m.Conflict, m.Rejected), "PROFILE-VERSION0-01", "MC-CREATE-02", "CM-COMMIT-08",
-             expected="the oldest table has that name: the creator loses")  # fmt: skip
-
-
-@check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=(Profile.ATTEMPT_OUTCOME,))
-def every_tombstone_is_kept(s: Scenario) -> None:
-    """Nine delayed requests for version 1 are resolved as not landed, and in one commit mode 110 other attempts. When
-    the requests arrive all are rejected, the oldest first; version 1 is free for another attempt."""
-    table = s.create()
-    late = [s.delay(f"writer {number}", s.proposal(table, 1)) for number in range(9)]
-    for delayed in late:
-        s.give_up(delayed)
-    resolved = [not_landed(s, table, attempt_of(delayed)) for delayed in late]
-    for _ in range(AT_ONCE if has_the_longest(s) else 0):
-        not_landed(s, table, s.attempt())
-    for delayed, call in zip(late, resolved, strict=True):
-        arrives_late(s, table, delayed, call)
-    s.land(table, client="other")

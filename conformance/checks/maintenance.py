@@ -27,7 +27,6 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, domain, file, gone, stored_vector
-from conformance.scenario.ownership import restart
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 CHECKPOINT = ("MC-CHECKPOINT-03", "CM-MAINT-01")
@@ -542,34 +541,3 @@ def allows(s: Scenario, table: TableHandle, client: str = "maintenance") -> tupl
     """The maintenance that the owner allows now."""
     call = s.ask(client, m.MaintenancePolicy(table=table.reference))
     return s.expect(call, m.Policy, "PROFILE-POLICY-01", expected="which maintenance the table allows").allowed
-
-
-@check(Family.MAINTENANCE, "PROFILE-POLICY-01", needs=POLICY)
-def the_policy_belongs_to_an_existing_table(s: Scenario) -> None:
-    """Each table has its policy, even with unbackfilled commits; the owner returns none for a table that does not
-    exist."""
-    table, other = s.create("orders"), s.create("items")
-    s.land(other)
-    allows(s, table)
-    allows(s, other)
-    s.backfill(other, 1)
-    allows(s, other, "other")
-    nowhere = s.ask("maintenance", m.MaintenancePolicy(table=f"{table.reference}-that-does-not-exist"))
-    s.expect(
-        nowhere, (m.NotFound, m.Rejected, m.Unsupported), "PROFILE-POLICY-01",
-        expected="the table does not exist, so it has no policy",
-    )  # fmt: skip
-
-
-@check(Family.MAINTENANCE, "PROFILE-POLICY-01", "PROFILE-DURABLE-03", needs=(*POLICY, Profile.DURABLE_RESTART))
-def the_policy_survives_a_restart(s: Scenario) -> None:
-    """After a restart the owner returns the same policy."""
-    table = s.create()
-    before = allows(s, table)
-    restart(s)
-    after = allows(s, table)
-    s.require(
-        set(before) == set(after), "PROFILE-POLICY-01", "PROFILE-DURABLE-03", table=table,
-        expected=f"as before the restart: {', '.join(before)}",
-        observed=f"after the restart the owner allows {', '.join(after)}",
-    )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from conformance.checks import check, replays
 from conformance.checks.backfill import blocked, glance
-from conformance.checks.lifecycle import resolves_to, shares_nothing
+from conformance.checks.lifecycle import resolves_to
 from conformance.checks.version_0 import is_proposed, names_the_owner
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, checkpoint_file, commit_file, compacted_file
@@ -30,7 +30,6 @@ from conformance.scenario.ownership import (
     AnotherOwner,
     ask_back,
     crash,
-    drop,
     filesystem_table,
     given_back,
     giving_back,
@@ -148,28 +147,6 @@ def a_cleaned_up_table_is_taken_over(s: Scenario) -> None:
             plant(s, table, commit_file(version), files[commit_file(version)])
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-CONVERT-01", needs=TRANSFER, features=MANAGED)
-def a_take_over_needs_the_next_version(s: Scenario) -> None:
-    """A table with versions 0 to 2 cannot be taken over with version 1, which is taken, nor with version 5, which
-    leaves a gap; with version 3 it can."""
-    table = filesystem_table(s, versions=3)
-    for version, why in ((1, "is taken"), (5, "is two beyond the next")):
-        call = s.ask("migrator", taking_over(s, table, version), table)
-        s.expect(
-            call, (m.Conflict, m.Gap, m.Rejected), "MC-CONVERT-02",
-            expected=f"the table has versions 0 to 2, so version {version} {why}: rejected",
-        )  # fmt: skip
-        log = s.published(table)
-        s.require(
-            sorted(log) == [0, 1, 2] and not any("commitOwner" in content for content in log.values()),
-            "MC-CONVERT-01", "MC-CONVERT-02", evidence=(call,), table=table, version=version,
-            expected="the take-over was rejected, so the log has versions 0 to 2, unchanged",
-            observed=f"a rejected take-over changed the log: it has versions {sorted(log)}, or names an owner",
-        )  # fmt: skip
-    take_over(s, table)
-    s.land(table)
-
-
 @check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
 def a_take_over_loses_to_a_filesystem_commit(s: Scenario) -> None:
     """A filesystem writer commits the version of a take-over first. The take-over loses, filesystem writers continue,
@@ -200,29 +177,6 @@ def a_take_over_loses_to_a_filesystem_commit(s: Scenario) -> None:
     s.land(table)
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-09", "MC-CONVERT-03", needs=(*TRANSFER, Profile.DISCOVERY), features=MANAGED)
-def a_lost_take_over_gives_no_ownership(s: Scenario) -> None:
-    """After a lost take-over the owner has no table of that name, and filesystem writers continue. After a successful
-    one it has the table."""
-    table = filesystem_table(s, versions=1)
-    late = s.delay("migrator", taking_over(s, table), table)
-    write_file(s, table, 1)
-    lost = s.deliver(late)
-    s.expect(
-        lost, (m.Conflict, m.Rejected), "MC-CONVERT-05", "MC-CONVERT-02",
-        expected="a filesystem writer committed version 1: the take-over is rejected",
-    )  # fmt: skip
-    resolved = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table)
-    s.expect(
-        resolved, (m.NotFound, m.Rejected, m.Unsupported), "MC-CONVERT-09", "MC-CONVERT-03", because=(lost,),
-        expected="the owner does not own the table: the name finds nothing",
-    )  # fmt: skip
-    write_file(s, table, 2)
-    take_over(s, table)
-    resolved = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table)
-    s.expect(resolved, m.Table, "PROFILE-DISCOVERY-01", expected="the table is found by its new name")
-
-
 @check(Family.OWNERSHIP, "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
 def a_lost_take_over_leaves_the_name_free(s: Scenario) -> None:
     """A take-over is lost, and another table is taken over under the same name. The ownership change is written to the
@@ -246,23 +200,6 @@ def a_lost_take_over_leaves_the_name_free(s: Scenario) -> None:
     )  # fmt: skip
     owned(s, second, call, ratified)
     s.land(second)
-
-
-@check(Family.OWNERSHIP, "MC-CONVERT-01", needs=TRANSFER, features=MANAGED)
-def commits_to_a_filesystem_table_are_rejected(s: Scenario) -> None:
-    """A proposal for a filesystem table that the owner did not take over is not ratified, and the table is unchanged;
-    after the take-over the next proposal is ratified."""
-    table = filesystem_table(s, versions=2)
-    before = s.published(table)
-    call = s.commit(table)
-    s.require(
-        not isinstance(call.answer, m.Ratified) and s.published(table) == before, "MC-CONVERT-01", evidence=(call,),
-        table=table, version=2,
-        expected="the table has no owner, and a commit does not give it one: rejected, and no file is changed",
-        observed="the commit was ratified, or files were written",
-    )  # fmt: skip
-    take_over(s, table)
-    s.land(table)
 
 
 @check(Family.OWNERSHIP, "PROFILE-RETRY-01", "PROFILE-CORE-06",
@@ -481,22 +418,6 @@ def a_hand_back_waits_for_all_publications(s: Scenario) -> None:
         s.backfill(table, 2)
 
 
-@check(Family.OWNERSHIP, "PROFILE-RETRY-01", "PROFILE-CORE-06", needs=(*GIVEN, Profile.IDEMPOTENT_RETRY),
-       features=MANAGED)  # fmt: skip
-def a_repeated_hand_back_is_ratified(s: Scenario) -> None:
-    """The answer to a hand-back is lost. Sent again it is answered as ratified, although the owner no longer has the
-    table."""
-    table = s.create()
-    s.land(table)
-    sent = persist(lambda: s.lose("migrator", giving_back(s, table)))
-    if not isinstance(sent.answer, m.Ratified):
-        raise Inconclusive(f"operation {sent.number}: the table was not handed back")
-    given_back(s, table, sent)
-    again = s.ask("migrator", sent.request)
-    s.expect(again, m.Ratified, "PROFILE-RETRY-01", because=(sent,),
-             expected="this attempt handed the table back with version 2: ratified")  # fmt: skip
-
-
 @check(Family.OWNERSHIP, "PROFILE-CORE-06", needs=(*GIVEN, Profile.IDEMPOTENT_RETRY), features=MANAGED)
 def a_repeated_creation_after_a_hand_back_makes_no_table(s: Scenario) -> None:
     """The network delivers the create request of a table again after the table was handed back. It creates no second
@@ -577,43 +498,6 @@ def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
         version=table.versions - 1,
         expected=f"the owner publishes on request: version {table.versions - 1} is published",
         observed=f"version {table.versions - 1}, the first commit after the second take-over, is not published",
-    )  # fmt: skip
-
-
-@check(Family.OWNERSHIP, "MC-RELEASE-04", "PROFILE-DISCOVERY-02", "PROFILE-OUTCOME-01", "MC-COMMIT-02", "MC-FILES-08",
-       needs=TRANSFER, features=MANAGED)  # fmt: skip
-def a_recreated_table_is_another_table(s: Scenario) -> None:
-    """A table is dropped or handed back and its folder deleted. A filesystem writer creates another table there, which
-    the owner takes over, unless it rejects that. A late proposal to the old table does not land in the new one, and the
-    attempts of the old table have not landed there."""
-    ends = (drop, hand_back) if Profile.DISCOVERY.value in s.identity.profiles else (hand_back,)
-    for end in ends:
-        name = "dropped" if end is drop else "left"
-        table = filesystem_table(s, name)
-        take_over(s, table)
-        sent = s.land_all(table, 2)
-        late = s.delay("slow", s.proposal(table, 2))
-        s.give_up(late)
-        ended = end(s, table)
-        table.final = table.final or s.log_of(table)
-        folder = TableHandle(name=name, reference=table.path or "", versions=0)
-        for file_name in glance(s, folder):
-            remove(s, folder, file_name)
-        again = filesystem_table(s, f"{name} again", path=table.path)
-        _is_for_the_old_table(s, again, s.deliver(late), ended)
-        change = persist(lambda again=again: s.ask("migrator", taking_over(s, again), again))  # type: ignore[misc]
-        if isinstance(change.answer, m.Ratified):
-            owned(s, again, change, change.answer)
-            _is_for_the_old_table(s, again, s.deliver(late), ended)
-            shares_nothing(s, again, sent, ended)
-
-
-def _is_for_the_old_table(s: Scenario, table: TableHandle, call: Exchange, ended: Exchange) -> None:
-    s.require(
-        not isinstance(call.answer, m.Ratified),
-        "PROFILE-DISCOVERY-02" if isinstance(ended.request, m.DropTable) else "MC-RELEASE-04", evidence=(call, ended),
-        table=table, expected="the proposal is to the table that was in this folder before: it is rejected",
-        observed="a proposal to an old table was ratified after another table was created in its folder",
     )  # fmt: skip
 
 
@@ -782,49 +666,6 @@ def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: 
     )  # fmt: skip
     owned(s, table, again, ratified)
     ratifies(s, table, again)
-
-
-@check(
-    Family.OWNERSHIP, "MC-RELEASE-04", "MC-RELEASE-03", "MC-RELEASE-05", "MC-RELEASE-07", "PROFILE-HARNESS-01",
-    needs=(*GIVEN, *DEADLY), features=MANAGED,
-)  # fmt: skip
-def an_interrupted_hand_back_is_complete_or_absent(s: Scenario) -> None:
-    """The owner crashes during a hand-back. If the last commit is visible after the restart, the owner ratifies nothing
-    and all earlier commits are published; if not, the hand-back can be repeated."""
-    tables = [s.create(f"orders-{number}") for number, _ in enumerate(s.identity.crash_points)]
-    for table in tables:
-        s.land(table)
-    for table, point in zip(tables, s.identity.crash_points, strict=True):
-        request = giving_back(s, table)
-        call = dies_at(s, point, "migrator", request)
-        if isinstance(call.answer, m.Ratified) and attempt_at(s, table, 2) != request.attempt:
-            given_back(s, table, call)
-        if not isinstance(call.answer, m.Unknown):
-            continue
-        if attempt_at(s, table, 2) != request.attempt:
-            call = s.ask("migrator", request)
-            if isinstance(call.answer, m.Rejected):
-                call = _not_without_owner(s, table, call, point)
-            s.expect(call, m.Ratified, "MC-RELEASE-05", "PROFILE-TRANSFER-01", may_refuse=True,
-                     expected=f"the owner crashed at {point}: an invisible hand-back can be repeated")  # fmt: skip
-        given_back(s, table, call)
-        s.require(sorted(s.published(table)) == [0, 1, 2], "MC-RELEASE-03", evidence=(call,), table=table,
-                  expected="the table is handed back with version 2: versions 0 to 2 are published",
-                  observed=f"published after the hand-back are {sorted(s.published(table))}")  # fmt: skip
-        refused(s, table, s.commit(table, 3, client="other"), call)
-
-
-def _not_without_owner(s: Scenario, table: TableHandle, rejected: Exchange, point: str) -> Exchange:
-    """The replay of an interrupted, invisible hand-back was rejected: a new hand-back, or a commit, is ratified."""
-    call = persist(lambda: s.ask("migrator", giving_back(s, table)))
-    if isinstance(call.answer, m.Ratified):
-        return call
-    s.must_land(
-        table, "MC-RELEASE-07", "MC-RELEASE-05", because=(rejected,),
-        expected=f"the owner crashed at {point} in a hand-back that is not visible, and rejects its replay: it is "
-        f"still the owner, and ratifies commits; otherwise the table can never be written again",
-    )  # fmt: skip
-    raise Inconclusive(f"operation {call.number}: the owner keeps the table")
 
 
 # Clients that take a table over or hand it back, and writers whose table gets a new owner

@@ -4,14 +4,12 @@ Owners may list published commits too. managed-commits, "Getting Un-backfilled C
 catalog-managed, "Getting Ratified Commits from the Catalog".
 """
 
-from typing import Final
-
 from conformance.checks import check
 from conformance.checks.backfill import UNPUBLISHED
 from conformance.history.digests import same_actions
 from conformance.history.events import Promise
 from conformance.interface.log_names import attempt_of
-from conformance.interface.messages import Commit, Conflict, Gap, GetCommits, Rejected
+from conformance.interface.messages import Commit, Conflict, GetCommits, Rejected
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads
 from conformance.scenario.check import Family
@@ -57,46 +55,6 @@ def every_commit_is_returned_at_once(s: Scenario) -> None:
         fresh(s, table, reads.ask(s, table), landed)
 
 
-@check(Family.STALE_READS, *SERVED, commit_modes=UNPUBLISHED)
-def unpublished_commits_are_returned(s: Scenario) -> None:
-    """The owner returns three unpublished commits and latest version 3 to every reader."""
-    table = s.create()
-    landed = land(s, table, 3)
-    seen = reads.ask(s, table)
-    published = s.published(table)
-    known = [version for version in (1, 2, 3) if version in seen.commits or version in published]
-    s.require(len(known) == 3, *SERVED, evidence=(seen.exchange, landed[-1]), table=table,
-              expected="each of the versions 1 to 3 is listed or published",
-              observed=f"listed are {list(seen.order)}, published {sorted(published)}")  # fmt: skip
-    fresh(s, table, seen, landed[-1])
-
-
-@check(Family.STALE_READS, *FRESH)
-def earlier_reads_do_not_make_later_ones_stale(s: Scenario) -> None:
-    """Two readers alternate with a writer. Each read returns the newest version, independent of earlier reads."""
-    table = s.create()
-    for reader in ("first", "second", "first", "second", "first"):
-        landed = s.land(table)
-        fresh(s, table, reads.ask(s, table, client=reader), landed)
-    fresh(s, table, reads.ask(s, table, client="second"))
-
-
-@check(Family.STALE_READS, *LATEST, *FRESH)
-def the_latest_version_never_decreases(s: Scenario) -> None:
-    """Several readers ask for the latest version while commits are published, partly and then all. It never decreases
-    and never becomes unknown."""
-    table = s.create()
-    landed = land(s, table, 3)[-1]
-    fresh(s, table, reads.ask(s, table, client="first"), landed)
-    done = s.backfill(table, 2)
-    fresh(s, table, reads.ask(s, table, client="second"), landed, done)
-    done = s.backfill(table, 3)
-    for reader in ("first", "second"):
-        fresh(s, table, reads.ask(s, table, client=reader), landed, done)
-    landed = s.land(table)
-    fresh(s, table, reads.ask(s, table, client="first"), landed)
-
-
 @check(Family.STALE_READS, *FRESH, needs=(Profile.DISCOVERY,))
 def resolving_a_table_is_as_fresh_as_get_commits(s: Scenario) -> None:
     """After every commit, and after a backfill, resolving the table by name, and by path where that is offered, returns
@@ -110,30 +68,6 @@ def resolving_a_table_is_as_fresh_as_get_commits(s: Scenario) -> None:
                 fresh(s, table, seen, landed)
     done = s.backfill(table, 2)
     fresh(s, table, reads.resolve(s, table), done)
-
-
-@check(Family.STALE_READS, *LATEST, "CM-LOG-07")
-def only_ratified_commits_are_returned(s: Scenario) -> None:
-    """One proposal lost version 1, another is too early for version 3, a third for version 2 is delayed. Readers get
-    version 1 only; after version 2 arrives, version 2 too."""
-    table = s.create()
-    landed = s.land(table, client="first")
-    s.contend(table, 1, client="second")
-    early = s.commit(table, 3, client="hasty")
-    s.expect(early, (Gap, Rejected, Conflict), "MC-COMMIT-01", "CM-COMMIT-07",
-             expected="version 2 is missing: version 3 is rejected")  # fmt: skip
-    coming = s.delay("slow", s.proposal(table, 2))
-    seen = reads.ask(s, table)
-    beyond = [version for version in seen.order if version > 1]
-    s.require(not beyond, "MC-GET-02", "CM-LOG-07", "CM-GET-04", evidence=(seen.exchange, early), table=table,
-              version=2,
-              expected="version 1 is the latest ratified version: no later one is listed",
-              observed=f"listed are {list(seen.order)}")  # fmt: skip
-    fresh(s, table, seen, landed)
-    call = s.deliver(coming)
-    if not isinstance(call.answer, Rejected):
-        table.versions += 1
-        fresh(s, table, reads.ask(s, table), call)
 
 
 @check(Family.STALE_READS, *SAME, commit_modes=UNPUBLISHED)
@@ -201,27 +135,10 @@ def _nothing_false(s: Scenario, table: TableHandle, lost: Exchange, version: int
                   observed=f"the conflict names {winner.file_name or winner.actions} as its winner")  # fmt: skip
 
 
-@check(Family.STALE_READS, *FRESH)
-def a_loser_finds_the_winning_commit(s: Scenario) -> None:
-    """A writer that lost version 1 requests the commits in order to rebase: version 1 is listed or published."""
-    table = s.create()
-    won = s.land(table, client="winner")
-    lost = s.contend(table, 1, client="loser")
-    seen = reads.ask(s, table, client="loser")
-    published = s.published(table)
-    s.require(1 in seen.commits or 1 in published, *FRESH, evidence=(lost, seen.exchange), table=table, version=1,
-              expected="the conflict says that version 1 is taken: it is listed, or published",
-              observed=f"listed are {list(seen.order)}, published {sorted(published)}")  # fmt: skip
-    fresh(s, table, seen, won)
-    s.land(table, client="loser")
-
-
 # Ranges
 
 RANGE = ("MC-GET-01", "CM-GET-03", "PROFILE-CORE-09")
 Range = tuple[int | None, int | None]
-EDGES: Final[tuple[Range, ...]] = ((None, 0), (0, 0))
-"""Version 0 only."""
 
 
 def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, bounds: Range, *because: Exchange) -> None:
@@ -271,18 +188,6 @@ def answered_in_full(s: Scenario, table: TableHandle, bounds: Range, published: 
     fresh(s, table, seen, *because)
 
 
-@check(Family.STALE_READS, "LOG-05", "LOG-07", *RANGE)
-def the_list_is_ascending_and_complete(s: Scenario) -> None:
-    """After each of four commits, and after a backfill of two, the list is ascending without a gap and reaches the
-    latest version in the same answer."""
-    table = s.create()
-    for _ in range(4):
-        landed = s.land(table)
-        well_formed(s, table, reads.ask(s, table), (None, None), landed)
-    done = s.backfill(table, 2)
-    well_formed(s, table, reads.ask(s, table), (None, None), done)
-
-
 @check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, commit_modes=UNPUBLISHED)
 def ranges_of_unpublished_commits_are_complete(s: Scenario) -> None:
     """Every range of five unpublished commits is answered with all of its versions and no other. The ranges include
@@ -319,17 +224,3 @@ def ranges_across_published_versions_are_complete(s: Scenario) -> None:
     published = set(s.published(table))
     for bounds in ((None, None), (0, 5), (2, 3), (3, 4), (1, None), (None, 3), (5, 5)):
         answered_in_full(s, table, bounds, published, done)
-
-
-@check(Family.STALE_READS, *RANGE, *FRESH)
-def ranges_of_a_fully_published_table_are_answered(s: Scenario) -> None:
-    """If everything is published, a range may be answered with no commits, but with the latest version; the next commit
-    is in the range that contains it."""
-    table = s.create()
-    land(s, table, 3)
-    done = s.backfill(table, 3)
-    published = set(s.published(table))
-    for bounds in (*EDGES, (None, None), (1, 2), (3, None), (4, None)):
-        answered_in_full(s, table, bounds, published, done)
-    landed = s.land(table)
-    answered_in_full(s, table, (3, 4), published, landed)

@@ -130,7 +130,6 @@ def replace_table_keeps_the_owner(s: ClientScenario) -> None:
 
 # The owner does not change the writers' timestamps, but may reject them (RULINGS.md#validation).
 
-CENTURY = 100 * 365 * 86_400_000
 CONTENT = ("MC-API-03", "CM-CATALOG-03", "CM-PUBLISH-03")
 
 
@@ -155,40 +154,6 @@ def unchanged(s: Scenario, table: TableHandle, sent: list[Exchange]) -> None:
             expected=f"version {version} is published as proposed, with the in-commit timestamp {wanted}",
             observed=f"the commit was changed; its in-commit timestamp is {proposals.time_of(content)}",
         )  # fmt: skip
-
-
-@check(Family.TIMESTAMPS, *CONTENT)
-def times_far_from_the_wall_clock_are_kept(s: Scenario) -> None:
-    """Writers' clocks may be wrong by a century. The owner may reject such a time; if it ratifies the commit, the time
-    is unchanged."""
-    table = s.create()
-    sent = []
-    for step in (1, 2):
-        call = s.ask("writer", timed(s, table, proposals.BASE_TIME + CENTURY + step))
-        s.expect(call, m.Ratified, "PROFILE-CORE-05", may_refuse=True, expected=f"version {table.versions} is the next")
-        table.versions += 1
-        sent.append(call)
-    unchanged(s, table, sent)
-
-
-@check(Family.TIMESTAMPS, *CONTENT, "MC-FEATURE-03", "CM-COMMIT-01")
-def a_time_that_does_not_increase_is_rejected_or_kept(s: Scenario) -> None:
-    """A defective writer proposes a time that is not later than the previous version's. The owner may reject it or not
-    check it, but does not change it. The next commit, with a later time, is unchanged too."""
-    table = s.create()
-    first = s.land(table)
-    assert isinstance(first.request, m.Commit)
-    call = s.ask("writer", timed(s, table, s.timestamp(1)))
-    s.expect(
-        call, (m.Ratified, m.Rejected), "PROFILE-CORE-05", "PROFILE-CORE-03",
-        expected="version 2: ratified, or rejected",
-    )  # fmt: skip
-    sent = [first]
-    if isinstance(call.answer, m.Ratified):
-        table.versions += 1
-        sent.append(call)
-    sent.append(s.land(table))
-    unchanged(s, table, sent)
 
 
 @check(Family.TIMESTAMPS, "MC-API-04", "CM-CATALOG-04")

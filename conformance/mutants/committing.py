@@ -92,7 +92,7 @@ class AttemptsAreComparedByTheirEnd(AttemptsAreComparedByTheirBeginning):
     same = slice(-12, None)
 
 
-@mutant("MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03")
+@mutant("MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "MC-FEATURE-02", "CM-FEATURE-01")
 class RejectedProposalOverwritesTheWinner(ModelOwner):
     """Writes the record of a version before its check: the loser is rejected, but its content replaces the winner's."""
 
@@ -250,7 +250,7 @@ class FailedBackfillFailsTheCommit(ModelOwner):
         return m.Rejected(reason="cannot write the published file") if stuck else answer
 
 
-@mutant_method("_replay", "PROFILE-CORE-06")
+@mutant_method("_replay", "PROFILE-CORE-06", "PROFILE-OUTCOME-01")
 def replay_is_applied_again(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Commits a duplicated request twice, the second time as the next version."""
     landed = table.landed.get(request.attempt)

@@ -19,7 +19,7 @@ class _OneListOfAttempts(ModelOwner):
         return landed[0][attempt] if landed else None
 
 
-@mutant_method("_replay", "MC-COMMIT-02", "CM-COMMIT-08")
+@mutant_method("_replay", "MC-COMMIT-02", "CM-COMMIT-08", "MC-COMMIT-01", "CM-COMMIT-07")
 def attempts_are_not_per_table(self: _OneListOfAttempts, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Does not check in which table an attempt landed: the same id in another table is answered as ratified."""
     landed = self._elsewhere(table, request.attempt)

@@ -244,7 +244,7 @@ def crash_completes_take_overs_blindly(self: ModelOwner, table: OwnedTable) -> N
         self._record(table, version, attempt)
 
 
-@mutant_method("restart", "MC-CONVERT-08", "MC-CONVERT-07")
+@mutant_method("restart", "MC-CONVERT-08", "MC-CONVERT-07", "PROFILE-DURABLE-03")
 def crash_forgets_unconfirmed_take_overs(self: ModelOwner, client: str, request: m.Restart) -> m.Answer:
     """Forgets take-overs without confirmation after a crash, although the ownership change was written."""
     for reference, saved in list(self.saved.items()):

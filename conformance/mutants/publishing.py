@@ -28,7 +28,9 @@ def backfills_newest_first(self: ModelOwner, table: OwnedTable, version: int) ->
     original(self)._backfill(table, version)
 
 
-@mutant_method("_publish", "MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
+@mutant_method(
+    "_publish", "MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03", "MC-BACKFILL-03", "CM-PUBLISH-06"
+)
 def takes_a_torn_copy(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Compares only the first line of a published file with its commit: a truncated file passes."""
     published = self.storage.read(self._path(table, version))
@@ -506,7 +508,7 @@ def range_end_zero_is_no_end(self: ModelOwner, table: OwnedTable, start: int, en
     return original(self)._entries(table, start, end or None)
 
 
-@mutant_method("_entries", "MC-GET-01", "CM-GET-03")
+@mutant_method("_entries", "MC-GET-01", "CM-GET-03", "PROFILE-CORE-09")
 def ranges_have_thirty_two_bits(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Keeps only the lower 32 bits of a range's start and end."""
     return original(self)._entries(table, _lower_32_bits(start), None if end is None else _lower_32_bits(end))

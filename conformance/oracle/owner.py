@@ -183,8 +183,9 @@ def commit(
             )
         case m.Gap() if world.base <= version <= world.newest + 1:
             again = ("PROFILE-RETRY-03",) if request.attempt in facts.early else ()
+            around = ("MC-COMMIT-05", "CM-COMMIT-05") if facts.around or facts.restarted else ()
             what = f"version {version - 1} is ratified: no gap before {version}"
-            return Wrong((*again, "PROFILE-CORE-05"), what, version - 1)
+            return Wrong((*again, "PROFILE-CORE-05", *around), what, version - 1)
         case m.Gap():
             return _latest_of_refusal(world, contract, answer.latest, facts) or world
         case _:  # an owner may have a policy, and a gap may be any kind of error
@@ -227,7 +228,8 @@ def _ratified(
         return Wrong((*first, "MC-COMMIT-01", "CM-COMMIT-07", "MC-COMMIT-07"), what)
     if version <= world.newest:
         what = f"version {version} is taken by another attempt: a conflict"
-        return Wrong((*first, "MC-COMMIT-02", "CM-COMMIT-08"), what, version)
+        replaced = ("MC-COMMIT-04", "CM-COMMIT-04") if facts.around else ()
+        return Wrong((*first, "MC-COMMIT-02", "CM-COMMIT-08", *replaced), what, version)
     return world.appended(attempt, after)
 
 
@@ -271,7 +273,7 @@ def create(
             return Wrong(("PROFILE-RETRY-01",), "the attempt is version 0: `ratified`, again", 0)
         case m.Conflict() if not world.log:
             dropped = ("PROFILE-DISCOVERY-01",) if facts.again or facts.similar else ()
-            return Wrong((*dropped, "PROFILE-CORE-05"), "no table has this name")
+            return Wrong((*dropped, "PROFILE-CORE-05", "PROFILE-VERSION0-01"), "no table has this name")
         case _:
             return world
 

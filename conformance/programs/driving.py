@@ -474,7 +474,8 @@ class Drive:
         if step.resembles and table.sent:
             near = table.sent[-1].attempt
             alike = (near[:-12] + attempt[-12:], attempt[:9] + near[9:], near[:-1] + ("0" if near[-1] != "0" else "1"))
-            attempt = alike[(step.resembles - 1) % len(alike)]
+            chosen = alike[(step.resembles - 1) % len(alike)]
+            attempt = attempt if chosen in table.content else chosen  # it may be that of an earlier proposal
         body = self._body(table) if step.content in ("metadata", "many properties", "unreadable schema") else {}
         actions = contents.actions(
             step.content, attempt, s.timestamp(version), body, size=min(step.size, 1 << 24),
@@ -727,6 +728,7 @@ class Drive:
                 self._look(successor)
             return
         self._hear(table, exchange)
+        after = ("PROFILE-DURABLE-03",) if table.facts.restarted else ()
         if isinstance(exchange.answer, m.Done):
             last, published = min(version, table.surely), self._look(table)
             foreign = sorted(number for number in table.foreign if number <= last)
@@ -735,7 +737,6 @@ class Drive:
                 self._fail(table, exchange, Wrong(
                     ("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "MC-BACKFILL-05"), what, foreign[0]
                 ))  # fmt: skip
-            after = ("PROFILE-DURABLE-03",) if table.facts.restarted else ()
             self.s.require(
                 max(published, default=-1) >= last, "MC-BACKFILL-05", "PROFILE-CORE-10", *after, evidence=(exchange,),
                 table=table.handle, version=last, expected=f"every version up to {last} is published: the request to "
@@ -744,7 +745,7 @@ class Drive:
         elif isinstance(exchange.answer, m.Rejected) and not table.halted and version <= table.surely:
             again = self.s.ask(_client(step.client), request, table.handle)
             if isinstance(again.answer, m.Rejected):
-                self._fail(table, again, Wrong(("MC-BACKFILL-05",), f"version {version} is ratified: `done`"))
+                self._fail(table, again, Wrong(("MC-BACKFILL-05", *after), f"version {version} is ratified: `done`"))
 
     @_do.register
     def _block(self, step: steps.Block) -> None:
@@ -1395,13 +1396,14 @@ class Drive:
         forgotten = sorted(omitted - set(shown))
         if forgotten:
             found = ("CM-GET-05",) if resolution else ()
+            none = () if commits else ("MC-API-04", "CM-CATALOG-04")
             after = ("PROFILE-DURABLE-01",) if table.facts.restarted else ()
             stored: tuple[str, ...] = ("CM-STORE-04", "CM-STORE-05") if table.foreign else ()
             if table.facts.asked and forgotten[0] == table.taken:
                 stored = ("MC-CONVERT-03", "MC-CONVERT-09", "MC-CONVERT-05")
             self._fail(table, exchange, Wrong(
                 ("MC-GET-01", "CM-GET-03", "MC-FILES-06", "CM-STORE-09", "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
-                 *found, *after, *stored),
+                 *found, *after, *stored, *none),
                 f"version {forgotten[0]}, ratified and not published, is listed", forgotten[0],
                 f"listed are versions {[commit.version for commit in commits][-9:]}",
             ))  # fmt: skip

@@ -296,7 +296,7 @@ class Generation:
         verdict, reason = Verdict.PASSED, ""
         if self.hung or 2 * len(self.inconclusive) > self.drawn:
             verdict, reason = Verdict.INCONCLUSIVE, self.hung or self.inconclusive[0]
-        elif not self.drawn:
+        elif not self.executions:
             verdict, reason = Verdict.SKIPPED, "no program is for this subject on this table feature and commit mode"
         elif not self.ratified:
             verdict, reason = Verdict.INCONCLUSIVE, f"nothing was ratified in {self.executions} generated scenarios"

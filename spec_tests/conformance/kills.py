@@ -24,8 +24,6 @@ from conformance.subjects.names import open_subject
 
 DETERMINISTIC = (Layer.EXAMPLE, Layer.MODEL)
 """In the order in which they are tried."""
-THOROUGH: Final = ("committing", "lifecycle", "publishing", "content", "interface")
-"""Modules whose mutants are found for every requirement that they violate."""
 FILE: Final = Path(__file__).with_name("kills.json")
 REMEMBERED: Final[dict[str, list[str]]] = json.loads(FILE.read_text("utf-8"))
 """For each mutant and bad outsider, the cases that found it in an earlier search. They are tried first; if they do not
@@ -195,11 +193,6 @@ def good() -> list[Mutant]:
     return [mutant for mutant in all_mutants().values() if not mutant.violates]
 
 
-def is_thorough(mutant: Mutant) -> bool:
-    """Whether the mutant is found for every requirement that it violates, not just for one of them."""
-    return mutant.make.__module__.rpartition(".")[2] in THOROUGH
-
-
 def names(result: CaseResult, requirements: Iterable[str]) -> str | None:
     """The first of the requirements that a violation of the result is about; None if no violation is about one. An
     example's violation is about its first requirement, a program's about all that its steps put at stake."""
@@ -222,8 +215,7 @@ def kill(mutant: Mutant) -> Kill:
     name = name_of(mutant)
     try:
         everything = list(cases(identity_of(mutant), mutant.violates))
-        searched = seeded(everything) if mutant.found_by else iter(everything)
-        for case in chain(remembered(mutant.id), searched):
+        for case in chain(remembered(mutant.id), () if mutant.found_by else everything, seeded(everything)):
             result = run(case, name)
             requirement = names(result, mutant.violates)
             if requirement is None:

@@ -121,8 +121,7 @@ def remember(pattern: str = "*") -> int:
         if requirement.level is Level.MUST and not requirement.untestable
     ]:
         guilty = [mutant for mutant in mutants if requirement in mutant.violates and mutant.id in kills.REMEMBERED]
-        alone = [mutant for mutant in guilty if kills.is_thorough(mutant)]
-        trials += [kills.shown_by(requirement, mine) for mine in [guilty, *([mutant] for mutant in alone)] if mine]
+        trials.append(kills.shown_by(requirement, guilty) if guilty else None)
     pairs = {(mutant.id, str(case)) for mutant, case in fewest([trial for trial in trials if trial])}
     pairs |= {
         (outsider.name, str(kills.failed_case(outsider.name)))
@@ -150,8 +149,7 @@ def _shown(mutant: Mutant, case: kills.Case) -> set[tuple[str, ...]]:
     violated = {requirement for violation in result.violations for requirement in violation.requirements} & set(
         mutant.violates
     )
-    shown = {("requirement", requirement, mutant.id if kills.is_thorough(mutant) else "") for requirement in violated}
-    shown |= {("requirement", requirement) for requirement in violated}
+    shown: set[tuple[str, ...]] = {("requirement", requirement) for requirement in violated}
     requirement = kills.names(result, mutant.violates)
     return shown | ({("mutant", mutant.id), ("check", case.check.name)} if requirement else set[tuple[str, ...]]())
 

@@ -14,8 +14,8 @@ from conformance.results import Layer
 from conformance.scenario.check import Family
 
 
-@check(Family.VERSION_0, "MC-CREATE-02", "PROFILE-VERSION0-02", *DISCOVERY, *COMMITTING, *READING, *PUBLISHING,
-       layer=Layer.MODEL)  # fmt: skip
+@check(Family.VERSION_0, "MC-CREATE-02", "PROFILE-VERSION0-02", "PROFILE-VERSION0-03", "MC-ENABLE-05", *DISCOVERY,
+       *COMMITTING, *READING, *PUBLISHING, layer=Layer.MODEL)  # fmt: skip
 def any_sequence_of_creations(g: Generation) -> None:
     """Generated creations by several clients, and drops between them, with lost and late requests: one creator of each
     table succeeds, and dropped tables stay dropped."""

@@ -28,11 +28,9 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("our-server")]
 CHECKS = {check.name: check for check in all_checks()}
 SLICE = (
     "an-immediate-replay-is-ratified",
-    "a-replay-after-backfill-is-ratified",
     "a-duplicated-creation-after-the-drop-is-ignored",
     "a-staged-file-is-valid-for-one-version",
     "a-resolution-contains-protocol-and-metadata",
-    "a-dropped-table-is-gone",
 )
 """Checks of the rules that servers of the Delta API are known to violate, and of our own server's additional rules."""
 

@@ -167,9 +167,7 @@ class Garbled(ModelOwner):
 
 READS_CONTENT = (
     "a-conflict-contains-no-false-information", "a-losing-proposal-leaves-the-winner-unchanged",
-    "inline-content-is-returned-until-published", "a-ratified-direct-commit-is-visible-and-complete",
-    "a-resolution-contains-protocol-and-metadata", "times-far-from-the-wall-clock-are-kept",
-    "unreadable-metadata-is-rejected-or-kept", "the-owners-name-and-configuration-are-valid",
+    "a-resolution-contains-protocol-and-metadata",
 )  # fmt: skip
 
 

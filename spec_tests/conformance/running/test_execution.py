@@ -250,7 +250,7 @@ def test_a_dead_worker_is_reported_with_its_last_output() -> None:
 
 def test_a_crashing_subject_is_not_conformant() -> None:
     served = f"stdio:{sys.executable} -m conformance serve {OURS}:DyingSometimes"
-    result = run(served, selection=Selection(check=("unusual-requests-are-answered[managedCommit/staged]", ONE.name)))
+    result = run(served, selection=Selection(check=("pinned-programs-of-stale-reads[managedCommit/staged]", ONE.name)))
     assert any(case.verdict is results.Verdict.PASSED for case in result.cases)
     assert (result.exit_code, result.complete) == (results.ExitCode.INCOMPLETE, False)
     assert "exit code 7" in result.stopped
