@@ -947,8 +947,6 @@ class ClientDrive:
                 owner.on(kind, before=partial(self._quietly, other), lose_request=kind is m.CreateTable)
             case Freedom.PUBLISH:
                 owner.on(m.GetCommits, after=partial(self._quietly, other))
-            case Freedom.PUBLISH:
-                owner.on(m.GetCommits, after=other)
 
     def _transfer(self, table: DrivenTable, step: steps.Transfer) -> None:
         self.pending.clear()

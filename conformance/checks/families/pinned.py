@@ -15,8 +15,10 @@ def _register(family: Family, side: str) -> None:
         return
 
     def run(g: Generation) -> None:
-        of_the_family = OwnerFamily(name=family) if side == "owner" else ClientFamily(name=family)
-        g.run_stored(of_the_family, texts)  # type: ignore[arg-type]  # the steps of one side
+        if side == "owner":
+            g.run_stored(OwnerFamily(name=family), texts)
+        else:
+            g.run_stored(ClientFamily(name=family), texts)
 
     run.__name__ = f"pinned_programs_of_{'' if side == 'owner' else 'clients_in_'}{family.replace('-', '_')}"
     run.__doc__ = f"The {len(texts)} pinned programs of the family {family}: each answer and file is possible."
