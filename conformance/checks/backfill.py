@@ -136,34 +136,6 @@ def unpublished_commits_stay_listed(s: Scenario) -> None:
     tracked(s, table, everything)
 
 
-@check(Family.BACKFILL, *ORDER, *DONE)
-def repeated_backfills_keep_the_order(s: Scenario) -> None:
-    """Commits and backfills alternate, each backfill one version behind: after every step the published versions are a
-    prefix up to the requested version."""
-    table = s.create()
-    for version in (1, 2, 3, 4):
-        s.land(table)
-        if version > 1:
-            complete(s, table, s.backfill(table, version - 1))
-    complete(s, table, s.backfill(table, 4))
-
-
-@check(Family.BACKFILL, *CONTENT, commit_modes=UNPUBLISHED)
-def published_content_is_ratified_content(s: Scenario) -> None:
-    """Two writers proposed version 1. The published file is the winner's: the bytes of its staged file, or the actions
-    of its inline proposal. So is version 2."""
-    table = s.create()
-    landed = [s.land(table, client="first")]
-    s.contend(table, 1, client="second")
-    landed.append(s.land(table, client="second"))
-    files = storage_access.staged(s, table)
-    seen = complete(s, table, s.backfill(table, 2))
-    for call in landed:
-        assert isinstance(call.request, m.Commit)
-        name = staged_file(call.request.version, call.request.attempt)
-        same_content(s, table, call, seen[call.request.version], files.get(name))
-
-
 @check(Family.BACKFILL, *ORDER, *TRACKED, "MC-BACKFILL-04", "CM-PUBLISH-05", commit_modes=UNPUBLISHED)
 def automatic_backfill_keeps_the_order(s: Scenario) -> None:
     """An owner that publishes without a request may publish any number of versions after each commit, or later. The

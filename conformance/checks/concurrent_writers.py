@@ -199,22 +199,6 @@ def too_early(s: Scenario, table: TableHandle, version: int) -> Exchange:
     return call
 
 
-@check(Family.CONCURRENT_WRITERS, *REFUSED, *ORDER)
-def an_early_proposal_does_not_land_later(s: Scenario) -> None:
-    """A proposal of version 3 is rejected because version 2 is missing. A rejection is final: after another writer
-    landed version 2, version 3 is still free."""
-    table = s.create()
-    s.land(table)
-    early = too_early(s, table, 3)
-    s.land(table, client="other")
-    seen = reads.ask(s, table)
-    s.require(seen.latest is None or seen.latest <= 2, *REFUSED, evidence=(early, seen.exchange), table=table,
-              version=3,
-              expected="version 3 was rejected: version 2 is the latest",
-              observed=f"a rejected proposal landed: the latest version is {seen.latest}")  # fmt: skip
-    s.land(table, client="other")
-
-
 # Advice: a violation is a warning
 
 

@@ -237,25 +237,6 @@ def staged_content(s: Scenario, table: TableHandle, version: int, name: str) -> 
     return files.get(name)
 
 
-@check(Family.CONTENT, *PLACE, commit_modes=STAGED)
-def staged_files_are_in_their_features_folder(s: Scenario) -> None:
-    """The file of an unpublished commit is in the staging folder of the table's feature, and the other feature's folder
-    is empty."""
-    table = s.create()
-    landed = s.land(table)
-    _, name = listed_file(s, table, 1)
-    names = [file.name for file in s.observe(table)]
-    folder = STAGING[s.feature]
-    others = [f"{folder}/" for feature, folder in STAGING.items() if feature != s.feature]
-    wrong = [name for name in names if name.startswith(tuple(others))]
-    s.require(not wrong, *PLACE, evidence=(landed,), table=table, version=1,
-              expected=f"staged files of the feature `{s.feature}` are in `_delta_log/{folder}`",
-              observed=f"the other feature's staging folder has {wrong}")  # fmt: skip
-    s.require(staged_content(s, table, 1, name) is not None, *PLACE[1:], evidence=(landed,), table=table, version=1,
-              expected=f"version 1 is `{name}`: that file is in `_delta_log/{folder}`",
-              observed=f"the log has {names}"[:400])  # fmt: skip
-
-
 @check(Family.CONTENT, "MC-FILES-02", "MC-FILES-04", "CM-FILES-02", commit_modes=STAGED)
 def staged_files_are_named_by_version_and_uuid(s: Scenario) -> None:
     """The name of a staged file is the proposed version in 20 digits and a UUID, also of version 10."""

@@ -9,11 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from conformance.checks import check
-from conformance.checks.backfill import DONE, UNPUBLISHED, complete
-from conformance.checks.lifecycle import contains_the_commits, load, not_found
+from conformance.checks.lifecycle import load, not_found
 from conformance.checks.ownership import refused
 from conformance.checks.replays import arrives_late, attempt_of, landed, lose_one, not_landed, replay
-from conformance.checks.stale_reads import FRESH, RANGE, answered_in_full
 from conformance.interface import messages as m
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
@@ -94,18 +92,6 @@ def one_backfilled_commit_makes_room_for_one(s: Scenario) -> None:
         goes_on(s, table, refused, version)
 
 
-@check(Family.LIMITS, "MC-FEATURE-03", "CM-COMMIT-01", "PROFILE-BACKLOG-02", needs=BACKLOG, commit_modes=WAITING)
-def a_proposal_above_the_limit_is_not_kept(s: Scenario) -> None:
-    """A proposal that was rejected for the limit changes nothing: after a backfill its version is free, and the
-    rejected attempt is not in the log."""
-    table = full(s, 1)
-    refused = one_too_many(s, table, 1)
-    s.backfill(table, 1)
-    goes_on(s, table, refused, 1)
-    s.backfill(table, 2)
-    s.land(table)
-
-
 @check(Family.LIMITS, "PROFILE-RETRY-01", needs=(*BACKLOG, Profile.IDEMPOTENT_RETRY), commit_modes=WAITING)
 def a_replay_is_ratified_with_a_full_backlog(s: Scenario) -> None:
     """The answer to the commit that filled the backlog was lost. Its replay is ratified, although a new proposal is
@@ -159,36 +145,6 @@ def large_table(s: Scenario) -> TableHandle:
         if Profile.BACKLOG_LIMIT.value in s.identity.profiles:
             return s.create(backlog_limit=2 * VERY_MANY)
     return s.create("unlimited")
-
-
-def has_the_longest(s: Scenario) -> bool:
-    """Whether this is the one commit mode of the subject in which a check is as long as it can be."""
-    offered = [(feature, commit_mode) for feature in s.identity.features for commit_mode in UNPUBLISHED
-               if commit_mode in s.identity.commit_modes[feature]]  # fmt: skip
-    return [(s.feature, s.commit_mode)] == offered[-1:]
-
-
-@check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, *DONE, "CM-GET-05", *EARLY, commit_modes=UNPUBLISHED)
-def a_long_table_is_listed_and_published(s: Scenario) -> None:
-    """Every range of 130 or 1,100 unpublished commits is complete and in numeric order, also across multiples of 100
-    and 1,000, and so is the resolution of the table. A backfill publishes all of the 110 requested commits, and the
-    list of the others is complete too. After a restart the oldest answers still hold."""
-    table = large_table(s)
-    versions = VERY_MANY if has_the_longest(s) else MANY
-    still_holds = early_answers(s, table, versions)
-    last = grow(s, table, versions)
-    latest = table.versions - 1
-    for bounds in ((None, None), (9, 11), (99, 102), (max(0, latest - 101), None)):
-        answered_in_full(s, table, bounds, {0}, last)
-    if s.feature == "catalogManaged" and Profile.DISCOVERY.value in s.identity.profiles:
-        contains_the_commits(s, table, load(s, table))
-    first, *more = *range(AT_ONCE, latest, AT_ONCE), latest
-    done = s.backfill(table, first)
-    answered_in_full(s, table, (None, None), set(complete(s, table, done)), done)
-    for version in more:
-        done = s.backfill(table, version)
-    complete(s, table, done)
-    still_holds()
 
 
 def early_answers(s: Scenario, table: TableHandle, free: int) -> Callable[[], None]:

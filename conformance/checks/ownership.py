@@ -147,36 +147,6 @@ def a_cleaned_up_table_is_taken_over(s: Scenario) -> None:
             plant(s, table, commit_file(version), files[commit_file(version)])
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
-def a_take_over_loses_to_a_filesystem_commit(s: Scenario) -> None:
-    """A filesystem writer commits the version of a take-over first. The take-over loses, filesystem writers continue,
-    and a later take-over succeeds."""
-    table = filesystem_table(s, versions=2)
-    late = s.delay("migrator", taking_over(s, table), table)
-    _, won = write_file(s, table, 2)
-    if not won:
-        raise Inconclusive("version 2 existed before any client wrote it")
-    first = s.published(table)[2]
-    call = s.deliver(late)
-    s.expect(
-        call, (m.Conflict, m.Rejected), "MC-CONVERT-05", "MC-CONVERT-02",
-        expected="a filesystem writer committed version 2: the take-over is rejected",
-    )  # fmt: skip
-    s.require(
-        s.published(table).get(2) == first, "MC-CONVERT-05", evidence=(call,), table=table, version=2,
-        expected="the filesystem writer's version 2 is unchanged",
-        observed="the filesystem writer's version 2 was replaced",
-    )  # fmt: skip
-    write_file(s, table, 3)
-    again = persist(lambda: s.ask("migrator", taking_over(s, table), table))
-    ratified = s.expect(
-        again, m.Ratified, "MC-CONVERT-09", because=(call,),
-        expected="the owner lost the earlier take-over, so it can take the table over with version 4",
-    )  # fmt: skip
-    owned(s, table, again, ratified)
-    s.land(table)
-
-
 @check(Family.OWNERSHIP, "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
 def a_lost_take_over_leaves_the_name_free(s: Scenario) -> None:
     """A take-over is lost, and another table is taken over under the same name. The ownership change is written to the
@@ -499,20 +469,6 @@ def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
         expected=f"the owner publishes on request: version {table.versions - 1} is published",
         observed=f"version {table.versions - 1}, the first commit after the second take-over, is not published",
     )  # fmt: skip
-
-
-@check(
-    Family.OWNERSHIP, "MC-RELEASE-04", "PROFILE-DURABLE-01", needs=(*GIVEN, Profile.DURABLE_RESTART), features=MANAGED
-)
-def a_hand_back_survives_a_restart(s: Scenario) -> None:
-    """An owner that handed a table back and restarts ratifies nothing for it; its other table accepts commits."""
-    table = s.create()
-    kept = s.create("kept")
-    s.land(table)
-    call = hand_back(s, table)
-    restart(s)
-    refused(s, table, s.commit(table, 3, client="other"), call)
-    s.land(kept)
 
 
 # Crashes at each of the crash points

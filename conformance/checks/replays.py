@@ -54,38 +54,6 @@ def an_immediate_replay_is_ratified(s: Scenario) -> None:
     s.land(table, client="other")
 
 
-@check(Family.REPLAYS, "PROFILE-RETRY-01", needs=RETRY)
-def a_replay_after_other_commits_is_ratified(s: Scenario) -> None:
-    """A writer whose answer was lost sends its commit again after three other commits: it is ratified, not answered as
-    a conflict with itself."""
-    table = s.create()
-    sent = lose_one(s, table)
-    for client in ("second", "third", "fourth"):
-        s.land(table, client=client)
-    replay(s, sent, since=", and others committed later")
-    s.contend(table, 1, client="second")
-
-
-@check(Family.REPLAYS, "PROFILE-CORE-06", needs=RETRY)
-def a_landed_attempt_cannot_be_rebased(s: Scenario) -> None:
-    """A writer's answer is lost, its commit is backfilled, and version 2 is committed; the writer assumes a conflict
-    and proposes the same attempt as version 3. It is rejected: its changes are already in the table."""
-    table = s.create()
-    sent = lose_one(s, table)
-    s.backfill(table, 1, client="other")
-    s.land(table, client="other")
-    assert isinstance(sent.request, m.Commit)
-    moved = s.lose("writer", s.proposal(table, 3, attempt=sent.request.attempt))
-    at_3 = isinstance(moved.answer, m.Ratified) and moved.answer.version != 1
-    s.require(
-        not at_3, "PROFILE-CORE-06", evidence=(moved, sent), table=table, version=3,
-        expected=f"attempt {sent.request.attempt} is version 1: it is not ratified as version 3 too",
-        observed="a landed attempt was ratified again, as version 3",
-    )  # fmt: skip
-    s.land(table, client="other")
-    replay(s, sent, since=", also after the other requests")
-
-
 # Lookup of outcomes
 
 OUTCOME = (Profile.ATTEMPT_OUTCOME,)
@@ -153,25 +121,6 @@ def arrives_late(s: Scenario, table: TableHandle, late: Delayed, resolved: Excha
         expected=f"attempt {late.request.attempt} was reported as not landed: its request is rejected",
         observed="an attempt reported as not landed was ratified",
     )  # fmt: skip
-
-
-@check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=OUTCOME)
-def rejected_attempts_have_not_landed(s: Scenario) -> None:
-    """Lookup reports attempts that lost a race or were too early as not landed, and the winner as landed. It is final
-    for rejected attempts too: the early one arrives again when its version is free, and is rejected."""
-    table = s.create()
-    won = s.land(table, client="winner")
-    lost = s.contend(table, 1, client="loser")
-    not_landed(s, table, attempt_of(lost), "loser")
-    landed(s, table, won, "loser")
-    request = s.proposal(table, 3)
-    again = s.delay("hasty", request)
-    early = s.ask("hasty", request)
-    s.expect(early, REFUSALS, "MC-COMMIT-01", "CM-COMMIT-07", expected="version 2 is missing: version 3 is rejected")
-    resolved = not_landed(s, table, request.attempt, "hasty")
-    s.land(table, client="loser")
-    arrives_late(s, table, again, resolved)
-    s.land(table, client="loser")
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=OUTCOME)

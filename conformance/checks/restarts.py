@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from conformance.checks import check
 from conformance.checks.backfill import ORDER, prefix
 from conformance.checks.ownership import attempt_at, dies_at
-from conformance.checks.replays import arrives_late, attempt_of, lose_one, not_landed, replay
+from conformance.checks.replays import lose_one, replay
 from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
@@ -62,20 +62,6 @@ def a_replay_is_ratified_after_a_restart(s: Scenario) -> None:
     s.contend(table, 2, client="third")
     replay(s, second, "second", since=", and the owner has restarted")
     goes_on(s, table)
-
-
-@check(Family.RESTARTS, "PROFILE-OUTCOME-02", needs=(*DURABLE, Profile.ATTEMPT_OUTCOME))
-def a_tombstone_survives_a_restart(s: Scenario) -> None:
-    """A delayed attempt is resolved as not landed, and the owner restarts. The request arrives for a free version: it
-    is rejected, before and after another commit."""
-    table = s.create()
-    late = s.delay("writer", s.proposal(table, 1))
-    s.give_up(late)
-    resolved = not_landed(s, table, attempt_of(late))
-    restart(s)
-    arrives_late(s, table, late, resolved)
-    goes_on(s, table, "other")
-    not_landed(s, table, attempt_of(late), "other")
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-COMMIT-02", "CM-COMMIT-08", needs=DURABLE)

@@ -212,15 +212,3 @@ def ranges_of_unpublished_commits_are_complete(s: Scenario) -> None:
         (2**32 + 1, None),
     ):
         answered_in_full(s, table, bounds, published, landed)
-
-
-@check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, commit_modes=UNPUBLISHED)
-def ranges_across_published_versions_are_complete(s: Scenario) -> None:
-    """Versions 1 and 2 of five are published. Ranges that begin below, at and above that boundary contain all
-    unpublished versions."""
-    table = s.create()
-    land(s, table, 5)
-    done = s.backfill(table, 2)
-    published = set(s.published(table))
-    for bounds in ((None, None), (0, 5), (2, 3), (3, 4), (1, None), (None, 3), (5, 5)):
-        answered_in_full(s, table, bounds, published, done)
