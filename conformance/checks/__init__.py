@@ -6,6 +6,9 @@
         table = s.create()
         ...
 
+What generated programs find has no check of its own (`families`). An example is written where they do not reach; its
+file says why. A scenario that is a program, but a rare one, is pinned (`conformance.programs.pinned`).
+
 The function's name gives the check's id; reports show its docstring. A check with a `ClientScenario` is for clients,
 any other for owners. It runs once for every table feature and commit mode that the subject offers, unless it names some
 (`EVERY_TABLE`: plain tables too). The feature, the commit mode and the subject's profiles select which of its

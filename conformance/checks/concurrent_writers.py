@@ -1,6 +1,9 @@
 """Concurrent writers: one proposal of a version is ratified, after the previous version, and the others are rejected.
 
 managed-commits, "Commit Protocol"; catalog-managed, "Commit Protocol".
+
+Why examples: a program proposes no version 0, writes no file between an owner's look and its put, and demands no
+winners in a conflict. The course and the findings name the others.
 """
 
 from collections.abc import Sequence

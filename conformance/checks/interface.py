@@ -1,6 +1,8 @@
 """The interface itself: `hello` is constant, every request gets an answer, and the kit can read and write files.
 
 PROFILES.md#every-subject: the requirements without which the kit cannot judge a subject's other answers.
+
+Why examples: they test what the oracle takes for granted: the adapter, `hello` and what `observe` shows.
 """
 
 from conformance.adapters.identity import contradictions

@@ -3,6 +3,9 @@
 The owner stores its promise durably first; a put-if-absent is the commit point; an owner that loses deletes the
 promise. managed-commits, "Converting an existing filesystem based table to managed-commit table" and "Converting a
 managed-commit table to filesystem table".
+
+Why examples: a program has one owner. In the measured time programs found the mutants of the other checks not at all,
+or under other requirements; or the course and the findings name them.
 """
 
 import json

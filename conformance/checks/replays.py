@@ -3,6 +3,8 @@
 PROFILES.md#idempotent-retry: the replay of a landed attempt is ratified, a conflict is decided again, a gap is not
 remembered. PROFILES.md#attempt-outcome: an attempt reported as not landed never lands, because its writer proposes its
 changes again.
+
+Why examples: the course names them.
 """
 
 from conformance.checks import check

@@ -2,6 +2,9 @@
 at all.
 
 PROFILES.md#durable-restart, PROFILES.md#harness-control.
+
+Why examples: in the measured time programs found the mutants of these checks not at all, or under other requirements.
+The course names the others.
 """
 
 from collections.abc import Iterator, Sequence

@@ -2,6 +2,9 @@
 
 Owners may list published commits too. managed-commits, "Getting Un-backfilled Commits from Commit Owner";
 catalog-managed, "Getting Ratified Commits from the Catalog".
+
+Why examples: in the measured time programs found the mutants of these checks not at all, or under other requirements.
+The course and the findings name the others.
 """
 
 from conformance.checks import check

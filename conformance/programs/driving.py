@@ -522,7 +522,8 @@ class Drive:
             return table.owned
         if leaving.version in published or leaving.version != table.newest:
             return table.owned
-        commits = [self._send(table, _client(step.client), self._next(table), Fate.ANSWERED) for _ in range(TRIES)]
+        commits = [self._send(table, _client(step.client), self._next(table, table.newest), Fate.ANSWERED)
+                   for _ in range(TRIES)]  # fmt: skip
         if all(answer and isinstance(answer.answer, m.Rejected | m.NotFound) for answer in commits):
             what = f"version {leaving.version} ends the ownership, or the owner ratifies another commit"
             self._fail(table, commits[-1], Wrong(("MC-RELEASE-07", "MC-RELEASE-05"), what, leaving.version))
@@ -533,7 +534,8 @@ class Drive:
         backfill if it limits its unbackfilled commits."""
         exchanges: list[Exchange] = []
         for number in range(2 * TRIES):
-            exchange = self._send(table, client, self._next(table), Fate.ANSWERED)
+            last = table.surely if number % 2 else table.newest  # a request without an answer landed, or did not
+            exchange = self._send(table, client, self._next(table, last), Fate.ANSWERED)
             assert exchange is not None
             exchanges.append(exchange)
             if isinstance(exchange.answer, m.Ratified | m.Unknown):
@@ -548,8 +550,8 @@ class Drive:
         self._fail(table, exchanges[-1], Wrong(self._of_ratification(table), what))
         return False
 
-    def _next(self, table: DrivenTable) -> m.Commit:
-        request = self.s.proposal(table.handle, table.newest + 1)
+    def _next(self, table: DrivenTable, last: m.Version) -> m.Commit:
+        request = self.s.proposal(table.handle, last + 1)
         table.content[request.attempt] = request
         return request
 
@@ -931,7 +933,7 @@ class Drive:
         table = self._at(step)
         if table is None or not self._transfers or table.dropped or table.foreign or not table.location:
             return
-        path = table.location + ("/" if step.slash and table.owned else "")
+        path = table.location.rstrip("/") + ("/" if step.slash and table.owned else "")
         taking = table.is_filesystem
         plain = taking and not step.slash and table.base == 0 and not step.ahead and path.isascii()
         for _ in range(TRIES if plain and step.fate is Fate.ANSWERED else 1):
