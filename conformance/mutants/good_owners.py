@@ -336,7 +336,8 @@ def lists_files_in_pages(self: ModelOwner, client: str, request: m.Observe) -> m
     if table is None or not isinstance(before, m.Observation) or table.latest - table.backfilled < 2:
         return before
     page = self._path(table, table.latest - 1).rpartition("/")[2]
-    self._backfill(table, table.latest)
+    with suppress(NotPublished):
+        self._backfill(table, table.latest)
     after = original(self).observe(client, request)
     assert isinstance(after, m.Observation)
     later = [file for file in after.files if file.name > page]

@@ -581,6 +581,8 @@ class Drive:
             if exchange is None or isinstance(exchange.answer, m.Conflict | m.Unknown):
                 return
             exchanges.append(exchange)
+            if isinstance(exchange.answer, m.Rejected) and exchange.answer.retryable:  # its reason is a moment's
+                time.sleep(0.01)
         what = f"version {table.surely} is taken, and that is the only problem: a conflict"
         self._fail(table, exchanges[-1], Wrong(("PROFILE-CORE-04",), what, table.surely))
 

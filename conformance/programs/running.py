@@ -275,6 +275,7 @@ class Generation:
             ):
                 continue
             self.drawn += 1
+            self.words.update(program.words)
             result = self.execute(family, program)
             if result is not None and result.verdict is Verdict.FAILED:
                 self.failure = (program, msgspec.structs.replace(result, title=program.title))

@@ -20,12 +20,15 @@ from zlib import crc32
 
 from conformance.interface.subject import AdapterError
 from conformance.mutants import Mutant, all_mutants
+from conformance.programs import pinned
 from conformance.programs.drawing import HEAVY_EVERY
 from conformance.programs.running import Generation
 from conformance.results import CaseResult, Layer
 from spec_tests.conformance import kills
 
-LAYERS: Final = {"programs": Layer.MODEL, "examples": Layer.EXAMPLE, "processes": Layer.PROCESSES}
+LAYERS: Final = {
+    "programs": Layer.MODEL, "pinned": Layer.MODEL, "examples": Layer.EXAMPLE, "processes": Layer.PROCESSES,
+}  # fmt: skip
 GRACE: Final = 120
 """Seconds of wall-clock time for a process to start, to make a program smaller, and to end."""
 LOAD: Final = 20
@@ -126,7 +129,12 @@ def _planned(mutant: Mutant, layer: str, seed: int) -> Iterator[tuple[kills.Case
     """Cases, numbers of programs, and seeds. Programs of every family in turn, each time on another variant, and twice
     as many as the draws need for a heavy one: its seed decides which."""
     identity = kills.identity_of(mutant)
-    mine = [case for case in kills.every_case(identity) if case.check.layer is LAYERS[layer]]
+    mine = [
+        case
+        for case in kills.every_case(identity)
+        if case.check.layer is LAYERS[layer]
+        and (layer == "pinned") is case.check.function.__name__.startswith(pinned.CHECKS)
+    ]
     if layer != "programs":
         yield from ((case, 1, seed) for case in mine)
         return

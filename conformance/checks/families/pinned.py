@@ -20,7 +20,7 @@ def _register(family: Family, side: str) -> None:
         else:
             g.run_stored(ClientFamily(name=family), texts)
 
-    run.__name__ = f"pinned_programs_of_{'' if side == 'owner' else 'clients_in_'}{family.replace('-', '_')}"
+    run.__name__ = f"{pinned.CHECKS}{'' if side == 'owner' else 'clients_in_'}{family.replace('-', '_')}"
     run.__doc__ = f"The {len(texts)} pinned programs of the family {family}: each answer and file is possible."
     labels = [label for text in texts if (label := pinned.labelled(text)) is not None]
     requirements = dict.fromkeys(name for label in labels for name in label.requirements)

@@ -15,6 +15,8 @@ from typing import Final
 import msgspec
 
 FOLDER: Final = files(__name__)
+CHECKS: Final = "pinned_programs_of_"
+"""The beginning of the names of their checks."""
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True):

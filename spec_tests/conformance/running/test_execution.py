@@ -572,7 +572,8 @@ def test_an_invalid_duration_names_its_option(text: str) -> None:
 
 
 def test_a_number_of_programs_runs_programs_alone_and_says_of_which_words() -> None:
-    result = run("model", profile=profile_named("programs:3"), selection=select(family=["restarts"]))
+    chosen = select(check=["any-sequence-*"], family=["restarts"])
+    result = run("model", profile=profile_named("programs:3"), selection=chosen)
     assert {(case.layer, case.programs, bool(case.words)) for case in result.cases} == {(results.Layer.MODEL, 3, True)}
 
 
