@@ -324,29 +324,6 @@ def a_client_publishes_nothing_after_a_foreign_file(s: ClientScenario) -> None:
         )  # fmt: skip
 
 
-@check(
-    Family.BACKFILL, "CM-PUBLISH-07", "CM-PUBLISH-08", "CM-WRITE-04", features=("catalogManaged",),
-    commit_modes=UNPUBLISHED,
-)  # fmt: skip
-def a_client_publishes_only_ratified_commits(s: ClientScenario) -> None:
-    """The staging folder also has staged files that lost, and one of a later version. A client that publishes copies
-    the ratified commits, and no others. It does not publish a commit of its own before the commits below it."""
-    table = s.create()
-    if s.commit_mode == "staged":
-        for version in range(1, 5):
-            storage_access.stage(s, table, version, attempt=f"00000000-0000-4000-8000-{version:012}")
-    s.land_all(table, 3)
-    call = s.act("publisher", m.BackfillToVersion(table=s.name_of(table), version=2))
-    files = glance(s, table)
-    s.require(
-        commit_file(4) not in files, "CM-WRITE-04", evidence=(call,), table=table, version=4,
-        expected="version 3 is the latest: version 4 is not published", observed="version 4 is published",
-    )  # fmt: skip
-    s.transact(table, adds=(m.DataFile(path="mine"),))
-    if commit_file(1) not in files:
-        raise Inconclusive(f"operation {call.number}: the client published nothing")
-
-
 @check(Family.BACKFILL, "CM-PUBLISH-07", features=("catalogManaged",), commit_modes=UNPUBLISHED)
 def a_cleanup_overtakes_a_publication(s: ClientScenario) -> None:
     """A client that publishes has read the unpublished commits, from their list or with the table. Before it copies

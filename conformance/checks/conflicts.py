@@ -12,7 +12,6 @@ from conformance.interface.log_names import commit_file
 from conformance.models import proposals
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
-from conformance.scenario.formatting import in_words
 from conformance.scenario.log_builder import LogBuilder, file, gone, table_actions
 from conformance.scenario.scenario import Exchange, TableHandle
 
@@ -120,24 +119,6 @@ def a_blind_append_does_not_conflict_with_a_removal(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-FILES-04", *COMMON, features=EVERY_TABLE)
-def a_partition_read_does_not_conflict_with_another(s: ClientScenario) -> None:
-    """A transaction that read one partition is committed after a file was added to another one."""
-    table = prepare(s, partitioned=True)
-    mine = (m.DataFile(path="mine", partition="x"),)
-    race(s, table, [added(s, "theirs", "y", partitioned=True)], reads="x", removes=("a",), adds=mine).commits(
-        "CONFLICT-FILES-04", why="no file was added to the partition that it read"
-    )
-
-
-@check(Family.CONFLICTS, "CONFLICT-FILES-03", "CONFLICT-ORDER-08", *COMMON, features=EVERY_TABLE)
-def any_read_of_an_unpartitioned_table_is_full(s: ClientScenario) -> None:
-    """In an unpartitioned table any read conflicts with any added file."""
-    race(s, prepare(s), [added(s, "theirs")], reads="x", removes=("a",), adds=NEW).conflicts(
-        "CONFLICT-FILES-03", "CONFLICT-ORDER-08", why="the table has no partitions that limit its read"
-    )
-
-
 @check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, features=EVERY_TABLE)
 def of_two_overwrites_one_lands(s: ClientScenario) -> None:
     """Two transactions replace all files of the table without reading them. The second one fails: otherwise the table
@@ -148,22 +129,6 @@ def of_two_overwrites_one_lands(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-FILES-05", *COMMON, features=EVERY_TABLE)
-def paths_are_compared_decoded_once(s: ClientScenario) -> None:
-    """Paths in actions are URL-encoded once. Two transactions that remove the same file conflict if its path needs
-    encoding; two files whose paths only look alike are different."""
-    mine: dict[str, Any] = {"isolation": m.Isolation.SNAPSHOT, "removes": ("two words",), "adds": ()}
-    same, alike = "two%20words", "two%2520words"
-    for name, theirs in (("orders", same), ("returns", alike)):
-        table = s.create(name)
-        win(s, table, [added(s, same), added(s, alike)])
-        outcome = race(s, table, [removed(s, theirs)], **mine)
-        if theirs == same:
-            outcome.conflicts("CONFLICT-ORDER-10", why=f"both remove the file `two words`, written as `{same}`")
-        else:
-            outcome.commits("CONFLICT-FILES-05", why=f"`{alike}` is the file `two%20words`, and not `two words`")
-
-
 @check(Family.CONFLICTS, "CONFLICT-ORDER-02", *COMMON, features=EVERY_TABLE)
 def an_unsupported_protocol_of_the_winner_stops_a_writer(s: ClientScenario) -> None:
     """A writer that does not support a feature that the winner added does not commit."""
@@ -172,25 +137,6 @@ def an_unsupported_protocol_of_the_winner_stops_a_writer(s: ClientScenario) -> N
     race(s, table, [proposals.line("protocol", theirs)], adds=NEW).conflicts(
         "CONFLICT-ORDER-02", why="the winner's protocol requires a writer feature that no client supports"
     )
-
-
-@check(Family.CONFLICTS, "CONFLICT-REPEAT-01", features=EVERY_TABLE)
-def a_recorded_batch_is_not_written_again(s: ClientScenario) -> None:
-    """Writing a batch that the table has recorded changes nothing; the next batch is written."""
-    table = prepare(s)
-    win(s, table, [proposals.line("txn", {"appId": "stream", "version": 5}), added(s, "theirs")])
-    call = s.transact(table, application=("stream", 5), adds=NEW)
-    latest = latest_of(s, table)
-    s.require(
-        latest == 2, "CONFLICT-REPEAT-01", evidence=(call,),
-        expected="the table recorded batch 5 of `stream` at version 2: nothing is committed",
-        observed=f"the latest version is {latest}",
-    )  # fmt: skip
-    following = m.Transact(table=s.name_of(table), marker=s.attempt(), application=("stream", 6), adds=NEW)
-    done = s.expect(s.act("writer", following), m.Committed, "CONFLICT-REPEAT-01", expected="batch 6 is new: version 3")
-    s.require(done.version == 3, "CONFLICT-REPEAT-01", evidence=(call,), expected="batch 6 is new: version 3",
-              observed=f"the transaction was answered {in_words(done)}")  # fmt: skip
-    table.versions = 4
 
 
 @check(Family.CONFLICTS, "CONFLICT-RETRY-01", "CONFLICT-RETRY-05", features=EVERY_TABLE)
@@ -207,15 +153,6 @@ def many_winners_fail_no_append(s: ClientScenario) -> None:
 
 
 # Isolation levels, and empty transactions
-
-
-@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, features=EVERY_TABLE)
-def a_rearrangement_conflicts_with_a_removal(s: ClientScenario) -> None:
-    """A transaction that only rearranges data conflicts if the winner removed a file that it rewrites, because it would
-    restore the rows."""
-    race(s, prepare(s), [removed(s, "a")], reads="*", removes=("a",), adds=NEW, data_change=False).conflicts(
-        "CONFLICT-ORDER-10", why="the file that it rewrites was removed"
-    )
 
 
 # Winners in every position, and the client's state after a conflict. The writer reads the newest version; others commit

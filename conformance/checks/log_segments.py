@@ -47,41 +47,6 @@ def a_checkpoint_replaces_listed_commits(s: ClientScenario) -> None:
     must_read(log, 4, "LOG-18", may_refuse=True, expected="the checkpoint of version 3, and commit 4")
 
 
-@check(Family.READING, "MC-CHECKPOINT-02", "LOG-18", features=EVERY_TABLE)
-def the_newest_usable_checkpoint_is_used(s: ClientScenario) -> None:
-    """Of two checkpoints the newer one is used: an interrupted cleanup left the older one without the commits after
-    it."""
-    log = history(s)
-    log.checkpoint(1)
-    log.checkpoint(3)
-    must_read(log, 4, "MC-CHECKPOINT-02", "LOG-18", expected="either checkpoint, and the commits after it")
-    log.hide(*(commit_file(version) for version in range(3)))
-    must_read(
-        log, 4, "MC-CHECKPOINT-02", "LOG-18",
-        expected="the checkpoint of version 3 and commit 4; the commits after the checkpoint of version 1 are deleted",
-    )  # fmt: skip
-
-
-@check(Family.READING, "LOG-19", "LOG-18", features=EVERY_TABLE)
-def a_checkpoint_with_a_missing_part_is_not_used(s: ClientScenario) -> None:
-    """A multi-part checkpoint counts only with all of its parts. With one missing, the commits are read."""
-    log = history(s)
-    parts = log.checkpoint(3, parts=3)
-    old = [commit_file(version) for version in range(3)]
-    log.hide(*old)
-    must_read(log, 4, "LOG-18", expected="all three parts of the checkpoint of version 3, and commit 4")
-    log.restore()
-    log.checkpoint(3, parts=3)
-    for missing in parts:
-        log.hide(missing)
-        must_read(
-            log, 4, "LOG-19",
-            expected=f"{missing} is missing, so that the checkpoint of version 3 is not complete: a snapshot from the "
-            f"commits 0 to 4, which all exist",
-        )  # fmt: skip
-        log.checkpoint(3, parts=3)
-
-
 @check(Family.READING, "LOG-20", "LOG-19", features=EVERY_TABLE)
 def one_of_several_checkpoints_of_a_version_is_used(s: ClientScenario) -> None:
     """One version has a checkpoint in two parts and one in three: their parts are not mixed."""
@@ -113,25 +78,6 @@ def the_checkpoint_hint_may_be_wrong(s: ClientScenario) -> None:
     must_read(log, 4, "LOG-21", expected="the hint names a deleted checkpoint; that of version 2 exists")
     log.plant("_last_checkpoint", b'{"version":')
     must_read(log, 4, "LOG-21", expected="the hint is truncated and cannot be read; the checkpoint of version 2 exists")
-
-
-@check(Family.READING, "LOG-22", "LOG-18", features=EVERY_TABLE)
-def a_compaction_replaces_only_its_commits(s: ClientScenario) -> None:
-    """A compaction may be used between a checkpoint and the requested version. One that ends before the checkpoint is
-    not applied."""
-    log = history(s)
-    log.compaction(1, 2)
-    must_read(log, 4, "LOG-18", expected="the compaction stands for the commits 1 and 2; 3 and 4 follow")
-    log.checkpoint(3)
-    must_read(
-        log, 4, "LOG-22",
-        expected="the checkpoint of version 3 and commit 4; the compaction of the versions 1 and 2 ends before the "
-        "checkpoint",
-    )  # fmt: skip
-    log.compaction(2, 4)
-    log.hide(*(commit_file(version) for version in range(3)))
-    must_read(log, 4, "LOG-22", expected="the checkpoint of version 3 and commit 4; a compaction of the versions 2 to "
-              "4 begins before the checkpoint")  # fmt: skip
 
 
 @check(Family.READING, "LOG-26", features=EVERY_TABLE)
@@ -181,22 +127,3 @@ def a_corrupt_checkpoint_is_skipped(s: ClientScenario) -> None:
     must_read(
         log, 4, "FIELD-03", expected=f"{name} is not Parquet; the checkpoint of version 1 and the commits after it"
     )
-
-
-@check(Family.READING, "LOG-18", "LOG-19", "FIELD-03", features=EVERY_TABLE)
-def a_v2_checkpoint_includes_its_sidecars(s: ClientScenario) -> None:
-    """A V2 checkpoint, as JSON and as Parquet, names the sidecars with its actions: without one of them it is
-    incomplete. A reader without the feature rejects such a table."""
-    log = history(s, reader_features=("v2Checkpoint",))
-    must_read(log, 4, "LOG-18", may_refuse=True, expected="the table has the feature, and no checkpoint yet")
-    old = [commit_file(version) for version in range(3)]
-    for form in ("json", "parquet"):
-        files = log.v2_checkpoint(3, form=form)
-        log.hide(*old)
-        must_read(log, 4, "LOG-18", expected=f"the V2 checkpoint of version 3 ({form}) and its sidecar, and commit 4")
-        log.hide(files[1])
-        must_refuse(log, "LOG-18", "LOG-19", expected=f"the sidecar of the V2 checkpoint ({form}) is missing: rejected")
-        log.restore()
-        log.plant(files[0], b"{")
-        must_read(log, 4, "FIELD-03", expected=f"{files[0]} cannot be read; the commits 0 to 4 all exist")
-        log.hide(files[0])

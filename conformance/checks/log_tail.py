@@ -1,18 +1,15 @@
 """Stale reads of clients: a reader that asks the owner sees every commit ratified before, wherever its content is."""
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 from conformance.checks import check
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, commit_file
-from conformance.requirements.catalogue import Profile
+from conformance.interface.log_names import commit_file
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.scenario import Inconclusive
-from conformance.scenario.snapshots import ask, does_without_its_owner, is_snapshot, must_read
+from conformance.scenario.snapshots import ask, does_without_its_owner, must_read
 
 FRESH = ("MC-READ-07", "CM-READ-05")
 MOST_MOMENTS = 6
@@ -86,29 +83,6 @@ def a_reader_asks_the_owner_for_every_snapshot(s: ClientScenario) -> None:
     must_read(log, 4, *FRESH, expected="version 3 was published and version 4 ratified since the last read")
 
 
-@check(Family.STALE_READS, *FRESH, "CM-READ-09")
-def an_unavailable_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None:
-    """If the owner does not answer, a read fails or, where the table feature permits that, declares that it may
-    be stale. It does not return an old listing as current."""
-    log = table_with(s, 1)
-    log.backfill(1)
-    log.land(file("unpublished"))
-    must_read(log, 2, *FRESH, expected="version 2 was ratified before the read began")
-    s.owner.drop_requests(m.GetCommits)
-    call, _ = ask(log)
-    read = call.answer
-    if isinstance(read, m.SnapshotRead) and read.version < 2:
-        honest = s.feature == "managedCommit" and (read.stale or does_without_its_owner(s))
-        s.require(
-            honest, "CM-READ-09", *FRESH, evidence=(call, log.committed[2]), table=log.table, version=2,
-            expected="the owner did not answer: an error, because only the owner knows the newest version",
-            observed=f"a snapshot of version {read.version} was returned as the newest",
-        )  # fmt: skip
-        is_snapshot(log, call, read, *FRESH)
-    s.owner.rules.clear()
-    must_read(log, 2, *FRESH, expected="the owner answers again: a snapshot of version 2")
-
-
 @check(Family.STALE_READS, "LOG-27", *FRESH)
 def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
     """Some storages list new files late. A reader that knows of version 3 from the owner, and does not find it, fails
@@ -132,37 +106,3 @@ def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
 
 
 # Publishing by clients
-
-LONG_AGO = 1_500_000_000_000
-"""ms since the epoch: an old modification time, which any write changes."""
-
-
-@check(
-    Family.BACKFILL, "MC-RELEASE-09", needs=(Profile.OWNERSHIP_TRANSFER,), features=("managedCommit",),
-    commit_modes=("staged",),
-)  # fmt: skip
-def a_client_does_not_publish_twice(s: ClientScenario) -> None:
-    """A client that hands back a table learns of unbackfilled commits; then the owner backfills them. A client that
-    publishes them too leaves the existing files unchanged."""
-    table = s.create()
-    s.land(table)
-    s.land(table)
-    files = [Path(s.location(table)) / LOG / commit_file(version) for version in (1, 2)]
-
-    def publish() -> None:
-        s.backfill(table, 2)
-        for path in files:
-            os.utime(path, ns=(LONG_AGO * 1_000_000, LONG_AGO * 1_000_000))
-
-    s.owner.on(m.GetCommits, after=publish)
-    request = m.HandBack(table=s.name_of(table), version=3, attempt=s.attempt(), actions=())
-    call = s.act("migrator", request, table)
-    s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner hands the table back")
-    table.ownership.append(request.attempt)
-    table.versions = 4
-    written = [file.name for file in files if file.exists() and file.stat().st_mtime_ns // 1_000_000 > LONG_AGO]
-    s.require(
-        not written, "MC-RELEASE-09", evidence=(call,),
-        expected="versions 1 and 2 are already published: put-if-absent changes nothing",
-        observed=f"{', '.join(written)} were written again",
-    )  # fmt: skip

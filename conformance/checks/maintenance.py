@@ -128,20 +128,6 @@ def the_checkpoint_hint_never_goes_back(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "FIELD-02", features=EVERY_TABLE)
-def checkpoints_of_one_version_do_not_interfere(s: ClientScenario) -> None:
-    """Another client is writing a multi-part checkpoint of the same version: its parts are unchanged."""
-    log = log_of(s)
-    parts = log.checkpoint(2, parts=2)
-    before = [(log.folder / name).read_bytes() for name in parts]
-    call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
-    after = [(log.folder / name).read_bytes() if (log.folder / name).exists() else None for name in parts]
-    s.require(
-        after == before, "FIELD-02", evidence=(call,), expected=f"{parts} are another writer's: they stay unchanged",
-        observed=f"{[name for name, a, b in zip(parts, before, after, strict=True) if a != b]} changed",
-    )  # fmt: skip
-
-
 @check(Family.MAINTENANCE, "LOG-34", features=EVERY_TABLE)
 def a_checkpoint_is_complete(s: ClientScenario) -> None:
     """A checkpoint also contains the table's properties, the last transaction of each application, the metadata
@@ -271,20 +257,6 @@ def json_object(path: Path) -> dict[str, Any]:
 
 
 # Permission
-
-
-@check(
-    Family.MAINTENANCE, "LOG-37", needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
-    commit_modes=TWO_STEPS,
-)  # fmt: skip
-def vacuum_spares_the_files_of_unpublished_versions(s: ClientScenario) -> None:
-    """VACUUM runs where the owner allows it. The data files are old, and some of them belong to versions that are
-    ratified and not published: they stay. One has a name that is encoded in the log."""
-    log = log_of(s)
-    log.land(file("a%20b%25.parquet"))
-    active = sorted(replay(log.actions, log.latest).files)
-    why = f"version {log.latest}, of which {log.published} is the newest published one, has the files"
-    vacuumed(s, log, active, "LOG-37", why=why)
 
 
 def vacuumed(
@@ -473,63 +445,12 @@ def an_incomplete_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
         )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "CM-CLEANUP-05", "CM-CLEANUP-04", features=("catalogManaged",))
-def checksums_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
-    """In a catalog-managed table the checksums before the cut-off checkpoint are deleted, and no others."""
-    log = prepare(s)
-    log.checkpoint(CUT_OFF)
-    old, kept = log.checksum(2), [log.checksum(version) for version in (CUT_OFF, 5, 6)]
-    cleaned = clean(s, log)
-    cleaned.deletes(old, "CM-CLEANUP-05", why="it is a checksum from before the cut-off checkpoint")
-    for name in kept:
-        cleaned.keeps(name, "CM-CLEANUP-04", why="it is not before the cut-off checkpoint")
-
-
 def orphan(s: ClientScenario, log: LogBuilder, version: int) -> str:
     """Write a staged file that is not a commit, or not yet. Returns its name."""
     attempt = s.attempt()
     name = f"{STAGING[s.feature]}/{staged_file(version, attempt)}"
     log.plant(name, proposals.content(proposals.append(attempt, s.timestamp(version))).encode())
     return name
-
-
-@check(Family.MAINTENANCE, "MC-CLEANUP-07", "CM-CLEANUP-07", "MC-CLEANUP-08", "CM-CLEANUP-08", commit_modes=("staged",))
-def staged_files_above_the_cut_off_stay(s: ClientScenario) -> None:
-    """Staged files up to the cut-off checkpoint's version are deleted; later ones may be in flight."""
-    log = prepare(s)
-    log.checkpoint(CUT_OFF)
-    old, in_flight = orphan(s, log, 3), orphan(s, log, 9)
-    between = orphan(s, log, 5)
-    ratified = [f"{STAGING[s.feature]}/{commit.file_name}" for commit in s.listed(log.table) if commit.version > 6]
-    cleaned = clean(s, log)
-    for name in (in_flight, between, *ratified):
-        cleaned.keeps(
-            name, "MC-CLEANUP-08", "CM-CLEANUP-08",
-            why="it is of a version above the cut-off checkpoint, and may be ratified or in flight",
-        )  # fmt: skip
-    cleaned.deletes(
-        old, "MC-CLEANUP-07", "CM-CLEANUP-07", why="it is of a version below the cut-off checkpoint, and not listed"
-    )
-
-
-@check(Family.MAINTENANCE, "RULING-CLEANUP-01", features=("catalogManaged",), commit_modes=("staged",))
-def staged_files_that_the_owner_lists_stay(s: ClientScenario) -> None:
-    """A catalog may list published commits: their staged files stay as long as it lists them."""
-    log = prepare(s)
-    entries = [
-        m.CommitEntry(version=version, file_name=name.rpartition("/")[2])
-        for version, name in enumerate(log.staged(), 1)
-    ]
-    log.checkpoint(CUT_OFF)
-
-    def all_listed(call: m.Answer) -> m.Answer:
-        return m.Commits(commits=tuple(entries), latest=8) if isinstance(call, m.Commits) else call
-
-    s.owner.on(m.GetCommits, change=all_listed, times=100)
-    before = log.staged()
-    cleaned = clean(s, log)
-    for name in before:
-        cleaned.keeps(name, "RULING-CLEANUP-01", why="the owner still lists its commit")
 
 
 # The policy

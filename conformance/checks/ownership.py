@@ -701,22 +701,6 @@ def a_take_over_enables_timestamps(s: ClientScenario) -> None:
     enablement(s, table, 2, call)
 
 
-@check(Family.OWNERSHIP, "ICT-15", "ICT-10", "ICT-11", needs=GIVEN)
-def a_retried_take_over_has_a_new_enablement(s: ClientScenario) -> None:
-    """A filesystem writer gets the version of the take-over: the retry records its own version and time as the
-    enablement."""
-    table = unstamped(s)
-    s.owner.on(m.TakeOver, before=lambda: s.write_file(table))
-    call = convert(s, table)
-    ratified = not_lost(s, call)
-    s.require(
-        ratified.version == 3, "ICT-15", evidence=(call,),
-        expected="version 2 was a filesystem writer's: the ownership change is version 3",
-        observed=f"the take-over was ratified as version {ratified.version}",
-    )  # fmt: skip
-    enablement(s, table, 3, call, "ICT-15")
-
-
 @check(Family.OWNERSHIP, "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", needs=GIVEN)
 def a_writer_uses_the_owner_after_a_take_over(s: ClientScenario) -> None:
     """After a take-over a transaction is committed through the owner."""
@@ -731,26 +715,6 @@ def a_writer_uses_the_owner_after_a_take_over(s: ClientScenario) -> None:
         observed=f"the writer answered {in_words(call.answer)} without asking the owner",
     )  # fmt: skip
     table.versions += 1
-
-
-@check(Family.OWNERSHIP, "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", needs=GIVEN)
-def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
-    """A writer read a table without an owner; then the table was taken over. The writer creates no file."""
-    table = s.filesystem_table("imports")
-    path = table.reference
-    not_lost(s, convert(s, table))
-    call = s.act(
-        "writer", m.Transact(table=path, marker=s.attempt(), read_version=0, adds=(m.DataFile(path="late"),)), table
-    )
-    if isinstance(call.answer, m.Committed):
-        table.versions += 1
-    heard = any(proposal.operation == call.number for proposal in s.proposed)
-    s.require(
-        heard or not isinstance(call.answer, m.Committed), "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04",
-        evidence=(call,),
-        expected="the writer lost to the ownership change: it gives up, or proposes its commit to the owner",
-        observed=f"the writer answered {in_words(call.answer)} without asking the owner",
-    )  # fmt: skip
 
 
 @check(Family.OWNERSHIP, "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12", "PROFILE-CLIENT-02")
@@ -786,52 +750,6 @@ def a_writer_follows_two_ownership_changes(s: ClientScenario) -> None:
         lands(call, 7, "the new owner ratifies version 7")
     s.owner.rules.clear()
     lands(append_at_last("after", "third"), log.table.versions, "version 6 gave the table a new owner")
-
-
-@check(Family.OWNERSHIP, "MC-CONVERT-04", needs=GIVEN, features=MANAGED)
-def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
-    """After the owner rejected a take-over, clients commit through the filesystem as before."""
-    table = s.filesystem_table("imports")
-    s.owner.on(m.TakeOver, answer=m.Rejected(reason="not this table"), times=10)
-    call = convert(s, table)
-    s.require(
-        not isinstance(call.answer, m.Ratified), "MC-CONVERT-04", evidence=(call,),
-        expected="the owner rejected the take-over: no ownership change",
-    )  # fmt: skip
-    after = s.act(
-        "writer", m.Transact(table=table.reference, marker=s.attempt(), adds=(m.DataFile(path="mine"),)), table
-    )
-    done = s.expect(
-        after, m.Committed, "MC-CONVERT-04", expected="the table has no owner: the writer creates the file of version 1"
-    )
-    s.require(done.version == 1, "MC-CONVERT-04", evidence=(after, call), expected="version 1")
-    table.versions = 2
-
-
-@check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", needs=GIVEN)
-def a_client_recognizes_its_own_change_of_ownership(s: ClientScenario) -> None:
-    """The answer to a take-over is lost, and later that to a hand-back. The owner does not recognize the same request
-    when it arrives again, and answers with a conflict: the client does not report a failure."""
-    table = s.filesystem_table("imports")
-    s.owner.on(m.TakeOver, lose_answer=True)
-    s.owner.on(m.TakeOver, answer=m.Conflict())
-    _succeeded(s, table, convert(s, table), 1)
-    [table.reference] = s.owner.owner.tables
-    s.owner.on(m.HandBack, lose_answer=True)
-    s.owner.on(m.HandBack, answer=m.Conflict())
-    request = m.HandBack(table=s.name_of(table), version=2, attempt=s.attempt(), actions=())
-    _succeeded(s, table, s.act("migrator", request, table), 2)
-
-
-def _succeeded(s: ClientScenario, table: TableHandle, call: Exchange, version: int) -> None:
-    s.require(
-        not isinstance(call.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", evidence=(call,), table=table,
-        expected=f"version {version} is this very change: success, or an unknown outcome",
-        observed=f"the change of ownership was answered {in_words(call.answer)}",
-    )  # fmt: skip
-    table.versions = version + 1
-    if s.markers[call.number] not in table.ownership:
-        table.ownership.append(s.markers[call.number])
 
 
 @check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", needs=GIVEN)

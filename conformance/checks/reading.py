@@ -9,10 +9,7 @@ from conformance.scenario.adversary import CommitsAndLatest, Entries
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file, gone
-from conformance.scenario.scenario import Inconclusive
 from conformance.scenario.snapshots import ask, is_snapshot, must_read, must_refuse, newest_returned
-
-APPLIED = ("MC-LOG-06", "CM-LOG-03")
 
 
 @check(Family.READING, "LOG-09", "PROFILE-CLIENT-01", "LOG-11", "CM-READ-09", "MC-LOG-03", features=EVERY_TABLE)
@@ -81,40 +78,6 @@ def the_listing_completes_the_owners_list(s: ClientScenario) -> None:
 
 
 # Access
-
-
-@check(Family.READING, "MC-READ-03", "MC-READ-04", "MC-READ-01", "MC-READ-02", "MC-FILES-09", "MC-FILES-10",
-       features=("managedCommit",))  # fmt: skip
-def a_path_reads_the_published_prefix(s: ClientScenario) -> None:
-    """A managedCommit table may be read by its path alone: the snapshot is that of the last published version, without
-    staged files."""
-    log = table_with(s, 2)
-    log.backfill(2)
-    _read_by_path(log, 2)
-    log.land(file("file-3"))
-    log.land(file("file-4"))
-    _read_by_path(log, log.published)
-
-
-def _read_by_path(log: LogBuilder, version: int) -> None:
-    s = log.s
-    call, since = ask(log, path=log.location)
-    if isinstance(call.answer, m.Rejected):
-        raise Inconclusive(f"operation {call.number}: the reader does not read tables by path: {call.answer.reason}")
-    read = s.expect(call, m.SnapshotRead, "MC-READ-04", expected=f"a snapshot of version {version}")
-    beyond = max(version, newest_returned(s, since))
-    s.require(
-        read.version <= beyond, "MC-READ-04", "MC-READ-03", evidence=(call,), table=log.table, version=read.version,
-        expected=f"version {version} is the last published one: a reader that does not ask the owner knows no later "
-        f"one",
-        observed=f"the read returned a snapshot of version {read.version}",
-    )  # fmt: skip
-    s.require(
-        read.version >= version, "MC-FILES-09", "MC-READ-04", evidence=(call,), table=log.table, version=version,
-        expected=f"version {version} is published, and a listing shows it",
-        observed=f"the read returned version {read.version}",
-    )  # fmt: skip
-    is_snapshot(log, call, read, "MC-READ-03", "MC-READ-04")
 
 
 @check(Family.READING, "CM-ACCESS-01", "CM-READ-08", features=("catalogManaged",))

@@ -11,20 +11,17 @@ from typing import Any
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
 from conformance.checks.log_tail import FRESH
-from conformance.checks.reading import APPLIED
 from conformance.history import digests
 from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.models.proposals import BASE_TIME, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
-from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.scenario import Exchange, Scenario, TableHandle
-from conformance.scenario.snapshots import ask, is_snapshot, must_read
+from conformance.scenario.snapshots import must_read
 
 SHAPE = ("ICT-05", "ICT-06", "ICT-07", "CM-TXNID-01")
-CONF = "delta.managedCommit.commitOwnerConf"
 YEAR = 365 * 86_400_000
 
 
@@ -35,13 +32,6 @@ def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: 
     s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="there is no conflict: the transaction is committed")
     table.versions += 1
     return call
-
-
-def table_with(s: ClientScenario, properties: dict[str, str]) -> TableHandle:
-    """A table whose version 0 sets these properties."""
-    attempt = s.attempt()
-    actions = proposals.version_0(s.feature, attempt, s.attempt(), properties=properties)
-    return s.create(attempt=attempt, actions=actions)
 
 
 @check(Family.TIMESTAMPS, "ICT-08", *SHAPE)
@@ -102,30 +92,6 @@ def every_retry_is_a_new_attempt(s: ClientScenario) -> None:
         len(tried) >= 1, "MC-FILES-12", "MC-WRITE-02", "CM-WRITE-03", evidence=(call,),
         expected="a commit is proposed to the owner", observed="no proposal reached the owner",
     )  # fmt: skip
-
-
-@check(Family.WRITING, "ICT-04", "MC-WRITE-01", "CM-WRITE-02", "MC-ENABLE-09", "MC-ENABLE-03", "ICT-21")
-def required_properties_cannot_be_unset(s: ClientScenario) -> None:
-    """Unsetting the enablement of timestamps, or the owner, is rejected or has no effect; other properties can be set
-    and unset."""
-    table = table_with(s, {"a.property": "1"})
-    for name in (TIMESTAMPS, "delta.managedCommit.commitOwner"):
-        call = s.transact(table, unset_properties=(name,))
-        table.versions += isinstance(call.answer, m.Committed)
-    write(s, table, no_file=True, unset_properties=("a.property",))
-    write(s, table, no_file=True, set_properties={"another.property": "1"})
-
-
-@check(Family.WRITING, "ICT-21", "MC-ENABLE-09", "MC-ENABLE-03", "MC-ENABLE-07")
-def replace_table_keeps_the_owner(s: ClientScenario) -> None:
-    """REPLACE TABLE keeps the owner, its configuration byte for byte, and the enablement of timestamps."""
-    kept = {ENABLEMENT_VERSION: "0", ENABLEMENT_TIMESTAMP: str(proposals.BASE_TIME)}
-    if s.feature == "managedCommit":
-        kept[CONF] = '{"b": "2",  "a": "1"}'
-    table = table_with(s, kept)
-    write(s, table)
-    write(s, table, "new", replace_table=True)
-    write(s, table, "more", set_properties={"a.property": "1"})
 
 
 # The owner does not change the writers' timestamps, but may reject them (RULINGS.md#validation).
@@ -225,18 +191,6 @@ def has_time(log: LogBuilder, read: m.SnapshotRead, time: int, *requirements: st
     )  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-16")
-def the_time_of_a_version_is_in_its_commit(s: ClientScenario) -> None:
-    """With in-commit timestamps the time of a version is the one in its commit, published or not; the file's
-    modification time may change."""
-    log = touched_later(s)
-    for version in (4, 3, 2, 1, 0):
-        read = must_read(log, version, "ICT-16", version=version, about=("timestamp",),
-                         expected=f"version {version}")  # fmt: skip
-        time = s.timestamp(version)
-        has_time(log, read, time, "ICT-16", expected=f"version {version} was committed at {time}, as in its commitInfo")
-
-
 @check(Family.TIMESTAMPS, "ICT-20", "ICT-16")
 def a_time_selects_the_latest_version_up_to_it(s: ClientScenario) -> None:
     """Time travel reads the latest version that is not later than the time, unpublished ones included."""
@@ -252,18 +206,6 @@ def a_time_selects_the_latest_version_up_to_it(s: ClientScenario) -> None:
             )  # fmt: skip
     must_read(log, 4, "ICT-20", "ICT-16", timestamp=s.timestamp(4),
               expected=f"version 4 is of {s.timestamp(4)}: at that time it was the newest")  # fmt: skip
-
-
-@check(Family.TIMESTAMPS, "ICT-20", *APPLIED)
-def a_time_outside_the_history(s: ClientScenario) -> None:
-    """A time before the first or after the last commit may be an error or select a version; any snapshot returned is
-    correct."""
-    log = touched_later(s)
-    must_read(log, 2, "ICT-20", timestamp=s.timestamp(2), expected="at the time of version 2 it was the newest")
-    for time in (s.timestamp(0) - 1, s.timestamp(4) + 1):
-        call, _ = ask(log, timestamp=time)
-        if isinstance(call.answer, m.SnapshotRead):
-            is_snapshot(log, call, call.answer, "ICT-20")
 
 
 @check(Family.TIMESTAMPS, "ICT-17", "ICT-16")
@@ -303,25 +245,6 @@ def a_time_is_searched_on_its_side_of_the_enablement(s: ClientScenario) -> None:
         )  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-18", "ICT-19")
-def copied_files_do_not_change_time_travel(s: ClientScenario) -> None:
-    """A copy of a table has other modification times. A time at or after the enablement selects the same version as
-    before; an earlier time never selects a version after the enablement."""
-    log = enabled_later(s)
-    log.touch(3, BASE_TIME + HOUR)
-    must_read(
-        log, 1, "ICT-19", timestamp=BASE_TIME + HOUR,
-        expected="the time is before the enablement: version 1, whose file has that time, and not version 3, whose "
-        "file got that time by a copy",
-    )  # fmt: skip
-    log.touch(2, BASE_TIME + 9 * HOUR)
-    must_read(
-        log, 4, "ICT-18", timestamp=BASE_TIME + 4 * HOUR,
-        expected="the time is that of version 4's commit: version 4; the newer file of version 2 is ignored, because "
-        "only versions from the enablement on count",
-    )  # fmt: skip
-
-
 @check(Family.TIMESTAMPS, "ICT-22", features=EVERY_TABLE, commit_modes=("direct",))
 def disabled_timestamps_are_not_used(s: ClientScenario) -> None:
     """If the latest version disables in-commit timestamps, every version has the time of its file, even if its commit
@@ -351,18 +274,3 @@ def disabled_timestamps_are_not_used(s: ClientScenario) -> None:
             expected=f"the latest version disables in-commit timestamps: the time of version {version} is that of "
             f"its file, {time}",
         )  # fmt: skip
-
-
-@check(Family.READING, "CM-ACCESS-01", features=("catalogManaged",), needs=(Profile.OWNERSHIP_TRANSFER,))
-def versions_before_the_catalog_need_the_catalog(s: ClientScenario) -> None:
-    """A catalog took a table over with version 3: a reader that has only the path rejects versions 0 to 2, too."""
-    log = enabled_later(s)
-    must_read(log, 1, *APPLIED, version=1, expected="through its catalog every version is read")
-    for version in (2, 0):
-        call, since = ask(log, path=log.location, version=version)
-        if isinstance(call.answer, m.SnapshotRead):
-            s.require(
-                bool(s.owner.exchanges[since:]), "CM-ACCESS-01", evidence=(call,), table=log.table, version=version,
-                expected="a reader that has only the path rejects a catalog-managed table, or asks its catalog",
-                observed=f"version {call.answer.version} was read without asking the catalog",
-            )  # fmt: skip

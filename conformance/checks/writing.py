@@ -4,8 +4,6 @@ import json
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from conformance.adapters.delta_api import UNAVAILABLE
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
@@ -234,22 +232,6 @@ def a_cleaned_up_version_is_not_reused(s: ClientScenario) -> None:
     log.table.versions = (done.version or 0) + 1
 
 
-@check(Family.WRITING, "CM-ACCESS-02", "CM-WRITE-01", "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12")
-def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
-    """A writer that has only the path of an owned table commits through its owner or not at all; with the name it
-    commits."""
-    table = s.create()
-    path = s.location(table)
-    call = s.act("writer", m.Transact(table=path, marker=s.attempt(), adds=(m.DataFile(path="sneaked"),)), table)
-    if isinstance(call.answer, m.Committed):
-        s.require(
-            s.feature == "managedCommit", "CM-ACCESS-02", "CM-WRITE-01", evidence=(call,),
-            expected="a catalog-managed table is written only through its catalog: the client rejects the path",
-        )  # fmt: skip
-        table.versions += 1
-    landed(s, table, append(s, table), table.versions, "PROFILE-CLIENT-02", why="the name finds the owner")
-
-
 # Version 0
 
 
@@ -296,41 +278,6 @@ def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
 
 OFTEN = 1_000
 """More requests than any client may send."""
-
-
-@check(Family.WRITING, "CONFLICT-RETRY-05", "FIELD-04")
-def a_conflict_may_be_out_of_date(s: ClientScenario) -> None:
-    """A conflict names an old latest version and old winners: the writer continues from the commits that it finds,
-    and is committed after the last winner."""
-    table = s.create()
-    winners = [s.proposal(table, version) for version in (1, 2, 3)]
-    s.owner.on(
-        m.Commit, before=lambda: [s.ask("winner", winner) for winner in winners],
-        change=lambda call: m.Conflict(latest=0, winners=()) if isinstance(call, m.Conflict) else call,
-    )  # fmt: skip
-    table.versions = 4
-    landed(s, table, append(s, table), 4, "CONFLICT-RETRY-05", why="three winners, and none conflicts")
-
-
-@check(Family.WRITING, "PROFILE-CLIENT-02", "CONFLICT-RETRY-05", features=("managedCommit",))
-def a_missing_latest_version_is_no_empty_table(s: ClientScenario) -> None:
-    """An owner without staged commits may return no latest version, or -1, for a table with versions: the writer
-    proposes the version after those that it sees."""
-    for name, nothing in (("none", None), ("minus-one", -1)):
-        table = s.create(name)
-        rules = [
-            s.owner.on(kind, change=partial(_with_latest, nothing), times=OFTEN) for kind in (m.GetCommits, m.LoadTable)
-        ]
-        landed(s, table, append(s, table), 1, "PROFILE-CLIENT-02", why="version 0 is published")
-        for rule in rules:
-            rule.times = 0
-
-
-def _with_latest(latest: int | None, call: m.Answer) -> m.Answer:
-    """The answer of an owner without staged commits, with `latest` as its latest version."""
-    if isinstance(call, m.Commits | m.Table) and not call.commits:
-        return msgspec.structs.replace(call, latest=latest)
-    return call
 
 
 # Repeated races, and no answer
@@ -395,22 +342,3 @@ def a_refusal_after_a_conflict_proves_nothing(s: ClientScenario) -> None:
         not isinstance(lost.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(lost,), table=other,
         expected="version 1 is the commit of another writer: no success",
     )  # fmt: skip
-
-
-@check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02")
-def no_answer_is_no_success(s: ClientScenario) -> None:
-    """No request of the writer arrives after it read the table: neither its commit nor any lookup. It does not report
-    success. A writer whose requests arrive commits."""
-    table = s.create()
-    s.owner.on(m.Commit, lose_request=True, times=OFTEN)
-    s.owner.on(m.AttemptOutcome, lose_request=True, times=OFTEN)
-    call = append(s, table)
-    s.require(
-        not isinstance(call.answer, m.Committed), "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", evidence=(call,),
-        table=table,
-        expected="no request was answered, and nothing was ratified: an error",
-    )  # fmt: skip
-    s.owner.rules.clear()
-    again = append(s, table, "heard")
-    s.expect(again, m.Committed, "PROFILE-CLIENT-02", expected="the owner answers again: version 1")
-    table.versions = 2

@@ -174,6 +174,8 @@ def reads_staged_files_by_path(self: ModelClient, table: Resolved) -> Listing:
 class ReadsOldVersionsByPath(ModelClient):
     """Reads by path the versions that a catalog-managed table had before its take-over."""
 
+    pinned: int | None = None
+
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         self.pinned = request.version
         return super().snapshot(client, request)

@@ -818,7 +818,8 @@ class ClientDrive:
             lost = {name for name in before if name not in after}
             names = {commit_file(v): v for v in range(log.latest + 1)}
             for wrong in oracle.cleanup(log.actions, cleanable, cut, lost, self.s.feature, names):
-                if not (freedoms and _is_advice(wrong)):  # the folder and the owner's answers changed meanwhile
+                disturbed = bool({*freedoms} - {Freedom.LIST_PUBLISHED})  # the folder may have changed meanwhile
+                if not (disturbed and _is_advice(wrong)):
                     self._fail(table, wrong, call, (*more, *self._stakes(table)))
         asked = any(isinstance(heard.request, m.MaintenancePolicy) for heard in self.s.owner.exchanges[since:])
         if step.job in FORBIDDEN and isinstance(call.answer, m.Done | m.Committed) and not asked and self._has_policy():
