@@ -13,6 +13,10 @@ The function's name gives the check's id; reports show its docstring. A check wi
 any other for owners. It runs once for every table feature and commit mode that the subject offers, unless it names some
 (`EVERY_TABLE`: plain tables too). The feature, the commit mode and the subject's profiles select which of its
 requirements apply.
+
+Most of what clients do is generated (`families`). An example for clients exists only where generation does not reach,
+which its file says, or where a stored finding or a reported bug names it (`conformance.findings`): an engine takes
+seconds for a request, so that examples are its regression tests.
 """
 
 import importlib

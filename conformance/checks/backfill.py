@@ -4,6 +4,7 @@ managed-commits, "Commit Backfills", "Commit Files"; catalog-managed, "Publishin
 
 Why examples: in the measured time programs found the mutants of these checks not at all, or under other requirements.
 The course and the findings name the others.
+Not generated, for clients: no program cleans the log up between a client's request and its copy of a staged file.
 """
 
 from collections.abc import Iterator

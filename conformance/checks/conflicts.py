@@ -1,4 +1,7 @@
-"""Conflicts: a transaction that lost a race is checked against the winners."""
+"""Conflicts: a transaction that lost a race is checked against the winners.
+
+Not generated: no program cleans winners up before they are checked.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,6 +3,8 @@
 The rules are those of the log, and hold for every owner. Fixtures are made by `LogBuilder`; the expected snapshots are
 computed from the actions as they were committed. Every read is that of a new reader, and reads that must fail come
 before reads that succeed, because a client may cache what it has read.
+
+Not generated: no program's owner lists an old commit alone, and none has a readable checksum with wrong figures.
 """
 
 from typing import Any

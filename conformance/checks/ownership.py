@@ -6,6 +6,7 @@ managed-commit table to filesystem table".
 
 Why examples: a program has one owner. In the measured time programs found the mutants of the other checks not at all,
 or under other requirements; or the course and the findings name them.
+Not generated, for clients: no program cleans the log up before a client repeats a request whose answer was lost.
 """
 
 import json
@@ -19,14 +20,13 @@ from conformance.checks.backfill import blocked, glance
 from conformance.checks.lifecycle import resolves_to
 from conformance.checks.version_0 import is_proposed, names_the_owner
 from conformance.interface import messages as m
-from conformance.interface.log_names import FILESYSTEM, checkpoint_file, commit_file, compacted_file
+from conformance.interface.log_names import checkpoint_file, commit_file, compacted_file
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
-from conformance.scenario.formatting import in_words
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.ownership import (
     DELAYS,
@@ -629,26 +629,6 @@ def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: 
 
 # Clients that take a table over or hand it back, and writers whose table gets a new owner
 
-LATE = 4_000_000_000_000
-"""ms since the epoch: a modification time far in the future."""
-
-
-def unstamped(
-    s: ClientScenario, name: str = "imports", *, modified: int = proposals.BASE_TIME,
-    protocol: Mapping[str, Any] = proposals.PROTOCOLS[FILESYSTEM],
-) -> TableHandle:  # fmt: skip
-    """An append-only filesystem table with two versions and without in-commit timestamps."""
-    log = LogBuilder.filesystem(s, name)
-    properties = {"a.property": "1", "delta.appendOnly": "true"}
-    metadata = proposals.metadata(s.attempt(), 0, properties, stamped=False)
-    info = proposals.line("commitInfo", {"operation": "CREATE TABLE", "txnId": s.attempt()})
-    log.write(info, proposals.line("protocol", protocol), metadata, modified=modified - 1)
-    more = proposals.line("commitInfo", {"operation": "WRITE", "txnId": s.attempt()})
-    log.write(more, proposals.add("old", modified), modified=modified)
-    assert log.table is not None
-    log.table.versions = log.table.before = 2
-    return log.table
-
 
 def convert(s: ClientScenario, table: TableHandle) -> Exchange:
     """Ask the client under test to have the owner take the table over."""
@@ -679,42 +659,6 @@ def enablement(s: ClientScenario, table: TableHandle, version: int, call: Exchan
         expected=f"{ENABLEMENT_TIMESTAMP} is the enabling commit's own time, {info['inCommitTimestamp']}",
         observed=f"the enablement timestamp is {properties.get(ENABLEMENT_TIMESTAMP)}",
     )  # fmt: skip
-
-
-def not_lost(s: ClientScenario, call: Exchange) -> m.Ratified:
-    return s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner takes the table over")
-
-
-@check(Family.OWNERSHIP, "ICT-10", "ICT-11", "ICT-12", "MC-ENABLE-02", "CM-ENABLE-02", needs=GIVEN)
-def a_take_over_enables_timestamps(s: ClientScenario) -> None:
-    """A take-over enables in-commit timestamps: it records the enabling version and time, and its time is later than
-    the modification time of the previous commit's file."""
-    table = unstamped(s, modified=LATE)
-    call = convert(s, table)
-    not_lost(s, call)
-    info = s.action_of(table, 2, "commitInfo", call)
-    s.require(
-        info["inCommitTimestamp"] > LATE, "ICT-12", evidence=(call,),
-        expected=f"the enabling commit is later than {LATE}, the modification time of version 1",
-        observed=f"the in-commit timestamp is {info['inCommitTimestamp']}",
-    )  # fmt: skip
-    enablement(s, table, 2, call)
-
-
-@check(Family.OWNERSHIP, "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", needs=GIVEN)
-def a_writer_uses_the_owner_after_a_take_over(s: ClientScenario) -> None:
-    """After a take-over a transaction is committed through the owner."""
-    table = s.filesystem_table("imports")
-    not_lost(s, convert(s, table))
-    call = s.transact(table, adds=(m.DataFile(path="mine"),))
-    s.expect(call, m.Committed, "MC-CONVERT-10", "PROFILE-CLIENT-02", expected="the owner ratifies it as version 2")
-    s.require(
-        any(proposal.operation == call.number for proposal in s.proposed),
-        "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", evidence=(call,),
-        expected="the table has an owner since version 1: the commit is proposed to it",
-        observed=f"the writer answered {in_words(call.answer)} without asking the owner",
-    )  # fmt: skip
-    table.versions += 1
 
 
 @check(Family.OWNERSHIP, "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12", "PROFILE-CLIENT-02")
@@ -807,29 +751,6 @@ def a_hand_back_is_one_commit(s: ClientScenario) -> None:
     table.versions = 3
 
 
-LISTS: Final = {
-    "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"],
-    "writerFeatures": ["appendOnly", "deletionVectors", "domainMetadata"],
-}  # fmt: skip
-
-
-@check(Family.OWNERSHIP, "LOG-42", "LOG-43", needs=GIVEN)
-def an_ownership_change_keeps_the_rest_of_the_table(s: ClientScenario) -> None:
-    """A take-over, and a hand-back after it, keep the features that the table had, whether a version of the protocol
-    stood for them or lists had them, and the rest of its metadata. A feature that a version stood for, and that was
-    never used, may be left out."""
-    by_version = unstamped(s)
-    keeps(s, by_version, convert(s, by_version), {"writerFeatures": ["appendOnly"]})
-    by_lists = unstamped(s, "listed", protocol=LISTS)
-    keeps(s, by_lists, convert(s, by_lists), LISTS)
-    request = m.HandBack(table=s.name_of(by_lists), version=by_lists.versions, attempt=s.attempt(), actions=())
-    call = s.act("migrator", request, by_lists)
-    if isinstance(call.answer, m.Ratified):
-        by_lists.ownership.append(request.attempt)
-        by_lists.versions = call.answer.version + 1
-    keeps(s, by_lists, call, LISTS)
-
-
 def keeps(s: ClientScenario, table: TableHandle, call: Exchange, protocol: Mapping[str, Any]) -> None:
     """After a change of the owner the protocol has the features of this one, and the metadata is that of version 0, but
     for more properties."""
@@ -859,18 +780,4 @@ def keeps(s: ClientScenario, table: TableHandle, call: Exchange, protocol: Mappi
         not changed, "LOG-43", evidence=(call,), table=table,
         expected=f"the change is one of the owner: {', '.join(changed)} of the metadata stays",
         observed=", ".join(f"{name} was {before[name]!r} and is {now[name]!r}" for name in changed),
-    )  # fmt: skip
-
-
-@check(Family.TIMESTAMPS, "ICT-13")
-def timestamps_from_version_0_need_no_enablement(s: ClientScenario) -> None:
-    """A table with in-commit timestamps from version 0 on has no enablement properties."""
-    creation = s.creation("created")
-    call = s.act("creator", creation)
-    table = s.created("created", call, s.expect(call, m.Ratified, "PROFILE-CLIENT-02", expected="the name is free"))
-    metadata = s.action_of(table, 0, "metaData", call)
-    named = [name for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP) if name in metadata["configuration"]]
-    s.require(
-        not named, "ICT-13", evidence=(call,), expected="timestamps from version 0 on need no enablement properties",
-        observed=f"the properties {named} are still set",
     )  # fmt: skip

@@ -2,6 +2,8 @@
 
 The kit's owner audits every proposal of every scenario (`conformance.scenario.audit`); the scenarios for writers
 are such that a wrong writer's proposal has a wrong timestamp.
+
+Not generated: no program has a commit in the future, a log older than the clocks, or disables timestamps.
 """
 
 import json
@@ -66,14 +68,6 @@ def a_commit_is_not_earlier_than_its_attempt(s: ClientScenario) -> None:
         expected=f"the time of the attempt, {BASE_TIME} or later",
         observed=f"the in-commit timestamp is {time}, {BASE_TIME - time} ms earlier",
     )  # fmt: skip
-
-
-@check(Family.TIMESTAMPS, "CM-TXNID-02", "CM-TXNID-01", features=("catalogManaged",))
-def every_transaction_has_a_unique_txn_id(s: ClientScenario) -> None:
-    """Two commits of one writer have different txnIds."""
-    table = s.create()
-    write(s, table)
-    write(s, table, "another")
 
 
 @check(

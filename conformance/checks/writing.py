@@ -1,4 +1,7 @@
-"""Writers: one transaction is one commit, even after lost answers, old conflicts and a full backlog."""
+"""Writers: one transaction is one commit, even after lost answers, old conflicts and a full backlog.
+
+Not generated: no program writes a file outside the table's folder.
+"""
 
 import json
 from functools import partial

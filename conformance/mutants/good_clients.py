@@ -191,7 +191,7 @@ def time_travel_clamps_to_the_history(self: ModelClient, table: Resolved, listed
     """Selects the first version for an earlier time, and the last version for a later one."""
     latest = self._replay(table, listed, self._target(table, listed, None))
     times = self._times(table, listed, latest)
-    return original(self)._at(table, listed, min(max(timestamp, times[min(times)]), max(times.values())))
+    return original(self)._at(table, listed, min(max(timestamp, min(times.values())), times[latest.version]))
 
 
 @good_method("_adjusted", "FREE-TIME-04")

@@ -725,7 +725,8 @@ def commit(log: Log, request: m.Transact, version: int, names: Mapping[str, Sequ
     missing = {file.path for file in request.changes} - changes
     if missing or changes & set(wanted):
         expected = f"the change data {[file.path for file in request.changes]}, in the commit of the change"
-        yield Wrong(("DELAYED-04", "PROFILE-CLIENT-02"), expected, f"it has {sorted(changes)}", version)
+        ids = ("DELAYED-04", "PROFILE-CHANGES-01", "PROFILE-CLIENT-02")
+        yield Wrong(ids, expected, f"it has {sorted(changes)}", version)
     yield from _state_changes(log, request, version)
     yield from _row_ids(log, version)
 
@@ -769,8 +770,8 @@ def _row_ids(log: Log, version: int) -> Iterator[Wrong]:
         ids = (add.get("baseRowId"), add.get("defaultRowCommitVersion"))
         if not isinstance(ids[0], int) or ids[0] <= mark or ids[1] != version:
             yield Wrong(
-                ("ROW-02", "ROW-04", "ROW-01"), f"row ids above {mark}, and the row version {version}",
-                f"{add['path']} has {ids}", version,
+                ("ROW-02", "ROW-04", "ROW-01", "PROFILE-ROWS-01"),
+                f"row ids above {mark}, and the row version {version}", f"{add['path']} has {ids}", version,
             )  # fmt: skip
             return
     last = max((add["baseRowId"] + (rows_of(add) or 1) - 1 for add in _bodies(log, version, "add")), default=mark)

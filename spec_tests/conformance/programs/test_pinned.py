@@ -21,6 +21,7 @@ STORED = [
     (family, side, text) for family in Family for side in ("owner", "client") for text in pinned.texts(family, side)
 ]
 PINNED = [check for check in all_checks() if check.name.startswith("pinned-programs")]
+OF_OWNERS = next(check for check in PINNED if check.side == "owner")
 TOMBSTONE = """{"format": 2, "side": "owner", "family": "restarts", "seed": 1, "title": "a tombstone stays", "words":
  ["restart"], "requirements": ["PROFILE-OUTCOME-02"], "steps": [{"type": "create"}, {"type": "land"}, {"type": "commit",
  "fate": "delayed"}, {"type": "resolve", "unsettled": true}, {"type": "restart"}, {"type": "deliver"}]}"""
@@ -29,7 +30,7 @@ TOMBSTONE = """{"format": 2, "side": "owner", "family": "restarts", "seed": 1, "
 def ran(make: type[ModelOwner], *texts: str) -> tuple[CaseResult, Generation]:
     with InProcess(make()) as subject:
         variant = Variant(feature="managedCommit", commit_mode="staged")
-        g = Generation(PINNED[0], variant, subject, seed=0, count=1)
+        g = Generation(OF_OWNERS, variant, subject, seed=0, count=1)
         g.run_stored(OwnerFamily(name="restarts"), texts)
         return g.result(), g
 
