@@ -159,7 +159,7 @@ class RejectedAttemptsGetNoTombstone(ModelOwner):
         return answer
 
 
-@mutant_method("_record", "PROFILE-OUTCOME-02")
+@mutant_method("_record", "PROFILE-OUTCOME-02", "PROFILE-CORE-07")
 def next_commit_deletes_tombstones(self: ModelOwner, table: OwnedTable, version: int, attempt: str) -> None:
     """Deletes all tombstones at the next commit."""
     table.never.clear()

@@ -196,6 +196,9 @@ class Drive:
                 raise
             self.down = True  # it reached the crash point during a request of the step
         self._follow()
+        if not isinstance(step, steps.Policy | steps.Restart):  # what is allowed may depend on what was done
+            for table in self.tables.values():
+                table.policy = None
         if any(len(table.worlds) > WORLDS for table in self.tables.values()):
             raise Inconclusive(f"more than {WORLDS} states of a table are possible")
 
