@@ -327,6 +327,13 @@ class NoticesDirectCommitsLate(Promising):
         self.known[table.reference] = actual
         return known
 
+    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
+        there = [table.reference for table in self.tables.values() if table.location == request.path]
+        answer = super().take_over(client, request)
+        if isinstance(answer, m.Ratified) and answer.table and there:
+            self.known.setdefault(answer.table, self.known.get(there[-1], 0))
+        return answer
+
 
 @good_method("observe", "FREE-LISTING-01")
 def lists_files_in_pages(self: ModelOwner, client: str, request: m.Observe) -> m.Answer:

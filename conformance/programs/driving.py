@@ -971,7 +971,7 @@ class Drive:
             if exchange is None or not isinstance(exchange.answer, m.Rejected) or not table.owned:
                 return
             self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=max(0, table.surely)))
-        if not step.ahead and not table.halted:
+        if not step.ahead and not table.halted and table.newest == table.surely:
             what = f"version {table.newest + 1} is the table's next: the table is handed back with it"
             self._fail(table, exchange, Wrong(("PROFILE-TRANSFER-01",), what))
 
