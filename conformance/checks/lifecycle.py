@@ -10,7 +10,6 @@ Why examples: in the measured time programs found the mutants of these checks no
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -18,12 +17,10 @@ import msgspec
 from conformance.checks import check
 from conformance.checks.backfill import DONE, complete
 from conformance.checks.version_0 import create_at, first_file, place
-from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
-from conformance.scenario.formatting import versions_in_words
 from conformance.scenario.ownership import create_again, drop, restart, taking_over
 from conformance.scenario.scenario import Exchange, Scenario, TableHandle, persist
 
@@ -145,33 +142,6 @@ def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
 def _is_at(table: m.Table, path: str) -> bool:
     """Whether the table is at the path. A location may end with a slash."""
     return (table.location or "").rstrip("/") == path.rstrip("/")
-
-
-def contains_the_commits(s: Scenario, table: TableHandle, call: Exchange) -> None:
-    """The resolution returns the latest version, and every unpublished commit."""
-    answer = found(s, table, call)
-    last = table.versions - 1
-    fresh = s.commit_mode != "direct" or Promise.FRESH_DIRECT.value in s.identity.promises
-    s.require(
-        answer.latest == last or not fresh, "CM-GET-05", "CM-GET-04", evidence=(call,), table=table, version=last,
-        expected=f"the resolution returns latest version {last}",
-        observed=f"the resolution returned latest version {answer.latest}",
-    )  # fmt: skip
-    listed = [commit.version for commit in answer.commits or ()]
-    disorder = [f"version {later} after version {first}" for first, later in pairwise(listed) if later <= first]
-    s.require(not disorder, "LOG-05", evidence=(call,), table=table,
-              expected="the commits of a resolution are listed by ascending version, each once",
-              observed=f"the resolution lists {disorder[0] if disorder else ''}")  # fmt: skip
-    log = s.published(table)
-    missing = [v for v in range(table.versions) if v not in listed and v not in log]
-    s.require(
-        answer.commits is not None and not missing, "CM-GET-05", evidence=(call,), table=table,
-        version=missing[0] if missing else last,
-        expected="the resolution returns the ratified commits, at least the unpublished ones",
-        observed="the resolution returned no commits"
-        if answer.commits is None
-        else f"the resolution lacks versions {versions_in_words(missing)}",
-    )  # fmt: skip
 
 
 def _inner(action: str | None, kind: str) -> dict[str, Any]:

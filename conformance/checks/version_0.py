@@ -21,33 +21,11 @@ from conformance.oracle.contents import without_additions
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
-from conformance.scenario.ownership import write_file
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 ONE = ("MC-CREATE-02", "CM-COMMIT-08", "MC-COMMIT-02")
 RACE = (*ONE, "PROFILE-CORE-04", "PROFILE-VERSION0-01")
 TABLE = "orders"
-
-
-def one_creator(s: Scenario, race: Sequence[Exchange]) -> tuple[TableHandle, Exchange]:
-    """The table, and the winner among its creators. The owner may reject some for other reasons, but not all."""
-    won = [call for call in race if isinstance(call.answer, m.Ratified)]
-    if not won:
-        if any(isinstance(call.answer, m.Rejected | m.Unknown) for call in race):
-            raise Inconclusive("no create request was ratified; some were rejected, which the specification permits")
-        s.fail("PROFILE-VERSION0-01", "PROFILE-CORE-05", evidence=race[:2],
-               expected="the name was free: one creator makes the table",
-               observed="no create request was ratified")  # fmt: skip
-    first = won[0].answer
-    assert isinstance(first, m.Ratified)
-    table = s.created(TABLE, won[0], first)
-    s.require(len(won) == 1, *ONE, evidence=won[:2], table=table, version=0,
-              expected=f"exactly one of {len(race)} creators of one table succeeds",
-              observed=f"{len(won)} create requests were ratified")  # fmt: skip
-    for call in race:
-        if call is not won[0]:
-            lost(s, table, call, won[0])
-    return table, won[0]
 
 
 def lost(s: Scenario, table: TableHandle, call: Exchange, won: Exchange) -> None:
@@ -69,18 +47,6 @@ def is_the_winners(s: Scenario, table: TableHandle, won: Exchange, *others: Exch
                   version=0,
                   expected=f"version 0 is the commit of attempt {won.request.attempt}, which won",
                   observed=f"version 0 is that of {proposals.attempt_of(content)}")  # fmt: skip
-
-
-@check(Family.VERSION_0, *RACE)
-def two_creators_of_one_table_have_one_winner(s: Scenario) -> None:
-    """Two creators propose version 0 under one name. The second is not answered as the creator, version 0 is the first
-    one's, and both can commit version 1."""
-    first = s.ask("first", s.creation(TABLE))
-    second = s.ask("second", s.creation(TABLE))
-    table, won = one_creator(s, (first, second))
-    is_the_winners(s, table, won, second)
-    s.land(table, client="second")
-    s.land(table, client="first")
 
 
 @check(Family.VERSION_0, "MC-API-03", "CM-CATALOG-03", "PROFILE-VERSION0-01")
@@ -106,8 +72,6 @@ def creators_of_different_tables_do_not_interfere(s: Scenario) -> None:
 OWNER = "delta.managedCommit.commitOwner"
 CONF = "delta.managedCommit.commitOwnerConf"
 MADE = ("MC-API-03", "CM-CATALOG-03")
-RACE_NEEDS = (Profile.VERSION_0_BY_FILESYSTEM, Profile.STORAGE_ACCESS)
-ONE_FILE = ("PROFILE-VERSION0-04", "MC-CREATE-02")
 
 
 def version_0(s: Scenario, table: TableHandle) -> str:
@@ -182,23 +146,6 @@ def first_file(s: Scenario, path: str) -> str | None:
     answer = s.answer("external observer", m.Observe(table=path))
     files = answer.files if isinstance(answer, m.Observation) else ()
     return next((file.content for file in files if file.name == commit_file(0)), None)
-
-
-@check(Family.VERSION_0, *ONE_FILE, needs=RACE_NEEDS)
-def a_later_filesystem_creator_loses(s: Scenario) -> None:
-    """The owner created a table at a given location. The put-if-absent of a filesystem writer's version 0 fails there,
-    and the owner's table accepts commits."""
-    path = place(s, "orders")
-    call = create_at(s, path, "orders")
-    ratified = s.expect(call, m.Ratified, "PROFILE-VERSION0-01", *ONE_FILE, may_refuse=True,
-                        expected="the location is empty: the table is created")  # fmt: skip
-    table = s.created("orders", call, ratified)
-    table.path = path
-    planted, won = write_file(s, table, 0, client="filesystem creator")
-    s.require(not won, *ONE_FILE, evidence=(call, planted), table=table, version=0,
-              expected=f"{commit_file(0)} exists: no other client can create the table",
-              observed="a filesystem creator could replace version 0")  # fmt: skip
-    s.land(table)
 
 
 @check(Family.VERSION_0, "MC-CREATE-01", needs=(Profile.VERSION_0_BY_OWNER,), features=("managedCommit",))
