@@ -1028,10 +1028,10 @@ def cleanup(
         if name in needed:
             first = ("MC-CLEANUP-01", "CM-CLEANUP-01")
             yield Wrong((*first, *kept), f"the cut-off checkpoint is that of version {cut}: {name} stays", "it is gone")
-        elif version is not None and version >= cut:
-            yield Wrong(kept, f"{name} is not before the cut-off checkpoint of version {cut}: it stays", "it is gone")
         elif version is not None and version == newest and feature != FILESYSTEM:
             yield Wrong(("MC-CLEANUP-09", *kept), f"{name} is the newest published commit: it stays", "it is gone")
+        elif version is not None and version >= cut:
+            yield Wrong(kept, f"{name} is not before the cut-off checkpoint of version {cut}: it stays", "it is gone")
         elif folder.checksums.get(name, -1) >= cut:
             yield Wrong(("CM-CLEANUP-04",), f"{name} is not before the cut-off checkpoint: it stays", "it is gone")
         elif name in folder.compactions and folder.compactions[name][0] > cut:
