@@ -1082,8 +1082,8 @@ def folder(before: Mapping[str, File], after: Mapping[str, File], cleaned: bool)
 
 def _may_be_replaced(name: str, before: File, after: File) -> bool:
     """The hint, a compaction, and the only checkpoint of its kind of a version: two writers of it write the same. So
-    may the parts of a checkpoint, if they are as large as before."""
-    if ".checkpoint." in name and before.size == after.size:
+    may the parts and sidecars of a checkpoint, if they are as large as before."""
+    if (".checkpoint." in name or name.startswith("_sidecars/")) and before.size == after.size:
         return True
     return name.endswith(("_last_checkpoint", ".compacted.json")) or (".checkpoint." in name and name.count(".") == 2)
 

@@ -206,6 +206,11 @@ class ClientDrive:
                 readable.add(version)
         return readable
 
+    def _has_commit(self, table: DrivenTable, version: int) -> bool:
+        """Whether the version's commit still exists: a checkpoint alone has no in-commit timestamp."""
+        published = table.log.folder / commit_file(version)
+        return published.exists() or any(int(Path(name).name[:20]) == version for name in table.log.staged())
+
     # The layout
 
     def _land(self, table: DrivenTable, step: steps.Land) -> None:
@@ -677,7 +682,7 @@ class ClientDrive:
             excused=any(isinstance(h.answer, m.Unknown) or _is_final(h.answer) for h in self.s.owner.exchanges[since:])
             or Freedom.BUSY in freedoms
             or Freedom.NEVER in freedoms or step.by_path or step.properties == 4 or self.s.gave_up(call)
-            or base not in readable,
+            or base not in readable or not self._has_commit(table, base),
             rejected=bool(rejected) and not lost, proposals=len(commits) - rejected[0] - 1 if rejected else 0,
             by_path=step.by_path, feature=self.s.feature,
         )  # fmt: skip

@@ -651,6 +651,8 @@ class Drive:
         table, delayed = self.in_flight.pop(step.which % len(self.in_flight))
         if isinstance(delayed.request, m.CreateTable) and self._may_create_another(table, delayed.request):
             return
+        if isinstance(delayed.request, m.TakeOver) and table.dropped:  # its folder may have another owner
+            return
         if step.given_up:
             self.s.give_up(delayed)
             self.s.deliver(delayed)
