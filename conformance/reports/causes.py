@@ -239,7 +239,7 @@ def _lost_whole(recorded: Recorded) -> str:
         if not isinstance(step, Operation):
             continue
         if step.table in given_up and step.invoked > restart:
-            if isinstance(step.answer, events.Ratified | events.Commits):
+            if isinstance(step.answer, events.Ratified | events.Commits | events.Table):
                 return DROP_LOST
         elif step.table in there and step.invoked > restart and isinstance(step.answer, events.NotFound):
             return TABLE_LOST
