@@ -1,6 +1,6 @@
 """Settings and fixtures of all tests. Each run checks properties on the same examples, however slow the machine is.
 
-HYPOTHESIS_PROFILE=full checks 60 examples of each property instead of 15, as `.ci/run` does; =explore 1,000 new ones.
+HYPOTHESIS_PROFILE=full checks 60 examples of each property instead of 15; =explore 1,000 new ones.
 """
 
 import os

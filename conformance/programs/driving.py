@@ -18,7 +18,7 @@ from conformance.interface.log_names import (
     compacted_file,
     version_of,
 )
-from conformance.interface.subject import GONE
+from conformance.interface.subject import GONE, LONG_PAUSES, refused_for_now
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet
 from conformance.oracle import concurrent
@@ -385,7 +385,8 @@ class Drive:
             return
         if table.is_surely(State.PLAIN) and isinstance(answer, m.Table):
             what = "the table has no owner yet: it is not found by a name"
-            self._fail(table, exchange, Wrong(("MC-CONVERT-09", "MC-CONVERT-03", "MC-CONVERT-01"), what))
+            lost = ("MC-CONVERT-09",) if table.facts.asked else ()
+            self._fail(table, exchange, Wrong(("MC-CONVERT-03", "MC-CONVERT-01", *lost), what))
         if any(world.state.is_filesystem for world in table.worlds):  # it may have no owner
             owned = frozenset(world for world in model.settled(table.worlds) if world.state is State.OWNED)
             if not isinstance(answer, m.Table) or not owned or table.named:
@@ -754,6 +755,9 @@ class Drive:
             )  # fmt: skip
         elif isinstance(exchange.answer, m.Rejected) and not table.halted and version <= table.surely:
             again = self.s.ask(_client(step.client), request, table.handle)
+            if refused_for_now(again.answer):  # its reason may last for a second
+                self.s.pauses = LONG_PAUSES
+                again = self.s.ask(_client(step.client), request, table.handle)
             if isinstance(again.answer, m.Rejected):
                 self._fail(table, again, Wrong(("MC-BACKFILL-05", *after), f"version {version} is ratified: `done`"))
 
@@ -956,7 +960,7 @@ class Drive:
                 return
         if plain:
             again = any(world.state is State.RELEASED for world in table.worlds)
-            requirements = ("PROFILE-TRANSFER-02",) if again else ("MC-CONVERT-09", "PROFILE-TRANSFER-01")
+            requirements = ("PROFILE-TRANSFER-02",) if again else ("PROFILE-TRANSFER-01",)
             what = f"version {table.newest + 1} is the table's next: the owner takes it over"
             self._fail(table, exchange, Wrong(requirements, what))
 
@@ -1281,9 +1285,9 @@ class Drive:
         """A reference is that of one table, also after its drop."""
         for other in self._others(table):
             if other.handle.reference == reference and not (table.alike and isinstance(exchange.answer, m.Conflict)):
-                gone = ("PROFILE-DISCOVERY-02",) if other.dropped else ("MC-CREATE-02", "CM-COMMIT-08")
+                first = ("PROFILE-DISCOVERY-02",) if other.dropped else ()
                 self._fail(table, exchange, Wrong(
-                    (*gone, "PROFILE-DISCOVERY-01"), "a reference of its own",
+                    (*first, "PROFILE-DISCOVERY-01"), "a reference of its own",
                     observed=f"{reference} is the reference of {other.handle.name}",
                 ))  # fmt: skip
 

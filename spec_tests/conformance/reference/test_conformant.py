@@ -89,7 +89,7 @@ def test_the_client_over_the_delta_api_violates_nothing() -> None:
             result = run_case(check, variant, subject, host=host)
             assert result.verdict in (Verdict.PASSED, Verdict.INCONCLUSIVE), (result.case, result.violations)
             passed += result.verdict is Verdict.PASSED
-    assert passed > 50
+    assert passed > 40
 
 
 def test_every_check_with_a_known_reason_exists() -> None:

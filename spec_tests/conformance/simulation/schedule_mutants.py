@@ -281,7 +281,7 @@ def latest_by_a_second_look(
         return CommitsAnswer(commits=commits, latest_ratified_version=context.required(view, table_id).latest)
 
 
-@schedule("patch", "backfiller[managedCommit,staged]", "MC-COMMIT-02", local, "backfill")
+@schedule("patch", "backfiller[managedCommit,staged]", "MC-FEATURE-02", local, "backfill")
 def forgets_what_came_meanwhile(context: Context, table_id: str, _version: Version | None) -> Backfilled:
     """The versions to publish are decided before the lock is taken; under the lock, every version up to the latest is
     marked as published.
@@ -333,7 +333,7 @@ def writer_keeps_its_time() -> Iterator[None]:
         yield
 
 
-@schedule("patch", "threads[catalogManaged,inline]", "CM-COMMIT-08", Groups, "_decide")
+@schedule("patch", "threads[catalogManaged,inline]", "CM-FEATURE-01", Groups, "_decide")
 def group_answered_as_it_arrived(groups: Groups, group: Sequence[Waiting]) -> None:
     """The members are decided in the order of their versions, but get the answers in the order of their arrival."""
     arrived = [member for member in groups._waiting if member in group]
