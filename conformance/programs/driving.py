@@ -1285,7 +1285,8 @@ class Drive:
         """A reference is that of one table, also after its drop."""
         for other in self._others(table):
             if other.handle.reference == reference and not (table.alike and isinstance(exchange.answer, m.Conflict)):
-                first = ("PROFILE-DISCOVERY-02",) if other.dropped else ()
+                twice = ("MC-CREATE-02", "CM-COMMIT-08") if isinstance(exchange.answer, m.Ratified) else ()
+                first = ("PROFILE-DISCOVERY-02",) if other.dropped else twice
                 self._fail(table, exchange, Wrong(
                     (*first, "PROFILE-DISCOVERY-01"), "a reference of its own",
                     observed=f"{reference} is the reference of {other.handle.name}",
