@@ -194,10 +194,9 @@ class ClientDrive:
     def _readable(self, table: DrivenTable, *, compacted: bool = False) -> set[int]:
         """The versions that the files and the owner's commits prove; `compacted`: with the compactions, which a reader
         need not use."""
-        log, owned = table.log, self.s.owner.owner.tables.get(table.log.table.reference)
+        log = table.log
         listing = log_files.listing_of(sorted(log.folder.iterdir()))
-        whole = {version for version, path in listing.commits.items() if _is_whole(path)}
-        present = whole | set(owned.unbackfilled if owned is not None else ())
+        present = self._present(table, listing)
         starts = {c.version for c in listing.checkpoints if c.complete and _actions_of(c) is not None}
         readable: set[int] = set()
         for version in range(log.latest + 1):
@@ -206,10 +205,11 @@ class ClientDrive:
                 readable.add(version)
         return readable
 
-    def _has_commit(self, table: DrivenTable, version: int) -> bool:
-        """Whether the version's commit still exists: a checkpoint alone has no in-commit timestamp."""
-        published = table.log.folder / commit_file(version)
-        return published.exists() or any(int(Path(name).name[:20]) == version for name in table.log.staged())
+    def _present(self, table: DrivenTable, listing: log_files.Listing) -> set[int]:
+        """The versions whose commit exists. A checkpoint alone has no in-commit timestamp."""
+        owned = self.s.owner.owner.tables.get(table.log.table.reference)
+        whole = {version for version, path in listing.commits.items() if _is_whole(path)}
+        return whole | set(owned.unbackfilled if owned is not None else ())
 
     # The layout
 
@@ -660,7 +660,8 @@ class ClientDrive:
         changes = self._changes(table, step, base)
         freedoms, stakes = self._armed(table)
         before, mine, since = log.latest, len(table.mine), len(self.s.owner.exchanges)
-        readable = self._readable(table)
+        present = self._present(table, log_files.listing_of(sorted(log.folder.iterdir())))
+        readable = self._readable(table) & present
         marker = self.s.attempt()
         name = log.location if step.by_path else self._reference(log)
         request = m.Transact(table=name, marker=marker, **changes)
@@ -682,7 +683,7 @@ class ClientDrive:
             excused=any(isinstance(h.answer, m.Unknown) or _is_final(h.answer) for h in self.s.owner.exchanges[since:])
             or Freedom.BUSY in freedoms
             or Freedom.NEVER in freedoms or step.by_path or step.properties == 4 or self.s.gave_up(call)
-            or base not in readable or not self._has_commit(table, base),
+            or base not in readable,
             rejected=bool(rejected) and not lost, proposals=len(commits) - rejected[0] - 1 if rejected else 0,
             by_path=step.by_path, feature=self.s.feature,
         )  # fmt: skip
