@@ -158,14 +158,14 @@ def newest_of(kind: str, log: Iterable[Sequence[str]]) -> dict[str, Any] | None:
 
 def resolution(kind: str, returned: str | None, expected: dict[str, Any] | None, version: m.Version) -> Wrong | None:
     """ "Table Discovery": protocol and metadata of a resolution are those of its latest version. The owner may add
-    properties and features, and omit fields: Unity Catalog's API tells neither the id of the metadata nor which
+    properties and features, and omit fields: Unity Catalog's API states neither the id of the metadata nor which
     features are reader features."""
     if returned is None or expected is None:
         return None
     body = proposals.body_of(returned, kind)
     own = {name for name in (body or {}).get("configuration", ()) if name.startswith(OF_WRITERS)}
-    told = {key: value for key, value in expected.items() if key in (body or {})}
-    if told and _contains(body, told) and own <= set(expected.get("configuration", ())):
+    stated = {key: value for key, value in expected.items() if key in (body or {})}
+    if stated and _contains(body, stated) and own <= set(expected.get("configuration", ())):
         return None
     what = f"the {kind} of version {version}"
     return Wrong(("PROFILE-DISCOVERY-03", "CM-CATALOG-05"), what, version, f"it is {returned[:200]}")
