@@ -265,14 +265,23 @@ class Side:
             table, pinned, newest = self.kept[given["kept"] % len(self.kept)]
             frame = newest if table == target else pinned
         else:
-            frame = self.spark.createDataFrame(arrow_rows(given.get("rows", [[0, 0, 0]]), columns))
+            frame = self.frame(given.get("rows", [[0, 0, 0]]), columns)
             frame = frame.repartition(given["tasks"]) if given.get("tasks") else frame
         where = condition(given.get("where"), columns)
         return frame.where(where) if where else frame
 
+    def frame(self, rows: Sequence[Sequence[int]], columns: Columns) -> DataFrame:
+        """With its types: by default, Spark takes an Arrow time without a zone for one of the session's zone."""
+        types = ", ".join(f"`{name}` {kind}" for name, kind in columns)
+        return self.spark.createDataFrame(arrow_rows(rows, columns), types)
+
     def create(self, step: Step) -> None:
-        rows = self.spark.createDataFrame(arrow_rows(step["rows"], self.columns))
-        self.save(rows, step["table"], {"mode": "append", "route": "pipeline", **step}, **step["properties"])
+        self.save(
+            self.frame(step["rows"], self.columns),
+            step["table"],
+            {"mode": "append", "route": "pipeline", **step},
+            **step["properties"],
+        )
         if self.ours:  # by default, clients run no OPTIMIZE and no VACUUM
             table_id = self.warehouse.owner.resolve(self.place(step["table"])).table_id
             self.warehouse.owner.set_policy(table_id, MaintenancePolicy(allowed=frozenset(Maintenance)))
@@ -318,12 +327,12 @@ class Side:
         if "rows" not in step:
             self.delete(step)
             return
-        rows = arrow_rows(step["rows"], self.states[table]["columns"])
+        columns = self.states[table]["columns"]
         if self.ours:
             with refimpl.open(self.folder) as warehouse:
-                warehouse.table(self.place(table)).append(rows)
+                warehouse.table(self.place(table)).append(arrow_rows(step["rows"], columns))
         else:
-            self.save(self.spark.createDataFrame(rows), table, {"mode": "append", "route": "source"})
+            self.save(self.frame(step["rows"], columns), table, {"mode": "append", "route": "source"})
 
     def delete(self, step: Step) -> None:
         """Also UPDATE, if the step has values."""
