@@ -202,7 +202,7 @@ class Side:
     def restart(self, step: Step) -> None:
         """The driver starts again, in this time zone: it opens the tables again, and has no frames."""
         self.spark.conf.set("spark.sql.session.timeZone", step["zone"])
-        self.kept: list[tuple[int, DataFrame, DataFrame]] = []
+        self.kept: list[tuple[int, DataFrame, DataFrame, bool]] = []
         self.views: dict[int, Any] = {}
         if self.ours:
             self.warehouse = refimpl.open(self.folder)
@@ -256,13 +256,13 @@ class Side:
             newest.cache().count()
         elif route == "pipeline" and not self.ours:
             pinned = self.read(table, route, versionAsOf=self.table(table).snapshot().version).where(where)
-        self.kept.append((table, pinned, newest))
+        self.kept.append((table, pinned, newest, not self.table(table).snapshot().files))
 
     def source(self, given: Step, target: int, columns: Columns) -> DataFrame:
         if "from" in given:
             frame = self.read(given["from"], given["route"])
         elif "kept" in given and self.kept:
-            table, pinned, newest = self.kept[given["kept"] % len(self.kept)]
+            table, pinned, newest, _ = self.kept[given["kept"] % len(self.kept)]
             frame = newest if table == target else pinned
         else:
             frame = self.frame(given.get("rows", [[0, 0, 0]]), columns)
@@ -274,6 +274,17 @@ class Side:
         """With its types: by default, Spark takes an Arrow time without a zone for one of the session's zone."""
         types = ", ".join(f"`{name}` {kind}" for name, kind in columns)
         return self.spark.createDataFrame(arrow_rows(rows, columns), types)
+
+    def nothing_to_write(self, step: Step) -> bool:
+        """Whether a write has no rows, because the version of the table that its kept frame has had none. Without a
+        file to remove either, it takes place before what arrived since, and commits nothing."""
+        given = step.get("source", {})
+        if step["step"] != "write" or "kept" not in given or not self.kept:
+            return False
+        table, *_, empty = self.kept[given["kept"] % len(self.kept)]
+        if table != step["table"] or not (empty or step["mode"] in ("append", "mergeSchema")):
+            return False
+        return not self.source(given, table, self.states[table]["columns"]).take(1)
 
     def create(self, step: Step) -> None:
         self.save(
@@ -457,6 +468,12 @@ class Laboratory:
             names = refusal(ours, step), refusal(theirs, step)
             if unnamed := next((name for name in names if " " in name), None):
                 return Difference(unnamed.partition(":")[0], number, unnamed)
+            if (
+                not any(names)
+                and ours.nothing_to_write(step)
+                and ours.state(touched[0], number) == ours.states[touched[0]]
+            ):
+                names = "NothingToWrite", ""
             what = f"ours {names[0] or 'applied'}, theirs {names[1] or 'applied'}" if any(names) else "applied"
             self.outcomes[f"{step['step']}: {what}"] += 1
             if any(names) and (number < 0 or step["step"] == "stream" or not names[0]):
