@@ -14,7 +14,7 @@ from conformance.checks import check
 from conformance.checks.backfill import CONTENT, lines, same_content
 from conformance.history import digests
 from conformance.interface.log_names import STAGING, commit_file
-from conformance.interface.messages import Commit, Conflict, Ratified, Rejected
+from conformance.interface.messages import Commit, Ratified, Rejected
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
@@ -257,42 +257,9 @@ def staged_files_are_named_by_version_and_uuid(s: Scenario) -> None:
                   observed=f"the staged file is named {name}")  # fmt: skip
 
 
-@check(Family.CONTENT, *WHERE, commit_modes=STAGED)
-def a_staged_commit_is_listed_by_file_name_only(s: Scenario) -> None:
-    """For a staged commit the owner returns the file name; the content is in the table's storage only."""
-    table = s.create()
-    landed = s.land(table)
-    listed, name = listed_file(s, table, 1)
-    s.require(listed.commits[1].actions is None, *WHERE, evidence=(landed, listed.exchange), table=table, version=1,
-              expected=f"version 1 is `{name}`: its content is in that file only",
-              observed="the owner returned content in addition to the file name")  # fmt: skip
-    s.require(staged_content(s, table, 1, name) is not None, *WHERE, evidence=(landed, listed.exchange), table=table,
-              version=1,
-              expected=f"the file `{name}`, which the owner lists, exists",
-              observed=f"`{name}` does not exist")  # fmt: skip
-
-
 def propose_staged(s: Scenario, proposal: Commit) -> Exchange:
     """Propose a file that the kit staged. Raises `Inconclusive` if a policy of the owner rejects it."""
     call = s.ask("writer", proposal)
     if isinstance(call.answer, Rejected):
         raise Inconclusive(f"operation {call.number}: the owner rejects a staged file: {call.answer.reason}")
     return call
-
-
-@check(Family.CONTENT, "CM-LOG-05", "MC-FILES-04", needs=STORAGE, commit_modes=STAGED)
-def a_staged_file_is_valid_for_one_version(s: Scenario) -> None:
-    """A writer proposes files staged for versions 0 and 2 as version 1, which is free. They are not ratified; a file
-    staged for version 1 is."""
-    table = s.create()
-    for version in (2, 0):
-        staged = storage_access.stage(s, table, version)
-        reused = Commit(table=table.reference, version=1, attempt=staged.attempt, staged_file=staged.staged_file)
-        call = s.ask("writer", reused)
-        s.expect(call, (Rejected, Conflict), "CM-LOG-05", "MC-FILES-04",
-                 expected=f"`{staged.staged_file}` is a proposal of version {version}: not ratified as version 1"
-                 )  # fmt: skip
-    call = propose_staged(s, storage_access.stage(s, table, 1))
-    s.expect(call, Ratified, "PROFILE-CORE-05", expected="version 1 is free, and the file was staged for it: ratified")
-    table.versions += 1
-    s.land(table)

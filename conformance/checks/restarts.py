@@ -48,7 +48,7 @@ def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
 
 def goes_on(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange:
     """The owner ratifies the next version."""
-    return s.must_land(table, "PROFILE-DURABLE-03", "PROFILE-CORE-05", client=client,
+    return s.must_land(table, "PROFILE-DURABLE-03", client=client,
                        expected=f"the owner ratifies version {table.versions} after the restart")  # fmt: skip
 
 

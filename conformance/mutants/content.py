@@ -359,18 +359,7 @@ class ListsContentInsteadOfFileNames(ModelOwner):
         return answer
 
 
-@mutant_method("_entries", "MC-FEATURE-01", "CM-STORE-03")
-def lists_content_beside_file_names(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
-    """Returns reduced content in addition to the file name of a staged commit."""
-    entries = []
-    for entry in original(self)._entries(table, start, end):
-        commit = table.unbackfilled[entry.version]
-        content = entry.actions or tuple(self._content(table, commit).splitlines())
-        entries.append(msgspec.structs.replace(entry, actions=content))
-    return tuple(entries)
-
-
-@mutant_method("_is_proposal", "CM-LOG-05", "MC-FILES-04")
+@mutant_method("_is_proposal", "CM-LOG-05")
 def staged_file_is_valid_for_the_next_version(self: ModelOwner, table: OwnedTable, request: m.Commit) -> bool:
     """Ratifies a file that was staged for a version as the version after it: a loser can propose its old file."""
     before = staged_file(request.version - 1, request.attempt)
@@ -378,7 +367,7 @@ def staged_file_is_valid_for_the_next_version(self: ModelOwner, table: OwnedTabl
     return staged is not None or original(self)._is_proposal(table, request)
 
 
-@mutant_method("_is_proposal", "CM-LOG-05", "MC-FILES-04")
+@mutant_method("_is_proposal", "CM-LOG-05")
 def staged_file_is_valid_for_any_version(self: ModelOwner, table: OwnedTable, request: m.Commit) -> bool:
     """Ratifies a staged file for any version, even if its name has another one."""
     return self.storage.read(self._staged_path(table, request.staged_file or "")) is not None

@@ -125,6 +125,51 @@ class BackfillsEverything(ModelOwner):
         return super().backfill_to_version(client, msgspec.structs.replace(request, version=1 << 50))
 
 
+@good_method("_entries")
+def lists_content_beside_file_names(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
+    """Reads the staged file of each listed commit, and lists its content, too."""
+    entries = []
+    for entry in original(self)._entries(table, start, end):
+        content = entry.actions or tuple(proposals.lines(self._content(table, table.unbackfilled[entry.version])))
+        entries.append(msgspec.structs.replace(entry, actions=content))
+    return tuple(entries)
+
+
+@good_method("_backfill", "CM-PUBLISH-04")
+def publishes_again(self: ModelOwner, table: OwnedTable, version: int) -> None:
+    """Replaces the newest published file with the same bytes before it publishes others."""
+    path = self._path(table, table.backfilled)
+    file = self.storage.read(path)
+    if file is not None and table.commit_mode != "direct":
+        self.storage.put(path, file.content, file.modified)
+    original(self)._backfill(table, version)
+
+
+@good_method("_entries", "FREE-GET-01")
+def lists_one_published_version(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
+    """If everything is published, lists the version before the newest one, whose publication it forgot."""
+    entries = original(self)._entries(table, start, end)
+    last = table.backfilled - 1
+    if entries or table.unbackfilled or last < max(1, start) or (end is not None and last > end):
+        return entries
+    file = self.storage.read(self._path(table, last))
+    if file is None or table.commit_mode != "inline":
+        return entries
+    return (m.CommitEntry(version=last, actions=tuple(proposals.lines(file.content))),)
+
+
+@good_method("take_over")
+def commits_a_take_over_of_its_own_table(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
+    """Treats a take-over of a table that it owns as a commit of the next version."""
+    reference = self._find(None, request.path)
+    if reference is None or not self.tables[reference].active:
+        return original(self).take_over(client, request)
+    actions = self._with_owner(request.actions, request.feature)
+    commit = m.Commit(table=reference, version=request.version, attempt=request.attempt, actions=actions)
+    answer = self.commit(client, commit)
+    return msgspec.structs.replace(answer, table=reference) if isinstance(answer, m.Ratified) else answer
+
+
 @good_method("backfill_to_version", "FREE-BACKFILL-02")
 def rejects_backfill_beyond_latest(self: ModelOwner, client: str, request: m.BackfillToVersion) -> m.Answer:
     """Rejects a backfill beyond the latest version, and publishes nothing."""

@@ -954,6 +954,7 @@ def taken_over(log: Log, version: int, modified: int, raced: bool) -> Iterator[W
 
 OF_OWNERS: Final = {"managedCommit", "catalogManaged", "vacuumProtocolCheck"}
 """Features that come and go with an owner."""
+REPLACED: Final = "it was replaced"
 
 
 def keeps_the_table(log: Log, version: int) -> Iterator[Wrong]:
@@ -1075,9 +1076,7 @@ def folder(before: Mapping[str, File], after: Mapping[str, File], cleaned: bool)
         if name not in after and not cleaned:
             yield Wrong(_lost(name), f"{name} is another writer's, or ratified: it stays", "it was deleted")
         elif name in after and after[name] != before[name] and not _may_be_replaced(name, before[name], after[name]):
-            yield Wrong(
-                _changed(name), f"{name} is another writer's, or ratified: it stays as it is", "it was replaced"
-            )
+            yield Wrong(_changed(name), f"{name} is another writer's, or ratified: it stays as it is", REPLACED)
 
 
 def _may_be_replaced(name: str, before: File, after: File) -> bool:

@@ -58,8 +58,6 @@ class Event:
     """The answer that the attempt's proposal had before."""
     content: str = ""
     """The digest of the file, as it was read soon after the change."""
-    life: int = 0
-    """The number of requests without a definite outcome before the change: crashes, and answers that were lost."""
     by_kit: bool = False
     """Whether the kit changed the file."""
 
@@ -68,8 +66,6 @@ class File(NamedTuple):
     """A published file."""
 
     content: str
-    life: int = 0
-    """`Event.life` when it appeared."""
     by_kit: bool = False
 
 
@@ -96,7 +92,7 @@ def judge(files: Files, contract: Contract, event: Event, *, dropped: int | None
                 or _appears_before_its_answer(contract, event)
             )
         case Kind.REPLACED:
-            return None if old is None else _is_not_replaced(contract, old, event)
+            return None if old is None else _is_not_replaced(old, event)
         case Kind.MODIFIED:
             return _is_complete_when_it_appears(event)
         case Kind.REMOVED:
@@ -110,7 +106,7 @@ def after(files: Files, event: Event) -> Files:
         return others
     old = files.get(event.version)
     by_kit = event.by_kit or (event.kind is Kind.MODIFIED and old is not None and old.by_kit)
-    return {**others, event.version: File(content=event.content, life=event.life, by_kit=by_kit)}
+    return {**others, event.version: File(content=event.content, by_kit=by_kit)}
 
 
 # The rules
@@ -148,34 +144,25 @@ def _appears_while_owned(event: Event, newest: m.Version, *, after_drop: bool) -
 
 
 def _is_complete_when_it_appears(event: Event) -> Wrong | None:
-    """All actions of a commit become visible together: its file is written under another name, then linked or
-    renamed."""
+    """All actions of a commit become visible together (RULINGS.md#published-whole): its file is written under another
+    name, then linked or renamed."""
     return Wrong(
         ATOMIC, f"version {event.version} is complete when it appears, and all its actions are visible together",
         event.version, f"the file of version {event.version} was written after it had appeared",
     )  # fmt: skip
 
 
-def _is_not_replaced(contract: Contract, old: File, event: Event) -> Wrong | None:
-    """A crash or a failure may hide from an owner that the same bytes are already published, and so may a publisher at
-    the same time: "it does not matter whether the client-side, server-side, or both" publish. Behind Unity Catalog's
-    API both do in one request of the kit: the adapter is a client that publishes and reports it."""
+def _is_not_replaced(old: File, event: Event) -> Wrong | None:
+    """The same bytes may be published again: the content is immutable, so "it does not matter whether the client-side,
+    server-side, or both" publish."""
     version = event.version
-    if old.by_kit and old.content != event.content:
+    if old.content == event.content:
+        return None
+    if old.by_kit:
         seen = f"the owner replaced the file of version {version}, which another writer had created"
         return Wrong(STAYS, f"version {version} of another writer is not replaced", version, seen)
-    if old.content != event.content:
-        return Wrong(
-            UNCHANGED,
-            f"version {version} never changes",
-            version,
-            f"the file of version {version} was replaced by another content",
-        )
-    both = len(event.during) > 1 or "uc-delta-api" in contract.promises
-    if old.by_kit or old.life != event.life or both:
-        return None
-    seen = f"version {version} was published a second time, over its first file"
-    return Wrong(UNCHANGED, f"version {version} is published once", version, seen)
+    seen = f"the file of version {version} was replaced by another content"
+    return Wrong(UNCHANGED, f"version {version} never changes", version, seen)
 
 
 def _stays(event: Event) -> Wrong | None:

@@ -220,9 +220,6 @@ def _ratified(
     if world.state is State.PLAIN and not taking:
         lost = ("MC-CONVERT-03", "MC-CONVERT-09") if facts.asked else ()
         return Wrong(("MC-CONVERT-01", *lost), "the table has no owner: it gets one only by a take-over")
-    if world.state is State.OWNED and taking:
-        forgotten = ("MC-CONVERT-07", "MC-CONVERT-08") if facts.restarted else ()
-        return Wrong((*first, *forgotten), "the table has this owner: it is not taken over again", world.taken)
     if version > world.newest + 1:
         what = f"version {version - 1} is not ratified: no commit of {version}"
         return Wrong((*first, "MC-COMMIT-01", "CM-COMMIT-07", "MC-COMMIT-07"), what)
@@ -290,7 +287,7 @@ def get_commits(
             return Wrong(
                 ("PROFILE-CORE-09",), f"no commit outside of versions {start} to {'the latest' if end is None else end}"
             )
-        return _read(world, contract, answer.commits, answer.latest, end, facts)
+        return _read(world, contract, answer.commits, answer.latest, facts)
     if isinstance(answer, m.Rejected) and start > (world.newest if end is None else min(end, world.newest)):
         return world  # a range that ends before it begins, or begins beyond the table, may be an error
     after: tuple[str, ...] = ("PROFILE-DURABLE-03",) if facts.restarted else ()
@@ -311,7 +308,7 @@ def load_table(world: World, contract: Contract, answer: m.Answer, facts: Facts 
             return Wrong(
                 ("CM-DISCOVER-01", "PROFILE-DISCOVERY-01"), f"a table of {contract.feature}, by {contract.commit_mode}"
             )
-        judged = _read(world, contract, answer.commits, answer.latest, None, facts)
+        judged = _read(world, contract, answer.commits, answer.latest, facts)
         return (
             judged._replace(requirements=(*judged.requirements, "CM-GET-05")) if isinstance(judged, Wrong) else judged
         )
@@ -322,9 +319,8 @@ def load_table(world: World, contract: Contract, answer: m.Answer, facts: Facts 
 
 
 def _read(
-    world: World, contract: Contract, commits: tuple[m.CommitEntry, ...] | None, latest: int | None,
-    end: int | None, facts: Facts,
-) -> World | Wrong:  # fmt: skip
+    world: World, contract: Contract, commits: tuple[m.CommitEntry, ...] | None, latest: int | None, facts: Facts
+) -> World | Wrong:
     """The answer shows a single state, which is fresh and never older than that of an earlier answer."""
     wrong = _latest_of_read(world, contract, latest, facts)
     if wrong is not None:
@@ -338,9 +334,6 @@ def _read(
     if versions and versions[-1] > world.newest:
         more = _not_refused(world.newest + 1, facts)
         return Wrong(("MC-GET-02", "CM-GET-04", "CM-LOG-07", *more), f"no commit after {world.newest} is ratified")
-    if versions and versions[-1] < min(last, last if end is None else end) and contract.commit_mode != "direct":
-        what = f"a list up to version {min(last, last if end is None else end)}"
-        return Wrong(("LOG-07", "MC-GET-01", "CM-GET-03"), what, versions[-1])
     wrong = _identities(world, commits or (), facts)
     return wrong or world._replace(returned=max(world.returned, last if latest not in NONE else -1))
 

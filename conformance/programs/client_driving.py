@@ -989,7 +989,8 @@ class ClientDrive:
             self._sync(table)
             table.gone, log.table.versions = True, log.latest + 1
         for wrong in oracle.folder(seen, self._folder(table), cleaned=False):
-            self._fail(table, wrong._replace(requirements=("MC-RELEASE-09",)), call)
+            replaced = wrong._replace(requirements=("MC-RELEASE-09",))
+            self._fail(table, replaced if wrong.observed == oracle.REPLACED else wrong, call)
         self._fail(table, oracle.change_of_owner(call.answer, landed, step.fate in LOSING, ()), call, step.stakes())
         if landed:
             for wrong in oracle.keeps_the_table(log.actions, log.latest):
@@ -1051,12 +1052,21 @@ class ClientDrive:
             if owned and not committed and request.table != log.location:
                 wrong = Wrong(("MC-CONVERT-10", "PROFILE-CLIENT-02"), "the owner ratifies it", m.name_of(call.answer))
                 self._fail(table, wrong, call)
-            if step.fate is Freedom.REFUSE and not step.rich and isinstance(call.answer, m.Rejected | m.Conflict):
+            refused = step.fate is Freedom.REFUSE and not step.rich and isinstance(call.answer, m.Rejected | m.Conflict)
+            if refused and self._writes_filesystem_tables():
                 wrong = Wrong(("MC-CONVERT-04",), "the table has no owner: it is committed", m.name_of(call.answer))
                 self._fail(table, wrong, call)
             if not owned and heard:
                 wrong = Wrong(("MC-CONVERT-04",), "the table has no owner: a file is created", "it asked the owner")
                 self._fail(table, wrong, call)
+
+    def _writes_filesystem_tables(self) -> bool:
+        """Whether the client commits to a table that no owner was asked for: it need not."""
+        self.clients += 1
+        log = self._filesystem(f"imports-{self.clients}", (proposals.BASE_TIME - 1, proposals.BASE_TIME), BY_VERSION)
+        adds = (m.DataFile(path="mine"),)
+        request = m.Transact(table=log.location, marker=self.s.attempt(), adds=adds, read_version=0)
+        return isinstance(self.s.act("writer", request, log.table).answer, m.Committed)
 
     def _again(self, table: DrivenTable, step: steps.Again) -> None:
         if self.s.feature == FILESYSTEM:

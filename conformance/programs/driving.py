@@ -491,7 +491,9 @@ class Drive:
             text = proposals.content(actions)
             if step.misnamed:
                 table.rebased.add(attempt)
-                other = storage_access.stage(s, table.handle, version + 1, content=text, attempt=attempt)
+                other = storage_access.stage(
+                    s, table.handle, version + (1 if version % 2 else -1), content=text, attempt=attempt
+                )
                 return msgspec.structs.replace(other, version=version), whole
             return storage_access.stage(s, table.handle, version, content=text, attempt=attempt), whole
         return whole, whole
@@ -506,7 +508,7 @@ class Drive:
             exchange = self._send(table, _client(step.client), request, step.fate)
             if step.misnamed and request is not whole and exchange and isinstance(exchange.answer, m.Ratified):
                 what = f"{request.staged_file} is no staged file of version {request.version}: rejected"
-                self._fail(table, exchange, Wrong(("CM-LOG-05", "MC-FILES-04"), what))
+                self._fail(table, exchange, Wrong(("CM-LOG-05",), what))
 
     @_do.register
     def _land(self, step: steps.Land) -> None:
@@ -539,6 +541,8 @@ class Drive:
         backfill if it limits its unbackfilled commits."""
         exchanges: list[Exchange] = []
         for number in range(2 * TRIES):
+            if number == 2 * TRIES - 1 and refused_for_now(exchanges[-1].answer):  # its reason may last for a second
+                self.s.pauses = LONG_PAUSES
             last = table.surely if number % 2 else table.newest  # a request without an answer landed, or did not
             exchange = self._send(table, client, self._next(table, last), Fate.ANSWERED)
             assert exchange is not None
@@ -563,14 +567,13 @@ class Drive:
     def _of_ratification(self, table: DrivenTable) -> tuple[str, ...]:
         """The requirements that an owner breaks which ratifies nothing more."""
         mode = {"staged": "PROFILE-STAGED-01", "inline": "PROFILE-INLINE-01", "direct": "PROFILE-DIRECT-01"}
-        new = () if self.ratified else (mode[self.contract.commit_mode],)
         after = ("PROFILE-DURABLE-03",) if table.facts.restarted and self.ratified else ()
         limit = ("PROFILE-BACKLOG-02",) if table.limit is not None else ()
         owner = ("MC-CONVERT-06",) if table.handle.path is not None else ()
         refused = [proposal for proposal in table.sent if isinstance(proposal, m.HandBack)]
         ended = ("MC-FEATURE-03", "MC-CONVERT-06") if refused else ()
-        around = ("MC-COMMIT-05", "CM-COMMIT-05") if self.contract.commit_mode == "direct" else ()
-        return (*new, *after, *limit, *owner, *ended, *around, "PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03")
+        around = ("MC-COMMIT-05", "CM-COMMIT-05") if table.facts.around else ()
+        return (*after, *limit, *owner, *ended, *around, mode[self.contract.commit_mode])
 
     @_do.register
     def _contend(self, step: steps.Contend) -> None:
@@ -585,8 +588,8 @@ class Drive:
             if exchange is None or isinstance(exchange.answer, m.Conflict | m.Unknown):
                 return
             exchanges.append(exchange)
-            if isinstance(exchange.answer, m.Rejected) and exchange.answer.retryable:  # its reason is a moment's
-                time.sleep(0.01)
+            if refused_for_now(exchange.answer):  # its reason may last for a second
+                self.s.pauses = LONG_PAUSES
         what = f"version {table.surely} is taken, and that is the only problem: a conflict"
         self._fail(table, exchanges[-1], Wrong(("PROFILE-CORE-04",), what, table.surely))
 
@@ -1225,7 +1228,12 @@ class Drive:
     def _is_ratified(self, table: DrivenTable, exchange: Exchange, request: m.Request, answer: m.Ratified) -> None:
         self.ratified += isinstance(request, m.Commit)
         table.ratified.setdefault(answer.version, exchange)
-        if isinstance(request, m.TakeOver):
+        if isinstance(request, m.TakeOver) and answer.version > table.taken:  # the owner's table: one more commit
+            if answer.table not in (None, table.handle.reference):
+                forgotten = ("MC-CONVERT-07", "MC-CONVERT-08") if table.facts.restarted else ()
+                what = f"the table has this owner, as {table.handle.reference}: it is not taken over again"
+                self._fail(table, exchange, Wrong(("MC-CONVERT-02", "MC-CONVERT-05", *forgotten), what, table.taken))
+        elif isinstance(request, m.TakeOver):
             last = answer.version >= table.taken
             new = last and (not table.named or answer.table != table.handle.reference)
             if answer.table is not None and new and table.is_surely(State.OWNED):
@@ -1411,7 +1419,7 @@ class Drive:
         forgotten = sorted(omitted - set(shown))
         if forgotten:
             found = ("CM-GET-05",) if resolution else ()
-            none = () if commits else ("MC-API-04", "CM-CATALOG-04")
+            none = ("LOG-07",) if commits else ("MC-API-04", "CM-CATALOG-04")
             after = ("PROFILE-DURABLE-01",) if table.facts.restarted else ()
             stored: tuple[str, ...] = ("CM-STORE-04", "CM-STORE-05") if table.foreign else ()
             if table.facts.asked and forgotten[0] == table.taken:
@@ -1431,7 +1439,7 @@ class Drive:
         for entry in listed:
             version = entry.version
             proposal = self._only(table, version)
-            if entry.actions is not None and self.contract.commit_mode == "staged":
+            if entry.actions is not None and entry.file_name is None and self.contract.commit_mode == "staged":
                 self._fail(table, exchange, Wrong(
                     ("MC-FEATURE-01", "CM-STORE-03"), f"the file name of version {version}, not its content", version
                 ))  # fmt: skip

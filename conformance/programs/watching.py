@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 MOST_FOLDERS: Final = 4096
 """The most folders that a subject may have at first, and that its logs may have at a time."""
-CHANGES: Final = (m.CreateTable, m.Commit, m.BackfillToVersion, m.DropTable, m.TakeOver, m.HandBack)
 
 
 class Watch:
@@ -53,7 +52,6 @@ class Watch:
         self._events: list[Event] = []
         self._open: list[Call] = []
         self._answered = 0
-        self._life = 0
         self._unread: deque[Any] = deque()
         """Events of inotify."""
         self._folders: dict[int, Path] = {}
@@ -170,8 +168,6 @@ class Watch:
         attempt = getattr(request, "attempt", None)
         if attempt is not None and not isinstance(request, m.AttemptOutcome):
             self.answers[attempt] = getattr(request, "table", None), answer
-        failed = isinstance(answer, m.Unknown | m.Rejected) and isinstance(request, CHANGES)
-        self._life += failed or isinstance(request, m.Crash | m.Restart)
         if isinstance(request, m.DropTable) and isinstance(answer, m.Done):
             self.dropped[request.table] = self._answered
 
@@ -304,7 +300,7 @@ class Watch:
             Event(
                 kind=kind, log=str(folder), version=version, at=self._answered, during=tuple(self._open),
                 attempt=attempt, answer=self.answers.get(attempt or "", (None, None))[1], content=digest,
-                life=self._life, by_kit=planted,
+                by_kit=planted,
             )
         )  # fmt: skip
 

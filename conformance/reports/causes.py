@@ -44,7 +44,7 @@ _SIGNS: Final[dict[str, str]] = {
     Rule.RATIFIED_BUT_LOST.value: "a commit that was answered as ratified is not in the log",
     Rule.RATIFIED_OUT_OF_ORDER.value: "a version is ratified before the version below it",
     Rule.LOG_HAS_GAP.value: "a version is ratified although the version below it is missing",
-    Rule.BACKFILL_NOT_DONE.value: "a backfill is answered as done and its commits are not published",
+    Rule.BACKFILL_NOT_DONE.value: "a request to backfill does not publish the commits",
     Rule.HANDED_BACK_UNPUBLISHED.value: "a table is handed back before its commits are published",
     Rule.PUBLISHED_TOO_EARLY.value: "a commit is published before it is ratified",
     Rule.PUBLISHED_OUT_OF_ORDER.value: "a commit is published before the commit below it",

@@ -263,7 +263,7 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
         ("loser-is-answered-as-ratified", Family.CONCURRENT_WRITERS, "Two attempts are ratified as one version"),
         (
             "backfill-is-answered-early", Family.BACKFILL,
-            "A backfill is answered as done and its commits are not published",
+            "A request to backfill does not publish the commits",
         ),
         ("replaces-timestamps", Family.CONTENT, "A ratified commit has other content than its writer proposed"),
         ("replay-is-a-conflict", Family.REPLAYS, "The replay of an attempt that landed is refused"),
