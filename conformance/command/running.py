@@ -70,7 +70,10 @@ def run(
     ] = None,
     programs: Annotated[
         int | None,
-        option("--programs N", "only generated programs: N of each family and commit mode (instead of --profile)"),
+        option(
+            "--programs N",
+            "only programs: the pinned ones, and N generated ones of each family and mode (no --profile)",
+        ),
     ] = None,
     seed: SeedOption = 0,
     workers: WorkersOption = "auto",

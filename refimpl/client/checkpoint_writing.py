@@ -39,8 +39,9 @@ def ask(snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:
     resolved = reader.owner.resolve(reader.table_id)
     if job not in resolved.policy.allowed:
         allowed = ", ".join(sorted(allowed.value for allowed in resolved.policy.allowed))
+        more = f"only {allowed}" if allowed else "and no other job"
         raise MaintenanceRefusedError(
-            f"the owner of {reader.label} does not allow {job.value}, only {allowed}; on the owner's host, run "
+            f"the owner of {reader.label} does not allow {job.value}, {more}; on the owner's host, run "
             f"commit-owner policy {reader.label} --allow {job.value}, then try again",
             job=job,
         )

@@ -34,7 +34,7 @@ from refimpl.errors import (
     ProtocolChangedError,
 )
 from refimpl.log_path import Version
-from refimpl.table_feature import CommitMode, TableFeature
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 
 TAKE_OVER: Final = "TAKE OVER"
 HAND_BACK: Final = "HAND BACK"
@@ -44,7 +44,7 @@ def take_over(
     table: Table,
     owner: CommitOwner,
     name: str,
-    feature: TableFeature,
+    feature: TableFeature = CATALOG_MANAGED,
     *,
     commit_mode: CommitMode | None = None,
     policy: MaintenancePolicy | None = None,
