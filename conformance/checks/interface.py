@@ -8,13 +8,11 @@ Why examples: they test what the oracle takes for granted: the adapter, `hello` 
 from conformance.adapters.identity import contradictions
 from conformance.checks import check
 from conformance.interface import messages as m
-from conformance.interface.log_names import STAGING, staged_file
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import drop
-from conformance.scenario.scenario import Exchange, Scenario, TableHandle
+from conformance.scenario.scenario import Scenario, TableHandle
 
 OUTCOMES = "PROFILE-CORE-03"
 LOOKED_AT = "PROFILE-CORE-02"
@@ -86,32 +84,3 @@ def declared_profiles_are_supported(s: Scenario) -> None:
 def seen(s: Scenario, table: TableHandle, file: str) -> str | None:
     """The content of a file of the log, or None."""
     return next((entry.content or "" for entry in s.observe(table) if entry.name == file), None)
-
-
-@check(Family.INTERFACE, TOUCHED, needs=(Profile.STORAGE_ACCESS,))
-def files_that_the_kit_writes_are_visible(s: Scenario) -> None:
-    """A file that the kit writes to the staging folder is visible to an external observer, can be replaced, is not
-    replaced by a put-if-absent, and disappears when the kit removes it. The table is unchanged."""
-    table = s.create()
-    own = s.attempt()
-    file = f"{STAGING[s.feature]}/{staged_file(9, own)}"
-    first, second = (proposals.content(proposals.append(own, s.timestamp(9), [name])) for name in ("one", "other"))
-    steps: list[tuple[Exchange, str | None]] = []
-
-    def stands(call: Exchange, content: str | None) -> None:
-        steps.append((call, content))
-        now = seen(s, table, file)
-        s.require(now == content, TOUCHED, evidence=[exchange for exchange, _ in steps[-2:]], table=table,
-                  expected=f"`{file}` is {'gone' if content is None else 'as it was planted'}",
-                  observed="the file is missing" if now is None else f"the file is {now[:200]!r}")  # fmt: skip
-
-    stands(storage_access.plant(s, table, file, first), first)
-    stands(storage_access.plant(s, table, file, second), second)
-    call = storage_access.plant(s, table, file, first, if_absent=True)
-    stands(call, second)
-    s.require(isinstance(call.answer, m.Conflict), TOUCHED, evidence=(call,), table=table,
-              expected="the file exists: a put-if-absent is answered `conflict`",
-              observed="put-if-absent of an existing file was answered `done`")  # fmt: skip
-    stands(storage_access.remove(s, table, file), None)
-    stands(storage_access.plant(s, table, file, first, if_absent=True), first)
-    s.land(table)

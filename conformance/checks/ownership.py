@@ -63,30 +63,6 @@ def ratifies(s: Scenario, table: TableHandle, change: Exchange, client: str = "w
     )  # fmt: skip
 
 
-@check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-CONVERT-06", "MC-FILES-08", "MC-GET-02", needs=TRANSFER,
-       features=MANAGED)  # fmt: skip
-def an_owner_takes_over_a_filesystem_table(s: Scenario) -> None:
-    """An owner takes over a table with three versions and a log compaction, which is not a commit. It ratifies the next
-    commits. It may reject some tables, but not all. The latest version is that of the ownership change; a checkpoint of
-    a later version is not a commit."""
-    table = filesystem_table(s, versions=3)
-    log = s.published(table)
-    lines = [line for version in (0, 1) for line in log[version].splitlines()]
-    plant(s, table, COMPACTION, proposals.content(line for line in lines if "commitInfo" not in json.loads(line)))
-    change = persist(lambda: s.ask("migrator", taking_over(s, table), table))
-    ratified = s.expect(
-        change, m.Ratified, "PROFILE-TRANSFER-01", expected="version 3 is the table's next: the owner takes it over"
-    )
-    owned(s, table, change, ratified)
-    s.get_commits(table)
-    plant(s, table, STRAY_CHECKPOINT, "")
-    s.get_commits(table)
-    ratifies(s, table, change)
-    remove(s, table, STRAY_CHECKPOINT)
-    ratifies(s, table, change, "other")
-    s.contend(table, 4, client="other")
-
-
 @check(
     Family.OWNERSHIP, "MC-CONVERT-02", "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08", "MC-CONVERT-06",
     "MC-ENABLE-10", "MC-API-03", needs=TRANSFER, features=MANAGED,

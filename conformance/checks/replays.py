@@ -10,7 +10,6 @@ Why examples: the course names them.
 from conformance.checks import check
 from conformance.interface import messages as m
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.formatting import in_words
 from conformance.scenario.scenario import Delayed, Exchange, Inconclusive, Scenario, TableHandle, persist
@@ -123,20 +122,3 @@ def arrives_late(s: Scenario, table: TableHandle, late: Delayed, resolved: Excha
         expected=f"attempt {late.request.attempt} was reported as not landed: its request is rejected",
         observed="an attempt reported as not landed was ratified",
     )  # fmt: skip
-
-
-@check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=OUTCOME)
-def an_attempt_resolved_as_not_landed_never_lands(s: Scenario) -> None:
-    """A delayed request is looked up by its writer and reported as not landed; the writer proposes its changes as a new
-    attempt. The old request then arrives for the next version, and is rejected. So is one that names a staged file."""
-    table = s.create()
-    if s.commit_mode == "staged" and Profile.STORAGE_ACCESS.value in s.identity.profiles:
-        staged = s.delay("writer", storage_access.stage(s, table))
-        s.give_up(staged)
-        arrives_late(s, table, staged, not_landed(s, table, attempt_of(staged)))
-    late = s.delay("writer", s.proposal(table, 1))
-    s.give_up(late)
-    resolved = not_landed(s, table, attempt_of(late))
-    arrives_late(s, table, late, resolved)
-    s.land(table)
-    not_landed(s, table, attempt_of(late), "other")

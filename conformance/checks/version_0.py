@@ -96,17 +96,6 @@ def configuration(content: str) -> dict[str, Any]:
     return properties if isinstance(properties, dict) else {}
 
 
-@check(Family.VERSION_0, "PROFILE-VERSION0-02", needs=(Profile.VERSION_0_BY_OWNER,))
-def a_table_without_commits_can_be_read(s: Scenario) -> None:
-    """Two new tables have no commit yet. For each reader of each of them 0 is the latest version."""
-    for table in (s.create(), s.create("returns")):
-        for reader in ("first", "second"):
-            seen = reads.ask(s, table, client=reader)
-            s.require(seen.latest == 0, "PROFILE-VERSION0-02", evidence=(seen.exchange,), table=table, version=0,
-                      expected="the table has no other commit: 0 is the latest version",
-                      observed=f"the latest version was returned as {seen.latest}")  # fmt: skip
-
-
 def is_proposed(
     s: Scenario, table: TableHandle, call: Exchange, version: int, actions: Sequence[str], content: str
 ) -> None:

@@ -135,7 +135,7 @@ def lists_content_beside_file_names(self: ModelOwner, table: OwnedTable, start: 
     return tuple(entries)
 
 
-@good_method("_backfill", "CM-PUBLISH-04")
+@good_method("_backfill")
 def publishes_again(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Replaces the newest published file with the same bytes before it publishes others."""
     path = self._path(table, table.backfilled)
