@@ -61,6 +61,11 @@ CONTENTS: Final[Mapping[str, Content]] = {
     "unknown": lambda attempt, time, body: (  # noqa: ARG005
         _info(attempt, time), _add(attempt, time, unknownField={"a": [1]}), _raw("unknownAction", {"id": attempt}),
     ),
+    "mixed": lambda attempt, time, body: (  # noqa: ARG005
+        _info(attempt, time),
+        _add(attempt, time, tags={"t": f" {_SCRIPTS}\b\"\\ "}, big=2**53 + 1, none=None, list=[], text="", zero=-0.0),
+        _raw("unknownAction", {"id": attempt, "digits": 123456789012345678901234567890, "one": 1.0, "small": 1e-7}),
+    ),
     "blanks": lambda attempt, time, body: (  # noqa: ARG005
         _info(attempt, time), json.dumps(json.loads(_add(attempt, time)), separators=(" , ", " : ")),
     ),

@@ -108,6 +108,8 @@ class DrivenTable:
     """Whether the reference is the owner's; the one of a table without an owner is its path."""
     location: str | None = None
     policy: frozenset[str] | None = None
+    aided: bool = False
+    """Whether a client published a commit, of which the owner need not know."""
 
     @property
     def known(self) -> bool:
@@ -549,6 +551,8 @@ class Drive:
             exchanges.append(exchange)
             if isinstance(exchange.answer, m.Ratified | m.Unknown):
                 return isinstance(exchange.answer, m.Ratified)
+            if self._has_room(table):
+                continue
             if number == TRIES - 1 or (number == 0 and self._is_full(table)):
                 known = self.s.ask("publisher", m.GetCommits(table=table.handle.reference), table.handle).answer
                 newest = max(0, table.surely, (known.latest or 0) if isinstance(known, m.Commits) else 0)
@@ -558,6 +562,12 @@ class Drive:
         what = f"version {table.newest + 1} is the next, and no other client proposes it: it is ratified"
         self._fail(table, exchanges[-1], Wrong(self._of_ratification(table), what))
         return False
+
+    def _has_room(self, table: DrivenTable) -> bool:
+        """Whether the owner surely knows that its limit is not reached: it saw each publication."""
+        if table.limit is None or table.aided or table.facts.restarted or self.armed:
+            return False
+        return table.newest - max(self._look(table), default=-1) < table.limit
 
     def _next(self, table: DrivenTable, last: m.Version) -> m.Commit:
         request = self.s.proposal(table.handle, last + 1)
@@ -625,7 +635,25 @@ class Drive:
                 return
             table.rebased.add(request.attempt)
             request = msgspec.structs.replace(request, version=table.newest + 1)
-        self._send(table, _client(step.client), request, step.fate)
+        if request.attempt in table.facts.altered and not self._is_replay(table.worlds, request):
+            return  # it may land with either of its contents
+        answered = self._send(table, _client(step.client), request, step.fate)
+        if answered is not None and refused_for_now(answered.answer):
+            self._is_replayed(table, request)
+
+    def _is_replayed(self, table: DrivenTable, request: m.Request) -> None:
+        """Profile idempotent-retry: a replay that is rejected for now is ratified soon."""
+        if not isinstance(request, m.Commit) or "idempotent-retry" not in self.contract.profiles:
+            return
+        worlds, version = table.worlds, request.version
+        landed = all(world.state is State.OWNED and world.replayed(request.attempt, version) for world in worlds)
+        if not landed or request.attempt in table.facts.altered:
+            return
+        self.s.pauses = LONG_PAUSES
+        again = self.s.ask("retrier", request, table.handle)
+        if refused_for_now(again.answer):
+            what = f"the attempt is version {version}: `ratified`, again"
+            self._fail(table, again, Wrong(("PROFILE-RETRY-01",), what, version))
 
     def _altered(self, table: DrivenTable, request: m.Commit) -> m.Commit:
         """The proposal with another file, unless it is unknown whether it landed."""
@@ -808,6 +836,7 @@ class Drive:
         content = table.staged.get(version)
         if content is None or version > table.surely:
             return
+        table.aided = True
         plant = m.Plant(table=table.handle.reference, file=commit_file(version), content=content, if_absent=True)
         self.s.ask(_client(step.client), plant, table.handle)
         self._look(table)
@@ -1222,7 +1251,7 @@ class Drive:
     def _is_unsent(self, file: str) -> bool:
         return (log_names.attempt_of(file) or "").lower() not in self.s.sent
 
-    def _is_replay(self, worlds: Worlds, request: m.Commit) -> bool:
+    def _is_replay(self, worlds: Worlds, request: Proposal) -> bool:
         return any(world.landed(request.attempt) is not None for world in worlds)
 
     def _is_ratified(self, table: DrivenTable, exchange: Exchange, request: m.Request, answer: m.Ratified) -> None:

@@ -80,6 +80,8 @@ def commit(d: Draw) -> tuple[Step, ...]:
     if d.odd_content and d.chance(0.6):
         more = {"size": d.one(*SIZES)} if d.chance(0.4) else {"content": d.one(*d.kinds)}
         more |= {"actions": d.one(1000, 1001)} if d.chance(0.05) else {}
+    elif d.chance(0.2):
+        more = {"content": "mixed"}
     elif d.chance(0.03):
         more = {"content": "unreadable schema"}
     elif d.chance(0.1):
