@@ -67,7 +67,9 @@ class WorkerPool:
         inherited = [*self.running, ours] if self._context is FORK else []
         arguments = (act, theirs, inherited, *arguments)
         process = self._context.Process(target=_run, args=arguments, name=name, daemon=True)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is the pool's, which kills the worker
         process.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
         worker = self.running[ours] = Worker(name=name, process=process, connection=ours)
         return worker

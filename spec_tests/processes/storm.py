@@ -2,6 +2,9 @@
 
     python -m spec_tests.processes.storm --minutes 5 --seed 1 [--json]
     python -m spec_tests.processes.storm --rounds 200
+    python -m spec_tests.processes.storm --rows --minutes 20 --spark 2
+
+With `--rows`, clients, a server and Spark drivers change the rows of one table instead (see `rows.py`).
 
 A table exists for some rounds. First, creators race for its name; or, for an existing table, take-overs race with a
 filesystem writer. Then writers, backfills, checkpoints, cleanups, readers and resolvers work on it at the same time. At
@@ -18,17 +21,16 @@ Exit status: 0 no commit was lost, repeated or reordered; 1 a violation; 2 usage
 """
 
 import argparse
-import os
 import random
-import selectors
 import shutil
 import signal
 import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -37,11 +39,12 @@ import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy, TableState
 from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, RejectionReason
+from refimpl.demo.workers import Ended, Worker, WorkerPool
 from refimpl.errors import DeltaError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.owner.repair import repair
 from refimpl.owner.verify import Severity, verify
-from spec_tests.processes import worker
+from spec_tests.processes import rows, worker
 from spec_tests.processes.table_record import Answer, Attempt, Summary, TableLife, count
 from spec_tests.processes.worker import EXTERNAL, Note, Order, attempts_of, digest_of
 from spec_tests.support import builders
@@ -57,105 +60,6 @@ class ScheduledKill:
 
     after_notes: int
     delay: float
-
-
-@dataclass
-class _Process:
-    pid: int
-    orders: int
-    notes: int
-    unread: bytes = b""
-
-    def read(self) -> list[Note] | None:
-        """Its notes since the last call; None: it is dead, and all its notes are read."""
-        chunk = os.read(self.notes, 65536)
-        *lines, self.unread = (self.unread + chunk).split(b"\n")
-        if not chunk and not lines:
-            return None
-        return [msgspec.json.decode(line, type=Note) for line in lines]
-
-    def reap(self) -> None:
-        os.close(self.orders)
-        os.close(self.notes)
-        os.waitpid(self.pid, 0)
-
-
-@dataclass
-class WorkerPool:
-    """The workers on one warehouse.
-
-    `soak` and the demonstration start their own processes. Here a worker must start in milliseconds (a fork that serves
-    many rounds) and die within milliseconds of a note. Theirs are new interpreters, which may start Spark, end on
-    SIGTERM or as a process group, and report in files or to threads: one pool for all would be longer than the three.
-    """
-
-    directory: Path
-    durable: bool
-    killed: int = 0
-    """The number of workers killed from outside."""
-    _running: dict[int, _Process] = field(default_factory=dict)
-
-    def _start(self, number: int) -> _Process:
-        orders_out, orders_in = os.pipe()
-        notes_out, notes_in = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                for other in self._running.values():
-                    os.close(other.orders)
-                    os.close(other.notes)
-                os.close(orders_in)
-                os.close(notes_out)
-                worker.main(self.directory, orders_out, notes_in, self.durable)
-            finally:
-                os._exit(0)
-        os.close(orders_out)
-        os.close(notes_in)
-        self._running[number] = _Process(pid, orders_in, notes_out)
-        return self._running[number]
-
-    def round(self, orders: Sequence[Order], kills: dict[int, ScheduledKill]) -> Iterator[tuple[int, Note]]:
-        """All notes of one round, as (worker, note), in the order in which each worker made them."""
-        workers = {number: self._running.get(number) or self._start(number) for number in range(len(orders))}
-        for number, order in enumerate(orders):
-            os.write(workers[number].orders, msgspec.json.encode(order) + b"\n")
-        seen = dict.fromkeys(workers, 0)
-        due: dict[int, float] = {}
-        killed: set[int] = set()
-        with selectors.DefaultSelector() as selector:
-            for number, worker_process in workers.items():
-                selector.register(worker_process.notes, selectors.EVENT_READ, number)
-            started = time.monotonic()
-            while workers:
-                if time.monotonic() - started > ROUND_SECONDS:
-                    raise TimeoutError(f"workers {sorted(workers)} hang")
-                for key, _ in selector.select(0 if due else ROUND_SECONDS):
-                    number = key.data
-                    notes = workers[number].read()
-                    for note in notes or ():
-                        seen[number] += 1
-                        yield number, note
-                    done = notes is not None and any(note.what == "done" for note in notes)
-                    if notes is None or (done and number not in killed):
-                        selector.unregister(workers[number].notes)
-                        if notes is None:
-                            self._running.pop(number).reap()
-                        del workers[number]
-                        due.pop(number, None)
-                        kills.pop(number, None)
-                    elif not done and number in kills and seen[number] >= kills[number].after_notes:
-                        due[number] = time.perf_counter() + kills.pop(number).delay
-                for number in [number for number, moment in due.items() if time.perf_counter() >= moment]:
-                    os.kill(workers[number].pid, signal.SIGKILL)
-                    self.killed += 1
-                    killed.add(number)
-                    del due[number]
-
-    def stop(self) -> None:
-        for worker_process in self._running.values():
-            os.kill(worker_process.pid, signal.SIGKILL)
-            worker_process.reap()
-        self._running.clear()
 
 
 WORKERS = 4
@@ -187,7 +91,9 @@ class Run:
         self._stopped = False
         self._directory = directory
         self._random = random.Random(seed)
-        self._workers = WorkerPool(directory, durable)
+        self._durable = durable
+        self._pool = WorkerPool(fork=True)
+        self._running: dict[int, Worker] = {}
         self._report = report
         self._trouble = False
         self.summary = Summary(seed=seed)
@@ -201,7 +107,7 @@ class Run:
 
         with opened(self._directory):
             pass  # create the owner here; `test_storm` tests races for the first start
-        try:
+        with self._pool:
             while not over() and (keep_going or not self.summary.violations):
                 life = self._new_table()
                 try:
@@ -210,8 +116,6 @@ class Run:
                     frames = "".join(traceback.format_tb(error.__traceback__)[-3:])
                     self._note_violations(life, [f"{type(error).__name__}: {error}\n{frames}"])
                 self._report(self.summary)
-        finally:
-            self._workers.stop()
         self.summary.seconds = round(time.perf_counter() - started, 3)
         self.summary.rounds_per_second = round(self.summary.rounds / self.summary.seconds, 2)
         return self.summary
@@ -286,7 +190,7 @@ class Run:
             for number, order in enumerate(orders)
             if order.die_after is None and self._happens("kills", 0.3)
         }
-        for number, note in self._workers.round(orders, kills):
+        for number, note in self._round(orders, kills):
             if note.what == "try":
                 if orders[number].table == former:
                     life.asked[note.attempt] = former
@@ -294,10 +198,42 @@ class Run:
                     life.without_files.add(note.attempt)
             self._note_violations(life, life.noted(note, self.summary))
         self.summary.rounds += 1
-        self.summary.killed_from_outside = self._workers.killed
         self._report(self.summary)
         if self._trouble:
             self._repair(life)
+
+    def _round(self, orders: Sequence[Order], kills: dict[int, ScheduledKill]) -> Iterator[tuple[int, Note]]:
+        """All notes of one round, as (worker, note), in the order in which each worker made them."""
+        for number in range(len(orders)):
+            if number not in self._running:
+                self._running[number] = self._pool.start(str(number), worker.main, self._directory, self._durable)
+            self._running[number].send(orders[number])
+        busy = {self._running[number]: number for number in range(len(orders))}
+        notes: Counter[int] = Counter()
+        due: dict[Worker, float] = {}
+        started = time.monotonic()
+        while busy:
+            if time.monotonic() - started > ROUND_SECONDS:
+                raise TimeoutError(f"workers {sorted(busy.values())} hang")
+            for process, note in self._pool.receive(0 if due else ROUND_SECONDS):
+                number = busy[process]
+                if isinstance(note, Ended):
+                    del self._running[number], busy[process]
+                    due.pop(process, None)
+                    if note.code not in (0, -signal.SIGKILL):
+                        yield number, Note(what="bug", text=f"{number} ended with code {note.code}: {note.error}")
+                    continue
+                yield number, note
+                notes[number] += 1
+                if note.what == "done" and not process.killed:
+                    del busy[process]
+                    due.pop(process, None)
+                elif note.what != "done" and number in kills and notes[number] >= kills[number].after_notes:
+                    due[process] = time.perf_counter() + kills.pop(number).delay
+            for process in [process for process, moment in due.items() if time.perf_counter() >= moment]:
+                process.kill()
+                self.summary.killed_from_outside += 1
+                del due[process]
 
     def _happens(self, disturbance: str, chance: float) -> bool:
         return self._random.random() < chance and disturbance not in self._without
@@ -502,6 +438,8 @@ def main(arguments: list[str] | None = None) -> int:
     length.add_argument("--rounds", type=int, help="number of rounds (default: 200)")
     length.add_argument("--minutes", type=float, help="duration in minutes")
     parser.add_argument("--seed", type=int, default=1, help="seed of the orders (default: 1)")
+    parser.add_argument("--rows", action="store_true", help="change the rows of one table (default: 20 minutes)")
+    parser.add_argument("--spark", type=int, default=0, metavar="N", help="number of Spark drivers (with --rows)")
     parser.add_argument("--directory", type=Path, help="empty or new directory, kept afterwards")
     parser.add_argument("--no-fsync", action="store_true", help="do not sync files (faster; SIGKILL does not need it)")
     parser.add_argument(
@@ -510,29 +448,34 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep-going", action="store_true", help="continue with another table after a violation")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     options = parser.parse_args(arguments)
-    if options.rounds is None and options.minutes is None:
-        options.rounds = 200
     directory = options.directory or Path(tempfile.mkdtemp(prefix="storm-"))
     started = last = time.monotonic()
 
-    def report(summary: Summary) -> None:
+    def report(summary: Summary | rows.Summary) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last > PROGRESS_SECONDS:
             last = now
             print(f"{(now - started) / 60:.1f} min: {summary.text()}", file=sys.stderr, flush=True)
 
-    run = Run(directory.resolve(), options.seed, durable=not options.no_fsync, report=report, without=options.without)
-    signal.signal(signal.SIGINT, run.stop)
-    signal.signal(signal.SIGTERM, run.stop)
     seconds = None if options.minutes is None else options.minutes * 60
-    summary = run.run(rounds=options.rounds, seconds=seconds, keep_going=options.keep_going)
+    run = Run(directory.resolve(), options.seed, durable=not options.no_fsync, report=report, without=options.without)
+    rows_run = rows.RowsRun(directory.resolve(), options.seed, options.spark, report)
+    signal.signal(signal.SIGINT, rows_run.stop if options.rows else run.stop)
+    signal.signal(signal.SIGTERM, rows_run.stop if options.rows else run.stop)
+    summary: Summary | rows.Summary
+    if options.rows:
+        summary = rows_run.run(seconds or 20 * 60)
+    else:
+        rounds = 200 if options.rounds is None and seconds is None else options.rounds
+        summary = run.run(rounds=rounds, seconds=seconds, keep_going=options.keep_going)
     if options.json:
         sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
     else:
         print(f"{summary.seconds / 60:.1f} min: {summary.text()}")
-        for name, counts in (("did", summary.did), ("repairs", summary.repairs)):
-            print(f"{name}: " + ", ".join(f"{counts[what]} {what}" for what in sorted(counts)))
+        for name, counts in msgspec.structs.asdict(summary).items():
+            if isinstance(counts, dict):
+                print(f"{name}: " + ", ".join(f"{counts[what]} {what}" for what in sorted(counts)))
     if options.directory is None and not summary.violations:
         shutil.rmtree(directory)
     else:

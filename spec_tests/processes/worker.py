@@ -1,10 +1,7 @@
-"""A worker process: it reads orders line by line, writes a note before each action, and may die.
+"""A worker process: it receives orders, sends a note before each action, and may die.
 
 A worker opens the warehouse several times, and each step uses a random one of these owners. A worker with the role
 `foreign` opens no warehouse: it reads the ledger with another SQLite client.
-
-A note is a single `write`, smaller than a pipe's atomic size, so that it arrives even if the worker is killed right
-after it.
 """
 
 from __future__ import annotations
@@ -17,8 +14,8 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import BinaryIO
 
 import apsw
 import msgspec
@@ -120,8 +117,8 @@ def append_by(attempt: str, timestamp: int, *, lines: int = 1) -> bytes:
 class Worker:
     """One process, with its own owners and its own random choices."""
 
+    connection: Connection
     directory: Path
-    notes: int
     durable: bool
     order: Order = field(init=False)
     random: random.Random = field(init=False)
@@ -155,15 +152,15 @@ class Worker:
             self._warehouses.pop(self.random.randrange(len(self._warehouses))).close()
 
     def note(self, what: str, **facts: object) -> None:
-        os.write(self.notes, msgspec.json.encode(Note(what=what, **facts)) + b"\n")  # type: ignore[arg-type]
+        self.connection.send(Note(what=what, **facts))  # type: ignore[arg-type]
 
     def _die(self, effect: str) -> None:
         self.note("dying", text=effect)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def serve(self, orders: BinaryIO) -> None:
-        for line in orders:
-            order = self.order = msgspec.json.decode(line, type=Order)
+    def serve(self) -> None:
+        while True:
+            order = self.order = self.connection.recv()
             self.random = random.Random(order.seed)
             self.attempts = attempts_of(order.seed)
             self.faults.seen.clear()
@@ -421,6 +418,5 @@ ROLES: dict[str, Callable[[Worker], None]] = {
 }
 
 
-def main(directory: Path, orders: int, notes: int, durable: bool) -> None:
-    with os.fdopen(orders, "rb", buffering=0) as lines:
-        Worker(directory, notes, durable).serve(lines)
+def main(connection: Connection, directory: Path, durable: bool) -> None:
+    Worker(connection, directory, durable).serve()

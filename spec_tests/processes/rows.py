@@ -1,35 +1,26 @@
-"""A soak test: many processes change the rows of one table, some are killed, and at the end a replay checks the log.
-
-    python -m spec_tests.processes.soak --minutes 20 --seed 1 --spark 2
-    python -m spec_tests.processes.soak --minutes 1 --spark 0 --json
+"""A storm on rows: processes change the rows of one table, some are killed, and at the end a replay checks the log.
 
 Plain writers (in the warehouse, and through a server), Spark drivers and maintenance work on one table: append, DELETE,
 UPDATE, MERGE, OPTIMIZE, VACUUM, checkpoints. A follower reads the change data feed, and with Spark a stream copies the
 feed to another table. Every few seconds, a process (or the server) is killed with SIGKILL and started again.
 
-Each operation is a function on rows, and its commit contains the number of the operation. At the end, the soak reads
+Each operation is a function on rows, and its commit contains the number of the operation. At the end, the run reads
 the log as JSON, and applies the operation of each version to a dictionary. The rows must equal those of our snapshot,
 of the follower, and of delta-rs. Every acknowledged operation must be in the log, at the version of its answer. No
 operation may be there twice, and no rejected operation may be there.
-
-Exit status: 0 no operation was lost, repeated or reordered; 1 a violation; 2 usage.
 """
 
-import argparse
 import contextlib
 import json
 import random
 import re
-import shutil
-import signal
-import subprocess
+import socket
 import sys
-import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,9 +32,10 @@ from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.demo.workers import Ended, Worker, WorkerPool
 from refimpl.errors import CERTAINLY_NOT_COMMITTED, MaintenanceRefusedError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_path import LOG_FOLDER
-from spec_tests.support.other_readers import by_delta_rs
+from spec_tests.processes.table_record import count
 
 TABLE, COPY = "sales", "copy"
 SCHEMA: Final = pa.schema([(name, pa.int64()) for name in ("id", "value", "part", "slot")])
@@ -60,8 +52,6 @@ OPERATIONS_OF_A_PROCESS: Final = 1_000_000
 SECONDS_TO_STOP: Final = 120
 SECONDS_OF_LAG: Final = 60
 STREAM: Final = "stream"
-PROGRESS_SECONDS: Final = 10
-FOLLOWED: Final = "followed.json"
 EVERYTHING_ALLOWED: Final = MaintenancePolicy(allowed=frozenset(Maintenance))
 OPERATIONS: Final = ("append", "append", "append", "delete", "update", "merge")
 _NUMBER: Final = re.compile(rb"id <> -(\d+)")
@@ -139,16 +129,16 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recorder:
-    """Records each operation before it is sent, and the answer afterwards. SIGKILL loses no record."""
+    """Reports each operation before it is sent, and the answer afterwards. SIGKILL loses no report."""
 
-    def __init__(self, directory: Path, number: int) -> None:
-        self._file = (directory / f"{number}.jsonl").open("ab", buffering=0)
+    def __init__(self, connection: Connection, directory: Path, number: int) -> None:
+        self._connection = connection
         self._stream = directory / STREAM
         self._random = random.Random(number)
         self._number = number * OPERATIONS_OF_A_PROCESS
 
     def note(self, what: str, **facts: Any) -> None:
-        self._file.write(msgspec.json.encode(Line(what=what, **facts)) + b"\n")
+        self._connection.send(Line(what=what, **facts))
 
     def step(self, run: Callable[[Operation], Any]) -> None:
         self._number += 1
@@ -250,17 +240,15 @@ class Followed(msgspec.Struct):
     version: int = 0
     rows: Rows = {}
 
-    def follow(self, table: Table, file: Path) -> None:
-        """Apply the changes since the last call, and save the result: after a crash, a follower continues from it."""
+    def follow(self, table: Table) -> bool:
+        """Apply the changes since the last call; false if nothing changed."""
         newest = table.snapshot().version
         if newest == self.version:
-            return
+            return False
         changes = table.changes(self.version + 1, newest).read_all()
         self.fold(changes.rename_columns({"_change_type": "change", "_commit_version": "version"}))
         self.version = newest
-        saved = file.with_suffix(".new")
-        saved.write_bytes(msgspec.json.encode(self))
-        saved.replace(file)
+        return True
 
     def fold(self, changes: pa.Table) -> None:
         """Apply changes. Raises `AssertionError` for a change that contradicts earlier changes."""
@@ -273,22 +261,20 @@ class Followed(msgspec.Struct):
                 self.rows[change["id"]] = change["value"]
 
 
-def work(role: str, address: str, number: int, directory: Path) -> None:
-    """Run one process until SIGTERM."""
-    running = True
-
-    def stop(*_: object) -> None:
-        nonlocal running
-        running = False
-
-    recorder = Recorder(directory, number)
+def work(connection: Connection, role: str, *arguments: Any) -> None:
+    """Run one process until a message arrives."""
     try:
-        step = _steps(role, address, directory, recorder)
-        signal.signal(signal.SIGTERM, stop)
-        while running:
+        step = _steps(connection, role, *arguments)
+        while not connection.poll():
             step()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
-        recorder.note("bug", text=f"{role}: {''.join(traceback.format_exception(error))}")
+        connection.send(Line(what="bug", text=f"{role}: {''.join(traceback.format_exception(error))}"))
+
+
+def serve_warehouse(_: Connection, directory: Path, port: int) -> None:
+    from refimpl.server.serving import Serving, serve
+
+    serve(Serving(warehouse=directory, port=port, log_level="error"))
 
 
 def _found(address: str) -> Table:
@@ -299,21 +285,23 @@ def _found(address: str) -> Table:
         time.sleep(0.2)
 
 
-def _steps(role: str, address: str, directory: Path, recorder: Recorder) -> Callable[[], None]:
-    if role == "spark":
-        return partial(recorder.step, spark(address))
+def _steps(
+    connection: Connection, role: str, address: str, directory: Path, number: int, followed: Followed
+) -> Callable[[], object]:
     if role == "stream":
         return copy_changes(address, directory)
+    recorder = Recorder(connection, directory, number)
+    if role == "spark":
+        return partial(recorder.step, spark(address))
     table = _found(address)
     if role == "plain":
         return partial(recorder.step, plain(table))
     if role == "maintain":
         return partial(recorder.maintain, table)
-    file = directory / FOLLOWED
-    followed = msgspec.json.decode(file.read_bytes(), type=Followed) if file.exists() else Followed()
 
     def follow() -> None:
-        followed.follow(table, file)
+        if followed.follow(table):
+            connection.send(followed)
         time.sleep(0.2)
 
     return follow
@@ -327,119 +315,116 @@ class Summary(msgspec.Struct, kw_only=True):
     seconds: float = 0
     versions: int = 0
     rows: int = 0
-    killed: Counter[str] = msgspec.field(default_factory=Counter)
-    answers: Counter[str] = msgspec.field(default_factory=Counter)
+    killed: dict[str, int] = {}
+    answers: dict[str, int] = {}
     violations: list[str] = []
 
+    def text(self) -> str:
+        killed = sum(self.killed.values())
+        return f"{self.versions} versions, {self.rows} rows, {killed} killed, {len(self.violations)} violations"
 
-class Soak:
-    """The processes on one warehouse."""
 
-    def __init__(self, directory: Path, seed: int, drivers: int) -> None:
-        self._records = directory / "records"
-        self._records.mkdir()
+class RowsRun:
+    """One run on a directory, for a number of seconds, with a number of Spark drivers."""
+
+    def __init__(self, directory: Path, seed: int, drivers: int, report: Callable[[Summary], None]) -> None:
+        self._directory = directory
         self._warehouse = directory / "warehouse"
         self._random = random.Random(seed)
         self._drivers = drivers
+        self._report = report
+        self._stopped = False
         self._started = 0
-        self._server: subprocess.Popen[str] | None = None
-        self._port = 0
-        self._url = ""
-        self._running: dict[int, tuple[str, str, subprocess.Popen[bytes]]] = {}
+        self._pool = WorkerPool()
+        self._running: list[tuple[str, str, Worker]] = []
+        self._lines: list[Line] = []
+        self._followed = Followed()
         self.summary = Summary(seed=seed)
 
-    def run(self, seconds: float, report: Callable[[Summary], None]) -> Summary:
-        with refimpl.open(self._warehouse, create=True) as warehouse:
+    def stop(self, *_: object) -> None:
+        """End after the next kill, and judge. Also a signal handler."""
+        self._stopped = True
+
+    def run(self, seconds: float) -> Summary:
+        with refimpl.open(self._warehouse, create=True) as warehouse, self._pool:
             warehouse.create_table(
                 TABLE, SCHEMA, partition_columns=["part"], properties=PROPERTIES, policy=EVERYTHING_ALLOWED
             )
             started = time.monotonic()
-            try:
-                self._serve()
-                local = str(self._warehouse)
-                drivers = [("spark", self._url if number % 2 else local) for number in range(self._drivers)]
-                writers = [("plain", local), ("plain", local), ("plain", self._url)]
-                others = [("maintain", local), ("follow", local)]
-                streams = [("stream", local)] if drivers else []
-                if streams:
-                    (self._records / STREAM).mkdir()
-                for index, (role, reference) in enumerate([*writers, *others, *drivers, *streams]):
-                    self._start(index, role, reference)
-                while time.monotonic() - started < seconds:
-                    time.sleep(self._random.uniform(0.5, 5))
-                    self._kill()
-                    self.summary.seconds = round(time.monotonic() - started, 1)
-                    self.summary.versions = warehouse.table(TABLE).snapshot().version
-                    report(self.summary)
-            finally:
-                self._stop()
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+            local, url = str(self._warehouse), f"http://127.0.0.1:{port}"
+            roles = [("server", str(port)), ("plain", local), ("plain", local), ("plain", url)]
+            roles += [("maintain", local), ("follow", local)]
+            roles += [("spark", url if number % 2 else local) for number in range(self._drivers)]
+            if self._drivers:
+                (self._directory / STREAM).mkdir()
+                roles.append(("stream", local))
+            self._running = [(role, address, self._start(role, address)) for role, address in roles]
+            while time.monotonic() - started < seconds and not self._stopped:
+                self._collect(self._random.uniform(0.5, 5))
+                self._kill()
+                self.summary.seconds = round(time.monotonic() - started, 1)
+                self.summary.versions = warehouse.table(TABLE).snapshot().version
+                self._report(self.summary)
+            self._end()
             self._judge(warehouse)
         return self.summary
 
-    def _serve(self) -> None:
-        command = [sys.executable, "-c", "import sys; from refimpl.cli import main; sys.exit(main())", "serve"]
-        options = ["-w", str(self._warehouse), "--port", str(self._port), "--log-level", "error"]
-        self._server = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
-        assert self._server.stdout is not None
-        self._url = json.loads(self._server.stdout.readline())["url"]
-        self._port = int(self._url.rsplit(":", 1)[1].split("/")[0].split("?")[0])
-
-    def _start(self, index: int, role: str, reference: str) -> None:
+    def _start(self, role: str, address: str) -> Worker:
         self._started += 1
-        command = [sys.executable, "-m", "spec_tests.processes.soak", "--worker", role, reference, str(self._started)]
-        process = subprocess.Popen([*command, str(self._records)], stderr=subprocess.DEVNULL)
-        self._running[index] = (role, reference, process)
+        if role == "server":
+            return self._pool.start(role, serve_warehouse, self._warehouse, int(address))
+        return self._pool.start(role, work, role, address, self._directory, self._started, self._followed)
 
     def _kill(self) -> None:
         """Kill one process, and start it again. Seldom a Spark driver, because its start takes long."""
-        chosen = self._random.choice([*self._running, "server"])
-        if chosen == "server":
-            assert self._server is not None
-            self._server.kill()
-            self._server.wait()
-            self.summary.killed["server"] += 1
-            self._serve()
-            return
-        assert isinstance(chosen, int)
-        role, reference, process = self._running[chosen]
+        index = self._random.randrange(len(self._running))
+        role, address, worker = self._running[index]
         if role in ("spark", "stream") and self._random.random() < 0.8:
             return
-        process.kill()
-        process.wait()
-        self.summary.killed[role] += 1
-        self._start(chosen, role, reference)
+        worker.kill()
+        count(self.summary.killed, role)
+        self._running[index] = role, address, self._start(role, address)
 
-    def _stop(self) -> None:
-        for _, _, process in self._running.values():
-            process.terminate()
-        for role, _, process in self._running.values():
-            try:
-                process.wait(timeout=SECONDS_TO_STOP)
-            except subprocess.TimeoutExpired:
-                self.summary.violations.append(f"a {role} process did not stop within {SECONDS_TO_STOP} s")
-                process.kill()
-                process.wait()
-        if self._server is not None:
-            self._server.terminate()
-            self._server.wait()
+    def _collect(self, seconds: float) -> None:
+        """Collect what the processes report during a time."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            for worker, message in self._pool.receive(left):
+                if isinstance(message, Line):
+                    self._lines.append(message)
+                elif isinstance(message, Followed):
+                    self._followed = message
+                elif isinstance(message, Ended) and message.code != 0 and not worker.killed:
+                    self.summary.violations.append(f"{worker.name} ended with code {message.code}: {message.error}")
+
+    def _end(self) -> None:
+        """End all processes but the server, which they may need until then."""
+        clients = [worker for role, _, worker in self._running if role != "server"]
+        for worker in clients:
+            worker.send("end")
+        deadline = time.monotonic() + SECONDS_TO_STOP
+        while clients := [worker for worker in clients if worker.connection in self._pool.running]:
+            self._collect(0.2)
+            if time.monotonic() > deadline:
+                names = ", ".join(worker.name for worker in clients)
+                self.summary.violations.append(f"{names} did not end within {SECONDS_TO_STOP} s")
+                return
 
     # The verdict
 
     def _judge(self, warehouse: refimpl.Warehouse) -> None:
         try:
             if self._drivers:
-                copy_changes(str(self._warehouse), self._records)()
+                copy_changes(str(self._warehouse), self._directory)()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
             self.summary.violations.append(f"the stream: {error}")
         table = hand_back(warehouse.table(TABLE))
-        lines = [
-            msgspec.json.decode(line, type=Line)
-            for file in sorted(self._records.glob("*.jsonl"))
-            for line in file.read_bytes().splitlines()
-        ]
-        self.summary.answers = Counter(
-            line.text if line.what == "did" else line.what for line in lines if line.what != "sent"
-        )
+        lines = self._lines
+        for line in lines:
+            if line.what != "sent":
+                count(self.summary.answers, line.text if line.what == "did" else line.what)
         violations = self.summary.violations
         violations += [line.text for line in lines if line.what == "bug"]
         sent = {line.number: line.operation for line in lines if line.operation is not None}
@@ -467,13 +452,16 @@ class Soak:
                     f"operation {line.number} was answered {line}, but is version {versions.get(line.number)}"
                 )
         self._compare(warehouse, table, rows)
+        for text in violations:
+            print(text, file=sys.stderr)
 
     def _compare(self, warehouse: refimpl.Warehouse, table: Table, rows: Rows) -> None:
+        from spec_tests.support.other_readers import by_delta_rs  # no process needs it
+
         wanted = sorted(rows.items())
-        file = self._records / FOLLOWED
-        followed, streamed = msgspec.json.decode(file.read_bytes(), type=Followed), Followed()
+        followed, streamed = self._followed, Followed()
         try:
-            followed.follow(table, file)
+            followed.follow(table)
             if self._drivers:
                 streamed.fold(warehouse.table(COPY).snapshot().to_arrow())
         except AssertionError as error:
@@ -492,48 +480,3 @@ class Soak:
                     f"{reader} has {len(read)} rows, the replay {len(wanted)}; {len(wrong)} differ, such as {wrong[:5]}"
                 )
         self.summary.rows = len(rows)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    description, _, epilog = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        prog="soak", description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--minutes", type=float, default=20, help="duration in minutes (default: 20)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the operations and kills (default: 1)")
-    parser.add_argument("--spark", type=int, default=2, metavar="N", help="number of Spark drivers (default: 2)")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.worker is not None:
-        role, address, number, records = options.worker
-        work(role, address, int(number), Path(records))
-        return 0
-    directory = Path(tempfile.mkdtemp(prefix="soak-"))
-    last = 0.0
-
-    def report(summary: Summary) -> None:
-        nonlocal last
-        if summary.seconds - last > PROGRESS_SECONDS:
-            last = summary.seconds
-            print(f"{last / 60:.1f} min: {summary.versions} versions", file=sys.stderr, flush=True)
-
-    summary = Soak(directory, options.seed, options.spark).run(options.minutes * 60, report)
-    if options.json:
-        sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
-    else:
-        print(f"{summary.seconds / 60:.1f} min: {summary.versions} versions, {summary.rows} rows at the end")
-        for name, counts in (("killed", summary.killed), ("answers", summary.answers)):
-            print(f"{name}: " + ", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
-        print(f"violations: {len(summary.violations)}")
-        for text in summary.violations:
-            print(text)
-    if summary.violations:
-        print(f"kept: {directory}", file=sys.stderr)
-        return 1
-    shutil.rmtree(directory)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
