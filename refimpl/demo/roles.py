@@ -15,7 +15,7 @@ from refimpl.client.create import Creation
 from refimpl.client.schema import from_arrow
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered
-from refimpl.commits import Conflict, DirectProposal, Outcome, Proposal, Ratified, StagedProposal
+from refimpl.commits import Conflict, DirectProposal, Outcome, Proposal, Ratified
 from refimpl.demo.source import NULL, ROWS, Source
 from refimpl.environment import Environment
 from refimpl.errors import NameTakenError
@@ -41,26 +41,26 @@ class ObservedOwner(LocalOwner):
         self.holds: set[str] = set()
 
     def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
-        file = proposal.file_name if isinstance(proposal, StagedProposal) else None
-        self._connection.send((PROPOSING, {"version": version, "attempt": proposal.attempt, "file": file}))
-        self._hold(PROPOSING)
+        facts = {"version": version, "attempt": proposal.attempt, "file": getattr(proposal, "file_name", None)}
+        self._report(PROPOSING, facts)
         outcome = super().commit(table_id, version, proposal)
         if isinstance(outcome, Ratified):
-            self._hold(RATIFIED)
+            self._report(RATIFIED, facts)
         elif isinstance(outcome, Conflict):
-            self._connection.send(("lost", {"version": version, "latest": outcome.latest_ratified_version}))
+            self._report("lost", facts | {"latest": outcome.latest_ratified_version})
         return outcome
 
-    def _hold(self, moment: str) -> None:
-        if moment in self.holds:
-            self.holds.remove(moment)
-            self._connection.send(("holding", {}))
+    def _report(self, kind: str, facts: dict[str, Any]) -> None:
+        holding = kind in self.holds
+        self.holds.discard(kind)
+        self._connection.send((kind, facts | {"holding": holding}))
+        if holding:
             self._connection.recv()
 
     def register_table(
         self, table_id: str, proposal: DirectProposal, *, properties: Mapping[str, str] | None = None
     ) -> Registered | NameTaken | Outcome:
-        self._connection.send((PROPOSING, {"version": 0, "attempt": proposal.attempt}))
+        self._report(PROPOSING, {"version": 0, "attempt": proposal.attempt})
         return super().register_table(table_id, proposal, properties=properties)
 
 

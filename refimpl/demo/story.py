@@ -1,17 +1,11 @@
 """The demonstration: processes race for a table and its versions, two are killed, and Spark reads all rows back.
 
-First, eight processes race to create the table. Then each appends the id of the winner's table, as it sees it, to a
-second table: eight inline commits race, and all land.
-
-Then three writers ingest the parts through Spark, and another process keeps reading. All three stage version 1 and
-propose it at the same moment: one wins, the others rebase. Later, two are killed: writer 3 after it has staged a file
-and before it proposes it, writer 2 after the owner has ratified its commit and before the answer arrives. From outside,
-the two cases look alike: managed-commits and catalog-managed leave a client in doubt. This owner's answer about an
-attempt is final: each proposal is sent once more, as if it had been delayed; the owner answers one that landed as
-before, and rejects one that did not land.
-
-Then come reads by path, which depend on the table feature. Last, every total that Spark computes from the table must
-equal Arrow's total of the input.
+Eight processes race to create the table; then eight inline commits race for the versions of a second table. Three
+writers ingest the parts through Spark, while another process reads. All stage version 1, and propose it at the same
+moment. Later, writer 3 is killed after it has staged a file and before it proposes it, writer 2 after the owner has
+ratified its commit and before the answer arrives. From outside, the two cases look alike: managed-commits and
+catalog-managed leave a client in doubt. This owner's answer about an attempt is final: each proposal is sent once more,
+as if it had been delayed; the owner answers one that landed as before, and rejects one that did not land.
 """
 
 import math
@@ -286,7 +280,7 @@ class Ingestion:
         name, writer.state = writer.worker.name, kind
         if kind == PROPOSING:
             writer.proposal = facts
-        elif kind == "holding":
+        if facts.get("holding"):
             self._on_holding(writer)
         elif kind == "lost":
             self._show.line(f"{name} lost version {facts['version']} (the latest is {facts['latest']}) and rebases")
@@ -305,7 +299,7 @@ class Ingestion:
         """At version 1, each writer waits for the others. Later, a writer pauses only to be killed."""
         if self._racing:
             self._kill(writer)
-        elif all(other.state == "holding" for other in self._writers.values()):
+        elif all(other.proposal for other in self._writers.values()):
             self._racing = True
             self._show.line(f"{WRITERS} writers have staged version 1, and now all propose it")
             for other in self._writers.values():
@@ -336,7 +330,8 @@ class Ingestion:
             ok = isinstance(again, Ratified) and again.replayed and again.commit == outcome.commit
             self._stage.check("killed after ratification", ok, detail, attempt=attempt, version=version)
         else:
-            self._returned, self._never_landed = [writer.part], file
+            self._returned.append(writer.part)
+            self._never_landed = file
             answer = again.reason.value if isinstance(again, Rejected) else type(again).__name__
             detail += f"has not landed and cannot land: sent late, it is rejected ({answer}); {label} is written again"
             ok = answer == RejectionReason.ATTEMPT_RESOLVED.value
@@ -369,8 +364,9 @@ class Ingestion:
         ok = (sorted(self.added), sorted(self.added.values())) == (versions, sorted(parts))
         ok = ok and (snapshot.version, killed) == (len(parts), WRITERS - 1)
         stage.check("every part lands once", ok, f"{detail}{lost} rebased, {killed} writers killed")
-        staged = table.log.read_staged(CATALOG_MANAGED.staging_folder, self._never_landed)
-        added = [action for action in actions.decode(staged, source="") if isinstance(action, actions.Add)]
+        folder, never = CATALOG_MANAGED.staging_folder, self._never_landed
+        staged = actions.decode(table.log.read_staged(folder, never), source=never) if never else ()
+        added = [action for action in staged if isinstance(action, actions.Add)]
         left = {add.path for add in added if local_path(table.location, add.path).exists()}
         active = {add.path for add in snapshot.files.values()}
         detail = f"the killed writer left {counted(len(left), 'data file')} besides the {len(active)} of the table; "
