@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -400,17 +400,19 @@ class RowsRun:
                     self.summary.violations.append(f"{worker.name} ended with code {message.code}: {message.error}")
 
     def _end(self) -> None:
-        """End all processes but the server, which they may need until then."""
-        clients = [worker for role, _, worker in self._running if role != "server"]
-        for worker in clients:
-            worker.send("end")
+        """End all processes, the server last, and collect what they reported, also those that were killed."""
+        for role, _, worker in self._running:
+            if role != "server":
+                worker.send("end")
         deadline = time.monotonic() + SECONDS_TO_STOP
-        while clients := [worker for worker in clients if worker.connection in self._pool.running]:
+        while clients := [worker for worker in self._pool.running.values() if worker.name != "server"]:
             self._collect(0.2)
             if time.monotonic() > deadline:
                 names = ", ".join(worker.name for worker in clients)
                 self.summary.violations.append(f"{names} did not end within {SECONDS_TO_STOP} s")
-                return
+                break
+        for worker in self._pool.running.values():
+            worker.kill()
 
     # The verdict
 
@@ -421,38 +423,13 @@ class RowsRun:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
             self.summary.violations.append(f"the stream: {error}")
         table = hand_back(warehouse.table(TABLE))
-        lines = self._lines
-        for line in lines:
+        for line in self._lines:
             if line.what != "sent":
                 count(self.summary.answers, line.text if line.what == "did" else line.what)
-        violations = self.summary.violations
-        violations += [line.text for line in lines if line.what == "bug"]
-        sent = {line.number: line.operation for line in lines if line.operation is not None}
-        rows: Rows = {}
-        versions: dict[int, int] = {}
-        for file in sorted((table.location / LOG_FOLDER).glob(f"{'[0-9]' * 20}.json")):
-            version, content = int(file.stem), file.read_bytes()
-            info = next(line["commitInfo"] for line in map(json.loads, content.splitlines()) if "commitInfo" in line)
-            numbers = {int(number) for number in _NUMBER.findall(content)}
-            for number in numbers:
-                operation = sent.get(number)
-                if number in versions or operation is None:
-                    violations.append(
-                        f"version {version} has operation {number}, which was {versions.get(number, 'never')}"
-                    )
-                    continue
-                versions[number] = version
-                operation.apply(rows)
-            if len(numbers) != 1 and (numbers or info["operation"] in ("WRITE", "DELETE", "UPDATE", "MERGE")):
-                violations.append(f"version {version} ({info['operation']}) has the operations {sorted(numbers)}")
-        for line in lines:
-            expected = {"landed": line.version, "nothing": None, "refused": None}
-            if line.number > 0 and line.what in expected and versions.get(line.number) != expected[line.what]:
-                violations.append(
-                    f"operation {line.number} was answered {line}, but is version {versions.get(line.number)}"
-                )
+        rows, violations = replay(table.location / LOG_FOLDER, self._lines)
+        self.summary.violations += violations
         self._compare(warehouse, table, rows)
-        for text in violations:
+        for text in self.summary.violations:
             print(text, file=sys.stderr)
 
     def _compare(self, warehouse: refimpl.Warehouse, table: Table, rows: Rows) -> None:
@@ -480,3 +457,29 @@ class RowsRun:
                     f"{reader} has {len(read)} rows, the replay {len(wanted)}; {len(wrong)} differ, such as {wrong[:5]}"
                 )
         self.summary.rows = len(rows)
+
+
+def replay(log: Path, lines: Sequence[Line]) -> tuple[Rows, list[str]]:
+    """The rows after the operations of the log's versions, and the violations of the processes' reports."""
+    violations = [line.text for line in lines if line.what == "bug"]
+    sent = {line.number: line.operation for line in lines if line.operation is not None}
+    rows: Rows = {}
+    versions: dict[int, int] = {}
+    for file in sorted(log.glob(f"{'[0-9]' * 20}.json")):
+        version, content = int(file.stem), file.read_bytes()
+        info = next(line["commitInfo"] for line in map(json.loads, content.splitlines()) if "commitInfo" in line)
+        numbers = {int(number) for number in _NUMBER.findall(content)}
+        for number in numbers:
+            operation, before = sent.get(number), versions.get(number, "never")
+            if number in versions or operation is None:
+                violations.append(f"version {version} has operation {number}, which was {before}")
+                continue
+            versions[number] = version
+            operation.apply(rows)
+        if len(numbers) != 1 and (numbers or info["operation"] in ("WRITE", "DELETE", "UPDATE", "MERGE")):
+            violations.append(f"version {version} ({info['operation']}) has the operations {sorted(numbers)}")
+    for line in lines:
+        expected, found = {"landed": line.version, "nothing": None, "refused": None}, versions.get(line.number)
+        if line.number > 0 and line.what in expected and found != expected[line.what]:
+            violations.append(f"operation {line.number} was answered {line}, but is version {found}")
+    return rows, violations

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import refimpl
 from refimpl.commit_owner import NameTaken, Registered
 from refimpl.commits import Conflict, DirectProposal, Ratified
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from spec_tests.processes.rows import Line, Operation, replay
 from spec_tests.processes.table_record import Answer, Attempt, violations
 from spec_tests.support.builders import START, append, create, first_version, new_attempt, owned
 
@@ -100,6 +102,40 @@ def test_each_damage_is_found(damage: Callable[[World], object]) -> None:
     world = World()
     damage(world)
     assert world.verdict() != []
+
+
+def replayed(log: Path, *lines: Line, versions: int = 3) -> list[str]:
+    """The violations of a log with the operations 1, 2, ... in its versions, of which these answers were reported."""
+    operations = [Operation.made(number, random.Random(number)) for number in range(1, 4)]
+    for version, operation in enumerate(operations[:versions], start=1):
+        info = {"operation": "WRITE", "predicate": operation.name}
+        (log / f"{version:020}.json").write_text(json.dumps({"commitInfo": info}))
+    sent = [Line(what="sent", number=operation.number, operation=operation) for operation in operations]
+    return replay(log, [*sent, *lines])[1]
+
+
+def test_right_answers_about_operations_have_no_violation(tmp_path: Path) -> None:
+    answers = Line(what="landed", number=1, version=1), Line(what="unknown", number=2)
+    assert replayed(tmp_path, *answers, Line(what="refused", number=3), versions=2) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(Line(what="landed", number=3, version=3), id="an acknowledged operation is missing"),
+        pytest.param(Line(what="landed", number=2, version=1), id="an operation landed at another version"),
+        pytest.param(Line(what="refused", number=2), id="a rejected operation landed"),
+        pytest.param(Line(what="nothing", number=2), id="an operation without rows landed"),
+        pytest.param(Line(what="bug", text="an error"), id="a process failed"),
+    ],
+)
+def test_each_wrong_answer_about_an_operation_is_found(line: Line, tmp_path: Path) -> None:
+    assert len(replayed(tmp_path, line, versions=2)) == 1
+
+
+def test_an_operation_that_landed_twice_is_found(tmp_path: Path) -> None:
+    (tmp_path / f"{4:020}.json").write_text(json.dumps({"commitInfo": {"operation": "WRITE", "predicate": "id <> -1"}}))
+    assert len(replayed(tmp_path)) == 1
 
 
 # Races of processes: first starts of an owner, creators of a table, writers of a version
