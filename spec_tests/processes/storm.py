@@ -448,6 +448,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep-going", action="store_true", help="continue with another table after a violation")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     options = parser.parse_args(arguments)
+    if options.rows and options.rounds is not None:
+        parser.error("--rows has no rounds; expected --minutes")
+    if options.spark and not options.rows:
+        parser.error(f"--spark {options.spark} without --rows; add --rows")
     directory = options.directory or Path(tempfile.mkdtemp(prefix="storm-"))
     started = last = time.monotonic()
 
