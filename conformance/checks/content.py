@@ -14,7 +14,7 @@ from conformance.checks import check
 from conformance.checks.backfill import CONTENT, lines, same_content
 from conformance.history import digests
 from conformance.interface.log_names import STAGING, commit_file
-from conformance.interface.messages import Commit, Ratified, Rejected
+from conformance.interface.messages import Commit, Conflict, Ratified, Rejected
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
@@ -263,3 +263,21 @@ def propose_staged(s: Scenario, proposal: Commit) -> Exchange:
     if isinstance(call.answer, Rejected):
         raise Inconclusive(f"operation {call.number}: the owner rejects a staged file: {call.answer.reason}")
     return call
+
+
+@check(Family.CONTENT, "CM-LOG-05", needs=STORAGE, features=("catalogManaged",), commit_modes=STAGED)
+def a_staged_file_is_valid_for_one_version(s: Scenario) -> None:
+    """A writer proposes files staged for versions 0 and 2 as version 1, which is free. They are not ratified; a file
+    staged for version 1 is."""
+    table = s.create()
+    for version in (2, 0):
+        staged = storage_access.stage(s, table, version)
+        reused = Commit(table=table.reference, version=1, attempt=staged.attempt, staged_file=staged.staged_file)
+        call = s.ask("writer", reused)
+        s.expect(call, (Rejected, Conflict), "CM-LOG-05",
+                 expected=f"`{staged.staged_file}` is a proposal of version {version}: not ratified as version 1"
+                 )  # fmt: skip
+    call = propose_staged(s, storage_access.stage(s, table, 1))
+    s.expect(call, Ratified, "PROFILE-CORE-05", expected="version 1 is free, and the file was staged for it: ratified")
+    table.versions += 1
+    s.land(table)

@@ -321,9 +321,8 @@ def lost(d: Draw) -> tuple[Step, ...]:
         return (first,)
     on = d.one("attempt_outcome", "attempt_outcome", "commit", "get_commits", "any")
     skip = 1 if on == "any" else 0
-    often = (
-        1_000 if then in (Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER) else 2
-    )  # a winner each time is a race without end
+    endless = then in (Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER) and on != "commit"
+    often = 1_000 if endless else 2  # a winner, or a lost proposal, each time is a race without end
     return (first, steps.Free(what=then, on=on, after=d.chance(0.3), skip=skip, times=d.one(1, 1, 2, often)))
 
 
