@@ -42,7 +42,7 @@ class Snapshot:
         if loaded.state.files_with_deletion_vectors:
             deletion_vectors.check_library()
         self._newest = newest or (lambda: loaded)
-        self.staleness: str | None = None if reader.owner is not None else _staleness(reader, self._newest)
+        self.staleness: str | None = None if reader.owner is not None else _staleness(reader, loaded, self._newest)
         """Why newer versions may exist (the table was read without its owner), or None."""
         self.reader = reader
         """The reader of its log, through its owner if there is one."""
@@ -297,23 +297,25 @@ def _reader_now(reader: LogReader, loaded: Loaded) -> LogReader:
     return reader
 
 
-def _staleness(reader: LogReader, newest: Callable[[], Loaded]) -> str | None:
-    """managed-commits, "Reading managed-commit tables", first choice; catalog-managed, "Reader Requirements"."""
+def _staleness(reader: LogReader, read: Loaded, newest: Callable[[], Loaded]) -> str | None:
+    """managed-commits, "Reading managed-commit tables", first choice; catalog-managed, "Reader Requirements". If the
+    newest version cannot be read, the version that was read says whether the table may be read by its path."""
+    unreadable = None
     try:
-        loaded = newest()
+        known = newest()
     except CorruptLogError as error:
-        return f"the newest version of {reader.log.location} cannot be read: {error}"
-    assert loaded.state.protocol is not None
-    feature = feature_of(loaded.state.protocol)
-    if feature is None:
-        return None
-    if not feature.path_access:
+        unreadable, known = f"the newest version of {reader.log.location} cannot be read: {error}", read
+    assert known.state.protocol is not None
+    feature = feature_of(known.state.protocol)
+    if feature is not None and not feature.path_access:
         raise PathAccessError(
             f"{reader.log.location} is a {feature.name} table: it cannot be read by its path; open it through its "
             "owner, by name or id",
             location=str(reader.log.location),
         )
+    if unreadable is not None or feature is None:
+        return unreadable
     return (
         f"{reader.log.location} is a {feature.name} table that was read by its path, without its owner, which may "
-        f"have ratified versions after {loaded.segment.version} that are not backfilled"
+        f"have ratified versions after {known.segment.version} that are not backfilled"
     )

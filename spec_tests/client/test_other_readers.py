@@ -203,6 +203,17 @@ def test_a_catalog_managed_table_is_not_read_by_its_path() -> None:
         Table.by_path(FOLDER / "catalog_managed").snapshot()
 
 
+def test_a_newest_version_that_cannot_be_read_opens_no_path(tmp_path: Path) -> None:
+    """An older version is readable, and says that the table has a catalog."""
+    copy = tmp_path / "t"
+    shutil.copytree(FOLDER / "catalog_managed", copy)
+    log = copy / LOG_FOLDER
+    newest = max(int(path.stem) for path in log.glob("*.json") if path.stem.isdecimal())
+    (log / f"{newest + 1:020}.json").write_text('{"commitInfo":{"inCommit', encoding="utf-8")
+    with pytest.raises(PathAccessError):
+        Table.by_path(copy).snapshot(version=newest)
+
+
 def test_a_table_with_a_deletion_vector_of_delta_spark_is_read() -> None:
     table = Table.by_path(FOLDER / "deletion_vectors")
     assert any(add.deletion_vector is not None for add in table.snapshot().files.values())
