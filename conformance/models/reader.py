@@ -109,6 +109,8 @@ class ModelReader:
             else:
                 table = self._resolve(client, request.table or "")
             state = self._read(client, table, request.version, request.timestamp)
+            if table.reference is None:
+                self._check_path_access(state)
         except (Refused, Unreadable, FileNotFoundError) as refused:
             return m.Rejected(reason=str(refused))
         except Unsure as unsure:
@@ -183,9 +185,12 @@ class ModelReader:
             state = self._replay(table, listed, listed.newest)
         except (Refused, Unreadable, FileNotFoundError):
             return table  # an older version may be readable
+        self._check_path_access(state)
+        return table
+
+    def _check_path_access(self, state: State) -> None:
         if "catalogManaged" in state.protocol.get("readerFeatures", ()):
             raise Refused("a catalog-managed table is read through its catalog")
-        return table
 
     def _gather(self, client: str, table: Resolved) -> Listing:
         """Ask the owner first, list the log afterwards: a commit that is published in between is then in both, not in

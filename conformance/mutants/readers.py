@@ -190,10 +190,9 @@ class ReadsOldVersionsByPath(ModelClient):
         return table
 
 
-@mutant_method("_by_path", "CM-ACCESS-01")
-def reads_catalog_tables_by_path(self: ModelClient, path: str) -> Resolved:
+@mutant_method("_check_path_access", "CM-ACCESS-01")
+def reads_catalog_tables_by_path(self: ModelClient, state: State) -> None:
     """Reads a catalog-managed table by its path, without its catalog."""
-    return Resolved(name=None, reference=None, feature=None, commit_mode="", log=Path(path) / LOG)
 
 
 @mutant_method("_replay", "CM-READ-08", "PROFILE-CLIENT-01")

@@ -181,7 +181,8 @@ class Reading(NamedTuple):
     asked: bool
     """Whether the reader asked the owner."""
     may_refuse: bool
-    """Whether the owner did not answer a request of the reader, or the table has a feature that it need not know."""
+    """Whether the owner did not answer a request of the reader, the table has a feature that it need not know, or a
+    version by whose time it reads has no commit any more that shows its time."""
     harmed: bool = False
     """Whether a commit that no reader has read before is missing or cannot be read."""
 

@@ -24,11 +24,12 @@ Word = Callable[["Draw"], tuple[Step, ...]]
 class Draw:
     """The draws of one program, and what all its words share."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, imported: float = 0.15) -> None:
+        """`imported`: the share of tables that an owner took over."""
         self.random = random
         every = tuple(range(len(steps.PATHS)))
         self.paths = self.one((0,), (0,), (self.one(*every),), every)
-        self.imported = self.chance(0.15)
+        self.imported = self.chance(imported)
         self.partitioned = not self.imported and self.chance(0.35)
         self.limit = self.one(0, 0, 0, 0, 1, 1, 1, 2)
         self.partitions = self.one((0, 1), tuple(range(len(steps.PARTITIONS)))) if self.partitioned else (0,)
@@ -262,6 +263,16 @@ def clean_up(d: Draw) -> tuple[Step, ...]:
     return (*program, *listed, steps.Maintain(job=Job.CLEANUP, behind=cut), steps.Read(fresh=True))
 
 
+def times(d: Draw) -> tuple[Step, ...]:
+    """Times at and between those of published and unpublished versions, before and after the enablement."""
+    program = (*land(d), *d.one((), backfill(d)), *d.one((), touch(d)), *d.one((), land(d)))
+    behind, offset = (0, 0, 1, 1, 2, 3, 4), (0, 0, 1, 500, 999)
+    reads = [
+        steps.Read(by=By.TIME, behind=d.one(*behind), offset=d.one(*offset), fresh=d.chance(0.4)) for _ in range(4)
+    ]
+    return (*program, *reads)
+
+
 def permission(d: Draw) -> tuple[Step, ...]:
     """A job that the owner allows, and does not allow any more."""
     jobs = (Job.VACUUM, Job.OPTIMIZE, Job.REORG, Job.CLEANUP)
@@ -360,8 +371,9 @@ class ClientFamily:
     def draw(self, seed: int, number: int, identity: Identity, variant: Variant) -> ClientProgram:  # noqa: ARG002
         """The first programs are small: their failures are easy to read."""
         random = drawing.random_of(seed, number)
-        d, small = Draw(random), number < drawing.SMALL_PROGRAMS
-        layout, operations = self._weights(LAYOUT, d), self._weights(OPERATIONS, d)
+        timed = times.__name__ in self.factors
+        d, small = Draw(random, 0.6 if timed else 0.15), number < drawing.SMALL_PROGRAMS
+        layout, operations = self._weights(LAYOUT, d), self._weights(OPERATIONS | ({times: 1} if timed else {}), d)
         program: list[Step] = [*make(d), *land(d), *d.one((), changed(d))]
         for _ in range(random.randint(0, 3 if small else 9)):
             program += d.weighted(layout)(d)
