@@ -50,10 +50,14 @@ def test_each_mutant_is_found_by_a_requirement_that_it_violates(part: int) -> No
 def test_no_good_subject_is_accused(part: int) -> None:
     """Each subject must also pass some cases, so that an accusation was possible."""
     for number, name in list(enumerate(mutation_score.good_names()))[part::PARTS]:
-        cases = list(kills.cases(kills.identity(name)))[number % SHARE :: SHARE]
-        results = [kills.run(case, name, count=2) for case in cases]
-        assert {result.case: result.violations for result in failing(results)} == {}
-        assert any(result.verdict in JUDGED for result in results), name
+        cases, judged = list(kills.cases(kills.identity(name))), False
+        for start in range(number, number + SHARE):
+            results = [kills.run(case, name, count=2) for case in cases[start % SHARE :: SHARE]]
+            assert {result.case: result.violations for result in failing(results)} == {}
+            judged = any(result.verdict in JUDGED for result in results)
+            if judged:
+                break
+        assert judged, name
 
 
 def test_a_subject_that_cannot_start_is_broken_but_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
