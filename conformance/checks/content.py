@@ -231,15 +231,6 @@ def listed_file(s: Scenario, table: TableHandle, version: int) -> tuple[reads.Li
     return listed, commit.file_name.rpartition("/")[2]
 
 
-def staged_content(s: Scenario, table: TableHandle, version: int, name: str) -> str | None:
-    """The content of a staged file; None if it does not exist. Raises `Inconclusive` if the version is already
-    published, because then its staged file may be deleted."""
-    files = storage_access.staged(s, table)
-    if name not in files and version in s.published(table):
-        raise Inconclusive(f"version {version} was published meanwhile: its staged file may be deleted")
-    return files.get(name)
-
-
 @check(Family.CONTENT, "MC-FILES-02", "MC-FILES-04", "CM-FILES-02", commit_modes=STAGED)
 def staged_files_are_named_by_version_and_uuid(s: Scenario) -> None:
     """The name of a staged file is the proposed version in 20 digits and a UUID, also of version 10."""

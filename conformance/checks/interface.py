@@ -12,11 +12,10 @@ from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import drop
-from conformance.scenario.scenario import Scenario, TableHandle
+from conformance.scenario.scenario import Scenario
 
 OUTCOMES = "PROFILE-CORE-03"
 LOOKED_AT = "PROFILE-CORE-02"
-TOUCHED = "PROFILE-STORAGE-01"
 
 
 @check(Family.INTERFACE, "PROFILE-CORE-01")
@@ -79,8 +78,3 @@ def declared_profiles_are_supported(s: Scenario) -> None:
     s.land(table)
     if Profile.DISCOVERY.value in profiles:
         drop(s, s.create("discarded"))
-
-
-def seen(s: Scenario, table: TableHandle, file: str) -> str | None:
-    """The content of a file of the log, or None."""
-    return next((entry.content or "" for entry in s.observe(table) if entry.name == file), None)

@@ -13,14 +13,14 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from conformance.checks import check, replays
 from conformance.checks.backfill import blocked, glance
 from conformance.checks.lifecycle import resolves_to
 from conformance.checks.version_0 import is_proposed, names_the_owner
 from conformance.interface import messages as m
-from conformance.interface.log_names import checkpoint_file, commit_file, compacted_file
+from conformance.interface.log_names import checkpoint_file, commit_file
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
@@ -49,8 +49,6 @@ from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, Tabl
 from conformance.scenario.storage_access import plant, publish, remove
 
 TRANSFER = (Profile.OWNERSHIP_TRANSFER, Profile.STORAGE_ACCESS)
-STRAY_CHECKPOINT: Final = checkpoint_file(9)
-COMPACTION: Final = compacted_file(0, 1)
 MANAGED = ("managedCommit",)
 """Only this table feature has documented ownership changes."""
 

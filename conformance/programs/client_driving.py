@@ -205,6 +205,10 @@ class ClientDrive:
                 readable.add(version)
         return readable
 
+    def _lacks_times(self, table: DrivenTable) -> bool:
+        listing = log_files.listing_of(sorted(table.log.folder.iterdir()))
+        return len(self._present(table, listing)) <= table.log.latest
+
     def _present(self, table: DrivenTable, listing: log_files.Listing) -> set[int]:
         """The versions whose commit exists. A checkpoint alone has no in-commit timestamp."""
         owned = self.s.owner.owner.tables.get(table.log.table.reference)
@@ -619,18 +623,16 @@ class ClientDrive:
         assert isinstance(request, m.Snapshot)
         asked = self.s.owner.exchanges[since:]
         lost = any(isinstance(heard.answer, m.Unknown | m.Rejected) for heard in asked)
-        present = self._present(table, log_files.listing_of(sorted(log.folder.iterdir())))
-        timeless, needless = (
-            request.timestamp is not None and len(present) <= log.latest,
-            {"deletionVectors", "v2Checkpoint"},
-        )
+        timeless = request.timestamp is not None and self._lacks_times(table)
         reading = oracle.Reading(
             request=request, log=log.actions, before=before, published=published,
             published_after=log.published, returned=newest_returned(self.s, since),
             remembered=log.latest if step.fresh or harmed else max(published, table.seen.get(client, -1)),
             readable=readable, feature=self.s.feature, location=log.location, asked=bool(asked),
             promises_fresh=Promise.FRESH_SNAPSHOTS.value in self.s.identity.promises,
-            may_refuse=lost or bool(harmed) or timeless or bool(needless & {*table.make.features}),
+            may_refuse=(
+                lost or timeless or bool(harmed) or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"})
+            ),
             harmed=bool(harmed) and table.read < min((version_of(name) or 0 for name in harmed), default=0),
         )  # fmt: skip
         self._fail(table, oracle.read(reading, call.answer), call, (*step.stakes(), *stakes, *self._stakes(table)))

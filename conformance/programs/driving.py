@@ -639,9 +639,9 @@ class Drive:
             return  # it may land with either of its contents
         answered = self._send(table, _client(step.client), request, step.fate)
         if answered is not None and refused_for_now(answered.answer):
-            self._is_replayed(table, request)
+            self._must_be_ratified_again(table, request)
 
-    def _is_replayed(self, table: DrivenTable, request: m.Request) -> None:
+    def _must_be_ratified_again(self, table: DrivenTable, request: m.Request) -> None:
         """Profile idempotent-retry: a replay that is rejected for now is ratified soon."""
         if not isinstance(request, m.Commit) or "idempotent-retry" not in self.contract.profiles:
             return
@@ -1263,8 +1263,7 @@ class Drive:
                 what = f"the table has this owner, as {table.handle.reference}: it is not taken over again"
                 self._fail(table, exchange, Wrong(("MC-CONVERT-02", "MC-CONVERT-05", *forgotten), what, table.taken))
         elif isinstance(request, m.TakeOver):
-            last = answer.version >= table.taken
-            new = last and (not table.named or answer.table != table.handle.reference)
+            new = answer.version == table.taken and (not table.named or answer.table != table.handle.reference)
             if answer.table is not None and new and table.is_surely(State.OWNED):
                 self._is_another(table, exchange, answer.table)
                 table.handle.reference, table.named = answer.table, True
