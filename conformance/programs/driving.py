@@ -564,10 +564,13 @@ class Drive:
         return False
 
     def _has_room(self, table: DrivenTable) -> bool:
-        """Whether the owner surely knows that its limit is not reached: it saw each publication."""
+        """Whether the owner surely knows that its limit is not reached: all is published, and it lists no more than
+        the rest."""
         if table.limit is None or table.aided or table.facts.restarted or self.armed:
             return False
-        return table.newest - max(self._look(table), default=-1) < table.limit
+        unpublished = table.newest - max(self._look(table), default=-1)
+        known = self.s.ask("publisher", m.GetCommits(table=table.handle.reference), table.handle).answer
+        return isinstance(known, m.Commits) and max(unpublished, len(known.commits)) < table.limit
 
     def _next(self, table: DrivenTable, last: m.Version) -> m.Commit:
         request = self.s.proposal(table.handle, last + 1)
