@@ -795,6 +795,7 @@ class ClientDrive:
         early: list[str] = []
         self.s.owner.on(m.BackfillToVersion, before=lambda: early.extend(self._unpublished(table)), times=10)
         cleans = step.job is Job.CLEANUP or (step.job in CHECKPOINTS and self.s.feature != "catalogManaged")
+        forbids = not step.allowed and self.s.feature == "catalogManaged"  # other tables have no policy
         hint, cleanable = self._hinted(table), self._cleanable(table)
         foreign = [version_of(path.name) or 0 for path in self.copies]
 
@@ -805,7 +806,7 @@ class ClientDrive:
             return self.s.act("maintenance", request, log.table)
 
         try:
-            call, before, after = self._watched(table, act, cleans=cleans and step.allowed)
+            call, before, after = self._watched(table, act, cleans=cleans and not forbids)
         finally:
             self._disarm()
         self._sync(table)
@@ -838,8 +839,7 @@ class ClientDrive:
         if step.job in FORBIDDEN and isinstance(call.answer, m.Done | m.Committed) and not asked and self._has_policy():
             wrong = Wrong(("CM-MAINT-05",), f"the client requests the policy before every {step.job}", "it did not")
             self._fail(table, wrong, call)
-        forbidden = not step.allowed and self.s.feature == "catalogManaged" and step.job in FORBIDDEN
-        if forbidden and isinstance(call.answer, m.Done):
+        if forbids and step.job in FORBIDDEN and isinstance(call.answer, m.Done):
             self._fail(table, Wrong(step.stakes(), f"the owner does not allow {step.job}: an error"), call)
 
     def _as_listed(self, folder: oracle.Folder, since: int) -> oracle.Folder:
