@@ -154,3 +154,11 @@ class CorruptLedgerError(CorruptionError):
 CERTAINLY_NOT_COMMITTED = (InvalidRequestError, LostRaceError, ConcurrentModificationError, OwnerUnavailableError)
 """Errors of a commit after which no log can name the new data files. After any other error a log may name them, so
 they stay."""
+
+
+def check_type(what: str, value: object, kinds: type | tuple[type | None, ...], expected: str) -> None:
+    """Raise `InvalidRequestError` for an argument of another type; None among `kinds` allows None."""
+    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+    types = tuple(type(None) if kind is None else kind for kind in kinds)
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise InvalidRequestError(f"invalid {what} {value!r}; expected {expected}")

@@ -46,8 +46,8 @@ def check_store(name: str, url: str) -> None:
 
     Credentials and the endpoint are taken from the environment: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, ...
     """
-    if not (name.isascii() and name.isidentifier()):
-        raise InvalidRequestError(f"invalid name of a store {name!r}; expected letters, digits and _")
+    if not (isinstance(name, str) and name.isascii() and name.isidentifier() and isinstance(url, str)):
+        raise InvalidRequestError(f"invalid store {name!r}: {url!r}; expected letters, digits and _; and a URL")
     try:
         _ObjectStore(url).try_conditional_put()
     except OSError as error:

@@ -33,7 +33,7 @@ ENTRY_POINTS: Final = "refimpl.commit_owners"
 WAREHOUSE: Final = "warehouse"
 """The key of this package's owner in its configuration: the warehouse's folder."""
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a builder, or a module of an entry point, may register owners
 _owners: dict[tuple[str, frozenset[tuple[str, str]]], CommitOwner] = {}
 
 
@@ -53,6 +53,8 @@ _builders: dict[str, OwnerBuilder] = {DEFAULT_NAME: warehouse_owner}
 def register_owner(name: str, builder: OwnerBuilder) -> None:
     """Let tables that name this owner be opened by their paths. Use `refimpl.warehouse_owner` for a warehouse that was
     created with another name. Raises `InvalidRequestError` if the name has another builder."""
+    if not isinstance(name, str) or not name or not callable(builder):
+        raise InvalidRequestError(f"cannot register {name!r} with {builder!r}; expected a name, and a function")
     with _lock:
         if _builders.setdefault(name, builder) is not builder:
             raise InvalidRequestError(f"the owner's name {name!r} is registered already; choose another name")
@@ -90,7 +92,7 @@ def open_table(path: str | Path, environment: Environment | None = None) -> Tabl
     Raises `TableNotFoundError` (also if the owner does not know the table), `PathAccessError` for a catalog-managed
     table, and the errors of `owner_named`.
     """
-    handle = Table.by_path(Path(path), environment)
+    handle = Table.by_path(path, environment)
     snapshot = handle.snapshot()
     feature, metadata = snapshot.feature, snapshot.metadata
     name = None if feature is None else metadata.configuration.get(feature.owner_property or "")
@@ -101,13 +103,12 @@ def open_table(path: str | Path, environment: Environment | None = None) -> Tabl
 
 
 def _conf(feature: TableFeature, metadata: Metadata, location: Path) -> dict[str, str]:
-    """The configuration in the table; without one, the warehouse that the table is in."""
-    text = metadata.configuration.get(feature.owner_conf_property or "")
-    if text is None:
-        around = next((folder for folder in location.resolve().parents if (folder / OWNER_FOLDER).is_dir()), None)
-        return {} if around is None else {WAREHOUSE: str(around)}
+    """The configuration in the table, and the warehouse that the table is in, unless it names one."""
+    text = metadata.configuration.get(feature.owner_conf_property or "", "{}")
+    around = next((folder for folder in location.resolve().parents if (folder / OWNER_FOLDER).is_dir()), None)
+    found = {} if around is None else {WAREHOUSE: str(around)}
     try:
-        return msgspec.json.decode(text, type=dict[str, str])
+        return found | msgspec.json.decode(text, type=dict[str, str])
     except msgspec.DecodeError as error:
         raise InvalidTableError(
             f"invalid {feature.owner_conf_property} of the table at {location}: {text!r}; expected a JSON map of "

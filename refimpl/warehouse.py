@@ -26,10 +26,11 @@ from refimpl.errors import (
     OwnerUnavailableError,
     TableNotFoundError,
     UnsupportedFeatureError,
+    check_type,
 )
-from refimpl.log_path import LOG_FOLDER
 from refimpl.object_store import check_store, record_stores, with_stores
-from refimpl.owner.local import OWNER_FOLDER, LocalOwner
+from refimpl.owner import decide
+from refimpl.owner.local import DEFAULT_NAME, OWNER_FOLDER, LocalOwner
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class _Tables:
         partition_columns: Sequence[str] = (),
         feature: TableFeature = CATALOG_MANAGED,
         commit_mode: CommitMode | None = None,
-        location: Path | None = None,
+        location: str | Path | None = None,
         policy: MaintenancePolicy | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Table:
@@ -298,6 +299,11 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     folder = home / OWNER_FOLDER
     files = environment.files
     wanted_roots = [_checked_root(root) for root in roots]
+    check_type("name of the owner", name, (str, None), "a text")
+    check_type("configuration of the owner", conf, (Mapping, None), "a map of texts to texts")
+    flaw = decide.identity_flaw(DEFAULT_NAME, name, conf, has_tables=False)
+    if flaw is not None:
+        raise InvalidRequestError(flaw)
     for store, url in (stores or {}).items():
         check_store(store, url)
     kind = network_file_system(home)
@@ -312,10 +318,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
                         raise InvalidRequestError(
                             f"{parent} is a file; expected a warehouse's folder", directory=str(home)
                         )
-                children = () if files.stat(home) is None else files.list_directory(home)
-                if any(files.stat(home / child.name / LOG_FOLDER) is not None for child in children):
-                    lost = LocalOwner(home, environment)
-                    _refuse_lost_owner(lost, lost.name, home, environment)
+                _refuse_lost_owner(LocalOwner(home, environment), None, home, environment)
                 raise InvalidRequestError(
                     f"{home} has no commit owner; create one with: commit-owner init {home}, or in Python: "
                     f"refimpl.open({str(home)!r}, create=True)",
@@ -325,7 +328,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
         host, environment = environment, with_stores(environment, folder)
         owner = LocalOwner(home, environment)
         if create:
-            _refuse_lost_owner(owner, name or owner.name, home, environment)
+            _refuse_lost_owner(owner, name, home, environment)
             if not owner.ledger.exists():
                 make_folders(folder, environment)
         if stores:
@@ -363,8 +366,9 @@ def _remote(
     return RemoteWarehouse(RemoteOwner(address, environment), environment)
 
 
-def _refuse_lost_owner(owner: LocalOwner, name: str, home: Path, environment: Environment) -> None:
-    """Raise `CorruptLedgerError` if tables have an owner whose ledger is missing: a new one would lose their commits.
+def _refuse_lost_owner(owner: LocalOwner, name: str | None, home: Path, environment: Environment) -> None:
+    """Raise `CorruptLedgerError` if tables have an owner of this name, by default any, whose ledger is missing: a new
+    one would lose their commits.
 
     Checked again after the search: another process may have created the ledger, and a table, meanwhile.
     """
@@ -376,7 +380,8 @@ def _refuse_lost_owner(owner: LocalOwner, name: str, home: Path, environment: En
     if owned is not None and not owner.ledger.exists():
         raise CorruptLedgerError(
             f"{owned[0]} is a {owned[1].name} table, but its owner's ledger {owner.ledger.path} is missing; "
-            f"move the folder {OWNER_FOLDER} back, or restore the ledger from a backup",
+            f"move the folder {OWNER_FOLDER} back, or restore the ledger from a backup; if another owner has the "
+            f"table, create this one in another folder, or under a name of its own (--name)",
             path=str(owner.ledger.path),
         )
 

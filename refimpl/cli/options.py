@@ -209,6 +209,8 @@ def properties_of(pairs: list[str] | None, what: str = "property", form: str = "
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise InvalidRequestError(f"invalid {what} {pair!r}; expected {form}")
+        if key.strip() in properties:
+            raise InvalidRequestError(f"{what} {key.strip()!r} is given twice; expected one value")
         properties[key.strip()] = value.strip() if what == "type" else value
     return properties
 

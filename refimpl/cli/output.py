@@ -264,8 +264,8 @@ def message(error: Exception) -> str:
     """One or two lines with the fact, the numbers and the next step."""
     if isinstance(error, errors.OutcomeUnknown) and not error.facts.get("landed"):
         return f"{error}\n{_way_to_know(error)}"
-    of_data = isinstance(error, errors.CorruptDataError)
-    if isinstance(error, errors.CorruptionError) and not of_data and "verify" not in str(error):
+    advised = isinstance(error, errors.CorruptDataError) or any(word in str(error) for word in ("verify", "backup"))
+    if isinstance(error, errors.CorruptionError) and not advised:
         return f"{error}\nstop the writers, then run: commit-owner verify"
     if isinstance(error, errors.DeltaError):
         return str(error)

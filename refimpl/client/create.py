@@ -172,7 +172,7 @@ class Creation:
         partition_columns: Sequence[str] = (),
         feature: TableFeature = CATALOG_MANAGED,
         commit_mode: CommitMode | None = None,
-        location: Path | None = None,
+        location: str | Path | None = None,
         policy: MaintenancePolicy | None = None,
         properties: Mapping[str, str] | None = None,
         owner_conf: Mapping[str, str] | None = None,
@@ -182,6 +182,15 @@ class Creation:
         Raises `InvalidRequestError` (schema, property, commit mode), `LocationError`, `NameTakenError`. After
         these errors no file remains.
         """
+        for what, value, kinds, expected in (
+            ("partition columns", partition_columns, (list, tuple), "a list of columns"),
+            ("table feature", feature, TableFeature, "one of refimpl.table_feature, such as CATALOG_MANAGED"),
+            ("commit mode", commit_mode, (CommitMode, None), "a refimpl.table_feature.CommitMode"),
+            ("location", location, (str, Path, None), "a folder's path"),
+            ("properties", properties, (Mapping, None), "a map of texts to texts"),
+        ):
+            errors.check_type(what, value, kinds, expected)
+        location = None if location is None else Path(location)
         draft = _metadata(environment, schema, partition_columns, properties or {})
         draft = owned_metadata(draft, feature, owner, owner_conf)
         _check_rules(features.first_protocol(draft, feature, in_commit_timestamps=True), draft)

@@ -153,7 +153,7 @@ def _check_key(key: str) -> None:
     folded = key.lower()
     if folded in {name.lower() for name in PROTECTED}:
         raise InvalidRequestError(
-            f"the property {key} cannot be set: creation, take-over and hand-back write it", property=key
+            f"the property {key} cannot be set or removed: creation, take-over and hand-back do so", property=key
         )
     if folded.startswith(_RESERVED_PREFIX) and key not in KNOWN and not _is_constraint(key):
         raise InvalidRequestError(

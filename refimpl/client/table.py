@@ -30,7 +30,7 @@ from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.client.transaction import Committed, Transaction
 from refimpl.commit_owner import Backfilled, CommitOwner, ResolvedTable, TableState
 from refimpl.environment import Environment
-from refimpl.errors import DeltaError, InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
+from refimpl.errors import DeltaError, InvalidRequestError, NotFoundInHistoryError, TableNotFoundError, check_type
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CommitMode, TableFeature
@@ -86,12 +86,13 @@ class Table:
         return cls(answer.location, environment, owner=owner, resolved=answer, name=answer.name)
 
     @classmethod
-    def by_path(cls, location: Path, environment: Environment | None = None) -> Table:
+    def by_path(cls, location: str | Path, environment: Environment | None = None) -> Table:
         """A filesystem table; or the backfilled part of a managedCommit table, whose snapshots say so (`stale`).
 
         managed-commits, "Reading managed-commit tables", first choice. Snapshots of a catalog-managed table raise
         `PathAccessError`.
         """
+        check_type("location", location, (str, Path), "a table's folder")
         return cls(Path(location).absolute(), environment or Environment())
 
     @property
@@ -183,6 +184,7 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """The commits, newest first, at most `limit` of them; the unpublished ones included."""
+        check_type("limit", limit, (int, None), "a number of versions")
         newest = self.snapshot()
         return list(history(newest.reader, newest.version, newest.enablement, limit))
 
@@ -197,6 +199,7 @@ class Table:
         `app`: (application id, batch number); a batch that this application has already committed is skipped, and
         None is returned. Raises `InvalidRequestError` for rows that do not fit, and the errors of a commit.
         """
+        check_type("app", app, (tuple, list, None), "the application's id and its batch, such as ('stream', 7)")
         transaction = self.transaction(parameters={"mode": "Append"}, landed=self.checkpoint_if_due)
         if app is not None and not transaction.claim(*app):
             return None
@@ -260,6 +263,9 @@ class Table:
         Raises the errors of `Transaction.set_properties`, `Transaction.change_type` and of a commit: another change of
         the metadata is a conflict, and so is each write that began before this one.
         """
+        for what, value in (("properties", properties), ("types", types)):
+            check_type(what, value, (Mapping, None), "a map of texts to texts")
+        check_type("properties to remove", remove, (list, tuple, set, frozenset, dict), "a list of names")
         set_properties, removals, wider = dict(properties or {}), tuple(remove), dict(types or {})
         if not (set_properties or removals or wider):
             raise InvalidRequestError(
@@ -308,6 +314,8 @@ class Table:
         """The files that `changes` reads, in their order, and their reader."""
         from refimpl.client import change_feed
 
+        for version in (from_version, to_version):
+            check_type("version", version, (int, None), "a number")
         newest = self.snapshot()
         first, last = change_feed.versions(
             newest.commit_times(),

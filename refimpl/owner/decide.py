@@ -543,8 +543,8 @@ def first_version_flaw(
 
 def identity_flaw(current: str, name: str | None, conf: Mapping[str, str] | None, *, has_tables: bool) -> str | None:
     """Why the owner cannot get this name or configuration. Its tables have the name in their metadata."""
-    if name is not None and (not name.strip() or (has_tables and name != current)):
-        expected = f"{current!r}, the name in its tables" if has_tables else "a text that is not blank"
+    if name is not None and not (name.strip() and name.isprintable() and (name == current or not has_tables)):
+        expected = f"{current!r}, the name in its tables" if has_tables else "a printable text that is not blank"
         return f"invalid name {name!r} of the owner; expected {expected}"
     flaw = None if conf is None else policy.conf_flaw(msgspec.json.encode(dict(conf)).decode())
     return None if flaw is None else flaw.detail

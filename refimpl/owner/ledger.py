@@ -124,7 +124,9 @@ class Ledger:
             database = self._database()
             schema_version = database.pragma("user_version")
             if database.pragma("application_id") != APPLICATION_ID:
-                raise CorruptLedgerError(f"{self.path} is not the ledger of a commit owner", path=str(self.path))
+                raise CorruptLedgerError(
+                    f"{self.path} is not the ledger of a commit owner; restore it from a backup", path=str(self.path)
+                )
             if schema_version > SCHEMA_VERSION:
                 raise InvalidRequestError(
                     f"{self.path} has schema version {schema_version}, this release knows up to {SCHEMA_VERSION}; "

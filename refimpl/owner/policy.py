@@ -7,7 +7,7 @@ import msgspec
 
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.commits import Rejected, RejectionReason
-from refimpl.errors import InvalidRequestError
+from refimpl.errors import InvalidRequestError, check_type
 from refimpl.table_feature import CommitMode, TableFeature
 
 MAX_INLINE_BYTES: Final = 16 * 2**20
@@ -94,8 +94,13 @@ def checked_commit_mode(feature: TableFeature, commit_mode: CommitMode | None) -
 
 
 def checked_policy(policy: MaintenancePolicy | None) -> MaintenancePolicy:
-    """The policy, by default the default one; `InvalidRequestError` for limits out of range."""
-    policy = policy or MaintenancePolicy()
+    """The policy, by default the default one; `InvalidRequestError` for a field of another type or out of range."""
+    policy = MaintenancePolicy() if policy is None else policy
+    check_type("policy", policy, MaintenancePolicy, "a `MaintenancePolicy`")
+    try:
+        policy = msgspec.convert(msgspec.to_builtins(policy), MaintenancePolicy)
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"invalid policy {policy!r}: {error}; expected a `MaintenancePolicy`") from None
     if not 1 <= policy.backlog_limit <= MAX_BACKLOG_LIMIT:
         raise InvalidRequestError(f"invalid backlog limit {policy.backlog_limit}; expected 1 to {MAX_BACKLOG_LIMIT}")
     if policy.backfill_every is not None and not 1 <= policy.backfill_every <= policy.backlog_limit:

@@ -129,9 +129,9 @@ def _damaged(table: str | None, error: CorruptLedgerError) -> Finding:
 
 
 def owned_tables(
-    environment: Environment, warehouse: Path, owner_name: str, known: set[Path]
+    environment: Environment, warehouse: Path, owner_name: str | None, known: set[Path]
 ) -> Iterator[tuple[Path, TableFeature]]:
-    """The tables below the warehouse, except the known locations, whose logs name this owner."""
+    """The tables below the warehouse, except the known locations, whose logs name this owner; None: any owner."""
     pending = [(warehouse, 0)]
     while pending:
         directory, depth = pending.pop()
@@ -150,7 +150,7 @@ def owned_tables(
         pending += [(directory / name, depth + 1) for name in folders]
 
 
-def _feature_at(log: LogStore, owner_name: str) -> TableFeature | None:
+def _feature_at(log: LogStore, owner_name: str | None) -> TableFeature | None:
     """The table feature of the newest protocol in the log; None if the log names another owner."""
     protocol: Protocol | None = None
     metadata: Metadata | None = None
@@ -173,7 +173,8 @@ def _feature_at(log: LogStore, owner_name: str) -> TableFeature | None:
     feature = None if protocol is None else feature_of(protocol)
     if feature is None or metadata is None or feature.owner_property is None:
         return feature
-    return feature if metadata.configuration.get(feature.owner_property) == owner_name else None
+    named = metadata.configuration.get(feature.owner_property)
+    return feature if owner_name in (None, named) else None
 
 
 def _findings(context: Context, table_id: str) -> list[Finding]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,9 +16,12 @@ import pytest
 import refimpl
 from refimpl import files
 from refimpl.cli.output import ExitCode, exit_code
+from refimpl.commit_owner import MaintenancePolicy
 from refimpl.errors import InvalidRequestError
+from refimpl.table_feature import MANAGED_COMMIT
 from refimpl.warehouse import Warehouse
 
+Policy: Any = MaintenancePolicy
 COMMAND = "from refimpl.cli import main; main()"
 
 
@@ -26,6 +30,12 @@ def warehouse(tmp_path: Path) -> Warehouse:
     opened = refimpl.open(tmp_path / "lake", create=True)
     opened.create_table("orders", {"id": "long", "price": "decimal(10,2)", "day": pa.date32()})
     return opened
+
+
+def _id(warehouse: Warehouse) -> str:
+    identifier = warehouse.table("orders").table_id
+    assert identifier is not None
+    return identifier
 
 
 def test_a_schema_may_be_types_by_column(warehouse: Warehouse) -> None:
@@ -54,7 +64,26 @@ def test_a_time_may_be_a_datetime_a_text_or_milliseconds(warehouse: Warehouse) -
         lambda warehouse: warehouse.create_table("t", {"id": "BIGINT"}),
         lambda warehouse: warehouse.create_table("t", [("id", "long")]),
         lambda warehouse: warehouse.create_table("t", None),
+        lambda warehouse: warehouse.create_table("t", {"id": "long"}, feature="managedCommit"),
+        lambda warehouse: warehouse.create_table("t", {"id": "long"}, commit_mode="inline"),
+        lambda warehouse: warehouse.create_table("t", {"id": "long"}, partition_columns="id"),
+        lambda warehouse: warehouse.create_table("t", {"id": "long"}, partition_columns=None),
+        lambda warehouse: warehouse.create_table("t", {"id": "long"}, properties=["a"]),
+        lambda warehouse: warehouse.create_table("t", {"id": "long"}, location=3),
+        lambda warehouse: warehouse.create_table("t", {"id": "long"}, policy={"allowed": []}),
+        lambda warehouse: warehouse.create_table("t", {"id": "long"}, policy=Policy(backfill_every=True)),
+        lambda warehouse: warehouse.owner.set_policy(_id(warehouse), Policy(allowed=frozenset({"vaccum"}))),
+        lambda warehouse: warehouse.owner.set_policy(_id(warehouse), Policy(backlog_limit=2.5)),
+        lambda warehouse: warehouse.owner.set_policy(_id(warehouse), Policy(hand_back=None)),
+        lambda warehouse: warehouse.table("orders").append(pa.table({"id": [1]}), app="x"),
+        lambda warehouse: warehouse.table("orders").alter(properties="a=b"),
+        lambda warehouse: warehouse.table("orders").alter(remove="delta.x"),
+        lambda warehouse: warehouse.table("orders").changes("a"),
+        lambda warehouse: warehouse.table("orders").history("x"),
         lambda warehouse: warehouse.table("orders").snapshot(timestamp=1.5),
+        lambda warehouse: refimpl.open_table(None),
+        lambda warehouse: refimpl.register_owner(None, print),
+        lambda warehouse: refimpl.register_owner("x", None),
         lambda warehouse: refimpl.open(None),  # type: ignore[call-overload]
         lambda warehouse: refimpl.open(""),
         lambda warehouse: refimpl.open(__file__),
@@ -83,6 +112,24 @@ def test_a_lost_ledger_is_damage(warehouse: Warehouse, lost: str, create: bool) 
     with pytest.raises(refimpl.errors.CorruptLedgerError) as raised:
         refimpl.open(warehouse.directory, create=create)
     assert exit_code(raised.value) == ExitCode.CORRUPTION
+
+
+def test_the_lost_ledger_of_an_owner_with_a_name_is_damage(tmp_path: Path) -> None:
+    opened = refimpl.open(tmp_path, create=True, name="lake-2")
+    opened.create_table("deep", {"id": "long"}, feature=MANAGED_COMMIT, location=tmp_path / "a" / "b" / "deep")
+    opened.close()
+    shutil.rmtree(tmp_path / "_owner")
+    for create in (False, True):
+        with pytest.raises(refimpl.errors.CorruptLedgerError, match="is missing"):
+            refimpl.open(tmp_path, create=create)
+    assert not (tmp_path / "_owner").exists()
+
+
+@pytest.mark.parametrize("wanted", [{"name": " "}, {"name": 3}, {"conf": {"token": "x"}}, {"conf": "a"}])
+def test_a_refused_owner_leaves_no_warehouse(tmp_path: Path, wanted: Any) -> None:
+    with pytest.raises(InvalidRequestError):
+        refimpl.open(tmp_path / "lake", create=True, **wanted)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.processes

@@ -595,7 +595,7 @@ def test_store_is_named_on_the_command_line(tmp_path: Path, store: str, cli: Com
 @pytest.mark.parametrize(
     ("name", "url", "problem"),
     [
-        ("a/b", "s3://bucket/x", "invalid name of a store"),
+        ("a/b", "s3://bucket/x", "invalid store"),
         ("other", "https://bucket/x", "expected s3://bucket/prefix"),
         ("other", "s3://missing-bucket/x", "cannot be used"),
         ("other", "s3://{bucket}/a//b", r"invalid store s3://\S+/a//b: \S"),

@@ -60,6 +60,21 @@ def test_a_table_is_opened_through_the_owner_that_it_names(lakes: tuple[Warehous
         assert refimpl.open_table(str(made.location)).owner is table.owner
 
 
+def test_the_warehouse_around_the_table_completes_its_configuration(tmp_path: Path) -> None:
+    with refimpl.open(tmp_path, create=True, conf={"endpoint": "x"}) as lake:
+        made = lake.create_table("orders", SCHEMA, feature=MANAGED_COMMIT)
+        assert refimpl.open_table(made.location).table_id == made.table_id
+
+
+def test_a_builder_may_register_owners(lakes: tuple[Warehouse, Warehouse]) -> None:
+    def build(_: str, conf: Mapping[str, str]) -> CommitOwner:
+        refimpl.register_owner("another", refimpl.warehouse_owner)
+        return lakes[1].owner
+
+    refimpl.register_owner("lake-2", build)
+    assert owner_names.owner_named("lake-2", {}) is lakes[1].owner
+
+
 def test_one_owner_is_kept_for_each_configuration(lakes: tuple[Warehouse, Warehouse]) -> None:
     built: list[Mapping[str, str]] = []
 
