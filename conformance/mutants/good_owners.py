@@ -117,6 +117,14 @@ def rejects_the_first_backfill_for_now(self: ModelOwner, client: str, request: m
     return m.Rejected(reason="too busy to publish", retryable=True)
 
 
+@good_method("commit")
+def rejects_each_proposal_twice_for_now(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
+    """Accepts a proposal when it is sent for the third time, and rejects it before that as retryable."""
+    tries = memory_of(self, Counter[m.Commit])
+    tries[request] += 1
+    return original(self).commit(client, request) if tries[request] > 2 else m.Rejected(reason="locked", retryable=True)
+
+
 @good("FREE-BACKFILL-01")
 class BackfillsEverything(ModelOwner):
     """Publishes all commits when asked to backfill some."""

@@ -1194,7 +1194,9 @@ class Drive:
                 table.worlds = frozenset(model.opened(world, request) for world in table.worlds)
             table.worlds = model.lost(table.worlds, request)
         else:
-            pauses, self.s.pauses = self.s.pauses, () if self._is_full(table) else self.s.pauses
+            pauses = self.s.pauses
+            if self._is_full(table) and pauses is not LONG_PAUSES:
+                self.s.pauses = ()
             exchange = self.s.ask(client, request, table.handle)
             self.s.pauses = self.s.pauses or pauses
             self._died(exchange)

@@ -360,11 +360,11 @@ class Scenario:
     def commit(
         self, table: TableHandle, version: int | None = None, client: str = "writer", **options: Any
     ) -> Exchange:
-        """Propose; after a retryable rejection again, as a new attempt unless one is given."""
+        """Propose; after a retryable rejection the same proposal again."""
         exchanges: list[Exchange] = []
+        request = self.proposal(table, version, **options)
 
         def propose() -> m.Answer:
-            request = self.proposal(table, version, **options)
             exchanges.append(self._ended(self._invoke(client, request), request, self.subject.ask(client, request)))
             return exchanges[-1].answer
 
