@@ -146,6 +146,8 @@ class Scenario:
         self.violations: list[Violation] = []
         self.made: dict[tuple[str, int], int] = {}
         """The operation that was first answered with a version, by table and version."""
+        self._answered: dict[tuple[str, m.AttemptId], list[Exchange]] = {}
+        """The exchanges about an attempt, in the order of their answers, by table and attempt."""
         self.sent: set[str] = set()
         """Attempts that the kit sent, also as the name of a file that it wrote, in lower case."""
         self._numbers: dict[int, int] = {}
@@ -220,7 +222,7 @@ class Scenario:
         answer = self.answer(client, request, getattr(self.subject, "lose", None))
         self.recording.lost(number, "the answer was lost")
         self.looked = None
-        return Exchange(number=number, request=request, answer=answer)
+        return self._remembered(Exchange(number=number, request=request, answer=answer))
 
     def delay(self, client: str, request: m.Request, table: TableHandle | None = None) -> Delayed:
         """Send a request that the network holds back."""
@@ -237,7 +239,7 @@ class Scenario:
         if delayed.given_up:
             self.recording.writer.fault("a request whose client stopped waiting arrives", client=delayed.client)
             answer = self.answer(delayed.client, delayed.request)
-            return Exchange(number=delayed.number, request=delayed.request, answer=answer)
+            return self._remembered(Exchange(number=delayed.number, request=delayed.request, answer=answer))
         answer = self.answer(delayed.client, delayed.request)
         return self._ended(delayed.number, delayed.request, answer)
 
@@ -248,7 +250,7 @@ class Scenario:
         if isinstance(answer, m.Unknown) and isinstance(request, m.Commit):
             self.unresolved[self._name(request), request.version] = number
         belongs = self.recording.ended(number, request, answer)
-        exchange = Exchange(number=number, request=request, answer=answer)
+        exchange = self._remembered(Exchange(number=number, request=request, answer=answer))
         if isinstance(answer, m.Unknown) and answer.reason.startswith(RAISED):
             self.fail(
                 "PROFILE-CORE-03", evidence=(exchange,), expected="one of the outcomes of the request",
@@ -263,6 +265,13 @@ class Scenario:
             named = log_names.attempt_of(entry.file_name or "")
             if named is not None and named.lower() not in self.sent:
                 self.confused = True
+        return exchange
+
+    def _remembered(self, exchange: Exchange) -> Exchange:
+        """The exchange, which `_evidence` can find by its attempt from now on."""
+        attempt = getattr(exchange.request, "attempt", None)
+        if attempt is not None:
+            self._answered.setdefault((self._name(exchange.request), attempt), []).append(exchange)
         return exchange
 
     def attributed(self, requirements: tuple[str, ...]) -> tuple[str, ...]:
@@ -537,7 +546,8 @@ class Scenario:
         self, evidence: Sequence[Exchange], table: TableHandle | None, version: int | None
     ) -> tuple[int, ...]:
         """The operations that contradict each other. A single one is completed by the listing that showed it, by the
-        commit of its version, or else by the newest commit."""
+        last exchange before it about the same attempt, by the commit of its version, or else by the newest commit. If
+        it is `ratified`, the commit of its version comes before the exchange."""
         numbers = [exchange.number for exchange in evidence]
         if len(numbers) < 2 and self.looked is not None:
             numbers.append(self.looked)
@@ -546,11 +556,24 @@ class Scenario:
             name = table.name if table is not None else NOWHERE if request is None else self._name(request)
             made = {at: number for (log, at), number in self.made.items() if log == name and number not in numbers}
             about: int | None = getattr(request, "version", 0) if version is None else version
-            if about is not None and about in made:
+            same_attempt = self._earlier(name, evidence[0]) if evidence else None
+            ratified = bool(evidence) and isinstance(evidence[0].answer, m.Ratified)
+            if same_attempt is not None and not (ratified and about in made):
+                numbers.append(same_attempt)
+            elif about is not None and about in made:
                 numbers.append(made[about])
             elif made and isinstance(request, m.Commit):
                 numbers.append(made[max(made)])
         return tuple(numbers)
+
+    def _earlier(self, name: str, exchange: Exchange) -> int | None:
+        """The last other operation about the attempt of an exchange; one whose answer reached its client, if any."""
+        others = [
+            other.number
+            for other in self._answered.get((name, getattr(exchange.request, "attempt", "")), [])
+            if other.number != exchange.number and not isinstance(other.answer, m.Unknown)
+        ]
+        return others[-1] if others else None
 
     # The end
 

@@ -1,5 +1,6 @@
 """Pinned programs are read from data files, judged by the oracle, and run as one check for each family and side."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,19 @@ def test_a_failed_program_is_named_by_its_title() -> None:
     failed, _ = ran(all_mutants()["crash-forgets-tombstones"].make, TOMBSTONE)
     assert (failed.verdict, failed.title) == (Verdict.FAILED, "a tombstone stays")
     assert failed.violations[0].requirements[0] == "PROFILE-OUTCOME-02"
+
+
+def test_a_refused_replay_contradicts_the_earlier_answer_about_its_attempt() -> None:
+    text = """{"format": 2, "side": "owner", "family": "restarts", "seed": 1, "title": "found out", "words": ["resend"],
+     "requirements": ["PROFILE-RETRY-01"], "steps": [{"type": "create"}, {"type": "commit", "fate": "lost"},
+     {"type": "resolve", "client": 1}, {"type": "resend"}]}"""
+    failed, _ = ran(all_mutants()["replay-is-a-conflict"].make, text)
+    assert failed.history is not None
+    events = [json.loads(line) for line in failed.history.splitlines()]
+    asked = {event["id"]: event["request"] for event in events if "request" in event}
+    refused, earlier = failed.violations[0].operations
+    assert (asked[refused]["op"], asked[earlier]["op"]) == ("commit", "attempt_outcome")
+    assert asked[refused]["attempt"] == asked[earlier]["attempt"]
 
 
 @pytest.mark.parametrize(
