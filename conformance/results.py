@@ -109,6 +109,25 @@ class Violation(_Value, frozen=True, kw_only=True):
     version: int | None = None
 
 
+PROGRAMS: Final = "programs:"
+"""The beginning of `RunResult.profile` for a run with `--programs N`; N follows."""
+
+
+def size_in_words(profile: str) -> str:
+    """The size of a run, for a reader."""
+    number = profile.removeprefix(PROGRAMS)
+    if number != profile and number.isdecimal():
+        return f"{counted(int(number), 'generated program')} per case"
+    return f"profile {profile}"
+
+
+def size_options(profile: str) -> list[str]:
+    """The options of `run` for this size."""
+    if profile.startswith(PROGRAMS):
+        return ["--programs", profile.removeprefix(PROGRAMS)]
+    return ["--profile", profile]
+
+
 def counted(number: int, one: str, many: str = "") -> str:
     """`1 case`, `2 cases`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
@@ -273,7 +292,7 @@ class RunResult(_Value, frozen=True, kw_only=True):
     interface_version: int
     subject: SubjectFacts
     profile: str
-    """`quick`, `standard` or `thorough`."""
+    """`quick`, `standard` or `thorough`; `programs:N` for a run with `--programs N`."""
     seed: int
     selection: str = ""
     """The selected cases, if not all."""

@@ -32,7 +32,7 @@ from conformance.command.output import (
     show_json,
 )
 from conformance.results import CaseResult, ExitCode, RunResult, UnusableError, Verdict, counted
-from conformance.running.plan import PROFILES, profile_named, profile_of_programs, seconds
+from conformance.running.plan import PROFILES, chosen_profile, profile_of_result, seconds
 from conformance.safe_text import one_line
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def run(
     subject: SubjectArgument = None,
     classpath: ClasspathOption = None,
     engine_version: EngineVersionOption = None,
-    profile: ProfileOption = "quick",
+    profile: Annotated[
+        str | None, option("--profile -p NAME", f"size of the run: {', '.join(PROFILES)} (default: quick)")
+    ] = None,
     budget: Annotated[
         str | None,
         option(
@@ -72,7 +74,8 @@ def run(
         int | None,
         option(
             "--programs N",
-            "only programs: the pinned ones, and N generated ones of each family and mode (no --profile)",
+            "only programs: all pinned ones, and N generated ones for each family, table feature and commit mode (not "
+            "with --profile; budget 1h)",
         ),
     ] = None,
     seed: SeedOption = 0,
@@ -121,7 +124,7 @@ def run(
     require_libraries(named, report=report is not None)
     options = Options(
         subject=named,
-        profile=profile_named(profile) if programs is None else profile_of_programs(programs),
+        profile=chosen_profile(profile, programs),
         seed=seed,
         workers=number_of(workers),
         selection=select(check=check or (), requirement=requirement or (), family=family or (), layer=layer or ()),
@@ -339,7 +342,7 @@ def options_of(finding: Finding, *, subject: str | None, timeout: float) -> Opti
         ) from error
     return Options(
         subject=subject or finding.subject.named,
-        profile=profile_named(finding.profile),
+        profile=profile_of_result(finding.profile),
         seed=finding.seed,
         selection=Selection(check=(finding.case,)),
         strict=finding.strict,

@@ -13,7 +13,16 @@ from conformance.reports.causes import Cause, causes, mutants_like, recorded_of,
 from conformance.reports.recorded import in_letters
 from conformance.reports.summary import Standing, beyond_message, reason_for, standing, summarise
 from conformance.requirements.catalogue import Profile, load, origin
-from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation, counted, headline, matches
+from conformance.results import (
+    CaseResult,
+    RequirementVerdict,
+    RunResult,
+    Violation,
+    counted,
+    headline,
+    matches,
+    size_in_words,
+)
 from conformance.running.verdicts import JUDGED
 from conformance.safe_text import one_line
 
@@ -43,7 +52,7 @@ def show_result(result: RunResult, folder: Path | None) -> None:
     if not _is_a_story(result):
         _show_open(result)
     summary = summarise(result)
-    show(f"{summary.subject} ({one_line(result.subject.named)}), profile {result.profile}, seed {result.seed}")
+    show(f"{summary.subject} ({one_line(result.subject.named)}), {size_in_words(result.profile)}, seed {result.seed}")
     if _is_a_story(result):
         show(result.stopped)
     else:

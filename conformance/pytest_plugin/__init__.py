@@ -17,7 +17,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="subject to test (forms: `delta-commit-conformance list subjects`; no default)",
     )
     group.addoption(
-        "--commit-owner-profile", default="quick", metavar="NAME", help="quick, standard, thorough or programs:N"
+        "--commit-owner-profile", metavar="NAME", help="size of the run: quick (default), standard or thorough"
+    )
+    group.addoption(
+        "--commit-owner-programs",
+        type=int,
+        metavar="N",
+        help="only programs: all pinned ones, and N generated ones for each family, table feature and commit mode",
     )
     group.addoption("--commit-owner-seed", default=0, type=int, metavar="N", help="seed of the generated scenarios")
     group.addoption("--commit-owner-known", metavar="FILE", help="list of known failures with reasons (TOML)")

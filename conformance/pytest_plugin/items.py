@@ -18,9 +18,9 @@ from conformance.interface.subject import AdapterError
 from conformance.reports.bundle import COMMAND
 from conformance.reports.recorded import read_history, tabulate
 from conformance.reports.summary import in_full
-from conformance.results import CaseResult, KnownFailure, UnusableError, Verdict, Violation
+from conformance.results import CaseResult, KnownFailure, UnusableError, Verdict, Violation, size_in_words, size_options
 from conformance.running import verdicts
-from conformance.running.plan import PlannedCase, plan, profile_named, seconds
+from conformance.running.plan import PlannedCase, chosen_profile, plan, seconds
 from conformance.running.worker_pool import Session
 from conformance.safe_text import one_line, visible
 
@@ -48,7 +48,9 @@ class Kit:
         self._conclusion = ""
         known = config.getoption("commit_owner_known")
         try:
-            self.profile = profile_named(config.getoption("commit_owner_profile"))
+            self.profile = chosen_profile(
+                config.getoption("commit_owner_profile"), config.getoption("commit_owner_programs"), "--commit-owner-"
+            )
             self._timeout = seconds(config.getoption("commit_owner_timeout"), "--commit-owner-timeout")
             if known is not None:
                 self.known = verdicts.read(Path(known))
@@ -85,7 +87,7 @@ class Kit:
 
     def pytest_report_header(self) -> str:
         who = "" if self._identity is None else f", {one_line(f'{self._identity.name} {self._identity.version}')}"
-        return f"commit owner: {one_line(self.subject)}{who}, profile {self.profile.name}, seed {self.seed}"
+        return f"commit owner: {one_line(self.subject)}{who}, {size_in_words(self.profile.name)}, seed {self.seed}"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
@@ -194,7 +196,7 @@ def explanation(result: CaseResult, subject: str, profile: str, seed: int) -> st
         parts += in_full(violation)
     if result.history is not None:
         parts.append("\n".join(["What happened:", *_happened(result.history, result.violations[0])]))
-    words = [COMMAND, "run", "--profile", profile, "--seed", str(seed), "--check", result.case, "--", subject]
+    words = [COMMAND, "run", *size_options(profile), "--seed", str(seed), "--check", result.case, "--", subject]
     parts.append(f"Again: {shlex.join(words)}")
     return visible("\n\n".join(parts))
 

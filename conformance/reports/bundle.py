@@ -17,7 +17,7 @@ import msgspec
 
 from conformance.reports.as_json import ReportError, encoded
 from conformance.reports.summary import beyond_message, direct_first
-from conformance.results import CaseResult, Layer, RunResult, SubjectFacts, Violation
+from conformance.results import CaseResult, Layer, RunResult, SubjectFacts, Violation, size_in_words, size_options
 from conformance.safe_text import block, code, escaped
 
 FINDING_SCHEMA_VERSION: Final = 1
@@ -126,8 +126,8 @@ def _readme(result: RunResult, case: CaseResult) -> str:
         f"# Check: {escaped(case.title)}",
         code(case.case),
         f"Subject: {escaped(subject.name)} {escaped(subject.version)}, named {code(subject.named)}, side "
-        f"{escaped(subject.side)}. Kit {result.kit_version}, interface {result.interface_version}, profile "
-        f"{escaped(result.profile)}, seed {result.seed}.",
+        f"{escaped(subject.side)}. Kit {result.kit_version}, interface {result.interface_version}, "
+        f"{escaped(size_in_words(result.profile))}, seed {result.seed}.",
         *(_violation(violation, number) for number, violation in enumerate(direct_first(case.violations), 1)),
         "## Replay",
         "From this folder:",
@@ -168,7 +168,7 @@ def replay_command(finding: PurePath) -> str:
 def run_command(result: RunResult, case: CaseResult | None = None) -> str:
     """The command that repeats the run, or one case of it, without a bundle. The seed of a case does not depend on the
     other cases of the run."""
-    options = ["--profile", result.profile, "--seed", str(result.seed)]
+    options = [*size_options(result.profile), "--seed", str(result.seed)]
     options += ["--check", case.case] if case is not None else _words(result.selection)
     if result.strict:
         options.append("--strict")

@@ -17,7 +17,7 @@ from conformance.reports.causes import Cause, causes, mutants_like, recorded_of,
 from conformance.reports.recorded import in_letters
 from conformance.reports.summary import Standing, Tone, direct_first, in_full, reason_for, standing, summarise
 from conformance.requirements.catalogue import origin
-from conformance.results import CaseResult, RunResult, Violation, counted
+from conformance.results import CaseResult, RunResult, Violation, counted, size_in_words, size_options
 from conformance.safe_text import block, code, escaped, one_line, visible
 
 
@@ -47,9 +47,10 @@ def _suite(root: ElementTree.Element, result: RunResult, name: str) -> ElementTr
     if result.environment.started:
         suite.set("timestamp", visible(result.environment.started))
     properties = ElementTree.SubElement(suite, "properties")
+    size, number = size_options(result.profile)
     facts = {
         "subject": result.subject.named,
-        "profile": result.profile,
+        size.removeprefix("--"): number,
         "seed": str(result.seed),
         "kit": result.kit_version,
     }
@@ -169,7 +170,8 @@ def _blocks(result: RunResult, folder: Path | None) -> Iterator[str]:
     yield (
         f"- Subject: {code(subject.named)} ({escaped(summary.subject)}), side {escaped(subject.side)}\n"
         f"- It declares: {profiles}\n"
-        f"- Run: profile {escaped(result.profile)}, seed {result.seed}{selection}; {escaped(summary.exit_meaning)}\n"
+        f"- Run: {escaped(size_in_words(result.profile))}, seed {result.seed}{selection}; "
+        f"{escaped(summary.exit_meaning)}\n"
         f"- Cases: {escaped(summary.counted)}"
     )
     all_causes = causes(result)

@@ -45,6 +45,7 @@ from conformance.results import (
     Violation,
     counted,
     headline,
+    size_in_words,
 )
 from conformance.safe_text import visible
 from conformance.story import page as player
@@ -151,7 +152,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_visible,
     )
-    environment.globals |= {"origin": origin, "plural": counted}
+    environment.globals |= {"origin": origin, "plural": counted, "size": size_in_words}
     environment.filters["prose"] = _prose
     environment.filters["variants"] = lambda variants: variants_in_words([case for case, *_ in variants])
     environment.filters["word"] = lambda text: str(text).replace(" ", "-")

@@ -26,6 +26,7 @@ from conformance.results import (
     SubjectFacts,
     UnusableError,
     Verdict,
+    size_in_words,
 )
 from conformance.running import verdicts
 from conformance.running.plan import EVERYTHING, PROFILES, Plan, PlannedCase, RunProfile, Selection, of_engines, plan
@@ -398,7 +399,7 @@ def _facts(named: str, identity: Identity) -> SubjectFacts:
 
 
 def _nothing(planned: Plan, options: Options, identity: Identity) -> str:
-    what = f"{options.selection} selects" if options.selection else f"the profile {options.profile.name} holds"
+    what = f"{options.selection} selects" if options.selection else f"{size_in_words(options.profile.name)} has"
     if planned.skipped:
         reasons = dict.fromkeys(case.reason for case in planned.skipped)
         return f"nothing to run: {what} {len(planned.skipped)} checks, and none applies: {'; '.join(list(reasons)[:3])}"

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from conformance.checks import all_checks
 from conformance.interface.messages import Identity
 from conformance.requirements.catalogue import load
-from conformance.results import CaseResult, Layer, UnusableError, Verdict, matches
+from conformance.results import PROGRAMS, CaseResult, Layer, UnusableError, Verdict, matches
 from conformance.scenario.check import Check, Family, Variant
 
 _Member = TypeVar("_Member", Family, Layer)
@@ -245,10 +245,6 @@ PROFILES: Final[Mapping[str, RunProfile]] = {
 }
 
 
-PROGRAMS: Final = "programs:"
-"""The beginning of the name of a profile of that many programs of each family, and nothing else."""
-
-
 def profile_of_programs(count: int) -> RunProfile:
     """Raises `UnusableError`."""
     if count < 1:
@@ -265,14 +261,27 @@ def of_engines(profile: RunProfile) -> RunProfile:
 
 
 def profile_named(name: str) -> RunProfile:
-    """One of `PROFILES`, or that of `programs:N`. Raises `UnusableError`."""
-    number = name.removeprefix(PROGRAMS)
-    if number != name and number.isdecimal():
-        return profile_of_programs(int(number))
+    """One of `PROFILES`. Raises `UnusableError`."""
     try:
         return PROFILES[name]
     except KeyError:
-        raise UnusableError(f"unknown --profile {name!r}; expected one of {', '.join(PROFILES)}, programs:N") from None
+        raise UnusableError(f"unknown --profile {name!r}; expected one of {', '.join(PROFILES)}") from None
+
+
+def profile_of_result(name: str) -> RunProfile:
+    """The profile with the name that results and findings record. Raises `UnusableError`."""
+    number = name.removeprefix(PROGRAMS)
+    return profile_of_programs(int(number)) if number != name and number.isdecimal() else profile_named(name)
+
+
+def chosen_profile(profile: str | None, programs: int | None, prefix: str = "--") -> RunProfile:
+    """The profile that the options ask for; `quick` without any. `prefix`: the beginning of their names. Raises
+    `UnusableError`."""
+    if programs is None:
+        return profile_named(profile or "quick")
+    if profile is not None:
+        raise UnusableError(f"{prefix}programs and {prefix}profile exclude each other; pass one")
+    return profile_of_programs(programs)
 
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")

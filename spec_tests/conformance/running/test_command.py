@@ -64,6 +64,12 @@ def test_the_script_and_the_module_are_the_same_command() -> None:
         (("serve",), "python:MODULE:CLASS"),
         (("run", "modell"), "model"),
         (("run", "model", "--profile", "fast"), "quick, standard, thorough"),
+        (("run", "model", "--profile", "programs:3"), "expected one of quick, standard, thorough\n"),
+        (
+            ("run", "model", "--programs", "3", "--profile", "quick"),
+            "--programs and --profile exclude each other; pass one",
+        ),
+        (("run", "model", "--programs", "0"), "invalid number of programs 0"),
         (("run", "model", "--budget", "soon"), "--budget"),
         (("run", "model", "--timeout", "0s"), "--timeout"),
         (("run", "model", "-n", "0"), "--workers '0'"),
@@ -145,6 +151,19 @@ def test_a_run_prints_the_verdict_and_writes_the_reports(tmp_path: Path) -> None
     assert all(str(finding) in ran.stdout or str(findings[0].parent.parent) in ran.stdout for finding in findings)
     for name in ("index.html", "junit.xml", "summary.md", "badge.json"):
         assert (folder / name).read_text("utf-8")
+
+
+def test_a_run_of_programs_is_described_by_its_option(tmp_path: Path) -> None:
+    chosen = ("--check", "any-sequence-of-replays[managedCommit/direct]", "-n", "1")
+    ran = command("run", "mutant:replay-is-a-conflict", "--programs", "3", *chosen, "--report", tmp_path)
+    assert "3 generated programs per case, seed 0" in ran.stdout
+    for file in (path for path in tmp_path.rglob("*") if path.suffix in {".md", ".xml", ".html"}):
+        assert "programs:3" not in file.read_text("utf-8"), file
+    assert "3 generated programs per case" in (tmp_path / "summary.md").read_text("utf-8")
+    [readme] = tmp_path.glob("findings/*/README.md")
+    assert "delta-commit-conformance run --programs 3 --seed 0 --check" in readme.read_text("utf-8")
+    again = command("replay", readme.with_name("finding.json"))
+    assert (ran.exit_code, again.exit_code) == (ExitCode.VIOLATION, ExitCode.VIOLATION)
 
 
 def test_a_report_that_cannot_be_written_loses_no_verdict(tmp_path: Path) -> None:

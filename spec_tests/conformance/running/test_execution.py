@@ -21,7 +21,17 @@ from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner
 from conformance.running import execution, worker_pool
 from conformance.running.execution import Options, execute
-from conformance.running.plan import LAYERS, PROFILES, Plan, Selection, plan, profile_named, seconds, select
+from conformance.running.plan import (
+    LAYERS,
+    PROFILES,
+    Plan,
+    Selection,
+    plan,
+    profile_named,
+    profile_of_programs,
+    seconds,
+    select,
+)
 from conformance.running.worker import ActivityMonitor, DrivenSubject, Open, RunCase, SubjectFolders
 from conformance.scenario.check import Family
 from conformance.subjects.names import answer_seconds, open_subject
@@ -573,7 +583,7 @@ def test_an_invalid_duration_names_its_option(text: str) -> None:
 
 def test_a_number_of_programs_runs_programs_alone_and_says_of_which_words() -> None:
     chosen = select(check=["any-sequence-*"], family=["restarts"])
-    result = run("model", profile=profile_named("programs:3"), selection=chosen)
+    result = run("model", profile=profile_of_programs(3), selection=chosen)
     assert {(case.layer, case.programs, bool(case.words)) for case in result.cases} == {(results.Layer.MODEL, 3, True)}
 
 

@@ -95,6 +95,10 @@ def test_a_known_failure_is_expected_and_a_stale_one_fails(folder: Path) -> None
         (("--commit-owner-subject", f"stdio:{sys.executable} -c pass"), "`hello`"),
         (("--commit-owner-subject", "modell", "-n", "2"), "unknown subject 'modell'"),
         (("--commit-owner-subject", "model", "--commit-owner-known", "/no/such.toml"), "/no/such.toml"),
+        (
+            ("--commit-owner-subject", "model", "--commit-owner-programs", "3", "--commit-owner-profile", "quick"),
+            "--commit-owner-programs and --commit-owner-profile exclude each other; pass one",
+        ),
     ],
 )
 @pytest.mark.longer
