@@ -143,13 +143,15 @@ def _explain(
 def describe(operation: Operation | FileLook) -> str:
     """An operation in one line: client, request, time and answer."""
     if isinstance(operation, FileLook):
-        when = f"{operation.since}..{operation.at}"
+        when = f"events {operation.since} to {operation.at}"
         return f"a listing (operation {operation.id}, {when}: {describe_look(operation)})"
-    end = "" if operation.answered is None else operation.answered
-    answer = "no answer" if operation.answer is None else describe_answer(operation.answer)
+    answer = "no answer" if operation.answer is None else f"answer: {describe_answer(operation.answer)}"
+    when = f"from event {operation.invoked}"
+    if operation.answered is not None:
+        when = f"events {operation.invoked} to {operation.answered}"
     who = operation.client or "a client"
     request = describe_request(operation.request)
-    return f"{who}'s {request} (operation {operation.id}, {operation.invoked}..{end}: {answer})"
+    return f"{who}'s {request} (operation {operation.id}, {when}, {answer})"
 
 
 def describe_look(look: FileLook) -> str:

@@ -8,10 +8,12 @@ from typing import Final
 
 from conformance.adapters.identity import COMMIT_MODE_OF
 from conformance.command.output import listed, show
+from conformance.programs.pinned import is_of_pinned
+from conformance.programs.step_names import step_name
 from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
 from conformance.reports.recorded import in_letters
-from conformance.reports.summary import Standing, beyond_message, reason_for, standing, summarise
+from conformance.reports.summary import Standing, beyond_message, is_selection, reason_for, standing, summarise
 from conformance.requirements.catalogue import Profile, load, origin
 from conformance.results import (
     CaseResult,
@@ -53,14 +55,16 @@ def show_result(result: RunResult, folder: Path | None) -> None:
         _show_open(result)
     summary = summarise(result)
     show(f"{summary.subject} ({one_line(result.subject.named)}), {size_in_words(result.profile)}, seed {result.seed}")
+    if result.selection:
+        show(f"selection: {one_line(result.selection)}")
     if _is_a_story(result):
         show(result.stopped)
     else:
         for line in _coverage(result):
             show(line)
         show(summary.counted)
-        if tried := in_words(result.cases):
-            show(tried)
+        for line in programs_in_words(result.cases):
+            show(line)
     show(summary.brief if _is_a_story(result) else summary.sentence)
     seconds = f"{result.environment.seconds:.1f} s; " if result.environment.seconds else ""
     show(f"{seconds}{summary.exit_meaning}")
@@ -88,7 +92,7 @@ def _show_cause(result: RunResult, number: int, cause: Cause, folder: Path | Non
         again = run_command(result, evidence.case)
         if folder is not None:
             again = replay_command(finding_of(folder, bundle_name(evidence.case)))
-        show(f"    replay: {again}")
+        show(f"    reproduce: {again}")
     if others := [evidence.case.check for evidence in cause.evidence[1:]]:
         show(f"  also shown by: {listed(others, 4)}")
     if alike := mutants_like(result, cause):
@@ -126,7 +130,7 @@ def _show_open(result: RunResult) -> None:
         if len(reasons) > 5:
             show(f"{kind}, for other reasons: {counted(sum(map(len, list(reasons.values())[5:])), 'case')}")
     for reason, number in Counter(one_line(case.unwatched) for case in result.cases if case.unwatched).items():
-        show(f"order of published files not observed: {_cut(reason)} ({counted(number, 'case')})")
+        show(f"note: the order in which files appear was not checked: {_cut(reason)} ({counted(number, 'case')})")
     skipped = Counter(one_line(case.reason) for case in result.cases if standing(result, case) is Standing.SKIPPED)
     if skipped:
         shown = [f"{_cut(reason)} ({counted(number, 'case')})" for reason, number in skipped.most_common(5)]
@@ -144,24 +148,39 @@ def _coverage(result: RunResult) -> list[str]:
         words = [f"{verdicts.count(verdict)} {verdict}" for verdict in _VERDICTS if verdict in verdicts]
         if words:
             lines.append(f"  {profile:<24} {', '.join(words)}")
-        elif cases := sum(case.verdict in JUDGED and case.commit_mode == modes.get(profile) for case in result.cases):
-            lines.append(f"  {profile:<24} no requirement of its own; {counted(cases, 'case')} in this commit mode")
+        elif cases := [case.verdict for case in _judged_in(result, modes.get(profile))]:
+            tested = ", ".join(f"{cases.count(verdict)} {verdict}" for verdict in JUDGED if verdict in cases)
+            tested = f"{counted(len(cases), 'case')} {cases[0]}" if len(set(cases)) == 1 else tested
+            lines.append(f"  {profile:<24} {tested} (a commit mode; its requirements are counted under core)")
         else:
             without.append(profile)
     if without:
-        lines.append(f"  no case tested: {', '.join(without)}")
+        where = "this selection" if is_selection(result) else "this run"
+        lines.append(f"  declared profiles without a case in {where}: {', '.join(without)}")
     return lines
 
 
-def in_words(cases: Iterable[CaseResult]) -> str:
-    """What the generated programs tried; empty if there were none."""
-    words: Counter[str] = Counter()
+def _judged_in(result: RunResult, commit_mode: str | None) -> list[CaseResult]:
+    """The cases in a commit mode that came to a verdict."""
+    return [case for case in result.cases if case.verdict in JUDGED and case.commit_mode == commit_mode]
+
+
+def programs_in_words(cases: Iterable[CaseResult]) -> list[str]:
+    """How many programs were run, and the steps in them; empty if there were none."""
+    programs: Counter[bool] = Counter()
+    steps: Counter[str] = Counter()
     for case in cases:
-        words.update(case.words)
-    if not words:
-        return ""
-    number = counted(sum(case.programs for case in cases), "generated program")
-    return f"{number}, of: {', '.join(f'{word} {times:,}' for word, times in words.most_common())}"
+        programs[is_of_pinned(case.check)] += case.programs
+        for word, times in case.words.items():
+            steps[step_name(word)] += times
+    if not programs.total():
+        return []
+    kinds = {"generated": programs[False], "pinned": programs[True]}
+    numbers = [f"{number:,} {kind}" for kind, number in kinds.items() if number]
+    lines = [f"{counted(programs.total(), 'program')}: {', '.join(numbers)}"]
+    if steps:
+        lines.append(f"steps: {', '.join(f'{name} {times:,}' for name, times in steps.most_common())}")
+    return lines
 
 
 def _cut(text: str) -> str:

@@ -10,7 +10,9 @@ import msgspec
 from conformance.history.files import LONGEST_LINE
 
 _IN_A_MILLISECOND: Final = {"ns": 1_000_000, "us": 1_000, "ms": 1}
-_SPAN: Final = re.compile(r"(?P<operation>\(operation \d+), (?P<start>\d+)\.\.(?P<end>\d*)")
+_SPAN: Final = re.compile(
+    r"(?P<operation>\(operation \d+), (?:events (?P<start>\d+) to (?P<end>\d+)|from event (?P<only>\d+))"
+)
 """The begin and the end of an operation, as explanations write them."""
 _MOMENT: Final = re.compile(r"\b(?P<when>by|before) (?P<at>\d+)\b(?!\.\d)")
 """A time in an explanation. A number below the first time of the history is not a time."""
@@ -55,8 +57,9 @@ class Times:
         return match[0] if at < self.first else f"{match['when']} {self.shown(at)} ms"
 
     def _span(self, match: re.Match[str]) -> str:
-        end = self.shown(int(match["end"])) if match["end"] else ""
-        return f"{match['operation']}, {self.shown(int(match['start']))}..{end} ms"
+        if match["only"]:
+            return f"{match['operation']}, from {self.shown(int(match['only']))} ms"
+        return f"{match['operation']}, {self.shown(int(match['start']))} to {self.shown(int(match['end']))} ms"
 
 
 def times_of(history: str | None) -> Times:

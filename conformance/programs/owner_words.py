@@ -13,6 +13,7 @@ from conformance.interface.messages import Identity
 from conformance.programs import contents, drawing, steps
 from conformance.programs.driving import NAMES, PATHS, Drive
 from conformance.programs.program import FORMAT
+from conformance.programs.step_names import LONG
 from conformance.programs.steps import CLIENTS, By, Fate, OwnerProgram, Step
 from conformance.scenario.check import Variant
 from conformance.scenario.scenario import Scenario
@@ -412,7 +413,7 @@ class OwnerFamily:
         }
         heavy = drawing.heavy([*HEAVY], seed, number)
         if heavy is not None:
-            return self._program(seed + number, (f"heavy: {heavy}",), (steps.Create(), *HEAVY[heavy], *ritual(0)))
+            return self._program(seed + number, (f"{LONG}{heavy}",), (steps.Create(), *HEAVY[heavy], *ritual(0)))
         words = drawing.words(d.random, weights, number)
         first = beginning(d, transfers=weights.get("filesystem", 0) > 0)
         drawn = [step for word in words for step in WORDS[word](d)]

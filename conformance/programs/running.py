@@ -16,13 +16,14 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from conformance.interface import messages as m
 from conformance.interface.messages import Identity
 from conformance.interface.subject import AdapterError, Subject
 from conformance.programs import program as programs
 from conformance.programs.program import NotAProgramError, Program
 from conformance.programs.shrinking import smallest
 from conformance.programs.watching import Watch
-from conformance.results import CaseResult, Verdict
+from conformance.results import CaseResult, Verdict, counted
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.client import ClientScenario
@@ -31,7 +32,6 @@ from conformance.scenario.scenario import Inconclusive, Scenario, Stopped, Viola
 
 STEP_SECONDS: Final = 60
 """A step of a program that takes longer is hung. An adapter in another process gives up much earlier."""
-
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
 
@@ -119,6 +119,8 @@ class Generation:
     """The number of runs, including replays and those of smaller programs."""
     operations: int = 0
     ratified: int = 0
+    no_transactions: str = ""
+    """The reason of a client that does not commit."""
     inconclusive: list[str] = field(default_factory=list)
     failure: tuple[Program[Any], CaseResult] | None = None
     broken: AdapterError | None = None
@@ -181,6 +183,7 @@ class Generation:
             self.broken = error
         finally:
             if isinstance(scenario, ClientScenario):
+                self.no_transactions = scenario.unsupported.get(m.Transact, self.no_transactions)
                 scenario.close()
         return None
 
@@ -298,9 +301,10 @@ class Generation:
         if self.hung or 2 * len(self.inconclusive) > self.drawn:
             verdict, reason = Verdict.INCONCLUSIVE, self.hung or self.inconclusive[0]
         elif not self.executions:
-            verdict, reason = Verdict.SKIPPED, "no program is for this subject on this table feature and commit mode"
+            verdict, reason = Verdict.SKIPPED, "no pinned program applies to this table feature and commit mode"
         elif not self.ratified:
-            verdict, reason = Verdict.INCONCLUSIVE, f"nothing was ratified in {self.executions} generated scenarios"
+            verdict = Verdict.INCONCLUSIVE
+            reason = self.no_transactions or f"no commit was ratified in {counted(self.executions, 'program')}"
         held = self.check.held(self.subject.identity, self.variant)
         return self.check.result(self.variant, held, verdict, reason, operations=self.operations, **tried)
 

@@ -86,7 +86,7 @@ class Watch:
     @property
     def unknown(self) -> str:
         """Why the order of events is not known; empty if it is."""
-        return self.blind or ("" if self._seen else "the subject has no log in a folder of this machine")
+        return self.blind or ("" if self._seen else "the table's log is not in a local folder")
 
     def begin(self) -> None:
         """Forget the logs of earlier programs."""

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from conformance.reports.as_json import ReportError, encoded
+from conformance.reports.recorded import contradiction
 from conformance.reports.summary import beyond_message, direct_first
 from conformance.results import CaseResult, Layer, RunResult, SubjectFacts, Violation, size_in_words, size_options
 from conformance.safe_text import block, code, escaped
@@ -148,8 +149,18 @@ def _violation(violation: Violation, number: int) -> str:
     parts = [f"## {number}. {names}", escaped(violation.message)]
     parts += [f"{name}: {escaped(text)}" for name, text in beyond_message(violation).items()]
     if violation.operations:
-        parts.append(f"Operations in the history: {', '.join(map(str, violation.operations))}.")
+        parts.append(_operations(violation))
     return "\n\n".join(parts)
+
+
+def _operations(violation: Violation) -> str:
+    """The numbers of the operations that contradict each other, and of related ones."""
+    *contradictory, last = sorted(contradiction(violation))
+    related = violation.operations[len(contradictory) + 1 :]
+    word = "operations" if contradictory else "operation"
+    numbers = f"{', '.join(map(str, contradictory))} and {last}" if contradictory else last
+    more = f" Related: {', '.join(map(str, sorted(related)))}." if related else ""
+    return f"Contradictory {word} in {HISTORY}: {numbers}.{more}"
 
 
 # The shell command that reproduces a failure

@@ -18,6 +18,7 @@ from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import InvalidHistoryError
 from conformance.history.operations import Operation
+from conformance.interface.messages import name_of
 from conformance.mutants import Mutant, all_mutants
 from conformance.reports.recorded import Recorded, began, in_letters, operation_of, read_history, with_evidence
 from conformance.reports.summary import direct_first, failing_cases, levels_of, simplest
@@ -51,7 +52,7 @@ _SIGNS: Final[dict[str, str]] = {
     Rule.PUBLISHED_THEN_GONE.value: "a published commit disappears",
     Rule.DIRECT_BUT_INVISIBLE.value: "a direct commit is answered before its file is visible",
     Rule.CONTENT_CHANGED.value: "a ratified commit has other content than its writer proposed",
-    Rule.REPLAY_REFUSED.value: "the replay of an attempt that landed is refused",
+    Rule.REPLAY_REFUSED.value: "a repeated request of a committed attempt is not answered `ratified`",
     Rule.OUTCOME_WRONG.value: "an attempt is reported with an outcome that is not final",
     Rule.TOMBSTONE_IGNORED.value: "an attempt that was resolved as not landed is not rejected as such",
     Rule.COMMIT_FORGOTTEN.value: "the owner does not list an unpublished commit",
@@ -362,6 +363,7 @@ def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
     )
     violation = first.violation
     text = _SIGNS.get(best) or one_line(in_letters(_observed(violation)[:_COMPARED], first.recorded))
+    text = _refused_replay(first) if best == Rule.REPLAY_REFUSED.value else text
     return Cause(
         headline=("After a restart, " if restarted else "") + (text if restarted else text[:1].upper() + text[1:]),
         hints=tuple(_hints(result, members)),
@@ -372,6 +374,17 @@ def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
         ),
         warning=members[0].warning,
     )
+
+
+def _refused_replay(member: _Member) -> str:
+    """The sign with the answer, if the history shows it."""
+    number = member.violation.operations[0] if member.violation.operations else None
+    steps = () if member.recorded is None else member.recorded.steps
+    for step in steps:
+        answer = step.answer if isinstance(step, Operation) and step.id == number else None
+        if isinstance(answer, events.Conflict | events.Gap | events.Rejected):
+            return f"a repeated request of a committed attempt was answered `{name_of(answer)}`"
+    return _SIGNS[Rule.REPLAY_REFUSED.value]
 
 
 def _observed(violation: results.Violation) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from conformance.requirements.catalogue import Level, load
 from conformance.results import (
+    PROGRAMS,
     CaseResult,
     Environment,
     KnownFailure,
@@ -74,8 +75,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The subject's name and version, on one line."""
 
 
+NO_VIOLATION: Final = "no violation in the selected cases"
+"""The verdict `conformant` of a run that does not test all requirements."""
 EXIT_MEANINGS: Final = {
-    0: "nothing that was checked is violated",
+    0: "no checked requirement is violated",
     1: "a requirement is violated",
     2: "no verdict: the call, the adapter or the selection is wrong",
     3: "incomplete: not everything was judged",
@@ -131,6 +134,11 @@ def simplest(case: CaseResult) -> tuple[int, int, str]:
     return list(Layer).index(case.layer), case.operations, case.case
 
 
+def is_selection(result: RunResult) -> bool:
+    """Whether the run was about selected cases or programs alone, so that its subject need not be conformant."""
+    return bool(result.selection) or result.profile.startswith(PROGRAMS)
+
+
 def side_of(requirement: RequirementResult) -> str:
     """The side that has to meet the requirement; empty if this version of the catalogue does not have it."""
     try:
@@ -144,7 +152,7 @@ def summarise(result: RunResult) -> Summary:
     requirements = Counter(requirement.verdict for requirement in result.requirements)
     cases = Counter(standing(result, case) for case in result.cases)
     tone, verdict = _verdict(result, requirements, cases)
-    numbers = ", ".join(_numbers(requirements, cases))
+    numbers = ", ".join(_numbers(requirements, cases, violations=verdict != NO_VIOLATION))
     so_far = f"so far {numbers}" if not result.complete and requirements else numbers
     why = _further_reasons(result, tone)
     # violations come first: the reasons of cases without a verdict can be long
@@ -154,7 +162,7 @@ def summarise(result: RunResult) -> Summary:
         verdict=verdict,
         sentence=f"{verdict.capitalize()}: {'; '.join(parts)}.",
         brief=f"{verdict.capitalize()}: {numbers}.",
-        short=", ".join(_short(requirements)) if tone is not Tone.UNKNOWN else verdict,
+        short=_short(requirements, verdict) if tone is not Tone.UNKNOWN else verdict,
         exit_meaning=f"exit code {result.exit_code}: {_exit_meaning(result, requirements, cases)}",
         counted=_counted(result, cases),
         requirements={verdict: requirements[verdict] for verdict in RequirementVerdict},
@@ -204,7 +212,7 @@ def _verdict(
     if cases[Standing.KNOWN]:
         return Tone.WARNING, "only known failures"
     reserved = cases[Standing.WARNED] or requirements[RequirementVerdict.INCONCLUSIVE]
-    return (Tone.WARNING if reserved else Tone.GOOD), "conformant"
+    return (Tone.WARNING if reserved else Tone.GOOD), NO_VIOLATION if is_selection(result) else "conformant"
 
 
 def _further_reasons(result: RunResult, tone: Tone) -> list[str]:
@@ -229,18 +237,17 @@ def stale_in_words(stale: Iterable[KnownFailure]) -> str:
     return f"{counted(number, 'known failure')} {'is' if number == 1 else 'are'} no longer true"
 
 
-def _numbers(requirements: Counter[RequirementVerdict], cases: Counter[Standing]) -> list[str]:
+def _numbers(requirements: Counter[RequirementVerdict], cases: Counter[Standing], *, violations: bool) -> list[str]:
     held, violated = requirements[RequirementVerdict.HELD], requirements[RequirementVerdict.VIOLATED]
-    parts = [
-        f"{counted(held, 'requirement')} {'holds' if held == 1 else 'hold'}",
-        f"{violated or 'none'} {'is' if violated < 2 else 'are'} violated",
-    ]
+    parts = [f"{counted(held, 'requirement')} {'holds' if held == 1 else 'hold'}"]
+    if violations:
+        parts.append(f"{violated or 'none'} {'is' if violated < 2 else 'are'} violated")
     if warned := requirements[RequirementVerdict.WARNED]:
         parts.append(
             f"{counted(warned, 'piece of advice', 'pieces of advice')} {'is' if warned == 1 else 'are'} not followed"
         )
     if inconclusive := requirements[RequirementVerdict.INCONCLUSIVE]:
-        parts.append(f"{inconclusive:,} stayed inconclusive")
+        parts.append(f"{inconclusive:,} {'is' if inconclusive == 1 else 'are'} inconclusive")
     if known := cases[Standing.KNOWN]:
         new = f", {counted(cases[Standing.FAILED], 'new failure')}" if cases[Standing.FAILED] else ""
         parts.append(f"{counted(known, 'case')} failed as listed{new}")
@@ -249,12 +256,13 @@ def _numbers(requirements: Counter[RequirementVerdict], cases: Counter[Standing]
     return parts
 
 
-def _short(requirements: Counter[RequirementVerdict]) -> list[str]:
+def _short(requirements: Counter[RequirementVerdict], verdict: str) -> str:
     violated, warned = requirements[RequirementVerdict.VIOLATED], requirements[RequirementVerdict.WARNED]
     parts = [f"{violated:,} violated"] if violated else []
     if warned:
         parts.append(counted(warned, "warning"))
-    return [*parts, f"{requirements[RequirementVerdict.HELD]:,} hold"]
+    where = " in the selected cases" if verdict == NO_VIOLATION else ""
+    return ", ".join([*parts, f"{requirements[RequirementVerdict.HELD]:,} hold{where}"])
 
 
 def direct_first(violations: Iterable[Violation]) -> list[Violation]:

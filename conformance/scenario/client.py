@@ -87,6 +87,8 @@ class ClientScenario(Scenario):
         """The proposals of the client under test to the owner, in order."""
         self.informed: set[int] = set()
         """Operations in which the client asked its owner."""
+        self.unsupported: dict[type[m.Request], str] = {}
+        """The reason that the client gave for not supporting a kind of request."""
         self.strays: list[tuple[int, Path]] = []
         """Files and folders that the client created outside the table's folder, by operation."""
         self.publishing: list[tuple[int, Problem]] = []
@@ -131,7 +133,10 @@ class ClientScenario(Scenario):
             self.reported[about.table, answer.version] = about.marker
         exchange = self._ended(number, about, answer)
         if isinstance(answer, m.Unsupported):
-            raise Inconclusive(f"{NO_SUCH_JOB}: {answer.reason or name_of(request)}")
+            why = f": {answer.reason}" if answer.reason else ""
+            unsupported = f"{NO_SUCH_JOB}: `{name_of(request)}` is unsupported{why}"
+            self.unsupported[type(request)] = unsupported
+            raise Inconclusive(unsupported)
         reading = ("PROFILE-CLIENT-01",) if isinstance(about, m.Snapshot) else ()
         self.require(
             not self.owner.endless, "CONFLICT-RETRY-06", "FIELD-04", *reading, evidence=(exchange,),

@@ -236,8 +236,11 @@ def test_a_contradiction_names_both_operations() -> None:
     assert violation.requirement == Rule.STALE_READ.meaning
     assert (violation.table, violation.version) == ("orders", 1)
     assert "reader's get_commits" in violation.message
-    assert "operation 3, 7..8: commits, latest 0" in violation.message
-    assert "writer's commit of version 1 as attempt b (operation 2, 5..6: ratified, version 1)" in violation.message
+    assert "operation 3, events 7 to 8, answer: commits, latest 0" in violation.message
+    assert (
+        "writer's commit of version 1 as attempt b (operation 2, events 5 to 6, answer: ratified, version 1)"
+        in violation.message
+    )
     assert [operation.id for operation in violation.operations] == [3, 2]
 
 
@@ -354,8 +357,8 @@ def test_a_contradiction_names_the_observation_and_the_answer() -> None:
     draft.asked.append(backfill(1, 4, 5))
     (violation,) = verdict_on(draft).violations
     assert [operation.id for operation in violation.operations] == [3, 2]
-    assert "a listing (operation 3, 6..6: version 0 published, no version 1)" in violation.message
-    assert "m's backfill_to_version at version 1 (operation 2, 4..5: done)" in violation.message
+    assert "a listing (operation 3, events 6 to 6: version 0 published, no version 1)" in violation.message
+    assert "m's backfill_to_version at version 1 (operation 2, events 4 to 5, answer: done)" in violation.message
 
 
 # Content: a version keeps the proposed content, as bytes in files and as actions inline

@@ -444,8 +444,11 @@ def test_a_violation_shows_requirement_and_operations(capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out
     assert "1. stale-read: orders, version 1" in printed
     assert "Required: A request for the latest version returns every commit" in printed
-    assert "reader's get_commits (operation 1, 3..4: commits, latest 0, listing 0)" in printed
-    assert "writer's commit of version 1 as attempt first (operation 0, 1..2: ratified, version 1)" in printed
+    assert "reader's get_commits (operation 1, events 3 to 4, answer: commits, latest 0, listing 0)" in printed
+    assert (
+        "writer's commit of version 1 as attempt first (operation 0, events 1 to 2, answer: ratified, version 1)"
+        in printed
+    )
 
 
 def test_real_times_are_shown_relative_to_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -455,12 +458,12 @@ def test_real_times_are_shown_relative_to_the_start(tmp_path: Path, capsys: pyte
     file.write_text(runs.in_nanoseconds(BAD), "utf-8")
     assert main(["check", str(file)]) == 1
     printed = capsys.readouterr().out
-    assert "reader's get_commits (operation 1, 3.000..4.500 ms: commits" in printed
-    assert "writer's commit of version 1 as attempt first (operation 0, 0.000..1.500 ms: ratified" in printed
+    assert "reader's get_commits (operation 1, 3.000 to 4.500 ms, answer: commits" in printed
+    assert "writer's commit of version 1 as attempt first (operation 0, 0.000 to 1.500 ms, answer: ratified" in printed
     assert str(began)[:6] not in printed
     assert main(["check", str(file), "--json"]) == 1
     (violation,) = json.loads(capsys.readouterr().out)["violations"]
-    assert "(operation 1, 3.000..4.500 ms: commits" in violation["message"]
+    assert "(operation 1, 3.000 to 4.500 ms, answer: commits" in violation["message"]
     assert [operation["invoked"] - began for operation in violation["operations"]] == [3_000_000, 0]
 
 

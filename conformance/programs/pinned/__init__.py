@@ -19,6 +19,11 @@ CHECKS: Final = "pinned_programs_of_"
 """The beginning of the names of their checks."""
 
 
+def is_of_pinned(check: str) -> bool:
+    """Whether the check of that name runs pinned programs."""
+    return check.startswith(CHECKS.replace("_", "-"))
+
+
 class Label(msgspec.Struct, frozen=True, kw_only=True):
     """What the catalogue of checks needs to know about a pinned program. Its steps are read when it is run."""
 

@@ -4,7 +4,7 @@ history with a violation is shrunk to the operations that contradict each other.
 
 import io
 import time
-from typing import Any
+from typing import Any, get_args
 
 import hypothesis
 import msgspec
@@ -20,12 +20,13 @@ from conformance.history.files import read_events
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.programs import history_shrinking, running, steps
+from conformance.programs import client_steps, history_shrinking, owner_words, running, steps
 from conformance.programs.cases import run_case
 from conformance.programs.owner_words import WORDS, OwnerFamily
 from conformance.programs.program import NotAProgramError, decode, encode
 from conformance.programs.running import named
 from conformance.programs.shrinking import simpler, smallest
+from conformance.programs.step_names import NAMES
 from conformance.programs.steps import OwnerProgram
 from conformance.results import CaseResult, Layer, Verdict, Violation
 from conformance.scenario.check import Check, Variant
@@ -103,6 +104,12 @@ class Sleeps(ModelOwner):
 
 def run(check: Check, variant: Variant, owner: ModelOwner, *, count: int = 10, **options: Any) -> CaseResult:
     return run_case(check, variant, InProcess(owner), seed=1, count=count, **options)
+
+
+def test_every_kind_of_step_has_a_name_for_readers() -> None:
+    kinds = {kind.__name__.lower() for kind in get_args(client_steps.Step)} | set(owner_words.WEIGHTS)
+    assert kinds <= NAMES.keys()
+    assert len(set(NAMES.values())) == len(NAMES)
 
 
 @pytest.mark.parametrize("check", GENERATED, ids=lambda check: check.name)

@@ -66,7 +66,7 @@ def test_the_owner_in_a_folder_passes(variant: Variant, tmp_path: Path) -> None:
 
 def test_a_result_says_that_no_folder_was_watched() -> None:
     result = run_case(REQUESTS, STAGED, InProcess(ModelOwner()), seed=1, count=2)
-    assert result.unwatched == "the subject has no log in a folder of this machine"
+    assert result.unwatched == "the table's log is not in a local folder"
 
 
 @pytest.mark.parametrize("mutant", sampled(GOOD, 6), ids=lambda mutant: mutant.id)

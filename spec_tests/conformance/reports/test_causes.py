@@ -266,7 +266,7 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
             "A request to backfill does not publish the commits",
         ),
         ("replaces-timestamps", Family.CONTENT, "A ratified commit has other content than its writer proposed"),
-        ("replay-is-a-conflict", Family.REPLAYS, "The replay of an attempt that landed is refused"),
+        ("replay-is-a-conflict", Family.REPLAYS, "A repeated request of a committed attempt was answered `conflict`"),
         ("references-are-names", Family.LIFECYCLE, "A dropped table accepts a commit"),
         (
             "rejected-hand-back-ends-ownership", Family.OWNERSHIP,

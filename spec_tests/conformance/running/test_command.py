@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -162,8 +163,18 @@ def test_a_run_of_programs_is_described_by_its_option(tmp_path: Path) -> None:
     assert "3 generated programs per case" in (tmp_path / "summary.md").read_text("utf-8")
     [readme] = tmp_path.glob("findings/*/README.md")
     assert "delta-commit-conformance run --programs 3 --seed 0 --check" in readme.read_text("utf-8")
+    assert re.search(r"Contradictory operations in history.jsonl: \d+ and \d+\.", readme.read_text("utf-8"))
+    assert re.search(r"\n1 program: 1 generated\nsteps: \w+", ran.stdout)
+    assert "1. A repeated request of a committed attempt was answered `conflict` (violated)\n" in ran.stdout
+    assert "\n    reproduce: delta-commit-conformance replay " in ran.stdout
     again = command("replay", readme.with_name("finding.json"))
     assert (ran.exit_code, again.exit_code) == (ExitCode.VIOLATION, ExitCode.VIOLATION)
+
+
+def test_a_client_that_does_not_commit_has_no_verdict_from_programs() -> None:
+    ran = command("run", "good:only-reads", "--programs", "1", "--check", "any-transaction-*[managedCommit/staged]")
+    assert ran.exit_code == ExitCode.INCOMPLETE
+    assert "inconclusive: the client does not do that: `transact` is unsupported: it is a reader: " in ran.stdout
 
 
 def test_a_report_that_cannot_be_written_loses_no_verdict(tmp_path: Path) -> None:
@@ -172,14 +183,16 @@ def test_a_report_that_cannot_be_written_loses_no_verdict(tmp_path: Path) -> Non
     assert (wrong.exit_code, "Not conformant" in wrong.stdout) == (ExitCode.VIOLATION, True)
     assert "junit.xml" in wrong.stderr and "reports cannot be written" in wrong.stderr
     green = command("run", "model", *SMALL, "--report", tmp_path, "--write-known", tmp_path / "no" / "known.toml")
-    assert (green.exit_code, "Conformant: " in green.stdout) == (ExitCode.USAGE, True)
+    assert (green.exit_code, "No violation in the selected cases: " in green.stdout) == (ExitCode.USAGE, True)
     assert "known.toml" in green.stderr
 
 
 def test_commit_modes_without_requirements_of_their_own_are_tested(tmp_path: Path) -> None:
     ran = command("run", "model", *SMALL)
-    assert "direct-publish           no requirement of its own; 2 cases in this commit mode" in ran.stdout
-    assert "no case tested: " in ran.stdout and "inline, direct" not in ran.stdout
+    assert (
+        "direct-publish           2 cases passed (a commit mode; its requirements are counted under core)" in ran.stdout
+    )
+    assert "declared profiles without a case in this selection: " in ran.stdout and "inline, direct" not in ran.stdout
 
 
 def test_a_matrix_takes_two_folders_of_one_name(tmp_path: Path) -> None:
@@ -187,7 +200,7 @@ def test_a_matrix_takes_two_folders_of_one_name(tmp_path: Path) -> None:
     for folder in folders:
         command("run", "model", *SMALL, "--report", folder)
     ran = command("matrix", *folders, "-o", tmp_path / "matrix")
-    assert (ran.exit_code, ran.stdout.count("Conformant: ")) == (ExitCode.CONFORMANT, 2)
+    assert (ran.exit_code, ran.stdout.count("No violation in the selected cases: ")) == (ExitCode.CONFORMANT, 2)
     assert "a/report: " in ran.stdout and "b/report: " in ran.stdout
 
 
@@ -203,7 +216,8 @@ def test_a_matrix_refuses_an_unknown_subject_before_it_runs_one(tmp_path: Path, 
 def test_a_green_run_reports_the_number_of_requirements(tmp_path: Path) -> None:
     ran = command("run", "model", *SMALL)
     assert ran.exit_code == ExitCode.CONFORMANT
-    assert "Conformant: " in ran.stdout
+    assert "No violation in the selected cases: " in ran.stdout and "Conformant: " not in ran.stdout
+    assert f"selection: --check {ONE.name}\n" in ran.stdout and "none is violated" not in ran.stdout
     assert "5 of 5 cases, 0 failed" in ran.stderr
 
 
