@@ -1,10 +1,10 @@
 """The pinned programs: short titled programs for what random programs rarely reach, in a file for each family.
 
-    [{"format": 2, "title": "a tombstone outlives two seconds", "side": "owner", "family": "restarts", "seed": 3,
-      "requirements": ["PROFILE-OUTCOME-02"], "words": ["resolve"], "variant": null, "steps": [{"type": "create"}]}]
+    [{"format": 2, "side": "owner", "family": "content-of-commits", "seed": 9, "title": "load_table returns the newest
+      metadata", "requirements": ["PROFILE-DISCOVERY-03"], "words": ["load"], "steps": [{"type": "create"}]}]
 
-They contain no answers: the oracle judges them like any other program. `words` are the words of the alphabet whose
-profiles a subject needs for the steps.
+They contain no answers: the oracle judges them like any other program. `words` are the kinds of steps whose profiles a
+subject needs.
 """
 
 from collections.abc import Iterator
