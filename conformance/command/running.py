@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -114,8 +114,7 @@ def run(
     the selection and of the number of workers. The exception is the layer `processes`, whose cases run
     concurrently.
     """
-    from conformance.command.summary import show_result
-    from conformance.reports import ReportFolder, to_json
+    from conformance.reports import ReportFolder
     from conformance.running import verdicts
     from conformance.running.execution import Options, execute
     from conformance.running.plan import select
@@ -143,11 +142,27 @@ def run(
         unwritten = folder is not None and _unwritten(partial(folder.write, result))
         if write_known is not None:
             unwritten |= _unwritten(partial(_write_known, write_known, result))
-    if json:
-        print(to_json(result), end="")
-    else:
-        show_result(result, None if unwritten else report)
+    unwritten |= _unprinted(result, None if unwritten else report, json=json)
     raise typer.Exit(result.exit_code or (ExitCode.USAGE if unwritten else ExitCode.CONFORMANT))
+
+
+def _unprinted(result: RunResult, folder: Path | None, *, json: bool) -> bool:
+    """Print the result. Whether that failed: then the reason and the verdict are on stderr."""
+    from conformance.command.summary import show_result
+    from conformance.reports import to_json
+
+    try:
+        print(to_json(result), end="") if json else show_result(result, folder)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        say(f"error: the result cannot be printed: {error.strerror}")
+        with redirect_stdout(sys.stderr):
+            show_result(result, folder)
+        return True
+    return False
 
 
 def _unwritten(write: Callable[[], object]) -> bool:
@@ -297,8 +312,7 @@ def replay(
 
     Exit code 0: the case passes; 1: it still fails; 2: invalid file or subject; 3: no verdict.
     """
-    from conformance.command.summary import show_result
-    from conformance.reports import read_finding, to_json
+    from conformance.reports import read_finding
     from conformance.running.execution import execute
 
     if other is not None and subject is not None and other != subject:
@@ -311,10 +325,7 @@ def replay(
     require_libraries(options.subject)
     with interruptible(), progress() as watcher:
         result = execute(options, watcher)
-    if json:
-        print(to_json(result), end="")
-    else:
-        show_result(result, None)
+    _unprinted(result, None, json=json)
     raise typer.Exit(replay_code(result))
 
 

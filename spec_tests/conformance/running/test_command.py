@@ -26,6 +26,7 @@ from spec_tests.support.sampling import sampled
 
 ROOT = Path(__file__).parents[3]
 OURS = "python:spec_tests.conformance.running.subjects"
+FULL = Path("/dev/full")
 SMALL = ("--check", ONE.name, "-n", "1")
 COMMANDS = tuple(command.name for command in application.registered_commands if command.name)
 
@@ -185,6 +186,16 @@ def test_a_report_that_cannot_be_written_loses_no_verdict(tmp_path: Path) -> Non
     green = command("run", "model", *SMALL, "--report", tmp_path, "--write-known", tmp_path / "no" / "known.toml")
     assert (green.exit_code, "No violation in the selected cases: " in green.stdout) == (ExitCode.USAGE, True)
     assert "known.toml" in green.stderr
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+def test_a_full_disk_below_the_output_loses_no_verdict() -> None:
+    call = [sys.executable, "-m", "conformance", "run", f"{OURS}:Wrong", *SMALL]
+    with FULL.open("w") as full:
+        ran = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert (ran.returncode, "Not conformant" in ran.stderr) == (ExitCode.VIOLATION, True), ran.stderr
+    assert "cannot be printed: No space left" in ran.stderr
 
 
 def test_commit_modes_without_requirements_of_their_own_are_tested(tmp_path: Path) -> None:
