@@ -979,7 +979,8 @@ class ClientDrive:
 
         def other() -> None:
             if step.fate is not Freedom.PUBLISH:
-                self._commit(table, Change.APPEND)
+                for change in (Change.FEATURE, Change.PROPERTIES) if step.upgrade else (Change.APPEND,):
+                    self._commit(table, change)
                 return
             self._publish_all(table)
             seen.update({name: file for name, file in self._folder(table).items() if version_of(name) is not None})
@@ -1016,7 +1017,11 @@ class ClientDrive:
         known = set(s.owner.owner.tables)
 
         def another() -> None:
-            log.write(proposals.commit_info(s.attempt(), late), file("faster"), modified=late)
+            changes = [proposals.line("protocol", MORE), self._metadata(table, Change.PROPERTIES)]
+            log.write(
+                proposals.commit_info(s.attempt(), late), file("faster"), *(changes if step.upgrade else ()),
+                modified=late,
+            )  # fmt: skip
 
         self._fate(m.TakeOver, step.fate, another)
         try:
@@ -1136,10 +1141,11 @@ LONG_AGO: Final = 1_500_000_000
 LANDING: Final = (Freedom.LAND, Freedom.LAND_AND_PUBLISH)
 LOSING: Final = (Freedom.LOSE_ANSWER, Freedom.REPEAT, Freedom.REFUSE_AFTER)
 BY_VERSION: Final = {"minReaderVersion": 1, "minWriterVersion": 2}
-LISTS: Final = {
+LISTS: Final[dict[str, Any]] = {
     "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"],
     "writerFeatures": ["appendOnly", "deletionVectors", "domainMetadata"],
 }  # fmt: skip
+MORE: Final = {**LISTS, "writerFeatures": sorted({*LISTS["writerFeatures"], "invariants"})}
 FORBIDDEN: Final = (Job.VACUUM, Job.OPTIMIZE, Job.REORG)
 CHECKPOINTS: Final = (Job.CHECKPOINT, Job.ANY_CHECKPOINT)
 

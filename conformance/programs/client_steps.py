@@ -375,6 +375,8 @@ class Transfer(_Step, frozen=True, kw_only=True):
     """ms by which the files' modification times are ahead of the clock."""
     rich: bool = False
     """The filesystem table has features implied by its version, and properties."""
+    upgrade: bool = False
+    """The faster writer changes the protocol and the metadata."""
     fate: Freedom | None = None
     """`lose the answer`, `repeat`, `refuse` or `land`: a filesystem writer is faster."""
 
@@ -403,7 +405,7 @@ class ClientProgram(Program[Step], frozen=True, kw_only=True):
 
 PATHS: tuple[str, ...] = (
     "part-{}", "A-{}", "a-{}", "with space {}", "per%cent {}", "100%25-{}", "p+q-{}", "day=2024-01-01 10%3A00/{}",
-    "ü-{}", "u\u0308-{}", "url {}",
+    "ü-{}", "u\u0308-{}", "folder/url {}",
 )  # fmt: skip
 """Names of files, not encoded; the number makes them unique. The last one is in the log as a URL."""
 PARTITIONS: tuple[str | None, ...] = ("x", "y", "007", "a b%", "", None)

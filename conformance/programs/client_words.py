@@ -28,7 +28,7 @@ class Draw:
         """`imported`: the share of tables that an owner took over."""
         self.random = random
         every = tuple(range(len(steps.PATHS)))
-        self.paths = self.one((0,), (0,), (self.one(*every),), every)
+        self.paths = self.one((0,), (0,), (self.one(*every),), every, (0, every[-1]))
         self.imported = self.chance(imported)
         self.partitioned = not self.imported and self.chance(0.35)
         self.limit = self.one(0, 0, 0, 0, 1, 1, 1, 2)
@@ -285,9 +285,9 @@ def create(d: Draw) -> tuple[Step, ...]:
 
 def transfer(d: Draw) -> tuple[Step, ...]:
     back = d.chance(0.35)
-    fate = d.one(None, None, *FATES, *((Freedom.PUBLISH,) * 5 if back else ()))
+    fate = d.one(None, None, *FATES, Freedom.LAND, Freedom.LAND, *((Freedom.PUBLISH,) * 5 if back else ()))
     rich = fate is not Freedom.REFUSE and d.chance(0.5)
-    return (steps.Transfer(back=back, late=d.one(0, 0, 1), rich=rich, fate=fate),)
+    return (steps.Transfer(back=back, late=d.one(0, 0, 1), rich=rich, upgrade=d.chance(0.7), fate=fate),)
 
 
 def again(d: Draw) -> tuple[Step, ...]:

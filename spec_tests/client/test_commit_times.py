@@ -148,7 +148,7 @@ class TestRule6TimeTravel:
         assume(modified or stored)
         enabled = Enablement(version=len(modified), timestamp=enabling) if stored else None
         times = history(modified, stored, enabled)
-        at = data.draw(st.integers(0, 320))
+        at = data.draw(st.just(enabling) | st.sampled_from([*modified, *stored]) | st.integers(0, 320))
         considered = range(times.first, times.last + 1)
         if enabled is not None:
             considered = range(len(modified), times.last + 1) if at >= enabling else range(len(modified))

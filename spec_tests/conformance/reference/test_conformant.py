@@ -1,4 +1,5 @@
-"""The reference passes its own kit: every example check, on both sides, each with one table feature and commit mode.
+"""The reference passes its own kit: every example check, on both sides, each with one table feature and commit mode,
+and a few programs of each family of clients.
 
 `delta-commit-conformance run reference --profile quick` and the same command for `reference-client` run all
 combinations.
@@ -14,6 +15,8 @@ from conformance.adapters.reference.client import ReferenceClient, RemoteReferen
 from conformance.adapters.reference.owner import ReferenceOwner
 from conformance.checks import all_checks
 from conformance.interface.subject import Subject
+from conformance.programs import pinned
+from conformance.programs.running import Generation
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Family, Variant
@@ -27,10 +30,13 @@ REFUSED = dict.fromkeys(
 """Checks without a verdict, because the reference rejects a request, as the documents permit."""
 
 
-def checks_of(side: str) -> dict[Family, list[Check]]:
+PROGRAMS, SEED = 12, 8
+
+
+def checks_of(side: str, layer: Layer = Layer.EXAMPLE) -> dict[Family, list[Check]]:
     checks: dict[Family, list[Check]] = {}
     for check in all_checks():
-        if check.side == side and check.layer is Layer.EXAMPLE:
+        if check.side == side and check.layer is layer:
             checks.setdefault(check.family, []).append(check)
     return checks
 
@@ -40,6 +46,17 @@ def cases(subject: Subject, checks: Iterable[Check]) -> Iterator[tuple[Check, Va
     for number, check in enumerate(checks):
         if variants := check.variants(subject.identity):
             yield check, variants[number % len(variants)]
+
+
+def every_pinned(subject: Subject, checks: Iterable[Check]) -> Iterator[tuple[Check, Variant]]:
+    """Pinned programs with all their variants, and the generated ones of a check with one."""
+    for check in checks:
+        variants = check.variants(subject.identity)
+        yield from ((check, variant) for variant in variants[: None if _is_pinned(check) else 1])
+
+
+def _is_pinned(check: Check) -> bool:
+    return check.function.__name__.startswith(pinned.CHECKS)
 
 
 def judged(results: Iterator[tuple[Check, CaseResult]]) -> None:
@@ -75,6 +92,18 @@ def test_the_client_passes_every_check(family: Family) -> None:
                 yield check, run_case(check, variant, subject, host=host)
 
     judged(results())
+
+
+@pytest.mark.parametrize("family", checks_of("client", Layer.MODEL), ids=str)
+def test_the_client_passes_programs(family: Family) -> None:
+    host = ClientHost()
+    with InProcess(ReferenceClient(host.ask)) as subject:
+        for check, variant in every_pinned(subject, checks_of("client", Layer.MODEL)[family]):
+            generation = Generation(check, variant, subject, seed=SEED, count=PROGRAMS, host=host, shrink=False)
+            check.function(generation)
+            result = generation.result()
+            assert result.violations == (), (result.case, result.reproduction)
+            assert generation.operations > 0
 
 
 @pytest.mark.longer
