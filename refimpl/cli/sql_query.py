@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
@@ -73,6 +74,9 @@ def run(query: str, warehouse: AnyWarehouse) -> Iterator[pa.RecordBatchReader]:
                     database.register(f"__{number}", opened[-1])
                     _create_view(database, parts, f"__{number}", opened[-1].schema)
             result = database.execute(query).to_arrow_reader(_BATCH_ROWS)
+        twice = [name for name, count in Counter(result.schema.names).items() if count > 1]
+        if twice:
+            raise InvalidRequestError(f"two columns of the result are called {twice[0]!r}; name one otherwise: AS name")
         yield pa.RecordBatchReader.from_batches(result.schema, _checked(result, opened))
 
 

@@ -19,6 +19,7 @@ import dataclasses
 import functools
 import gzip
 import io
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -563,14 +564,29 @@ def inside(path: Path) -> list[InputFile]:
             if not path.is_file():
                 raise InvalidRequestError(f"{path} is neither a file nor a folder; copy its content to a file first")
             return [InputFile.of(path)]
-        files = [
-            InputFile.of(file, folders=_folders(file.relative_to(path)))
-            for file in sorted(path.rglob("*"))
-            if file.is_file() and not _is_hidden(file.relative_to(path))
-        ]
+        files = [InputFile.of(file, folders=_folders(file.relative_to(path))) for file in sorted(_walked(path))]
     if not files:
         raise InvalidRequestError(f"no file in the folder {path}; expected CSV or Parquet files")
     return files
+
+
+def _walked(folder: Path) -> Iterator[Path]:
+    """The files below a folder, except hidden ones. Whatever else is there is an error: its rows would be missing."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for at, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not _is_hidden(Path(name))]
+        for name in (*names, *folders):
+            found = Path(at, name)
+            if _is_hidden(Path(name)):
+                continue
+            if not (found.is_file() or (name in folders and not found.is_symlink())):
+                kind = "a link to a folder" if found.is_dir() else "neither a file nor a folder"
+                raise InvalidRequestError(f"{found} is {kind}; expected files: ingest it by itself, or move it")
+            if name in names:
+                yield found
 
 
 def _check_given_once(files: Iterable[InputFile]) -> None:

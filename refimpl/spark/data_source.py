@@ -201,14 +201,16 @@ class DeltaOwnerSource(datasource.DataSource):
                 raise InvalidRequestError(f"the options {given[0]} and readChangeFeed are mutually exclusive")
             table, (first, last) = self._table(), self._range()
             reader, files = table.change_files(first, last)
-            return _Reader(_Rows.of(reader, schema, feed=True), _tasks(files))
+            stated = "endingVersion" in self.options or "endingTimestamp" in self.options
+            mark = None if stated else plan_reads.mark(table.snapshot(version=last))
+            return _Reader(_Rows.of(reader, schema, feed=True), _tasks(files, mark) or [_Files((), mark)])
         given = [name for name in _FEED if name in self.options]
         if given:
             raise InvalidRequestError(f"the option {given[0]} needs readChangeFeed=true")
         snapshot = self._snapshot()
         files = [ChangedFile(version=snapshot.version, timestamp=0, file=add) for add in snapshot.files.values()]
         stated = any(name in self.options for name in _TIME_TRAVEL)
-        mark = None if stated else plan_reads.mark(snapshot)
+        mark = None if stated else plan_reads.mark(snapshot, schema.names)
         tasks = _tasks(files, mark) or [_Files((), mark)]  # at least one, with the mark
         return _Reader(_Rows.of(FeedReader(layout=snapshot.layout), schema, feed=False), tasks)
 

@@ -91,6 +91,7 @@ class DeltaTable:
         """The change data feed, as `refimpl.client.table.Table.changes`, read by tasks; times as in `timestampAsOf`."""
         table, spark = self._table, self._access.spark
         times = {"from_timestamp": from_timestamp, "to_timestamp": to_timestamp}
+        newest = table.snapshot()
         reader, files = table.change_files(
             from_version,
             to_version,
@@ -104,6 +105,8 @@ class DeltaTable:
         both = ((file, [file.file] if file.other is None else [file.file, file.other]) for file in files)
         lines = [(file.version, file.timestamp, actions.encode(pair).decode()) for file, pair in both]
         work = spark.createDataFrame(lines, "version long, timestamp long, actions string")
+        if to_version is None and to_timestamp is None:  # a write to this table depends on the newest version
+            work = work.withMetadata("actions", {plan_reads.KEY: plan_reads.mark(newest)})
         tasks = work.repartition(-(-len(lines) // _FILES_PER_TASK))
         return tasks.mapInArrow(_FeedTask(reader=reader).__call__, spark_schema(reader.schema))
 
@@ -164,7 +167,7 @@ class _Work:
             _ = self.change.transaction.rules
 
     def delete(self, condition: str | Column | None) -> row_changes.RowsChanged:
-        test = self._test(condition)
+        test = self._access.file_test(self.change.snapshot, condition)
         if condition is None or (test is not None and test.partition_only):
             files = self._candidates(condition, test)
             whole = files if test is None else [add for add in files if row_changes.whole_partition(test, add)]
@@ -184,7 +187,7 @@ class _Work:
     def update(self, values: Mapping[str, Any], condition: str | Column | None) -> row_changes.RowsChanged:
         after, given = self._assigned(values, self._columns())
         true = self._true(condition)
-        rows = self._touched(condition, self._test(condition), true, after)
+        rows = self._touched(condition, self._access.file_test(self.change.snapshot, condition), true, after)
         changed = [self._new("update", after, given), *self._changes((row_changes.BEFORE, self._columns()))]
         counts = self._write(
             rows, functions.when(true, functions.array(*changed)).otherwise(functions.array(self._kept()))
@@ -192,21 +195,6 @@ class _Work:
         return self.change.commit({"numUpdatedRows": counts["update"], "numCopiedRows": counts["copy"]})
 
     # Files
-
-    def _test(self, condition: str | Column | None) -> FileTest | None:
-        """The condition as a test of files; None if only Spark understands it."""
-        if not isinstance(condition, str):
-            return None
-        try:
-            test = self.change.snapshot.file_test(condition)
-        except InvalidRequestError:
-            return None
-        return test if self.is_sound(test) else None
-
-    def is_sound(self, test: FileTest) -> bool:
-        """Whether Spark evaluates the condition in the same way. The test reads times without a zone as UTC."""
-        zoned = any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
-        return self._access.in_utc or not zoned
 
     def _candidates(self, condition: object, test: FileTest | None) -> list[Add]:
         transaction = self.change.transaction
@@ -541,11 +529,13 @@ class _MergeWork(_Work):
                 operands=(Not(operand=below), Comparison(column=column, operator=Operator.LESS_OR_EQUAL, value=most))
             )
 
+        if self._access.reads_otherwise(self._on):
+            return transaction.read_whole_table()
         try:
             _, _, test = bound_on(self._on, sides, test_of, columns)
         except InvalidRequestError:
             return transaction.read_whole_table()
-        if self._clauses.of(Kind.NOT_MATCHED_BY_SOURCE) or not self.is_sound(test):
+        if self._clauses.of(Kind.NOT_MATCHED_BY_SOURCE) or not self._access.is_sound(test):
             return transaction.read_whole_table()
         return transaction.read_files(test)
 

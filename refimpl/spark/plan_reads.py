@@ -18,7 +18,7 @@ import contextlib
 import functools
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,6 +48,8 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     condition: str | None = None
     """SQL that is true for all rows that the query uses, in Spark's spelling."""
+    missing: tuple[str, ...] = ()
+    """The version's columns that the query's schema, which is older or was given, does not have."""
 
     def is_of(self, snapshot: Snapshot) -> bool:
         """Whether it is a read of the snapshot's table, in any version."""
@@ -68,9 +70,11 @@ def _location(snapshot: Snapshot) -> str:
     return os.path.realpath(snapshot.location) if snapshot.objects is None else str(snapshot.location)
 
 
-def mark(snapshot: Snapshot) -> str:
-    """The mark of a read of this snapshot."""
-    read = Read(table_id=snapshot.metadata.id, location=_location(snapshot), version=snapshot.version)
+def mark(snapshot: Snapshot, columns: Collection[str] | None = None) -> str:
+    """The mark of a read of this snapshot; by default, of all its columns."""
+    missing = () if columns is None else tuple(name for name in snapshot.schema.names if name not in columns)
+    version = snapshot.version
+    read = Read(table_id=snapshot.metadata.id, location=_location(snapshot), version=version, missing=missing)
     return msgspec.json.encode(read).decode()
 
 
@@ -105,7 +109,7 @@ def decoded(text: str) -> tuple[Read, ...]:
     """The reads in the rule's answer."""
     found = []
     for given, partition, condition in msgspec.json.decode(text, type=list[_Found]):
-        known = given if partition is None else pickle.loads(partition).read  # noqa: S301 - Spark has it from `reader`
+        known = given if partition is None else getattr(pickle.loads(partition), "read", None)  # noqa: S301 - Spark has it from `reader`
         if known is not None:
             found.append(msgspec.structs.replace(msgspec.json.decode(known, type=Read), condition=condition))
     return tuple(found)

@@ -11,7 +11,6 @@ a leading underscore or dot in the name, which Spark silently skips. Tasks read 
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import re
 import warnings
@@ -144,18 +143,8 @@ class DeltaReader:
 
     def _tests(self, snapshot: Snapshot) -> list[FileTest]:
         """The conditions that can exclude files. Spark filters the rows by all conditions, and reports invalid ones."""
-        tests = []
-        for condition in self._conditions:
-            if isinstance(condition, str):
-                with contextlib.suppress(InvalidRequestError):
-                    tests.append(snapshot.file_test(condition))
-        if self._access.in_utc:
-            return tests
-
-        def zoned(test: FileTest) -> bool:  # a test reads times without a zone as UTC, Spark does not
-            return any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
-
-        return [test for test in tests if not zoned(test)]
+        tests = (self._access.file_test(snapshot, condition) for condition in self._conditions)
+        return [test for test in tests if test is not None]
 
 
 def milliseconds_of(moment: Any, time_zone: str, option: str = "timestampAsOf") -> int:

@@ -13,7 +13,7 @@ from refimpl.client import data_files
 from refimpl.client.column_mapping import planned
 from refimpl.client.create import Creation, create_filesystem_table
 from refimpl.client.partition_values import FileLayout
-from refimpl.client.schema import Struct, check_columns
+from refimpl.client.schema import Primitive, Struct, check_columns
 from refimpl.client.table import Table
 from refimpl.environment import Environment
 from refimpl.errors import DeltaError, InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
@@ -22,8 +22,10 @@ from refimpl.object_store import objects_at
 from refimpl.spark import plan_reads
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
+    from refimpl.client.condition import FileTest
+    from refimpl.client.snapshot import Snapshot
     from refimpl.spark.log_replay import SparkReplay
     from refimpl.warehouse import AnyWarehouse
 
@@ -98,6 +100,44 @@ class TableAccess(Tables):
     @property
     def in_utc(self) -> bool:
         return is_utc(self.time_zone)
+
+    def by_name(self, name: str) -> Table:
+        self._refuse_other_names()
+        return super().by_name(name)
+
+    def by_path(self, location: Path) -> Table:
+        self._refuse_other_names()
+        return super().by_path(location)
+
+    def _refuse_other_names(self) -> None:
+        if self._is_on("spark.sql.caseSensitive"):
+            raise InvalidRequestError(
+                "spark.sql.caseSensitive is true: Spark would read a column as NULL whose name has another case in a "
+                "data file; set it to false for this session"
+            )
+
+    def file_test(self, snapshot: Snapshot, condition: str | Column | None) -> FileTest | None:
+        """The condition as a test of files; None if only Spark understands it, or understands it in another way."""
+        if not isinstance(condition, str) or self.reads_otherwise(condition):
+            return None
+        with contextlib.suppress(InvalidRequestError):
+            test = snapshot.file_test(condition)
+            return test if self.is_sound(test) else None
+        return None
+
+    def is_sound(self, test: FileTest) -> bool:
+        """Whether Spark evaluates the condition in the same way. The test reads times without a zone as UTC."""
+        zoned = any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
+        return self.in_utc or not zoned
+
+    def reads_otherwise(self, condition: str) -> bool:
+        """Whether a setting of the session gives this SQL text another meaning than Spark's default."""
+        return ("\\" in condition and self._is_on("spark.sql.parser.escapedStringLiterals")) or (
+            '"' in condition and self._is_on("spark.sql.ansi.doubleQuotedIdentifiers")
+        )
+
+    def _is_on(self, setting: str) -> bool:
+        return str(self.spark.conf.get(setting, "false")).lower() == "true"
 
 
 def is_utc(time_zone: str) -> bool:

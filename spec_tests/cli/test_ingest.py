@@ -342,6 +342,22 @@ def test_what_is_not_a_file_is_refused(cli: CommandLine, sales: str) -> None:
         assert (answer.code, message in answer.err) == (ExitCode.USAGE, True)
 
 
+@pytest.mark.parametrize("kind", ["a link to a folder", "a broken link", "a pipe"])
+def test_nothing_in_a_folder_is_skipped_silently(cli: CommandLine, sales: str, kind: str) -> None:
+    Path("days.csv/more").mkdir(parents=True)
+    Path("days.csv/a.csv").write_text("id,month\n1,1\n")
+    other = Path("days.csv/more/b.csv")
+    match kind:
+        case "a pipe":
+            os.mkfifo(other)
+        case "a broken link":
+            other.symlink_to("nowhere")
+        case _:
+            other.symlink_to(Path.cwd())
+    answer = cli("ingest", sales, "days.csv", "--mode", "overwrite")
+    assert (answer.code, "b.csv is " in answer.err) == (ExitCode.USAGE, True)
+
+
 def test_a_folder_has_the_format_of_its_files(cli: CommandLine, warehouse: Warehouse, spark: SparkSession) -> None:
     Path("days").mkdir()
     for day in (1, 2):

@@ -162,6 +162,11 @@ def test_sql_joins_tables_and_reads_what_it_needs(
     assert asked == [("month",)]
 
 
+def test_sql_refuses_two_columns_of_one_name(cli: CommandLine, sales: str) -> None:
+    answer = cli("sql", f"SELECT id, id FROM {sales}")
+    assert (answer.code, "two columns of the result are called 'id'" in answer.err) == (ExitCode.USAGE, True)
+
+
 @pytest.mark.parametrize("condition", ["x > 1", "f >= 2.0::FLOAT", "s.x > 1"])
 def test_nan_is_the_largest_number_in_sql(cli: CommandLine, warehouse: Warehouse, condition: str) -> None:
     values = [float("nan"), 0.5]

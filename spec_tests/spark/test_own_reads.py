@@ -214,6 +214,58 @@ def test_stated_version_is_no_read_of_the_newest(delta: DeltaConnection, table: 
     assert stored(table) == [*range(6)]
 
 
+@pytest.mark.parametrize("source", ["view", "data source"])
+def test_a_column_that_the_frame_lacks_is_not_overwritten(delta: DeltaConnection, table: Table, source: str) -> None:
+    """One user alone: the frame or view has the columns of its creation, and the rows of the newest version."""
+    frame = READS[source](delta)
+    row = delta.spark.createDataFrame([(7, 1, "keep")], "id long, p int, c string")
+    delta.write(row).option("mergeSchema", "true").mode("append").saveAsTable("t")
+    for write in (formatted("overwrite"), saved("overwrite"), sql("INSERT OVERWRITE")):
+        with pytest.raises(Exception, match="lacks columns of 't': c"):
+            write(delta, frame.where("p = 1"))
+    assert "keep" in table.snapshot().to_arrow()["c"].to_pylist()
+
+
+def test_an_overwrite_from_the_change_feed_is_a_conflict(delta: DeltaConnection, warehouse: Warehouse) -> None:
+    fed = warehouse.create_table("fed", SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
+    options = {"readChangeFeed": "true", "startingVersion": "0"}
+    empty = delta.spark.read.format(FORMAT).options(**options).load("fed").select("id", "p")
+    delta.write(empty).mode("append").saveAsTable("fed")
+    append(fed, 1, 2)
+    frame = delta.table("fed").changes(from_version=0).select("id", "p")
+    append(fed, 3)
+    with pytest.raises(ConcurrentAppendError):
+        delta.write(frame).mode("overwrite").saveAsTable("fed")
+    assert stored(fed) == [1, 2, 3]
+
+
+def test_text_conditions_have_the_sessions_dialect(spark: SparkSession, delta: DeltaConnection) -> None:
+    """Files are skipped only where this client reads the text as Spark does."""
+    rows = spark.createDataFrame([("x\\b", "x"), ("x\\\\b", "y")], "p string, b string")
+    delta.write(rows).partitionBy("p").saveAsTable("texts")
+    for setting, condition, left in (
+        ("spark.sql.parser.escapedStringLiterals", r"p = 'x\b'", [r"x\\b"]),
+        ("spark.sql.ansi.doubleQuotedIdentifiers", 'p = "p"', []),
+    ):
+        spark.conf.set(setting, "true")
+        try:
+            expected = sorted(row[0] for row in delta.read.table("texts").where(condition).collect())
+            assert [row[0] for row in delta.read.where(condition).table("texts").collect()] == expected
+            delta.table("texts").delete(condition)
+        finally:
+            spark.conf.unset(setting)
+        assert [row[0] for row in delta.read.table("texts").collect()] == left
+
+
+def test_names_with_case_are_refused(spark: SparkSession, delta: DeltaConnection, table: Table) -> None:
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with pytest.raises(InvalidRequestError, match="caseSensitive"):
+            delta.read.table("t")
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
 def test_query_of_another_table_is_blind(delta: DeltaConnection, warehouse: Warehouse, table: Table) -> None:
     append(warehouse.create_table("other", SCHEMA, partition_columns=["p"]), 9)
     rows = delta.read.table("other")
