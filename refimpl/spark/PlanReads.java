@@ -37,6 +37,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingWrite;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonWrite;
 import org.apache.spark.sql.execution.streaming.sources.MicroBatchWrite;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
@@ -55,6 +56,8 @@ public final class PlanReads extends Rule {
     private static final String FORMAT = "delta-owner";
     /** The option of a Parquet reader, the key of a column's metadata and the option of a write that hold reads. */
     private static final String KEY = "__reads";
+    /** The option of a write that holds the session's mode of overwriting partitions, when it runs. */
+    private static final String MODE = "__mode";
 
     /** A source with its own list of files. */
     public static final class Listing extends PythonDataSourceV2 {
@@ -128,6 +131,7 @@ public final class PlanReads extends Rule {
             LogicalWriteInfo info = (LogicalWriteInfo) get(write, "info");
             Map options = new HashMap(info.options().asCaseSensitiveMap());
             options.put(KEY, of(plan));
+            options.put(MODE, SQLConf.get().getConfString("spark.sql.sources.partitionOverwriteMode"));
             set(write, "info", new LogicalWriteInfoImpl(info.queryId(), info.schema(),
                 new CaseInsensitiveStringMap(options), info.rowIdSchema(), info.metadataSchema()));
         }

@@ -99,14 +99,11 @@ class Connection:
     """The address of a server, without the token."""
     token_file: str | None = None
     time_zone: str = "UTC"
-    partition_overwrite_mode: str = "static"
 
     @classmethod
-    def of(
-        cls, warehouse: AnyWarehouse | None, *, time_zone: str = "UTC", partition_overwrite_mode: str = "static"
-    ) -> Connection:
-        """`time_zone` and `partition_overwrite_mode`: the session's, because other processes have no session."""
-        connection = cls(time_zone=time_zone, partition_overwrite_mode=partition_overwrite_mode)
+    def of(cls, warehouse: AnyWarehouse | None, *, time_zone: str = "UTC") -> Connection:
+        """`time_zone`: the session's, because other processes have no session."""
+        connection = cls(time_zone=time_zone)
         if isinstance(warehouse, Warehouse):
             return dataclasses.replace(connection, directory=str(warehouse.directory))
         if isinstance(warehouse, RemoteWarehouse):
@@ -156,9 +153,7 @@ def _private_file(token: str) -> str:
 def register(tables: TableAccess) -> None:
     """Make `delta-owner` a format of the session, for these tables. Replaces an earlier registration."""
     spark = tables.spark
-    connection = Connection.of(
-        tables.warehouse, time_zone=tables.time_zone, partition_overwrite_mode=tables.partition_overwrite_mode
-    )
+    connection = Connection.of(tables.warehouse, time_zone=tables.time_zone)
     # Spark looks the name up in its active session, too, and rejects a name of another session. This call makes
     # `spark` the active session.
     spark.createDataFrame([], "id long")
@@ -275,7 +270,7 @@ class DeltaOwnerSource(datasource.DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceArrowWriter:
         self._check_options(WRITE_OPTIONS, ("partitionBy",))
-        default_mode = self.connection.partition_overwrite_mode
+        default_mode = self.options.get(plan_reads.MODE, "static")
         return _Writer(self._plan(schema, overwrite=overwrite, default_mode=default_mode))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> datasource.DataSourceStreamArrowWriter:  # noqa: N802
@@ -353,7 +348,7 @@ class DeltaOwnerSource(datasource.DataSource):
     def _check_options(self, *known: Sequence[str]) -> None:
         self._reference()
         names = dict.fromkeys(name for group in (*known, _COMMON) for name in group)
-        lower = {name.lower() for name in (*names, plan_reads.KEY)}
+        lower = {name.lower() for name in (*names, plan_reads.KEY, plan_reads.MODE)}
         for given in self.options:
             if given.lower() not in lower:
                 raise InvalidRequestError(f"unknown option {given!r}; expected {', '.join(names)}", option=given)

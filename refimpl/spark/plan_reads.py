@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEY: Final = "__reads"
+MODE: Final = "__mode"
+"""The option with the session's `partitionOverwriteMode` when a write of the data source is planned."""
 _CLASS: Final = "PlanReads"
 _Found = tuple[str | None, bytes | None, str | None]
 """A mark or the first partition, and the condition."""

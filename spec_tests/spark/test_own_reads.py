@@ -226,6 +226,20 @@ def test_a_column_that_the_frame_lacks_is_not_overwritten(delta: DeltaConnection
     assert "keep" in table.snapshot().to_arrow()["c"].to_pylist()
 
 
+def test_an_overwrite_has_the_mode_of_the_session_when_it_runs(
+    spark: SparkSession, delta: DeltaConnection, table: Table
+) -> None:
+    rows = spark.createDataFrame([(9, 1)], "id long, p int")
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        formatted("overwrite")(delta, rows)
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert stored(table) == [0, 2, 4, 9]
+    formatted("overwrite")(delta, rows)
+    assert stored(table) == [9]
+
+
 def test_an_overwrite_from_the_change_feed_is_a_conflict(delta: DeltaConnection, warehouse: Warehouse) -> None:
     fed = warehouse.create_table("fed", SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
     options = {"readChangeFeed": "true", "startingVersion": "0"}

@@ -539,17 +539,17 @@ def test_an_overwrite_follows_the_sessions_mode(
     warehouse: Warehouse, table: Table, options: dict[str, str], after: list[int]
 ) -> None:
     """spark.sql.sources.partitionOverwriteMode=dynamic; as in Delta, other options come first."""
-    connection = Connection.of(warehouse, partition_overwrite_mode="dynamic")
-    kind = type("Source", (DeltaOwnerSource,), {"connection": connection})
-    writer = kind({plan_reads.KEY: "[]", "path": "sink", **options}).writer(COLUMNS_OF_TABLE, True)
+    kind = type("Source", (DeltaOwnerSource,), {"connection": Connection.of(warehouse)})
+    writer = kind({plan_reads.KEY: "[]", plan_reads.MODE: "dynamic", "path": "sink", **options}).writer(
+        COLUMNS_OF_TABLE, True
+    )
     writer.commit([message(writer, (3, 1), query=None, columns=["id", "month"])])
     assert ids(table) == after
 
 
 def test_mode_complete_replaces_all_rows_in_a_dynamic_session(warehouse: Warehouse, table: Table) -> None:
-    connection = Connection.of(warehouse, partition_overwrite_mode="dynamic")
-    writer = type("Source", (DeltaOwnerSource,), {"connection": connection})(
-        {plan_reads.KEY: "[]", "path": "sink"}
+    writer = type("Source", (DeltaOwnerSource,), {"connection": Connection.of(warehouse)})(
+        {plan_reads.KEY: "[]", plan_reads.MODE: "dynamic", "path": "sink"}
     ).streamWriter(COLUMNS, True)
     writer.commit([message(writer, (3, 1))], 0)
     assert ids(table) == [3]
