@@ -161,7 +161,7 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     programs: int = 0
     """The number of generated programs that were run."""
     words: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """How often each word of the family's alphabet was in them."""
+    """How often each kind of step was in them."""
     unwatched: str = ""
     """Why it is not known in which order files appeared in the log, for programs of an owner; empty if it is known."""
     history: str | None = None

@@ -78,7 +78,7 @@ def _checks() -> list[dict[str, Any]]:
 
 def _families() -> list[dict[str, Any]]:
     from conformance.checks import all_checks
-    from conformance.scenario.check import Family
+    from conformance.scenario.check import ABOUT, Family
 
     by_family: dict[Family, list[Any]] = {family: [] for family in Family}
     for check in all_checks():
@@ -88,6 +88,7 @@ def _families() -> list[dict[str, Any]]:
             "family": family.value,
             "checks": len(checks),
             "requirements": len({requirement for check in checks for requirement in check.requirements}),
+            "about": ABOUT[family],
         }
         for family, checks in by_family.items()
     ]
@@ -95,13 +96,15 @@ def _families() -> list[dict[str, Any]]:
 
 def _profiles() -> list[dict[str, Any]]:
     from conformance.results import Layer
-    from conformance.running.plan import PROFILES
+    from conformance.running.plan import PROFILES, in_units
 
     return [
         {
             "profile": profile.name,
-            "budget_seconds": f"{profile.budget_seconds:g}",
-            **{layer.value: profile.counts[layer] for layer in Layer},
+            "programs": profile.counts[Layer.MODEL],
+            "schedules": profile.counts[Layer.SIMULATION],
+            "rounds": profile.counts[Layer.PROCESSES],
+            "budget": in_units(profile.budget_seconds),
             "about": profile.about,
         }
         for profile in PROFILES.values()
@@ -166,6 +169,10 @@ def requirements(
         for entry in entries
         if (not side or entry.side in side) and (not ids or any(matches(pattern, entry.id) for pattern in ids))
     ]
+    known = [entry.id for entry in (*catalogue.requirements, *catalogue.freedoms)]
+    for pattern in ids or ():
+        if not any(matches(pattern, name) for name in known):
+            raise UnusableError(f"unknown requirement {pattern!r}; list all: delta-commit-conformance requirements")
     if not selected:
         raise UnusableError(
             "no entry of the catalogue matches all of these filters; list all: delta-commit-conformance requirements"

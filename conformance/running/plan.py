@@ -209,7 +209,7 @@ def _in_order(checks: Iterable[Check]) -> list[Check]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProfile:
-    """One choice of `--profile`."""
+    """One choice of `--profile`. All examples are part of each."""
 
     name: str
     about: str
@@ -225,19 +225,19 @@ PROFILES: Final[Mapping[str, RunProfile]] = {
     for profile in (
         RunProfile(
             name="quick",
-            about="for every change: all examples, a few generated scenarios of each kind; about a minute",
+            about="for every change of the subject; about a minute",
             counts={Layer.EXAMPLE: 1, Layer.MODEL: 10, Layer.SIMULATION: 50, Layer.PROCESSES: 1},
             budget_seconds=300,
         ),
         RunProfile(
             name="standard",
-            about="for a release, or every night: ten times as many generated scenarios",
+            about="for a release, or every night",
             counts={Layer.EXAMPLE: 1, Layer.MODEL: 100, Layer.SIMULATION: 1_000, Layer.PROCESSES: 5},
             budget_seconds=3_600,
         ),
         RunProfile(
             name="thorough",
-            about="for a protocol change: a hundred times as many; hours",
+            about="for a change of the protocol; hours",
             counts={Layer.EXAMPLE: 1, Layer.MODEL: 1_000, Layer.SIMULATION: 10_000, Layer.PROCESSES: 25},
             budget_seconds=8 * 3_600,
         ),
@@ -282,6 +282,14 @@ def chosen_profile(profile: str | None, programs: int | None, prefix: str = "--"
     if profile is not None:
         raise UnusableError(f"{prefix}programs and {prefix}profile exclude each other; pass one")
     return profile_of_programs(programs)
+
+
+def in_units(seconds: float) -> str:
+    """A duration as an option has it: `90s`, `5m`, `8h`."""
+    for unit, length in (("h", 3600), ("m", 60)):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds // length:g}{unit}"
+    return f"{seconds:g}s"
 
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")

@@ -39,6 +39,27 @@ class Family(StrEnum):
     CONFLICTS = "conflicts"
 
 
+ABOUT: Final[Mapping[Family, str]] = {
+    Family.CONCURRENT_WRITERS: "one of several proposals of a version is ratified; each writer learns its own outcome",
+    Family.VERSION_0: "one of several creators of a table succeeds; version 0 is published",
+    Family.BACKFILL: "commits are published in order, without gaps, and do not change afterwards",
+    Family.STALE_READS: "the owner reports all commits that are ratified, and no others",
+    Family.OWNERSHIP: "take-overs and hand-backs lose no commit; a table has one owner at every version",
+    Family.MAINTENANCE: "checkpoints, compactions, cleanups, VACUUM and OPTIMIZE keep every readable version",
+    Family.REPLAYS: "an attempt becomes at most one version, although requests are lost, late or repeated",
+    Family.LIMITS: "an owner limits its unpublished commits, and accepts more after a backfill",
+    Family.LIFECYCLE: "a table is found by its name; a dropped table does not return",
+    Family.TIMESTAMPS: "in-commit timestamps increase; a time selects the newest version up to it",
+    Family.RESTARTS: "all answers before a crash or a restart hold after it",
+    Family.CONTENT: "a commit keeps all of its actions, whatever their size and form",
+    Family.INTERFACE: "the subject answers each request with a valid message",
+    Family.READING: "a reader combines checkpoints, compactions, published files and the owner's commits",
+    Family.WRITING: "a writer proposes correct commits, and retries them correctly",
+    Family.CONFLICTS: "a transaction that lost a race commits only if the winners do not conflict with it",
+}
+"""What the checks of each family test."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """A table feature and a commit mode."""

@@ -40,7 +40,7 @@ class Seen(StrEnum):
 
     FOUND = "found"
     """Accused of what it does wrong."""
-    ACCUSED = "accused of something else"
+    ACCUSED = "reported for another requirement"
     NOTHING = "nothing seen"
     ENDED = "no verdict"
     """It hung, or could not be used."""
@@ -218,9 +218,10 @@ class Totals:
     def __str__(self) -> str:
         return (
             f"{self.layer}, {self.side}s: {self.found} of {self.mutants} found "
-            f"({100 * self.found / self.mutants:.0f}%), {self.accused} accused of something else, {self.nothing} "
-            f"nothing seen, {self.no_verdict} no verdict; medians of those found: {self.programs:g} programs, "
-            f"{self.steps:g} steps, {self.operations:g} operations, {self.largest_lists:g} requirements named"
+            f"({100 * self.found / self.mutants:.0f}%), {self.accused} reported for another requirement, "
+            f"{self.nothing} nothing seen, {self.no_verdict} no verdict; medians of those found: "
+            f"{self.programs:g} programs, {self.steps:g} steps, {self.operations:g} operations, "
+            f"{self.largest_lists:g} requirements named"
         )
 
 

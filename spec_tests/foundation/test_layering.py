@@ -228,7 +228,7 @@ def test_no_private_name_of_another_module_is_used() -> None:
 
 def test_kit_page_shows_the_layers() -> None:
     page = (ROOT / "conformance" / "README.md").read_text(encoding="utf-8")
-    drawn = page.partition("## Layers")[2].partition("```text\n")[2].partition("```")[0]
+    drawn = page.partition("## Packages")[2].partition("```text\n")[2].partition("```")[0]
     lines = [tuple(line.partition(":")[0].split()) for line in drawn.splitlines()]
     assert lines == list(KIT_LAYERS)
 

@@ -1,7 +1,7 @@
 """The families: one property for owners and one for clients in each file, checked by generated programs.
 
-All programs of a side have the same alphabet, and one oracle judges every answer and every file. A family makes some
-words more frequent; its file says which, and the requirements that they put to the test:
+All programs of a side have the same kinds of steps, and one oracle judges every answer and every
+file. A family makes some kinds more frequent; its file says which, and the requirements that they put to the test:
 
     run SUBJECT --family backfill-ordering --programs 5000 --seed 7
 """

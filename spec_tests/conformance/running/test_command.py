@@ -86,6 +86,7 @@ def test_the_script_and_the_module_are_the_same_command() -> None:
         (("list", "everything"), "'checks', 'families'"),
         (("requirements", "--side", "everybody"), "'owner'"),
         (("requirements", "--side", "maintenance", "--profile", "inline"), "no entry"),
+        (("requirements", "MC-NOPE"), "unknown requirement 'MC-NOPE'"),
         (("proxy", "nowhere"), "nowhere"),
         (("proxy", "http://127.0.0.1:1", "--share", "503=2"), "at most 1"),
         (
