@@ -118,7 +118,9 @@ def commits(
             whole=("mode", "attempt", "in-commit timestamp"),
         )
     latest = output.plain(answer.latest_ratified_version)
-    output.show_line(f"latest ratified version {latest}; {output.counted(len(answer.commits), 'stored commit')} listed")
+    number = output.counted(len(answer.commits), "unpublished commit") if answer.commits else "no unpublished commits"
+    number += "" if start is None and end is None else " in this range"
+    output.show_line(f"latest ratified version {latest}; {number}")
 
 
 def _commit(commit: RatifiedCommit) -> dict[str, Any]:

@@ -147,4 +147,5 @@ def _errors(opened: Sequence[_Rows]) -> Iterator[None]:
                 raise rows.failure from None
         problem = " ".join(re.split(r"\n\n|\s*Did you mean", str(error))[0].split())
         listed = "; to list the tables, run: commit-owner show" if isinstance(error, duckdb.CatalogException) else ""
+        problem = problem.rstrip("!.") if listed else problem
         raise InvalidRequestError(f"DuckDB rejects the query: {problem}{listed}") from error

@@ -237,8 +237,11 @@ def vacuum(
     for name in names:
         output.show_line(name)
     what = f"{output.counted(len(done.files), 'file')} ({output.size(done.size)})"
-    step = "" if delete or not done.files else "; delete with: --delete"
-    output.show_line(f"{'deleted' if delete else 'would delete'} {what}, {done.kept} stay{step}")
+    kept = f"{output.counted(done.kept, 'file')} {'is' if done.kept == 1 else 'are'} kept"
+    if not done.files:
+        output.show_line(f"no file to delete; {kept}")
+        return
+    output.show_line(f"deleted {what}; {kept}" if delete else f"would delete {what}; {kept}; delete with: --delete")
 
 
 _POLICY = """Examples:
@@ -372,16 +375,20 @@ def repair(
     Completes interrupted operations and backfills, and removes old orphaned staged files. It cannot restore missing
     data files; verify says what to do. Exit code 1: a repair failed.
     """
+    from refimpl.owner.repair import left_over
     from refimpl.owner.repair import repair as repaired
 
     age = options.duration_ms(older_than)
     with options.opened(address) as warehouse:
         actions = repaired(warehouse.owner, orphan_age_ms=age, adopt_published=adopt_published)
+        kept = 0 if actions or json else left_over(warehouse.owner)
     undone = [action for action in actions if not action.done]
     if json:
         output.show_json({"ok": not undone, "actions": actions})
     elif not actions:
-        output.show_line("nothing to repair")
+        young = f"{output.counted(kept, 'left-over staged file')} {'is' if kept == 1 else 'are'}"
+        rest = f"; {young} younger than {older_than} (--older-than)" if kept else ""
+        output.show_line(f"nothing to repair{rest}")
     else:
         output.show_table(
             ("done", "table", "code", "what"),

@@ -491,8 +491,9 @@ class InputFiles:
                 if ragged is None or not last:
                     raise InvalidRequestError(f"{file.path} cannot be read as CSV: {error}") from error
                 start, end, _ = records[ragged]
+                width = self.dialect.width(masked[start:end])
                 problem = (
-                    f"line {line + _lines(data[:start])}: {self.dialect.width(masked[start:end])} values in "
+                    f"line {line + _lines(data[:start])} has {width} {'value' if width == 1 else 'values'}, "
                     f"{_shown(data[start:end].decode())}; expected {len(columns)}: {', '.join(self.names)}"
                 )
                 records = records[:ragged]

@@ -206,14 +206,33 @@ def _finish_backfill(context: Context, table_id: str) -> str | None:
     if halted is not None and _published_next(context, table_id) is None:
         with context.lock(), context.changing(table_id) as (writer, table):
             writer.halt(table, None)
-        return f"published {published} commits and lifted the halt"
-    return f"published {published} commits" if published else None
+        return f"{_published(published)} and lifted the halt"
+    return _published(published) if published else None
+
+
+def _published(number: int) -> str:
+    return f"published {number} {'commit' if number == 1 else 'commits'}"
 
 
 def _published_next(context: Context, table_id: str) -> Version | None:
     with context.ledger.read() as view:
         following = context.required(view, table_id).next
     return following if context.log(context.cached_record(table_id)).published(following) else None
+
+
+def left_over(owner: LocalOwner) -> int:
+    """The number of staged files that no reader needs, and that `repair` keeps because they are young."""
+    context, number = owner.context, 0
+    with context.ledger.read() as view:
+        active = [table for table in view.tables() if table.state is TableState.ACTIVE]
+        commits = {
+            table.key: {commit.version: (commit, digest) for commit, digest, _ in view.digests(table)}
+            for table in active
+        }
+    for table in active:
+        with contextlib.suppress(OSError):  # `repair` reports it
+            number += sum(1 for _ in orphaned(context.log(table), table, commits[table.key]))
+    return number
 
 
 def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> str | None:
@@ -237,4 +256,4 @@ def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> str | Non
             log.delete(name)
         with contextlib.suppress(FileNotFoundError):
             log.sync()
-        return f"removed {len(names)} old files" if names else None
+        return f"removed {len(names)} old {'file' if len(names) == 1 else 'files'}" if names else None

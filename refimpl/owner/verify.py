@@ -9,7 +9,7 @@ may have removed the oldest ones. Checkpoints and compactions are the client's: 
 
 import contextlib
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
@@ -324,9 +324,8 @@ class _Check:
             elif version >= first_kept:
                 yield self._finding(Severity.ERROR, "published-missing", f"{log_path.commit(version)} is missing")
         if self._published and self._table.backlog and not self._table.halted:
-            yield self._finding(
-                Severity.NOTE, "backlog", f"{self._table.backlog} commits are not published yet", repairable=True
-            )
+            what = "1 commit is" if self._table.backlog == 1 else f"{self._table.backlog:,} commits are"
+            yield self._finding(Severity.NOTE, "backlog", f"{what} not published yet", repairable=True)
 
     def _published_bytes(self, commit: RatifiedCommit, digest: bytes) -> Iterator[Finding]:
         """catalog-managed, "Publishing Commits": a client may publish too, and spell inline actions as it likes."""
@@ -411,8 +410,7 @@ class _Check:
             yield self._finding(
                 Severity.NOTE,
                 "orphaned-staged-files",
-                f"staged files of decided versions: {len(orphans)}, {sum(p.size for p in orphans)} bytes; "
-                "no reader needs them; repair removes those older than 24 hours (--older-than)",
+                _left_over(orphans, self._table.first_unbackfilled),
                 repairable=any(path.modified < self._context.now - ORPHAN_AGE_MS for path in orphans),
             )
         if self._table.latest is None:
@@ -453,6 +451,17 @@ def another_table(log: LogStore, recorded: Collection[Version], state: tuple[Pro
     return (
         f"{log.location} holds another table: the id in its metadata is {metadata.id}, and the ledger expects "
         f"{state[1].id}; restore a newer backup of the ledger, or this table's files"
+    )
+
+
+def _left_over(orphans: Sequence[LogPath], first_unbackfilled: Version) -> str:
+    one, kind = len(orphans) == 1, "published"
+    if any(path.version >= first_unbackfilled for path in orphans):
+        kind = "ratified"
+    return (
+        f"{len(orphans):,} staged {'file' if one else 'files'} ({sum(path.size for path in orphans):,} bytes) of "
+        f"{f'a {kind} version is' if one else f'{kind} versions are'} left over; repair removes "
+        f"{'it when it is' if one else 'them when they are'} 24 hours old (--older-than)"
     )
 
 

@@ -105,7 +105,7 @@ def test_invalid_rows_are_rejected_and_nothing_lands(
     (tmp_path / "ragged.csv").write_text("id,month\n1,1\n2,2,2\n")
     ragged = cli("ingest", sales, tmp_path / "ragged.csv")
     assert ragged.code == ExitCode.USAGE
-    assert "line 3: 3 values in '2,2,2'; expected 2: id, month" in " ".join(ragged.err.split())
+    assert "line 3 has 3 values, '2,2,2'; expected 2: id, month" in " ".join(ragged.err.split())
     (tmp_path / "quoted.csv").write_text("id,note\n1,x\n,y\n")
     quoted = cli("ingest", "notes", tmp_path / "quoted.csv", "--create", "--null", "NA")
     assert (quoted.code, warehouse.table("notes").snapshot().schema["id"].type.name) == (ExitCode.OK, "string")

@@ -101,7 +101,7 @@ def test_optimize_and_vacuum_need_permission(cli: CommandLine, busy: str) -> Non
 def test_vacuum_deletes_only_with_the_option(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     cli("policy", busy, "--allow", "optimize,vacuum")
     cli("optimize", busy)
-    assert "would delete 0 files" in cli("vacuum", busy).out
+    assert "no file to delete; " in cli("vacuum", busy).out
     too_young = cli("vacuum", busy, "--older-than", "0s")
     assert too_young.code == ExitCode.REFUSED
     assert "deletedFileRetentionDuration" in too_young.err
@@ -354,6 +354,16 @@ def test_repair_finishes_a_backfill(cli: CommandLine, warehouse: Warehouse, busy
     assert removed.code == ExitCode.OK
     assert "nothing to repair" in cli("repair").out
     assert cli("repair", "--older-than", "old").code == ExitCode.USAGE
+
+
+def test_repair_counts_the_left_over_files_that_it_keeps(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    warehouse.table(sales).append(pa.table({"id": [1], "month": pa.array([1], pa.int32())}))
+    assert "1 commit is not published yet" in cli("verify").out
+    cli("backfill", sales)
+    assert " of a published version is left over; repair removes it when" in cli("verify").out
+    assert cli("repair").out == "nothing to repair; 1 left-over staged file is younger than 24h (--older-than)\n"
+    assert cli("commits", sales).out == "latest ratified version 1; no unpublished commits\n"
+    assert "removed 1 old file\n" in cli("repair", "--older-than", "0ms").out
 
 
 def test_repair_that_cannot_help_exits_with_1(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:

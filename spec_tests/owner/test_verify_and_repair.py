@@ -567,7 +567,8 @@ def test_only_losers_of_the_newest_version_are_orphaned(setting: Setting) -> Non
     setting.proposal(1)
     setting.proposal(2)
     (left_over,) = [finding for finding in verify(setting.owner) if finding.code == "orphaned-staged-files"]
-    assert left_over.message.startswith("staged files of decided versions: 1,")
+    assert left_over.message.startswith("1 staged file (")
+    assert " of a ratified version is left over; repair removes it when it is 24 hours old" in left_over.message
     assert not left_over.repairable, "repair keeps it for a day"
     late = replace(setting.warehouse.environment, now=lambda: clock_ms() + 2 * ORPHAN_AGE_MS)
     with refimpl.open(setting.directory, environment=late) as tomorrow:
