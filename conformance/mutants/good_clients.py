@@ -118,9 +118,9 @@ class ReadsResolvedCommits(OnlyWhenReading):
 
 @good("FREE-STALE-02")
 class TimeTravelUsesCachedCommits(ModelClient):
-    """Uses the owner's commits of the last read of the table for time travel."""
+    """Uses the owner's commits of its last read of the table for time travel."""
 
-    known: dict[Path, Resolved] = memory(dict)
+    known: dict[tuple[str, Path], Resolved] = memory(dict)
     reads = False
     """Whether it reads only: a transaction uses the owner's newest commits."""
 
@@ -132,12 +132,12 @@ class TimeTravelUsesCachedCommits(ModelClient):
             self.reads = False
 
     def _read(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
-        known = self.known.get(table.log) if self.reads else None
+        known = self.known.get((client, table.log)) if self.reads else None
         if known is not None and (version is not None or timestamp is not None):
             table = replace(table, reference=None, latest=known.latest, commits=known.commits)
         state = super()._read(client, table, version, timestamp)
         if table.reference is not None:
-            self.known[table.log] = table
+            self.known[client, table.log] = table
         return state
 
 

@@ -655,7 +655,8 @@ class ClientDrive:
         if step.harm is Harm.HALF:
             table.log.hide(name)
         else:
-            table.log.plant(name, content[: len(content) // 2] if step.harm is Harm.TRUNCATED else b"")
+            cut = content.rindex(b'"')  # within the last line: without whole lines at its end, a commit is valid
+            table.log.plant(name, content[:cut] if step.harm is Harm.TRUNCATED else b"")
         self.touched.add(name)
         return {name: content}
 

@@ -31,6 +31,7 @@ def test_an_overwrite_keeps_the_rows_of_another_writer(lab: Laboratory) -> None:
     assert lab.outcomes["write: ours ConcurrentAppendError, theirs applied"] == 1
 
 
+@pytest.mark.longer
 def test_a_planted_fault_is_found_and_shrunk(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     correct = Side.delete
     monkeypatch.setattr(Side, "delete", lambda side, step: None if side.ours else correct(side, step))

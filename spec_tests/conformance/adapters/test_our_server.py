@@ -98,6 +98,7 @@ class Persistent:
 
 
 @pytest.mark.engines
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_unreliable_network_causes_no_violation(url: str, seed: int) -> None:
     faults = Plan(seed=seed, shares=SHARES, match=Match(path="tables"))
