@@ -125,6 +125,10 @@ def info_of(actions: Sequence[Action]) -> Action:
 
 def differences(expected: Snapshot, read: m.SnapshotRead, location: str) -> list[str]:
     """The differences in words. Fields that the reader does not return are not compared."""
+    return [*_of_files(expected, read, location), *_of_state(expected, read)]
+
+
+def _of_files(expected: Snapshot, read: m.SnapshotRead, location: str) -> list[str]:
     problems: list[str] = []
     right = sorted(_spelled(location, path) for path in expected.files)
     files = sorted(_spelled(location, path) for path in read.files)
@@ -135,6 +139,12 @@ def differences(expected: Snapshot, read: m.SnapshotRead, location: str) -> list
         returned = partitions.get(_spelled(location, path), value)
         if returned != value:
             problems.append(f"the partition value of {path} is {returned!r}, and must be {value!r}")
+    return problems
+
+
+def _of_state(expected: Snapshot, read: m.SnapshotRead) -> list[str]:
+    """The differences of applications, metadata domains and properties."""
+    problems: list[str] = []
     if read.applications is not None and read.applications != expected.applications:
         problems.append(f"the applications are at {read.applications}, and must be at {expected.applications}")
     if read.domains is not None and read.domains != expected.domains:
@@ -144,10 +154,6 @@ def differences(expected: Snapshot, read: m.SnapshotRead, location: str) -> list
         if properties != expected.properties:
             problems.append(f"the properties are {properties}, and must be {expected.properties}")
     return problems
-
-
-STATE: Final = ("the applications", "the metadata domains", "the properties")
-"""The differences that are not about files begin so."""
 
 
 def _spelled(location: str, path: str) -> str:
@@ -354,8 +360,8 @@ def _is_readable(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
 def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
     """Delta's protocol, "Action Reconciliation": the result of all commits up to the version."""
     expected = replay(reading.log, answer.version)
-    different = differences(expected, answer, reading.location)
-    state = any(problem.startswith(STATE) for problem in different)
+    state = _of_state(expected, answer)
+    different = [*_of_files(expected, answer, reading.location), *state]
     ids: tuple[str, ...] = (*(("LOG-31",) if state else ()), "MC-LOG-06", "CM-LOG-03", "LOG-18", "PROFILE-CLIENT-01")
     stamps = times_of(reading.log)
     stamped = stamps is not None and answer.version in stamps.times

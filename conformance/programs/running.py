@@ -32,6 +32,7 @@ from conformance.scenario.scenario import Inconclusive, Scenario, Stopped, Viola
 
 STEP_SECONDS: Final = 60
 """A step of a program that takes longer is hung. An adapter in another process gives up much earlier."""
+
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
 

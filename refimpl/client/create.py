@@ -35,8 +35,7 @@ FIRST = log_path.commit(0)
 
 def create_table(owner: CommitOwner, environment: Environment, name: str, schema: Any, **options: Any) -> Table:
     """Create an empty table of this name with an owner. Options: see `Creation.begin`."""
-    if not isinstance(name, str):
-        raise errors.InvalidRequestError(f"invalid table name {name!r}; expected a text such as 'orders'")
+    errors.check_type("table name", name, str, "a text such as 'orders'")
     return Creation.begin(owner, environment, name, schema, **options).finish()
 
 

@@ -579,15 +579,16 @@ def _walked(folder: Path) -> Iterator[Path]:
 
     for at, folders, names in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not _is_hidden(Path(name))]
-        for name in (*names, *folders):
-            found = Path(at, name)
-            if _is_hidden(Path(name)):
-                continue
-            if not (found.is_file() or (name in folders and not found.is_symlink())):
-                kind = "a link to a folder" if found.is_dir() else "neither a file nor a folder"
-                raise InvalidRequestError(f"{found} is {kind}; expected files: ingest it by itself, or move it")
-            if name in names:
-                yield found
+        for found in (Path(at, name) for name in folders):
+            if found.is_symlink():
+                raise InvalidRequestError(f"{found} is a link to a folder; expected files: {_INSTEAD}")
+        for found in (Path(at, name) for name in names if not _is_hidden(Path(name))):
+            if not found.is_file():
+                raise InvalidRequestError(f"{found} is neither a file nor a folder; expected files: {_INSTEAD}")
+            yield found
+
+
+_INSTEAD: Final = "ingest it by itself, or move it"
 
 
 def _check_given_once(files: Iterable[InputFile]) -> None:

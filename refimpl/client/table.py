@@ -76,8 +76,7 @@ class Table:
         catalog-managed, "Table Discovery". A table that was handed back is a filesystem table again.
         Raises `TableNotFoundError`.
         """
-        if not isinstance(reference, str | Path):
-            raise InvalidRequestError(f"invalid table {reference!r}; expected its name, id or path")
+        check_type("table", reference, (str, Path), "its name, id or path")
         return cls.resolved(owner.resolve(reference), owner, environment)
 
     @classmethod

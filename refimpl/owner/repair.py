@@ -26,7 +26,7 @@ from refimpl.owner.context import Context
 from refimpl.owner.dropping import own_commit
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord, unknown_attempt
-from refimpl.owner.verify import ORPHAN_AGE_MS, another_table, orphaned
+from refimpl.owner.verify import ORPHAN_AGE_MS, another_table, commits_of, orphaned
 from refimpl.table_feature import CommitMode
 
 
@@ -225,10 +225,7 @@ def left_over(owner: LocalOwner) -> int:
     context, number = owner.context, 0
     with context.ledger.read() as view:
         active = [table for table in view.tables() if table.state is TableState.ACTIVE]
-        commits = {
-            table.key: {commit.version: (commit, digest) for commit, digest, _ in view.digests(table)}
-            for table in active
-        }
+        commits = {table.key: commits_of(view, table) for table in active}
     for table in active:
         with contextlib.suppress(OSError):  # `repair` reports it
             number += sum(1 for _ in orphaned(context.log(table), table, commits[table.key]))
@@ -243,7 +240,7 @@ def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> str | Non
                 own_commit(context, view, table)
             elif table.state is not TableState.ACTIVE:  # another table may have staged files in its folder by now
                 return None
-            commits = {commit.version: (commit, digest) for commit, digest, _ in view.digests(table)}
+            commits = commits_of(view, table)
         log, oldest = context.log(table), context.now - age_ms
         names = [
             f"{table.feature.staging_folder}/{path.name}"

@@ -29,6 +29,7 @@ from refimpl.owner import decide
 from refimpl.owner.context import Context
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord
+from refimpl.owner.statements import View
 from refimpl.table_feature import CommitMode, TableFeature, feature_of
 
 STAGING_AGE_MS: Final = 24 * 3600 * 1000
@@ -218,7 +219,7 @@ class _Check:
         with context.ledger.read() as view:
             self._table = context.required(view, table_id)
             self._promise = view.promise(self._table.key)
-            self._commits = {commit.version: (commit, digest) for commit, digest, _ in view.digests(self._table)}
+            self._commits = commits_of(view, self._table)
             self._state = view.protocol_and_metadata(self._table.key)
         # Listed after the ledger was read: versions published meanwhile are above those that are checked here.
         self._log: LogStore = context.log(self._table)
@@ -463,6 +464,11 @@ def _left_over(orphans: Sequence[LogPath], first_unbackfilled: Version) -> str:
         f"{f'a {kind} version is' if one else f'{kind} versions are'} left over; repair removes "
         f"{'it when it is' if one else 'them when they are'} 24 hours old (--older-than)"
     )
+
+
+def commits_of(view: View, table: TableRecord) -> dict[Version, tuple[RatifiedCommit, bytes]]:
+    """The commits that the ledger has, by version, with the digests of their bytes."""
+    return {commit.version: (commit, digest) for commit, digest, _ in view.digests(table)}
 
 
 def orphaned(

@@ -196,9 +196,8 @@ class DeltaOwnerSource(datasource.DataSource):
                 raise InvalidRequestError(f"the options {given[0]} and readChangeFeed are mutually exclusive")
             table, (first, last) = self._table(), self._range()
             reader, files = table.change_files(first, last)
-            stated = "endingVersion" in self.options or "endingTimestamp" in self.options
-            mark = None if stated else plan_reads.mark(table.snapshot(version=last))
-            return _Reader(_Rows.of(reader, schema, feed=True), _tasks(files, mark) or [_Files((), mark)])
+            mark = None if self._has_end else plan_reads.mark(table.snapshot(version=last))
+            return _Reader(_Rows.of(reader, schema, feed=True), _tasks(files, mark))
         given = [name for name in _FEED if name in self.options]
         if given:
             raise InvalidRequestError(f"the option {given[0]} needs readChangeFeed=true")
@@ -206,8 +205,7 @@ class DeltaOwnerSource(datasource.DataSource):
         files = [ChangedFile(version=snapshot.version, timestamp=0, file=add) for add in snapshot.files.values()]
         stated = any(name in self.options for name in _TIME_TRAVEL)
         mark = None if stated else plan_reads.mark(snapshot, schema.names)
-        tasks = _tasks(files, mark) or [_Files((), mark)]  # at least one, with the mark
-        return _Reader(_Rows.of(FeedReader(layout=snapshot.layout), schema, feed=False), tasks)
+        return _Reader(_Rows.of(FeedReader(layout=snapshot.layout), schema, feed=False), _tasks(files, mark))
 
     def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802 - PySpark's name
         try:
@@ -236,6 +234,11 @@ class DeltaOwnerSource(datasource.DataSource):
     def _feed(self) -> bool:
         return truth("readChangeFeed", self.options.get("readChangeFeed"))
 
+    @property
+    def _has_end(self) -> bool:
+        """Whether a read of the change data feed states its last version."""
+        return "endingVersion" in self.options or "endingTimestamp" in self.options
+
     def _range(self) -> tuple[int, int]:
         """The first and last version of a read of the change data feed."""
         for first, second, needed in (
@@ -257,7 +260,7 @@ class DeltaOwnerSource(datasource.DataSource):
     def _snapshot(self) -> Snapshot:
         """The version that gave Spark the schema; without one, the version that the options name."""
         table, version, moment = self._table(), self._version, None
-        if version is None and self._feed and ("endingVersion" in self.options or "endingTimestamp" in self.options):
+        if version is None and self._feed and self._has_end:
             version = self._range()[1]
         elif version is None:
             version, moment = self._number("versionAsOf"), self._time("timestampAsOf")
@@ -403,6 +406,7 @@ class _Files(datasource.InputPartition):
 
 
 def _tasks(files: Sequence[ChangedFile], read: str | None = None) -> list[datasource.InputPartition]:
+    """At least one task, because the first one shows the read."""
     tasks: list[datasource.InputPartition] = []
     waiting: list[ChangedFile] = []
     size = 0
@@ -412,7 +416,7 @@ def _tasks(files: Sequence[ChangedFile], read: str | None = None) -> list[dataso
             waiting, size = [], 0
         waiting.append(file)
         size += file.file.size or 0
-    return [*tasks, _Files(waiting, read)] if waiting else tasks
+    return [*tasks, _Files(waiting, read)] if waiting or not tasks else tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,8 +445,6 @@ class _Rows:
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        if not isinstance(partition, _Files):  # Spark's own partition, for a read of the feed without files
-            return
         target = to_arrow_schema(self.given, timezone="UTC")
         for changed in partition.value:
             for rows in self._tables(changed):

@@ -91,7 +91,8 @@ class DeltaTable:
         """The change data feed, as `refimpl.client.table.Table.changes`, read by tasks; times as in `timestampAsOf`."""
         table, spark = self._table, self._access.spark
         times = {"from_timestamp": from_timestamp, "to_timestamp": to_timestamp}
-        newest = table.snapshot()
+        has_end = to_version is not None or to_timestamp is not None
+        mark = None if has_end else plan_reads.mark(table.snapshot())  # a write to this table depends on it
         reader, files = table.change_files(
             from_version,
             to_version,
@@ -105,8 +106,8 @@ class DeltaTable:
         both = ((file, [file.file] if file.other is None else [file.file, file.other]) for file in files)
         lines = [(file.version, file.timestamp, actions.encode(pair).decode()) for file, pair in both]
         work = spark.createDataFrame(lines, "version long, timestamp long, actions string")
-        if to_version is None and to_timestamp is None:  # a write to this table depends on the newest version
-            work = work.withMetadata("actions", {plan_reads.KEY: plan_reads.mark(newest)})
+        if mark is not None:
+            work = work.withMetadata("actions", {plan_reads.KEY: mark})
         tasks = work.repartition(-(-len(lines) // _FILES_PER_TASK))
         return tasks.mapInArrow(_FeedTask(reader=reader).__call__, spark_schema(reader.schema))
 

@@ -111,7 +111,7 @@ def decoded(text: str) -> tuple[Read, ...]:
     """The reads in the rule's answer."""
     found = []
     for given, partition, condition in msgspec.json.decode(text, type=list[_Found]):
-        known = given if partition is None else getattr(pickle.loads(partition), "read", None)  # noqa: S301 - Spark has it from `reader`
+        known = given if partition is None else pickle.loads(partition).read  # noqa: S301 - Spark has it from `reader`
         if known is not None:
             found.append(msgspec.structs.replace(msgspec.json.decode(known, type=Read), condition=condition))
     return tuple(found)
@@ -120,6 +120,11 @@ def decoded(text: str) -> tuple[Read, ...]:
 def oldest(reads: Sequence[Read], snapshot: Snapshot) -> int | None:
     """The oldest version of the snapshot's table that is read: the transaction begins on it. None without a read."""
     return min((read.version for read in reads if read.is_of(snapshot)), default=None)
+
+
+def missing(reads: Sequence[Read], snapshot: Snapshot) -> list[str]:
+    """The columns of the snapshot's table that a read of it does not have."""
+    return sorted({name for read in reads if read.is_of(snapshot) for name in read.missing})
 
 
 def declare(transaction: Transaction, reads: Sequence[Read], *, in_utc: bool) -> None:

@@ -238,12 +238,11 @@ class WritePlan:
         metadata and protocol, because it reads nothing else. Raises `MetadataChangedError` if the name or path now
         means another table: the files are not in that table's folder.
         """
-        own = [read for read in self.reads if read.missing and read.is_of(snapshot or table.snapshot())]
-        missing = {name for read in own for name in read.missing}
-        if missing and self.options.overwrite:
+        reads = self.reads if self.options.overwrite else ()
+        if reads and (missing := plan_reads.missing(reads, snapshot or table.snapshot())):
             raise MetadataChangedError(
                 f"the frame or view from which the rows were read lacks columns of {table.label}: "
-                f"{', '.join(sorted(missing))}; they would become NULL: create it again, then redo the write"
+                f"{', '.join(missing)}; they would become NULL: create it again, then redo the write"
             )
         if snapshot is None or plan_reads.oldest(self.reads, snapshot) not in (None, snapshot.version):
             snapshot = self._planned(table)

@@ -132,8 +132,7 @@ def _planned(mutant: Mutant, layer: str, seed: int) -> Iterator[tuple[kills.Case
     mine = [
         case
         for case in kills.every_case(identity)
-        if case.check.layer is LAYERS[layer]
-        and (layer == "pinned") is case.check.function.__name__.startswith(pinned.CHECKS)
+        if case.check.layer is LAYERS[layer] and (layer == "pinned") is pinned.is_of_pinned(case.check.name)
     ]
     if layer != "programs":
         yield from ((case, 1, seed) for case in mine)

@@ -52,11 +52,7 @@ def every_pinned(subject: Subject, checks: Iterable[Check]) -> Iterator[tuple[Ch
     """Pinned programs with all their variants, and the generated ones of a check with one."""
     for check in checks:
         variants = check.variants(subject.identity)
-        yield from ((check, variant) for variant in variants[: None if _is_pinned(check) else 1])
-
-
-def _is_pinned(check: Check) -> bool:
-    return check.function.__name__.startswith(pinned.CHECKS)
+        yield from ((check, variant) for variant in variants[: None if pinned.is_of_pinned(check.name) else 1])
 
 
 def judged(results: Iterator[tuple[Check, CaseResult]]) -> None:
