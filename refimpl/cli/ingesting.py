@@ -140,10 +140,9 @@ def _kind(files: list[Path]) -> str:
 
     kinds = set()
     for path in files:
-        if not path.exists():
-            raise InvalidRequestError(f"{path} does not exist; expected a file or a folder")
+        files_inside = inside(path)
         named = not path.is_dir() or path.suffix.lower() in (CSV, PARQUET)
-        kinds |= {format_of(path)} if named else {format_of(file.path) for file in inside(path)}
+        kinds |= {format_of(path)} if named else {format_of(file.path) for file in files_inside}
     if len(kinds) > 1:
         raise InvalidRequestError("CSV and Parquet files cannot be mixed in one commit; ingest them separately")
     return kinds.pop()
@@ -167,18 +166,21 @@ def _change(
     snapshot = table.snapshot()
     plan = WritePlan.of(snapshot, snapshot.schema, options, in_utc=True)
     typed = inputs.typed(plan.schema)
-    _check_complete(plan.schema.without([*typed.columns, *plan.rules.filled]), table.label, fill_missing=fill_missing)
+    absent = plan.schema.without([*typed.columns, *plan.rules.filled])
+    _check_complete(absent, () if fill_missing else typed.missing_members(), table.label, fill_missing=fill_missing)
     transaction = plan.begin(table, snapshot=snapshot)
     assert transaction is not None  # the rows are not the batch of an application
     files = engine.write(typed, plan.task)
     return plan.commit(transaction, files) if files.added or options.overwrite else None
 
 
-def _check_complete(missing: Struct, table: str, *, fill_missing: bool) -> None:
-    """Raise `InvalidRequestError` for columns that the files lack and that the table does not fill."""
-    required = [column.name for column in missing.fields if not column.nullable]
-    if required or (missing.fields and not fill_missing):
-        names = ", ".join(map(repr, required or missing.names))
+def _check_complete(absent: Struct, members: Sequence[str], table: str, *, fill_missing: bool) -> None:
+    """Raise `InvalidRequestError` for columns, and for `members` of structs, that the files lack and that the table
+    does not fill."""
+    required = [column.name for column in absent.fields if not column.nullable]
+    optional = () if fill_missing else (*absent.names, *members)
+    if required or optional:
+        names = ", ".join(map(repr, required or optional))
         remedy = "they must not be null: add them" if required else "add them, or pass --fill-missing to write null"
         raise InvalidRequestError(f"the files lack the columns {names} of {table}; {remedy}")
 

@@ -216,8 +216,11 @@ def properties_of(pairs: list[str] | None, what: str = "property", form: str = "
 
 
 def names_of(listed: list[str] | None) -> list[str]:
-    """Names from repeated options, and from lists joined by commas."""
-    return [name.strip() for item in listed or () for name in item.split(",") if name.strip()]
+    """Names from repeated options, and from lists joined by commas. Raises `InvalidRequestError` for an empty one."""
+    names = [name.strip() for item in listed or () for name in item.split(",")]
+    if not all(names):
+        raise InvalidRequestError(f"empty name in {','.join(listed or ())!r}; expected names joined by commas")
+    return names
 
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}

@@ -17,6 +17,7 @@ from typing import IO, Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 from rich.cells import cell_len, set_cell_size
@@ -143,7 +144,14 @@ def _csv(value: Any) -> str:
 
 
 def plain_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows with values that JSON has."""
+    """The rows with values that JSON has. Raises `InvalidRequestError` for a date that Arrow cannot spell."""
+    for name, kind in zip(batch.schema.names, batch.schema.types, strict=True):
+        if types.is_date(kind) and pc.any(pc.starts_with(batch.column(name).cast(pa.string()), "<value")).as_py():
+            raise InvalidRequestError(
+                f"the column {name!r} has a date outside the years -32767 to 32767, which text cannot show; pass "
+                "--output FILE.parquet, or select other columns",
+                column=name,
+            )
     rows = python_rows(batch)
     for field in batch.schema:
         if not (types.is_string(field.type) or types.is_integer(field.type) or types.is_boolean(field.type)):

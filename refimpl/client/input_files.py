@@ -18,7 +18,6 @@ import contextlib
 import dataclasses
 import functools
 import gzip
-import io
 import os
 import re
 import zlib
@@ -70,7 +69,9 @@ _PATTERNS: Final = {
     "timestamp": r"^\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?$",
 }
 """Types of the columns of a new table, in this order: all values of the column match, and are values of the type. A
-number with leading zeros, and a whole number that neither a long nor a double holds, is text."""
+number with leading zeros, and one that neither a long nor a double holds, is text."""
+_DOUBLE_DIGITS: Final = 17
+"""Maximum number of digits of a double, without zeros at the ends: every double has a spelling with that many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,8 @@ class Dialect:
                 f"--delimiter, --quote and --escape are {' '.join(given)}; expected different ones"
             )
         try:
-            "".encode(self.encoding)
+            "".encode(self.encoding)  # a codec that is not of text, such as rot13, is a LookupError here
+            codecs.getincrementaldecoder(self.encoding)
         except (LookupError, ValueError):
             raise InvalidRequestError(f"unknown --encoding {self.encoding!r}; expected for example latin-1") from None
 
@@ -314,6 +316,17 @@ class InputFiles:
                 )
         return dataclasses.replace(self, schema=Struct(fields=columns))
 
+    def missing_members(self) -> list[str]:
+        """The members of the table's structs that a file does not have, as paths; `batches` fills them with null."""
+        assert self.schema is not None
+        wanted = {column.name.lower(): to_arrow(Struct(fields=(column,))).field(0) for column in self.schema.fields}
+        missing: dict[str, None] = {}
+        for file in self.files if self.kind == PARQUET else ():
+            for item in _schema_of(file.path):
+                column = wanted[item.name.lower()]
+                missing |= dict.fromkeys(_missing_members(item.type, column.type, column.name))
+        return list(missing)
+
     def batches(self, pieces: Iterable[Piece] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of these pieces, or of all files, in their order. Raises `InvalidRequestError` with the file, the
         line or row, and the column."""
@@ -412,7 +425,7 @@ class InputFiles:
 
     def _open(self, path: Path) -> Any:
         raw: Any = (gzip.open if _is_compressed(path) else open)(path, "rb")
-        return raw if self.dialect.is_utf8 else _Recoded(raw, self.dialect.encoding)
+        return raw if self.dialect.is_utf8 else _Recoded(raw, path, self.dialect.encoding)
 
     def _header(self, file: InputFile) -> tuple[str, ...]:
         """The names of a file's columns. An empty name is replaced as in Spark."""
@@ -448,6 +461,10 @@ class InputFiles:
                 "quoted value to begin and end next to a delimiter or a line break; quote the value and double the "
                 "quotes in it, or pass --quote '' if quotes are ordinary characters"
             )
+        escape = self.dialect.escape.encode()
+        if escape and not problem and masked.endswith(escape):
+            position = len(data) - 1
+            problem = f"the file ends with the escape character {escape.decode()!r}; expected a character after it"
         return (position, problem) if problem else None
 
     def _block(self, place: Piece, data: bytes) -> pa.Table:
@@ -635,18 +652,41 @@ def _readable(path: Path) -> Iterator[None]:
 class _Recoded:
     """The content of a file in another encoding, as UTF-8."""
 
-    def __init__(self, raw: Any, encoding: str) -> None:
-        self._text = io.TextIOWrapper(raw, encoding, newline="")
+    def __init__(self, raw: Any, path: Path, encoding: str) -> None:
+        self._raw = raw
+        self._path = path
+        self._encoding = encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._line = 1
 
     def __enter__(self) -> _Recoded:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._text.close()
+        self._raw.close()
 
     def read(self, size: int) -> bytes:
-        """At least `size` bytes; fewer at the end."""
-        return self._text.read(size).encode()
+        """The next bytes; none at the end."""
+        text = ""
+        while not text:
+            given = self._raw.read(size)
+            try:
+                text = self._decoder.decode(given, final=not given)
+            except UnicodeError as error:
+                raise self._unreadable(error) from None
+            if not given:
+                break
+        data = text.encode()
+        self._line += _lines(data)
+        return data
+
+    def _unreadable(self, error: UnicodeError) -> InvalidRequestError:
+        place, what = str(self._path), str(error)
+        if isinstance(error, UnicodeDecodeError):
+            before = error.object[: error.start].decode(self._encoding, errors="replace").encode()
+            place = f"{place}, line {self._line + _lines(before)}"
+            what = f"invalid byte {error.object[error.start]:#04x} ({error.reason})"
+        return InvalidRequestError(f"{place}: {what}; expected --encoding {self._encoding}: pass the right one")
 
 
 def _lines(data: bytes) -> int:
@@ -686,6 +726,20 @@ def _columns_of(path: Path) -> Struct:
         return from_arrow(schema)
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{path}: {error.message}", **error.facts) from None
+
+
+def _missing_members(given: pa.DataType, wanted: pa.DataType, path: str) -> Iterator[str]:
+    types = pa.types
+    if types.is_struct(given) and types.is_struct(wanted):
+        own = {member.name: member.type for member in given}
+        for member in wanted:
+            inner = f"{path}.{member.name}"
+            yield from _missing_members(own[member.name], member.type, inner) if member.name in own else [inner]
+    elif types.is_map(given) and types.is_map(wanted):
+        yield from _missing_members(given.key_type, wanted.key_type, f"{path}.key")
+        yield from _missing_members(given.item_type, wanted.item_type, f"{path}.value")
+    elif types.is_nested(given) and hasattr(given, "value_type") and types.is_list(wanted):
+        yield from _missing_members(given.value_type, wanted.value_type, f"{path}.element")
 
 
 def _check_int96(path: Path, group: int, names: list[str]) -> None:
@@ -821,11 +875,15 @@ def _misfit(column: Field, text: str | None, *, kind: str = CSV) -> str:
 
 def _kinds_of(texts: Any, null: str | None = None) -> list[str] | None:
     texts = pc.drop_null(_without(texts, null))
-    if not len(texts):
-        return None
-    return [
-        kind
-        for kind, pattern in _PATTERNS.items()
-        if pc.all(pc.match_substring_regex(texts, pattern)).as_py()
-        and _typed(Field(name="", type=Primitive(name=kind)), None, texts) is not None
-    ]
+    return [kind for kind in _PATTERNS if _is_kind(texts, kind)] if len(texts) else None
+
+
+def _is_kind(texts: Any, kind: str) -> bool:
+    if not pc.all(pc.match_substring_regex(texts, _PATTERNS[kind])).as_py():
+        return False
+    if kind == "double":
+        digits = pc.replace_substring_regex(texts, r"[eE].*|[-.]", "")
+        lengths = pc.utf8_length(pc.utf8_trim(digits, "0"))
+        if pc.max(lengths).as_py() > _DOUBLE_DIGITS:
+            return False
+    return _typed(Field(name="", type=Primitive(name=kind)), None, texts) is not None

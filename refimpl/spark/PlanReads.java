@@ -7,6 +7,7 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -56,8 +57,9 @@ public final class PlanReads extends Rule {
     private static final String FORMAT = "delta-owner";
     /** The option of a Parquet reader, the key of a column's metadata and the option of a write that hold reads. */
     private static final String KEY = "__reads";
-    /** The option of a write that holds the session's mode of overwriting partitions, when it runs. */
+    /** The options of a write that hold the session's mode of overwriting partitions and its time zone, when it runs. */
     private static final String MODE = "__mode";
+    private static final String ZONE = "__zone";
 
     /** A source with its own list of files. */
     public static final class Listing extends PythonDataSourceV2 {
@@ -132,6 +134,7 @@ public final class PlanReads extends Rule {
             Map options = new HashMap(info.options().asCaseSensitiveMap());
             options.put(KEY, of(plan));
             options.put(MODE, SQLConf.get().getConfString("spark.sql.sources.partitionOverwriteMode"));
+            options.put(ZONE, SQLConf.get().sessionLocalTimeZone());
             set(write, "info", new LogicalWriteInfoImpl(info.queryId(), info.schema(),
                 new CaseInsensitiveStringMap(options), info.rowIdSchema(), info.metadataSchema()));
         }
@@ -192,8 +195,13 @@ public final class PlanReads extends Rule {
 
     private static void walk(QueryPlan plan, Expression condition, List reads) throws ReflectiveOperationException {
         if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
-            Option mark = ((HadoopFsRelation) ((LogicalRelation) plan).relation()).options().get(KEY);
-            if (mark.isDefined()) add(reads, mark.get(), null, condition);
+            HadoopFsRelation files = (HadoopFsRelation) ((LogicalRelation) plan).relation();
+            Option mark = files.options().get(KEY);
+            if (mark.isDefined()) {
+                add(reads, mark.get(), null, condition);
+            } else if (files.location().getClass().getName().startsWith("org.apache.spark.sql.delta.")) {
+                add(reads, ofDeltaSpark(files), null, null);
+            }
         } else if (plan instanceof MapInArrow) {
             for (Iterator each = CollectionConverters.asJava(((MapInArrow) plan).child().output()).iterator(); each.hasNext();) {
                 Attribute column = (Attribute) each.next();
@@ -215,6 +223,13 @@ public final class PlanReads extends Rule {
             boolean filtered = plan instanceof Filter && next == ((Filter) plan).child();
             walk(next, filtered ? ((Filter) plan).condition() : null, reads);
         }
+    }
+
+    /** The mark of a table that Delta Spark reads. */
+    private static String ofDeltaSpark(HadoopFsRelation files) {
+        Map mark = new HashMap();
+        mark.put("location", ((Path) files.location().rootPaths().head()).toUri().getPath());
+        return new ObjectMapper().valueToTree(mark).toString();
     }
 
     private static void cached(SparkPlan plan, List reads) throws ReflectiveOperationException {

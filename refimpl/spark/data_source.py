@@ -300,7 +300,7 @@ class DeltaOwnerSource(datasource.DataSource):
         )
         table = self._existing(given, given.spelled(partition_by or ()))
         snapshot = table.transaction().snapshot  # raises for a table that cannot be written, before a task writes
-        plan = WritePlan.of(snapshot, given, options, in_utc=is_utc(self.connection.time_zone))
+        plan = WritePlan.of(snapshot, given, options, in_utc=is_utc(self.options.get(plan_reads.ZONE, "")))
         plan = dataclasses.replace(plan, reads=plan_reads.decoded(self.options[plan_reads.KEY]))
         check_columns_of(given, plan.schema, filled=plan.rules.filled)
         return _Work(plan=plan, connection=self.connection, reference=self._reference())
@@ -351,7 +351,7 @@ class DeltaOwnerSource(datasource.DataSource):
     def _check_options(self, *known: Sequence[str]) -> None:
         self._reference()
         names = dict.fromkeys(name for group in (*known, _COMMON) for name in group)
-        lower = {name.lower() for name in (*names, plan_reads.KEY, plan_reads.MODE)}
+        lower = {name.lower() for name in (*names, *plan_reads.OPTIONS)}
         for given in self.options:
             if given.lower() not in lower:
                 raise InvalidRequestError(f"unknown option {given!r}; expected {', '.join(names)}", option=given)

@@ -206,8 +206,8 @@ class _Work:
     ) -> DataFrame:
         """Remove the files that hold a matching row from the table, and return their rows."""
         columns = self.rows([])  # without `FILE_COLUMN`, which Spark's errors would suggest
-        check_deterministic(columns.where(true), f"the condition {condition}")
-        check_deterministic(columns.select(*after), "a value of set")
+        check_step(columns.where(true), f"the condition {condition}")
+        check_step(columns.select(*after), "a value of set")
         matching = self.rows(self._candidates(condition, test), with_file=True).where(true)
         removed = self.leaving(row[0] for row in matching.select(FILE_COLUMN).distinct().collect())
         return self.rows(removed, tracked=True)
@@ -347,10 +347,15 @@ class _Work:
         return counts
 
 
-def check_deterministic(frame: DataFrame, what: str) -> None:
-    """Raise `InvalidRequestError` if a second evaluation of the frame's last step may give other rows."""
-    expressions = frame._jdf.queryExecution().analyzed().expressions()
-    if not all(expressions.apply(number).deterministic() for number in range(expressions.size())):
+def check_step(frame: DataFrame, what: str) -> None:
+    """Raise `InvalidRequestError` if the frame's last step reads tables that the transaction does not know, or if a
+    second evaluation of it may give other rows."""
+    found = frame._jdf.queryExecution().analyzed().expressions()
+    expressions = [found.apply(number) for number in range(found.size())]
+    jvm: Any = frame.sparkSession._jvm
+    if any(map(jvm.org.apache.spark.sql.catalyst.expressions.SubqueryExpression.hasSubquery, expressions)):
+        raise InvalidRequestError(f"{what} has a subquery, which is not supported; join the tables with MERGE")
+    if not all(expression.deterministic() for expression in expressions):
         raise InvalidRequestError(f"{what} is not deterministic: a second evaluation may give another result")
 
 
@@ -486,11 +491,11 @@ class _MergeWork(_Work):
             _check_no_query(part)
         source = self._given.alias(self._source_alias)
         both = self.rows([]).alias(self._target_alias).join(source)
-        check_deterministic(both.select(functions.expr(self._on)), f"the condition {self._on!r}")
+        check_step(both.select(functions.expr(self._on)), f"the condition {self._on!r}")
         scope = both if self._clauses.of(Kind.MATCHED) or self._clauses.of(Kind.NOT_MATCHED_BY_SOURCE) else source
         columns = [functions.expr(part) if isinstance(part, str) else part for part in parts]
         columns = [column for column in columns if isinstance(column, Column)]
-        check_deterministic(scope.select(*columns), "a condition or value of a clause")
+        check_step(scope.select(*columns), "a condition or value of a clause")
 
     def _target(self, files: Sequence[Add], *, tracked: bool = False) -> DataFrame:
         rows = self.rows(files, with_file=True, tracked=tracked).withColumn(

@@ -6,8 +6,8 @@
 A frame of `delta.read` has a mark (`mark`) in the options of Spark's Parquet reader or, if tasks read through Arrow, in
 the metadata of the column with their input. A frame of the data source has it in its partitions. The rule of
 `PlanReads.java` finds the marks in the optimized plan, so that cached frames, views and subqueries are included. For a
-write of the data source, it runs in Spark's optimizer, and passes the reads in the option `KEY`. Janino, with which
-Spark compiles its own code, compiles it.
+write of the data source, it runs in Spark's optimizer, and passes the reads and settings of the session in `OPTIONS`.
+Janino, with which Spark compiles its own code, compiles it.
 
 A read of a stated version (`versionAsOf`, `timestampAsOf`) has no mark: its rows do not depend on later versions.
 """
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 KEY: Final = "__reads"
 MODE: Final = "__mode"
-"""The option with the session's `partitionOverwriteMode` when a write of the data source is planned."""
+ZONE: Final = "__zone"
+"""The options with the session's `partitionOverwriteMode` and time zone when a write of the data source is planned."""
+OPTIONS: Final = (KEY, MODE, ZONE)
 _CLASS: Final = "PlanReads"
 _Found = tuple[str | None, bytes | None, str | None]
 """A mark or the first partition, and the condition."""
@@ -45,16 +47,24 @@ _Found = tuple[str | None, bytes | None, str | None]
 class Read(msgspec.Struct, frozen=True, kw_only=True):
     """A read of one version of a table."""
 
-    table_id: str
+    table_id: str | None = None
+    """None: Delta Spark reads the table, in a version that is not known here."""
     location: str
-    version: int
+    version: int = -1
     condition: str | None = None
     """SQL that is true for all rows that the query uses, in Spark's spelling."""
     missing: tuple[str, ...] = ()
     """The version's columns that the query's schema, which is older or was given, does not have."""
 
     def is_of(self, snapshot: Snapshot) -> bool:
-        """Whether it is a read of the snapshot's table, in any version."""
+        """Whether it is a read of the snapshot's table, in any version. Raises `InvalidRequestError` if Delta Spark
+        reads the table: a conflict could not be seen."""
+        if self.table_id is None and os.path.realpath(self.location) == _location(snapshot):
+            raise InvalidRequestError(
+                f"Delta Spark reads {self.location} in the query that writes to it, so concurrent changes could be "
+                "overwritten; read the table with delta.read, or write with Delta Spark",
+                location=self.location,
+            )
         return (self.table_id, self.location) == (snapshot.metadata.id, _location(snapshot))
 
     def test(self, snapshot: Snapshot, *, in_utc: bool) -> FileTest | None:

@@ -577,3 +577,49 @@ def test_invalid_call_names_the_error_and_changes_nothing(
     assert answer.code == ExitCode.USAGE
     assert message in answer.err
     assert warehouse.table("sales").snapshot().version == 1
+
+
+def test_members_of_structs_become_null_only_with_the_option(
+    cli: CommandLine, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    whole, part = (pa.table({"s": pa.array([row], kind)}) for row, kind in (({"a": 1, "b": 2}, AB), ({"a": 3}, A)))
+    warehouse.create_table("nested", whole.schema).append(whole)
+    parquet.write_table(part, tmp_path / "part.parquet")
+    refused = cli("ingest", "nested", tmp_path / "part.parquet")
+    assert refused.code == ExitCode.USAGE
+    assert "lack the columns 's.b' of 'nested'" in " ".join(refused.err.split())
+    assert cli("ingest", "nested", tmp_path / "part.parquet", "--fill-missing").code == ExitCode.OK
+    assert warehouse.table("nested").snapshot().to_arrow()["s"].to_pylist() == [{"a": 1, "b": 2}, {"a": 3, "b": None}]
+
+
+A = pa.struct([("a", pa.int64())])
+AB = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+
+
+def test_a_fraction_with_more_digits_than_a_double_makes_a_text_column(
+    cli: CommandLine, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    (tmp_path / "f.csv").write_text("a,b\n0.30000000000000004,0.123456789012345678\n1.500000000000000000000,2\n")
+    assert cli("ingest", "fractions", tmp_path / "f.csv", "--create").code == ExitCode.OK
+    assert str(warehouse.table("fractions").snapshot().schema) == "struct<a:double,b:string>"
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (b"id,month\n1,1\n2,\x81\n", ("--encoding", "cp1252"), "line 3: invalid byte 0x81"),
+        ("id,month\n1,1\n".encode("utf-16")[:-1], ("--encoding", "utf-16"), "line 2: invalid byte 0x0a"),
+        (b"id,month\n1,1\n", ("--encoding", "rot13"), "unknown --encoding 'rot13'"),
+        (b"id,month\n1,1\n2,\\", ("--escape", "\\"), "line 3: the file ends with the escape character"),
+    ],
+)
+def test_what_no_character_stands_for_is_refused(
+    cli: CommandLine, sales: str, tmp_path: Path, data: bytes, options: tuple[str, str], message: str
+) -> None:
+    (tmp_path / "f.csv").write_bytes(data)
+    refused = cli("ingest", sales, tmp_path / "f.csv", *options)
+    assert (refused.code, message in " ".join(refused.err.split())) == (ExitCode.USAGE, True), refused.err
+
+
+def test_a_name_that_no_file_can_have_is_refused(cli: CommandLine, sales: str, tmp_path: Path) -> None:
+    assert cli("ingest", sales, tmp_path / ("x" * 300 + ".csv")).code == ExitCode.USAGE

@@ -16,6 +16,7 @@ from refimpl import log_path
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.table import Table
+from refimpl.errors import InvalidRequestError
 from refimpl.log_path import FileKind
 from refimpl.spark import connect
 from refimpl.table_feature import CATALOG_MANAGED
@@ -109,3 +110,16 @@ def test_every_engine_reads_the_others_v2_checkpoints(engine: Engine, tmp_path: 
     assert snapshot.loaded.segment.checkpoint[0].kind is FileKind.V2_CHECKPOINT
     assert rows_of(Table.by_path(location)) == expected
     assert by_delta_rs(location, COLUMNS) == by_duckdb(location, COLUMNS) == expected
+
+
+def test_a_query_that_delta_spark_reads_does_not_overwrite_its_table(engine: Engine) -> None:
+    """The version that Delta Spark reads is not known here, so a conflict could not be seen."""
+    location = engine.location("both")
+    table = create_filesystem_table(location, engine.warehouse.environment, pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1, 2]}))
+    frame = engine.spark.read.format("delta").load(str(location)).where("id > 1")
+    ours = connect(engine.spark, engine.warehouse)
+    with pytest.raises(InvalidRequestError, match="Delta Spark reads"):
+        ours.write(frame).mode("overwrite").save(str(location))
+    ours.write(frame).mode("overwrite").save(str(engine.location("other")))
+    assert (rows_of(table), table.snapshot().version) == ([(1,), (2,)], 1)

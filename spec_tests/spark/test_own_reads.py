@@ -331,10 +331,35 @@ def test_write_without_the_rule_is_rejected(spark: SparkSession, table: Table) -
     assert stored(table) == [*range(6)]
 
 
+def test_the_session_has_another_time_zone_when_the_data_source_writes(
+    spark: SparkSession, delta: DeltaConnection
+) -> None:
+    """The condition of the overwrite would mean another moment than the session's other conditions."""
+    from pyspark.errors import PySparkException
+
+    rows_at = spark.sql("select 1 id, timestamp'2024-01-01 00:00:00Z' moment")
+    delta.write(rows_at).partitionBy("moment").saveAsTable("moments")
+    write = rows_at.write.format(FORMAT).mode("overwrite").option("replaceWhere", "moment = '2024-01-01 00:00:00'")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        with pytest.raises(PySparkException, match="timeZone"):
+            write.save("moments")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    write.save("moments")
+    assert delta.tables.by_name("moments").snapshot().version == 1
+
+
 def test_subquery_in_a_row_change_is_rejected(spark: SparkSession, delta: DeltaConnection, table: Table) -> None:
+    from pyspark.sql import functions
+
     most = spark.sql("SELECT max(id) FROM t").scalar()
     merge = delta.table("t").merge(spark.range(3), "target.id = source.id").whenMatchedUpdate(set={"id": most})
-    for change in (lambda: delta.table("t").delete(most > 1), merge.execute):
+    exists = spark.range(3).alias("o").where(functions.col("o.id") == functions.col("id").outer()).exists()
+    table_ = delta.table("t")
+    changes = (lambda: table_.delete(most > 1), lambda: table_.delete(exists), lambda: table_.update({"id": most}))
+    for change in (*changes, merge.execute):
         with pytest.raises(InvalidRequestError, match="has a subquery"):
             change()
 
