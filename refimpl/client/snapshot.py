@@ -307,15 +307,18 @@ def _staleness(reader: LogReader, read: Loaded, newest: Callable[[], Loaded]) ->
         unreadable, known = f"the newest version of {reader.log.location} cannot be read: {error}", read
     assert known.state.protocol is not None
     feature = feature_of(known.state.protocol)
+    properties = {} if known.state.metadata is None else known.state.metadata.configuration
+    named = None if feature is None else properties.get(feature.owner_property or "")
+    its_owner = "its owner" if named is None else f"its owner {named!r}"
     if feature is not None and not feature.path_access:
         raise PathAccessError(
-            f"{reader.log.location} is a {feature.name} table: it cannot be read by its path; open it through its "
-            "owner, by name or id",
+            f"{reader.log.location} is a {feature.name} table: it cannot be read by its path; open it through "
+            f"{its_owner}, by name or id",
             location=str(reader.log.location),
         )
     if unreadable is not None or feature is None:
         return unreadable
     return (
-        f"{reader.log.location} is a {feature.name} table that was read by its path, without its owner, which may "
+        f"{reader.log.location} is a {feature.name} table that was read by its path, without {its_owner}, which may "
         f"have ratified versions after {known.segment.version} that are not backfilled"
     )
