@@ -254,30 +254,6 @@ def a_failed_publication_stops_later_ones(s: Scenario) -> None:
     complete(s, table, done)
 
 
-@check(Family.BACKFILL, *TRACKED, *DONE, needs=STORAGE, commit_modes=UNPUBLISHED)
-def a_published_file_above_a_gap_hides_nothing(s: Scenario) -> None:
-    """A client published version 3 before versions 1 and 2. The owner continues to list versions 1 and 2, and a
-    backfill publishes them."""
-    table = s.create()
-    landed = s.land_all(table, 3)
-    third = landed[2].request
-    assert isinstance(third, m.Commit)
-    staged = glance(s, table).get(f"{STAGING[s.feature]}/{staged_file(3, third.attempt)}")
-    content = proposals.content(third.actions or ()) if staged is None else staged
-    storage_access.plant(s, table, commit_file(3), content, if_absent=True, client="careless publisher")
-    listed = reads.ask(s, table)
-    files = glance(s, table)
-    for version in (1, 2):
-        found = version in listed.commits or commit_file(version) in files
-        s.require(found, *TRACKED, evidence=(listed.exchange, landed[version - 1]), table=table, version=version,
-                  expected=f"version {version} is ratified and not published: it is listed, although version 3 is "
-                  f"published", observed=f"listed are {list(listed.order)}")  # fmt: skip
-    done = s.backfill(table, 3)
-    seen = s.published(table)
-    s.require({1, 2, 3} <= set(seen), *DONE, evidence=(done,), table=table,
-              expected="versions 1 to 3 are published", observed=f"a listing shows {sorted(seen)}")  # fmt: skip
-
-
 @check(Family.BACKFILL, *CONTENT, *DONE, *ORDER, needs=STORAGE, commit_modes=STAGED)
 def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
     """The staged file of version 1 is missing. A backfill of versions 1 and 2 is not done, and neither another file nor

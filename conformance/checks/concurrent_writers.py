@@ -6,11 +6,9 @@ Why examples: a program proposes no version 0, writes no file between an owner's
 winners in a conflict. The course and the findings name the others.
 """
 
-from collections.abc import Sequence
 from functools import partial
 
 from conformance.checks import check
-from conformance.history import digests
 from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.requirements.catalogue import Profile
@@ -48,47 +46,6 @@ def a_lost_race_is_a_conflict(s: Scenario) -> None:
     s.land(table, client="first")
 
 
-@check(Family.CONCURRENT_WRITERS, *RACE)
-def version_0_cannot_be_committed_again(s: Scenario) -> None:
-    """A proposal of version 0 of an existing table is not ratified; version 1 is."""
-    table = s.create()
-    call = s.commit(table, 0)
-    s.expect(call, (m.Conflict, m.Rejected), "MC-COMMIT-02", "CM-COMMIT-08", expected="version 0 exists: a conflict")
-    s.land(table)
-
-
-def _file_of(commits: Sequence[m.CommitEntry], version: int) -> str | None:
-    """The file or the content that a list gives for a version; None if the list lacks it."""
-    for commit in commits:
-        if commit.version == version and commit.actions is not None:
-            try:
-                return digests.of_actions(commit.actions)
-            except ValueError:
-                return "\n".join(commit.actions)
-        if commit.version == version:
-            return commit.file_name
-    return None
-
-
-@check(Family.CONCURRENT_WRITERS, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "MC-FEATURE-02",
-       "CM-FEATURE-01", commit_modes=("staged", "inline"))  # fmt: skip
-def a_losing_proposal_leaves_the_winner_unchanged(s: Scenario) -> None:
-    """After another writer loses version 1, the owner still lists the winner's commit with the winner's complete
-    content."""
-    table = s.create()
-    won = s.land(table, client="first")
-    before = s.get_commits(table)
-    lost = s.contend(table, 1, client="second")
-    after = s.get_commits(table, client="other reader")
-    was, now = _file_of(before.commits, 1), _file_of(after.commits, 1)
-    s.require(was is None or now is None or was == now, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
-              evidence=(won, lost), table=table, version=1,
-              expected="version 1 is the winner's commit, unchanged by the lost race",
-              observed=f"version 1 was listed as {was} before the lost race, and as {now} after it")  # fmt: skip
-    s.backfill(table, 1)
-    s.published(table)
-
-
 @check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-05", "MC-FEATURE-02", "CM-FEATURE-01")
 def versions_are_counted_per_table(s: Scenario) -> None:
     """Commits to one table neither take versions of another nor appear in it, even if name and version together read
@@ -118,22 +75,6 @@ def published_by_a_client(s: Scenario, table: TableHandle) -> Exchange:
     table.versions += 1
     s.published(table)
     return made
-
-
-@check(Family.CONCURRENT_WRITERS, *WHOLE, *VISIBLE, needs=(Profile.STORAGE_ACCESS,), commit_modes=DIRECT)
-def a_direct_commit_does_not_replace_a_file(s: Scenario) -> None:
-    """A client published version 1 by put-if-absent without notifying the owner. A proposal of version 1 through the
-    owner loses, and the file is unchanged."""
-    table = s.create()
-    made = published_by_a_client(s, table)
-    before = s.published(table)
-    lost = s.commit(table, 1, client="late")
-    after = s.published(table)
-    s.require(before.get(1) == after.get(1), *WHOLE, evidence=(made, lost), table=table, version=1,
-              expected="the file of version 1 that existed first stays unchanged",
-              observed=f"version 1 was {before.get(1, '')[:150]} and now is {after.get(1, '')[:150]}")  # fmt: skip
-    s.expect(lost, (m.Conflict, m.Rejected), *WHOLE, because=(made,),
-             expected="version 1 exists: it is not ratified again")  # fmt: skip
 
 
 @check(Family.CONCURRENT_WRITERS, *WHOLE, needs=(Profile.STORAGE_ACCESS, Profile.DISCOVERY), commit_modes=DIRECT)
@@ -188,18 +129,7 @@ def a_visible_direct_commit_is_known_as_landed(s: Scenario) -> None:
 # Versions are ratified in order
 
 ORDER = ("MC-COMMIT-01", "CM-COMMIT-07", "MC-COMMIT-07")
-EARLY = ("MC-COMMIT-07", "MC-COMMIT-01", "CM-COMMIT-07")
-"""The requirements that an owner violates by ratifying a version too early; the first one covers direct commits."""
 REFUSED = ("MC-FEATURE-03", "CM-COMMIT-01")
-
-
-def too_early(s: Scenario, table: TableHandle, version: int) -> Exchange:
-    """Propose a version whose predecessor is missing; every kind of rejection is valid."""
-    call = s.commit(table, version, client="hasty")
-    s.expect(call, (m.Gap, m.Rejected, m.Conflict), *EARLY,
-             expected=f"version {table.versions - 1} is the latest: version {version} is not ratified before version "
-             f"{version - 1} is")  # fmt: skip
-    return call
 
 
 # Advice: a violation is a warning

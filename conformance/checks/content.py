@@ -25,7 +25,6 @@ from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, Tabl
 
 WHOLE = ("MC-LOG-01", "CM-LOG-01")
 COMMITTED = ("MC-API-03", "CM-CATALOG-03")
-LINES = ("MC-LOG-05", "CM-LOG-02")
 NAMED = ("MC-FILES-07", "CM-FILES-06", "LOG-01")
 INLINE = ("inline",)
 COMMIT_NAME = re.compile(r"(?:.*/)?\d+\.json")
@@ -174,78 +173,13 @@ def a_large_commit_is_kept(s: Scenario) -> None:
         raise Inconclusive(f"the owner rejects every commit of {LARGE[-1]} bytes")
 
 
-@check(Family.CONTENT, *COMMITTED, commit_modes=("staged", "direct"))
-def a_doubled_field_is_kept(s: Scenario) -> None:
-    """A writer proposes an action that has one field twice. JSON leaves open which of them counts, so the owner rejects
-    the commit or keeps both; an inline commit may be stored in any format."""
-    table = s.create()
-    attempt = s.attempt()
-    doubled = '{"x-doubled":{"value":1,"value":2}}'
-    actions = (proposals.commit_info(attempt, s.timestamp(1)), doubled)
-    call = s.commit(table, attempt=attempt, actions=actions)
-    s.expect(call, Ratified, *COMMITTED, may_refuse=True, expected="version 1 is free: ratified, or rejected")
-    table.versions += 1
-    stored = "".join("\n".join(content_of(s, table, call) or []).split())
-    s.require(doubled in stored, *COMMITTED, evidence=(call,), table=table, version=1,
-              expected=f"version 1 has the action {doubled}",
-              observed=f"version 1 is {stored[:300]}")  # fmt: skip
-
-
-@check(Family.CONTENT, "CM-INLINE-01", commit_modes=INLINE)
-def an_inline_commit_leaves_no_staged_file(s: Scenario) -> None:
-    """The catalog stores the content of an inline commit. The staging folder has no file of it."""
-    table = s.create()
-    landed = s.land(table)
-    assert isinstance(landed.request, Commit)
-    attempt = landed.request.attempt
-    holding = [
-        name for name, content in storage_access.staged(s, table).items() if attempt in name or attempt in content
-    ]
-    s.require(not holding, "CM-INLINE-01", evidence=(landed,), table=table, version=1,
-              expected="the catalog stores an inline commit: it has no staged file",
-              observed=f"the staging folder holds {holding}")  # fmt: skip
-    whole(s, table, landed)
-
-
 # Staged files
 
 STAGED = ("staged",)
 STORAGE = (Profile.STORAGE_ACCESS,)
-PLACE = ("LOG-03", "MC-FILES-01", "CM-FILES-02")
-OWN = ("MC-FILES-03", "CM-FILES-03")
 WHERE = ("MC-FEATURE-01", "CM-STORE-03")
 UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 """The UUID of any version of the UUID standard."""
-
-
-def listed_file(s: Scenario, table: TableHandle, version: int) -> tuple[reads.Listed, str]:
-    """The owner's list, and in it the name of the staged file of a ratified, unpublished version."""
-    listed = reads.ask(s, table)
-    commit = listed.commits.get(version)
-    if commit is None or (commit.file_name is None and commit.actions is None):
-        raise Inconclusive(f"version {version} is already published: its staged file is unknown")
-    if commit.file_name is None:
-        s.fail(*WHERE, evidence=(listed.exchange,), table=table, version=version,
-               expected=f"version {version} is a staged commit: the owner lists its file name",
-               observed=f"version {version} was listed by its content, without a file name")  # fmt: skip
-    return listed, commit.file_name.rpartition("/")[2]
-
-
-@check(Family.CONTENT, "MC-FILES-02", "MC-FILES-04", "CM-FILES-02", commit_modes=STAGED)
-def staged_files_are_named_by_version_and_uuid(s: Scenario) -> None:
-    """The name of a staged file is the proposed version in 20 digits and a UUID, also of version 10."""
-    table = s.create()
-    for version in (1, 2, 10):
-        landed = s.land_all(table, version + 1 - table.versions)[-1]
-        _, name = listed_file(s, table, version)
-        parts = name.split(".")
-        s.require(parts[0] == f"{version:020}", "MC-FILES-04", "CM-FILES-02", evidence=(landed,), table=table,
-                  version=version, expected=f"the name begins with {version:020}",
-                  observed=f"the staged file is named {name}")  # fmt: skip
-        right = len(parts) == 3 and UUID.fullmatch(parts[1]) is not None and parts[2] == "json"
-        s.require(right, "MC-FILES-02", "CM-FILES-02", evidence=(landed,), table=table, version=version,
-                  expected="the name is `<version>.<uuid>.json`",
-                  observed=f"the staged file is named {name}")  # fmt: skip
 
 
 def propose_staged(s: Scenario, proposal: Commit) -> Exchange:

@@ -147,7 +147,7 @@ def strings_are_trimmed(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, 
 @mutant_method("rewritten", "MC-API-03", "CM-CATALOG-03")
 def last_of_doubled_keys_stays(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Stores only the last value of a key that an action has twice."""
-    return tuple(json.dumps(json.loads(action), ensure_ascii=False) for action in actions)
+    return tuple(json.dumps(json.loads(action)) for action in actions)
 
 
 def schema_of(action: str) -> dict[str, Any] | None:

@@ -124,9 +124,11 @@ def published(content: str, staged: str | None, version: m.Version, wrong: Wrong
     return Wrong(("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-03", "MC-LOG-05", "CM-FILES-01"), what, version, seen)
 
 
-def names(files: Iterable[m.LogFile], sent: Mapping[m.AttemptId, Proposal], feature: str) -> Wrong | None:
+def names(
+    files: Iterable[m.LogFile], sent: Mapping[m.AttemptId, Proposal], feature: str, commit_mode: str
+) -> Wrong | None:
     """ "Commit Files": published commits are in `_delta_log`, staged ones in the feature's folder, each under its
-    version in 20 digits."""
+    version in 20 digits; the catalog has inline ones."""
     folder = f"{STAGING[feature]}/"
     for file in files:
         attempt = proposals.attempt_of(file.content or "")
@@ -142,6 +144,8 @@ def names(files: Iterable[m.LogFile], sent: Mapping[m.AttemptId, Proposal], feat
         if staged is not None and where and not file.name.startswith(folder):
             what = f"staged files are in {folder}"
             return Wrong(("LOG-03", "MC-FILES-01", "CM-FILES-02"), what, version, f"one is {file.name}")
+        if commit_mode == "inline" and file.name.startswith(folder):
+            return Wrong(("CM-INLINE-01",), "the catalog has an inline commit: it is not staged", version, f"{name} is")
         if staged is not None and file.name.startswith(folder) and staged[1] != f"{version:020}":
             what = f"a staged file of version {version} begins with it in 20 digits"
             return Wrong(("MC-FILES-04", "CM-FILES-02"), what, version, f"it is {name}")

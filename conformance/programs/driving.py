@@ -475,7 +475,7 @@ class Drive:
 
     def _proposal(self, table: DrivenTable, step: steps.Commit) -> tuple[m.Commit, m.Commit]:
         """The request, and the same with its actions."""
-        s, version = self.s, max(table.base + 1, table.newest + 1 + step.ahead)
+        s, version = self.s, max(table.base, table.newest + 1 + step.ahead)
         attempt = s.attempt()
         if step.resembles and table.sent:
             near = table.sent[-1].attempt
@@ -485,8 +485,8 @@ class Drive:
         body = self._body(table) if step.content in ("metadata", "many properties", "unreadable schema") else {}
         any_format = step.content == "doubled" and s.commit_mode == "inline"  # its fields may be stored once
         actions = contents.actions(
-            "plain" if any_format else step.content, attempt, s.timestamp(version), body, size=min(step.size, 1 << 24),
-            count=min(step.actions, 20_000),
+            "plain" if any_format else step.content, attempt, s.timestamp(version) + version % 1000, body,
+            size=min(step.size, 1 << 24), count=min(step.actions, 20_000),
         )  # fmt: skip
         whole = s.proposal(table.handle, version, attempt=attempt, actions=actions)
         if step.staged and s.commit_mode == "staged" and self._has_access:
@@ -1354,7 +1354,7 @@ class Drive:
         """List the files: the published commits are a prefix of the ratified ones, and never change."""
         files = self.s.observe(table.handle)
         sent = {name: proposal for name, proposal in table.content.items() if name not in table.rebased}
-        wrong = oracle_contents.names(files, sent, self.contract.feature)
+        wrong = oracle_contents.names(files, sent, self.contract.feature, self.contract.commit_mode)
         if wrong is not None:
             self._fail(table, None, wrong)
         published = self._published(table, files)

@@ -26,6 +26,9 @@ FATES: Final = (
 """A program draws the fates of its requests from one of these mixtures."""
 SIZES: Final = (4096, 8192, 65536, 65537)
 """The sizes, in bytes, at which buffers end."""
+FIRST: Final = (0, 0, 0, 0, 1, 7, 2**31 - 2, 2**32 - 2, 2**53 - 4096)
+"""The first versions of filesystem tables: numbers of 32 bits end, but no version exceeds the integers that all readers
+of JSON keep (RFC 8259, section 6)."""
 AUDITED: Final = 14
 """The number of requests that an audit repeats."""
 
@@ -185,7 +188,7 @@ def crash(d: Draw) -> tuple[Step, ...]:
 def filesystem(d: Draw) -> tuple[Step, ...]:
     return (
         steps.Filesystem(
-            **d.where(), versions=d.one(1, 1, 2, 3), first=d.one(0, 0, 0, 1, 7), path=d.one(0, 0, *range(len(PATHS)))
+            **d.where(), versions=d.one(1, 1, 2, 3), first=d.one(*FIRST), path=d.one(0, 0, *range(len(PATHS)))
         ),
     )
 

@@ -16,7 +16,13 @@ from refimpl.client import data_files, partition_values
 from refimpl.client import schema as s
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy
-from refimpl.errors import CorruptionError, InvalidRequestError, NotFoundInHistoryError, PathAccessError, TableNotFoundError
+from refimpl.errors import (
+    CorruptionError,
+    InvalidRequestError,
+    NotFoundInHistoryError,
+    PathAccessError,
+    TableNotFoundError,
+)
 from refimpl.spark import DeltaConnection, connect, session
 from refimpl.table_feature import MANAGED_COMMIT
 from refimpl.warehouse import Warehouse

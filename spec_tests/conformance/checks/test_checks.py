@@ -165,10 +165,7 @@ class Garbled(ModelOwner):
         return msgspec.structs.replace(answer, files=tuple(files))
 
 
-READS_CONTENT = (
-    "a-conflict-contains-no-false-information", "a-losing-proposal-leaves-the-winner-unchanged",
-    "a-resolution-contains-protocol-and-metadata",
-)  # fmt: skip
+READS_CONTENT = ("a-conflict-contains-no-false-information", "a-resolution-contains-protocol-and-metadata")
 
 
 @pytest.mark.parametrize("garbled", ['{"metaData', '{"metaData":3}', '[1]\n{"commitInfo":[]}'])
