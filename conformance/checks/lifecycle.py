@@ -77,24 +77,6 @@ def refused(s: Scenario, table: TableHandle, call: Exchange, dropped: Exchange, 
     )  # fmt: skip
 
 
-@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", needs=FOUND)
-def a_table_is_found_by_its_name(s: Scenario) -> None:
-    """Each of two tables is found by its name and accepts commits. An unknown name, even one that begins like theirs,
-    that is like theirs as a pattern, or that every JavaScript object has as a property, finds nothing."""
-    table, other = s.create("orders"), s.create("items")
-    s.land(other)
-    for handle in (table, other):
-        reference = found(s, handle, load(s, handle)).table
-        call = s.ask("reader", m.GetCommits(table=reference), handle)
-        s.expect(call, m.Commits, "PROFILE-DISCOVERY-01", expected="the table that was found can be read")
-        handle.reference = reference
-        s.land(handle, client="finder")
-    for name in (*map(s.physical, ("order", "orders-archive", "order_", "customers")), "constructor", "__proto__"):
-        request = m.LoadTable(name=name)
-        call = attributed(s, request, s.answer("reader", request), table, other)
-        not_found(s, call, f"no table is called {name}")
-
-
 def attributed(s: Scenario, request: m.LoadTable, answer: m.Answer, *tables: TableHandle) -> Exchange:
     """The resolution of a name or a path that no table has. The history attributes a wrong answer to the table that it
     shows, whose commits it lists."""
@@ -137,11 +119,6 @@ def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
             call = s.ask("reader", m.LoadTable(path=where), at_path)
             if not isinstance(call.answer, (*NOWHERE, m.Unsupported)):
                 leads_to(s, at_path, call, where)
-
-
-def _is_at(table: m.Table, path: str) -> bool:
-    """Whether the table is at the path. A location may end with a slash."""
-    return (table.location or "").rstrip("/") == path.rstrip("/")
 
 
 def _inner(action: str | None, kind: str) -> dict[str, Any]:

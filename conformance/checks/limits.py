@@ -84,40 +84,12 @@ def a_full_backlog_rejects_until_a_backfill(s: Scenario) -> None:
     one_too_many(s, table, 2)
 
 
-@check(Family.LIMITS, "PROFILE-BACKLOG-02", "PROFILE-BACKLOG-01", needs=BACKLOG, commit_modes=WAITING)
-def one_backfilled_commit_makes_room_for_one(s: Scenario) -> None:
-    """With a limit of three, one of three commits is backfilled: the owner ratifies one more, and another one after the
-    next backfill."""
-    table = full(s, 3)
-    refused = one_too_many(s, table, 3)
-    for version in (1, 2):
-        s.backfill(table, version)
-        goes_on(s, table, refused, version)
-
-
-@check(Family.LIMITS, "PROFILE-RETRY-01", needs=(*BACKLOG, Profile.IDEMPOTENT_RETRY), commit_modes=WAITING)
-def a_replay_is_ratified_with_a_full_backlog(s: Scenario) -> None:
-    """The answer to the commit that filled the backlog was lost. Its replay is ratified, although a new proposal is
-    rejected."""
-    table = s.create(backlog_limit=2)
-    s.land(table)
-    last = s.land(table)
-    if waiting(s, table) < 2:
-        raise Inconclusive("the owner publishes commits without a request: its backlog does not fill")
-    one_too_many(s, table, 2)
-    replay(s, last, since=", and the backlog is full")
-
-
 # Tables with many commits: pages, caches of recent attempts, versions sorted as text
 
 MANY = 130
 """More commits than a page, or a list of recent attempts, of 100 entries holds."""
 VERY_MANY = 1_100
 """More commits than a page of 1,000 entries holds; in one commit mode of the subject, because all give the same."""
-
-
-AT_ONCE = 110
-"""Commits in one backfill request: few enough that an owner that publishes slowly answers in time."""
 
 
 EARLY = ("PROFILE-RETRY-01", "PROFILE-CORE-06", "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", "PROFILE-DISCOVERY-01",

@@ -11,18 +11,16 @@ Not generated, for clients: no program cleans the log up before a client repeats
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from conformance.checks import check, replays
 from conformance.checks.backfill import blocked, glance
 from conformance.checks.lifecycle import resolves_to
-from conformance.checks.version_0 import is_proposed, names_the_owner
+from conformance.checks.version_0 import names_the_owner
 from conformance.interface import messages as m
-from conformance.interface.log_names import checkpoint_file, commit_file
+from conformance.interface.log_names import commit_file
 from conformance.models import proposals
-from conformance.models.log_files import checkpoint_parquet
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
@@ -46,7 +44,7 @@ from conformance.scenario.ownership import (
     write_file,
 )
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
-from conformance.scenario.storage_access import plant, publish, remove
+from conformance.scenario.storage_access import publish
 
 TRANSFER = (Profile.OWNERSHIP_TRANSFER, Profile.STORAGE_ACCESS)
 MANAGED = ("managedCommit",)
@@ -59,69 +57,6 @@ def ratifies(s: Scenario, table: TableHandle, change: Exchange, client: str = "w
         table, "MC-CONVERT-06", because=(change,), client=client,
         expected=f"version {table.versions - 1} made the table this owner's, so it ratifies version {table.versions}",
     )  # fmt: skip
-
-
-@check(
-    Family.OWNERSHIP, "MC-CONVERT-02", "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08", "MC-CONVERT-06",
-    "MC-ENABLE-10", "MC-API-03", needs=TRANSFER, features=MANAGED,
-)  # fmt: skip
-def a_ratified_take_over_is_visible(s: Scenario) -> None:
-    """When the owner has ratified a take-over, the file of the ownership change is published, so that filesystem
-    writers see the new protocol. It names the owner, and has what was proposed. So it is in a folder whose name looks
-    like a part of a URI, unless the owner rejects that path."""
-    table = filesystem_table(s, versions=2)
-    change = take_over(s, table)
-    assert isinstance(change.request, m.TakeOver)
-    content = s.published(table).get(2, "")
-    s.require(
-        proposals.attempt_of(content) == change.request.attempt, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08",
-        evidence=(change,), table=table, version=2, expected=f"{commit_file(2)} exists, and is the ownership change",
-        observed=f"{commit_file(2)} is {'another commit' if content else 'missing'}",
-    )  # fmt: skip
-    names_the_owner(s, table, 2, content, change)
-    is_proposed(s, table, change, 2, change.request.actions, content)
-    _, won = write_file(s, table, 2)
-    s.require(
-        not won, "MC-CONVERT-05", evidence=(change,), table=table, version=2,
-        expected="the put-if-absent of a filesystem writer finds the file of version 2",
-        observed="a filesystem writer could create the file of version 2",
-    )  # fmt: skip
-    ratifies(s, table, change, "filesystem writer")
-    with suppress(Inconclusive):
-        table = filesystem_table(s, "gr\u00f6\u00dfe a%20b+c", versions=2)
-        change = take_over(s, table)
-        s.require(
-            2 in s.published(table), "MC-CONVERT-03", "MC-CONVERT-05", evidence=(change,), table=table, version=2,
-            expected=f"{commit_file(2)} exists in the folder of the table", observed=f"{commit_file(2)} is missing",
-        )  # fmt: skip
-
-
-@check(Family.OWNERSHIP, "PROFILE-CORE-05", "PROFILE-OUTCOME-01", needs=TRANSFER, features=MANAGED)
-def a_cleaned_up_table_is_taken_over(s: Scenario) -> None:
-    """The log of a table begins with version 2, after a cleanup up to a checkpoint. The owner takes the table over with
-    version 3, or rejects it; neither is that version taken, nor is its predecessor missing. The take-over has
-    landed."""
-    table = filesystem_table(s, versions=3)
-    files = glance(s, table)
-    lines = [line for version in range(3) for line in proposals.lines(files[commit_file(version)])]
-    actions = [action for action in map(json.loads, lines) if "commitInfo" not in action]
-    checkpoint = checkpoint_parquet(actions).decode("utf-8", "surrogateescape")
-    put_beside(s, m.Plant(table=table.reference, file=checkpoint_file(2), content=checkpoint))
-    for version in (0, 1):
-        remove(s, table, commit_file(version))
-    try:
-        call = persist(lambda: s.ask("migrator", taking_over(s, table), table))
-        ratified = s.expect(
-            call, m.Ratified, "PROFILE-CORE-05", may_refuse=True,
-            expected="version 2 exists, and version 3 does not: the table is taken over with it",
-        )  # fmt: skip
-        owned(s, table, call, ratified)
-        s.land(table)
-        if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
-            replays.landed(s, table, call)
-    finally:
-        for version in (0, 1):
-            plant(s, table, commit_file(version), files[commit_file(version)])
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
@@ -363,21 +298,6 @@ def a_hand_back_waits_for_all_publications(s: Scenario) -> None:
               observed="the table was handed back before version 1 was published")  # fmt: skip
     if not isinstance(call.answer, m.Ratified):
         s.backfill(table, 2)
-
-
-@check(Family.OWNERSHIP, "PROFILE-CORE-06", needs=(*GIVEN, Profile.IDEMPOTENT_RETRY), features=MANAGED)
-def a_repeated_creation_after_a_hand_back_makes_no_table(s: Scenario) -> None:
-    """The network delivers the create request of a table again after the table was handed back. It creates no second
-    table."""
-    created, table = s.creating()
-    call = hand_back(s, table)
-    again = s.lose("creator", created.request, table)
-    s.require(
-        getattr(again.answer, "table", None) in (None, table.reference), "PROFILE-CORE-06",
-        evidence=(again, created, call), table=table, version=0,
-        expected=f"this request created {table.reference}, which was handed back: it creates no second table",
-        observed="the repeated creation was ratified with another table",
-    )  # fmt: skip
 
 
 @check(Family.OWNERSHIP, "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", needs=(*GIVEN, Profile.ATTEMPT_OUTCOME),

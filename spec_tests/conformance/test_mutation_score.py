@@ -134,7 +134,6 @@ def test_a_conflict_about_a_replay_breaks_only_the_promise() -> None:
         ("publishes-the-hand-back-in-the-background", "attempts-are-known-after-many-commits"),
         ("offers-small-limits", "a-full-backlog-rejects-until-a-backfill"),
         ("offers-small-limits", "attempts-are-known-after-many-commits"),
-        ("reads-what-it-takes-over", "a-cleaned-up-table-is-taken-over"),
         ("reads-what-it-takes-over", "a-second-take-over-uses-the-current-log"),
     ],
 )
