@@ -1195,7 +1195,7 @@ class Drive:
             table.worlds = model.lost(table.worlds, request)
         else:
             pauses = self.s.pauses
-            if self._is_full(table) and pauses is not LONG_PAUSES:
+            if isinstance(request, m.Commit) and self._is_full(table) and pauses is not LONG_PAUSES:
                 self.s.pauses = ()
             exchange = self.s.ask(client, request, table.handle)
             self.s.pauses = self.s.pauses or pauses
