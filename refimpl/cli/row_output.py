@@ -17,7 +17,6 @@ from typing import IO, Any, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 from rich.cells import cell_len, set_cell_size
@@ -144,40 +143,39 @@ def _csv(value: Any) -> str:
 
 
 def plain_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows with values that JSON has. Raises `InvalidRequestError` for a date that Arrow cannot spell."""
-    for name, kind in zip(batch.schema.names, batch.schema.types, strict=True):
-        if types.is_date(kind) and pc.any(pc.starts_with(batch.column(name).cast(pa.string()), "<value")).as_py():
-            raise InvalidRequestError(
-                f"the column {name!r} has a date outside the years -32767 to 32767, which text cannot show; pass "
-                "--output FILE.parquet, or select other columns",
-                column=name,
-            )
+    """The rows with values that JSON has. Raises `InvalidRequestError` for a time that Arrow cannot spell."""
     rows = python_rows(batch)
     for field in batch.schema:
         if not (types.is_string(field.type) or types.is_integer(field.type) or types.is_boolean(field.type)):
             for row in rows:
-                row[field.name] = _plain(row[field.name], field.type)
+                row[field.name] = _plain(row[field.name], field.type, field.name)
     return rows
 
 
-def _plain(value: Any, kind: pa.DataType) -> Any:
+def _plain(value: Any, kind: pa.DataType, column: str) -> Any:
     match value:
         case float() if not math.isfinite(value):
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case bytes():
             return value.hex()
+        case str() if types.is_temporal(kind) and value.startswith("<value out of range"):
+            raise InvalidRequestError(
+                f"the column {column!r} has a {kind} outside the years -32767 to 32767, which text cannot show; pass "
+                "--output FILE.parquet, or select other columns",
+                column=column,
+            )
         case pa.MonthDayNano():
             return f"{value.months} months {value.days} days {value.nanoseconds} ns"
         case dict():
-            return {name: _plain(item, kind.field(name).type) for name, item in value.items()}
+            return {name: _plain(item, kind.field(name).type, column) for name, item in value.items()}
         case list() if types.is_map(kind):
-            keys = (_plain(key, kind.key_type) for key, _ in value)
+            keys = (_plain(key, kind.key_type, column) for key, _ in value)
             return {
-                key if isinstance(key, str) else _json(key): _plain(item, kind.item_type)
+                key if isinstance(key, str) else _json(key): _plain(item, kind.item_type, column)
                 for key, (_, item) in zip(keys, value, strict=True)
             }
         case list():
-            return [_plain(item, kind.value_type) for item in value]
+            return [_plain(item, kind.value_type, column) for item in value]
     return value
 
 

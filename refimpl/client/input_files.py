@@ -23,6 +23,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -70,8 +71,8 @@ _PATTERNS: Final = {
 }
 """Types of the columns of a new table, in this order: all values of the column match, and are values of the type. A
 number with leading zeros, and one that neither a long nor a double holds, is text."""
-_DOUBLE_DIGITS: Final = 17
-"""Maximum number of digits of a double, without zeros at the ends: every double has a spelling with that many."""
+_KEPT_DIGITS: Final = 15
+"""A double keeps every number of so many digits, not counting zeros at the ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,13 +217,11 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of a CSV file, from byte `start` to `end` (None: to its end), which begins in line `line`; or row group
-    `start` of a Parquet file."""
+    """A part of a CSV file, from byte `start` to `end` (None: to its end); or row group `start` of a Parquet file."""
 
     file: InputFile
     start: int
     end: int | None = None
-    line: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,7 +401,7 @@ class InputFiles:
         dialect = self.dialect
         for piece in pieces:
             with _readable(piece.file.path), self._open(piece.file.path) as content:
-                start, line, rest, ended = piece.start, piece.line, b"", False
+                start, rest, ended = piece.start, b"", False
                 if start:
                     content.seek(start)
                 while not ended and (piece.end is None or start < piece.end):
@@ -417,11 +416,22 @@ class InputFiles:
                         # without this, one quote too many would read the whole file; the last quote may be in order
                         ended |= fault is not None and fault != masked.rfind(dialect.quote.encode())
                     cut = len(rest) if ended else cut
-                    place = Piece(file=piece.file, start=start, end=None if ended else start + cut, line=line)
+                    place = Piece(file=piece.file, start=start, end=None if ended else start + cut)
                     piece.file.check_unchanged()
                     if cut or not start:
                         yield place, rest[:cut]
-                    start, line, rest = start + cut, line + _lines(rest[:cut]), rest[cut:]
+                    start, rest = start + cut, rest[cut:]
+
+    def _line(self, file: InputFile, start: int) -> int:
+        """The number of the line in which a block begins. Only an error needs it, so the file is read again."""
+        line, left, rest = 1, start, b""
+        with self._open(file.path) as content:
+            while left and (data := content.read(min(left, self.block_bytes))):
+                rest += data[:left]
+                left -= min(left, len(data))
+                end = len(rest) - rest.endswith(b"\r")  # "\n" may follow
+                line, rest = line + _lines(rest[:end]), rest[end:]
+        return line + _lines(rest)
 
     def _open(self, path: Path) -> Any:
         raw: Any = (gzip.open if _is_compressed(path) else open)(path, "rb")
@@ -470,31 +480,35 @@ class InputFiles:
     def _block(self, place: Piece, data: bytes) -> pa.Table:
         """The typed rows of a block. Arrow reads it directly; where that would refuse or change values that fit,
         `_carefully` decides."""
-        masked, line = self.dialect.masked(data), place.line
-        if not place.start:
+        masked, start = self.dialect.masked(data), place.start
+        if not start:
             begin = len(data) - len(data.removeprefix(codecs.BOM_UTF8))
             end = begin + next(self.dialect.records(masked[begin:], blank=False))[2]
-            data, masked, line = data[end:], masked[end:], line + _lines(data[:end])
+            data, masked, start = data[end:], masked[end:], end
         fault, columns = self._fault(data, masked), self._columns(place.file)
         arrays: list[Any] = [None]
-        if fault is None and data and b"0x" not in data and b"0X" not in data:  # Arrow reads these as numbers
+        if fault is None and data and not _has_hexadecimal(data):
             with contextlib.suppress(pa.ArrowInvalid):
                 rows = self.dialect.parsed(data, {column.name: _read_as(column) for column in columns})
                 arrays = [_direct(c, self.dialect.null, rows.column(c.name)) for c in columns]
         if any(array is None for array in arrays):
-            arrays = self._carefully(place.file, line, data, masked, fault)
+            arrays = self._carefully(place.file, start, data, masked, fault)
         return self._with_folders(place.file, pa.table(arrays, [column.name for column in columns]))
 
     def _carefully(
-        self, file: InputFile, line: int, data: bytes, masked: bytes, fault: tuple[int, str] | None
+        self, file: InputFile, begin: int, data: bytes, masked: bytes, fault: tuple[int, str] | None
     ) -> list[Any]:
         """The typed columns of a block. Raises `InvalidRequestError` for the first fault."""
+
+        def line_of(position: int) -> int:
+            return self._line(file, begin) + _lines(data[:position])
+
         columns = self._columns(file)
         records = list(self.dialect.records(masked, blank=len(columns) == 1))
         problem = None
         if fault is not None:
             records = [record for record in records if record[1] <= fault[0]]
-            problem = f"line {line + _lines(data[: fault[0]])}: {fault[1]}"
+            problem = f"line {line_of(fault[0])}: {fault[1]}"
         texts = pa.table({column.name: pa.array([], pa.string()) for column in columns})
         for last in (True, False):
             try:
@@ -510,7 +524,7 @@ class InputFiles:
                 start, end, _ = records[ragged]
                 width = self.dialect.width(masked[start:end])
                 problem = (
-                    f"line {line + _lines(data[:start])} has {width} {'value' if width == 1 else 'values'}, "
+                    f"line {line_of(start)} has {width} {'value' if width == 1 else 'values'}, "
                     f"{_shown(data[start:end].decode())}; expected {len(columns)}: {', '.join(self.names)}"
                 )
                 records = records[:ragged]
@@ -522,7 +536,7 @@ class InputFiles:
         ]
         if faults:
             row, position = min(faults)
-            where = f"line {line + _lines(data[: records[row][0]])}, column {columns[position].name!r}"
+            where = f"line {line_of(records[row][0])}, column {columns[position].name!r}"
             problem = f"{where}: {_misfit(columns[position], texts.column(position)[row].as_py())}"
         if problem is not None:
             raise InvalidRequestError(f"{file.path}, {problem}")
@@ -691,6 +705,11 @@ class _Recoded:
 
 def _lines(data: bytes) -> int:
     return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
+
+
+def _has_hexadecimal(data: bytes) -> bool:
+    """Whether Arrow might read a text as a hexadecimal number. One byte is found faster than two."""
+    return any(mark[1:] in data and mark in data for mark in (b"0x", b"0X"))
 
 
 def _shown(text: str) -> str:
@@ -881,9 +900,13 @@ def _kinds_of(texts: Any, null: str | None = None) -> list[str] | None:
 def _is_kind(texts: Any, kind: str) -> bool:
     if not pc.all(pc.match_substring_regex(texts, _PATTERNS[kind])).as_py():
         return False
-    if kind == "double":
-        digits = pc.replace_substring_regex(texts, r"[eE].*|[-.]", "")
-        lengths = pc.utf8_length(pc.utf8_trim(digits, "0"))
-        if pc.max(lengths).as_py() > _DOUBLE_DIGITS:
-            return False
-    return _typed(Field(name="", type=Primitive(name=kind)), None, texts) is not None
+    values = _typed(Field(name="", type=Primitive(name=kind)), None, texts)
+    return values is not None and (kind != "double" or _keeps_digits(texts, values))
+
+
+def _keeps_digits(texts: Any, doubles: Any) -> bool:
+    """Whether each double, written with as many digits as its text, is that number."""
+    counts = pc.utf8_length(pc.utf8_trim(pc.replace_substring_regex(texts, r"[eE].*|[-.]", ""), "0"))
+    unclear = pc.and_(pc.greater(counts, _KEPT_DIGITS), pc.not_equal(doubles.cast(pa.string()), texts))
+    columns = (column.filter(unclear).to_pylist() for column in (texts, counts, doubles))
+    return all(Decimal(f"{double:.{digits}g}") == Decimal(text) for text, digits, double in zip(*columns, strict=True))

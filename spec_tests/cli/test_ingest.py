@@ -589,7 +589,8 @@ def test_members_of_structs_become_null_only_with_the_option(
     assert refused.code == ExitCode.USAGE
     assert "lack the columns 's.b' of 'nested'" in " ".join(refused.err.split())
     assert cli("ingest", "nested", tmp_path / "part.parquet", "--fill-missing").code == ExitCode.OK
-    assert warehouse.table("nested").snapshot().to_arrow()["s"].to_pylist() == [{"a": 1, "b": 2}, {"a": 3, "b": None}]
+    stored = warehouse.table("nested").snapshot().to_arrow()["s"].to_pylist()
+    assert sorted(stored, key=str) == [{"a": 1, "b": 2}, {"a": 3, "b": None}]
 
 
 A = pa.struct([("a", pa.int64())])
@@ -599,7 +600,9 @@ AB = pa.struct([("a", pa.int64()), ("b", pa.int64())])
 def test_a_fraction_with_more_digits_than_a_double_makes_a_text_column(
     cli: CommandLine, warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    (tmp_path / "f.csv").write_text("a,b\n0.30000000000000004,0.123456789012345678\n1.500000000000000000000,2\n")
+    kept = ("0.30000000000000004", "0.10000000000000001", "1.500000000000000000000", "-2e300")
+    cut = ("0.123456789012345678", "9007199254740993.0", "1", "2")
+    (tmp_path / "f.csv").write_text("\n".join(["a,b", *map(",".join, zip(kept, cut, strict=True))]))
     assert cli("ingest", "fractions", tmp_path / "f.csv", "--create").code == ExitCode.OK
     assert str(warehouse.table("fractions").snapshot().schema) == "struct<a:double,b:string>"
 

@@ -73,6 +73,23 @@ def test_a_null_in_a_single_column_is_no_empty_line(cli: CommandLine, warehouse:
     assert cli("rows", sales, "--columns", "ID").out == 'id\n""\n'
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([2_000_000_000], pa.int32()).cast(pa.date32()),
+        pa.array([-9_200_000_000_000_000_000], pa.timestamp("us")),
+        pa.StructArray.from_arrays([pa.array([2_000_000_000], pa.int32()).cast(pa.date32())], ["d"]),
+    ],
+    ids=["date", "time", "member"],
+)
+def test_a_time_that_text_cannot_show_is_refused(cli: CommandLine, warehouse: Warehouse, column: pa.Array) -> None:
+    rows = pa.table({"far": column})
+    warehouse.create_table("t", rows.schema).append(rows)
+    refused = cli("rows", "t", "--format", "jsonl")
+    assert (refused.code, refused.out) == (ExitCode.USAGE, "")
+    assert "the column 'far' has a" in " ".join(refused.err.split())
+
+
 def test_rows_selects_rows_columns_and_versions(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     first = commit_rows(warehouse, sales, {"id": 1, "month": 1}, {"id": 2, "month": 1})
     commit_rows(warehouse, sales, {"id": 3, "month": 2})
