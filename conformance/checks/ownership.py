@@ -393,25 +393,6 @@ def dies_at(
     return call
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-07", "MC-CONVERT-08", "MC-CONVERT-03", "MC-CONVERT-09", "PROFILE-HARNESS-01",
-       needs=(*TRANSFER, *DEADLY), features=MANAGED)  # fmt: skip
-def an_interrupted_take_over_is_complete_or_absent(s: Scenario) -> None:
-    """The owner crashes during a take-over. If the ownership change is visible after the restart, it owns the table and
-    ratifies commits; if not, filesystem writers continue, and the table can be taken over again."""
-    for number, point in enumerate(s.identity.crash_points):
-        table = filesystem_table(s, f"imports-{number}")
-        request = taking_over(s, table)
-        call = dies_at(s, point, "migrator", request, table)
-        if not isinstance(call.answer, m.Unknown):
-            continue
-        if attempt_at(s, table, 1) is None:
-            write_file(s, table, 1)
-        if attempt_at(s, table, 1) == request.attempt:
-            _is_owner(s, table, call, point)
-        else:
-            _is_no_owner(s, table, call, point)
-
-
 @check(Family.OWNERSHIP, "MC-CONVERT-09", "MC-CONVERT-03", "MC-CONVERT-05", "MC-COMMIT-02", "MC-FEATURE-03",
        "MC-CONVERT-06", needs=(*TRANSFER, *DEADLY), features=MANAGED)  # fmt: skip
 def a_request_that_lost_while_the_owner_was_dead(s: Scenario) -> None:
@@ -497,17 +478,6 @@ def two_owners_take_over_one_table(s: Scenario) -> None:
         if isinstance(call.answer, m.Ratified):
             owned(s, table, call, call.answer)
             ratifies(s, table, call)
-
-
-def _is_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str) -> None:
-    again = s.ask("migrator", interrupted.request, table)
-    ratified = s.expect(
-        again, m.Ratified, "MC-CONVERT-08", "MC-CONVERT-07", because=(interrupted,),
-        expected=f"the owner crashed at {point}, and version 1 is visible and names it: it owns the table, and "
-        f"ratifies the replay of the take-over",
-    )  # fmt: skip
-    owned(s, table, again, ratified)
-    ratifies(s, table, again)
 
 
 def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str) -> None:

@@ -239,10 +239,13 @@ def take_over(
     """managed-commits, "Converting an existing filesystem based table to managed-commit table"."""
     version, landed = request.version, world.landed(request.attempt)
     mine = world.state is State.OWNED and world.replayed(request.attempt, version)
+    mine = mine and request.attempt not in facts.altered
     match answer:
         case m.Ratified():
             return _ratified(world, request, answer.version, landed, facts)
-        case m.Conflict() | m.Gap() if mine and "idempotent-retry" in contract.profiles:
+        case m.Rejected(retryable=True):
+            return world
+        case m.Conflict() | m.Gap() | m.Rejected() if mine and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
         case m.Conflict() if version > world.newest and world.state.is_filesystem:
             what = f"version {version} is not taken, the newest file is {world.newest}"
@@ -316,8 +319,9 @@ def load_table(world: World, contract: Contract, answer: m.Answer, facts: Facts 
             judged._replace(requirements=(*judged.requirements, "CM-GET-05")) if isinstance(judged, Wrong) else judged
         )
     if isinstance(answer, m.NotFound) and world.log and not world.is_gone:
+        taken = ("MC-CONVERT-07", "MC-CONVERT-08") if facts.asked and facts.restarted else ()
         after = ("PROFILE-DURABLE-03",) if facts.restarted else ()
-        return Wrong(("PROFILE-DISCOVERY-01", *after), "the table was created, and is found", 0)
+        return Wrong(("PROFILE-DISCOVERY-01", *taken, *after), "the table was created, and is found", 0)
     return world
 
 

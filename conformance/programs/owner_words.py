@@ -194,8 +194,10 @@ def filesystem(d: Draw) -> tuple[Step, ...]:
 
 
 def take_over(d: Draw) -> tuple[Step, ...]:
+    where = d.where()
     ahead = 0 if d.chance(0.7) else d.one(-1, 1, 2)
-    return (steps.TakeOver(**d.where(), ahead=ahead, fate=d.fate(), slash=d.chance(0.1)),)
+    again = d.one((), (), (steps.Resend(**where),), (steps.Resolve(**where), steps.Resend(**where)))
+    return (steps.TakeOver(**where, ahead=ahead, fate=d.fate(), slash=d.chance(0.1)), *again)
 
 
 def hand_back(d: Draw) -> tuple[Step, ...]:
@@ -263,7 +265,7 @@ def stray(d: Draw) -> tuple[Step, ...]:
 
 
 def unknown(d: Draw) -> tuple[Step, ...]:
-    return (steps.Unknown(request=d.random.randrange(8)),)
+    return (steps.Unknown(request=d.random.randrange(12)),)
 
 
 def policy(d: Draw) -> tuple[Step, ...]:
@@ -276,7 +278,8 @@ def disturbance(d: Draw) -> tuple[Step, ...]:
     where = d.where()
     ends: tuple[Step, ...] = (
         steps.Commit(**where, fate=Fate.DELAYED), steps.Resolve(**where, unsettled=True), steps.Commit(**where),
-        steps.Commit(**where, ahead=1), steps.Resolve(**where, unsettled=True), steps.Commit(**where, ahead=-1),
+        steps.Commit(**where, ahead=d.one(1, 2)), steps.Resolve(**where, unsettled=True),
+        steps.Commit(**where, ahead=-1),
         steps.Resolve(**where), steps.Commit(**where, fate=Fate.LOST),
     )  # fmt: skip
     event: tuple[Step, ...] = d.one(
@@ -389,6 +392,7 @@ def ritual(table: int) -> tuple[Step, ...]:
         steps.Commit(table=table, client=1),
         steps.Resend(table=table), steps.Resolve(table=table), steps.Resolve(table=table, which=1, unsettled=True),
         steps.Resolve(table=table, unsent=True), steps.Read(table=table, start=-2, end=-1),
+        steps.Contend(table=table, client=2), steps.Read(table=table, client=2),
         steps.Backfill(table=table, behind=1), steps.Land(table=table), steps.Read(table=table, start=-1),
         steps.Backfill(table=table), steps.Look(table=table), steps.Load(table=table),
         *(steps.Contend(table=table, client=client) for client in range(CLIENTS)), steps.Land(table=table),
