@@ -2,8 +2,8 @@
 
 managed-commits, "Commit Protocol"; catalog-managed, "Commit Protocol".
 
-Why examples: a program proposes no version 0, writes no file between an owner's look and its put, and demands no
-winners in a conflict. The course and the findings name the others.
+Why examples: a program writes no file between an owner's look and its put, and demands no winners in a conflict. The
+course and the findings name the others.
 """
 
 from functools import partial
@@ -127,9 +127,6 @@ def a_visible_direct_commit_is_known_as_landed(s: Scenario) -> None:
 
 
 # Versions are ratified in order
-
-ORDER = ("MC-COMMIT-01", "CM-COMMIT-07", "MC-COMMIT-07")
-REFUSED = ("MC-FEATURE-03", "CM-COMMIT-01")
 
 
 # Advice: a violation is a warning

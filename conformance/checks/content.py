@@ -25,10 +25,6 @@ from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, Tabl
 
 WHOLE = ("MC-LOG-01", "CM-LOG-01")
 COMMITTED = ("MC-API-03", "CM-CATALOG-03")
-NAMED = ("MC-FILES-07", "CM-FILES-06", "LOG-01")
-INLINE = ("inline",)
-COMMIT_NAME = re.compile(r"(?:.*/)?\d+\.json")
-"""The name of a published commit, in any folder."""
 
 
 def content_of(s: Scenario, table: TableHandle, landed: Exchange) -> list[str] | None:
@@ -92,18 +88,6 @@ def a_commit_is_atomic(s: Scenario) -> None:
     s.backfill(table, 2)
     whole(s, table, landed)
     whole(s, table, later)
-
-
-def _is_named(s: Scenario, table: TableHandle, landed: Exchange, done: Exchange) -> None:
-    assert isinstance(landed.request, Commit)
-    version = landed.request.version
-    staging = tuple(f"{folder}/" for folder in STAGING.values())
-    names = [file.name for file in s.observe(table)
-             if landed.request.attempt in (file.content or "") and not file.name.startswith(staging)
-             and COMMIT_NAME.fullmatch(file.name)]  # fmt: skip
-    s.require(names == [commit_file(version)], *NAMED, evidence=(landed, done), table=table, version=version,
-              expected=f"version {version} is published as {commit_file(version)}",
-              observed=f"the content of version {version} is in {names or 'no file'}")  # fmt: skip
 
 
 TEXT: Final = (
@@ -177,7 +161,6 @@ def a_large_commit_is_kept(s: Scenario) -> None:
 
 STAGED = ("staged",)
 STORAGE = (Profile.STORAGE_ACCESS,)
-WHERE = ("MC-FEATURE-01", "CM-STORE-03")
 UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 """The UUID of any version of the UUID standard."""
 

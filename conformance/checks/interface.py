@@ -14,7 +14,6 @@ from conformance.scenario.check import Family
 from conformance.scenario.ownership import drop
 from conformance.scenario.scenario import Scenario
 
-OUTCOMES = "PROFILE-CORE-03"
 LOOKED_AT = "PROFILE-CORE-02"
 
 

@@ -77,14 +77,6 @@ def refused(s: Scenario, table: TableHandle, call: Exchange, dropped: Exchange, 
     )  # fmt: skip
 
 
-def attributed(s: Scenario, request: m.LoadTable, answer: m.Answer, *tables: TableHandle) -> Exchange:
-    """The resolution of a name or a path that no table has. The history attributes a wrong answer to the table that it
-    shows, whose commits it lists."""
-    shown = [handle.name for handle in tables if isinstance(answer, m.Table) and answer.table == handle.reference]
-    name = tables[0].name if request.name is None else s.logical(request.name)
-    return s._ended(s.recording.invoke("reader", shown[0] if shown else name, request), request, answer)
-
-
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "MC-CONVERT-02", "MC-CONVERT-05", "MC-CREATE-02",
        needs=(*FOUND, Profile.VERSION_0_BY_FILESYSTEM, Profile.STORAGE_ACCESS))  # fmt: skip
 def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:

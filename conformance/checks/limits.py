@@ -1,8 +1,8 @@
 """Limits: an owner with a maximum number of unbackfilled commits.
 
-The variations: the limit is reached and exceeded by one or two; a backfill of all commits or of one; the replay of a
-landed attempt while the backlog is full; a restart. PROFILES.md#backlog-limit: an owner with a full backlog rejects
-commits until some are backfilled. Commits that are published directly do not count.
+The variations: the limit is reached and exceeded by one or two; another table has another limit; many commits.
+PROFILES.md#backlog-limit: an owner with a full backlog rejects commits until some are backfilled. Commits that are
+published directly do not count.
 
 Why examples: to a program the rejection of one commit may be any policy. The course and a server's test
 name the others.

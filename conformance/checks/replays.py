@@ -15,8 +15,6 @@ from conformance.scenario.formatting import in_words
 from conformance.scenario.scenario import Delayed, Exchange, Inconclusive, Scenario, TableHandle, persist
 
 RETRY = (Profile.IDEMPOTENT_RETRY,)
-REFUSALS = (m.Gap, m.Conflict, m.Rejected)
-"""Valid answers to a proposal with a wrong version; the history checkers decide whether a conflict is true."""
 
 
 def lose_one(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange:

@@ -13,7 +13,6 @@ from typing import Any
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
 from conformance.checks.log_tail import FRESH
-from conformance.history import digests
 from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.models.proposals import BASE_TIME, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
@@ -89,31 +88,6 @@ def every_retry_is_a_new_attempt(s: ClientScenario) -> None:
 
 
 # The owner does not change the writers' timestamps, but may reject them (RULINGS.md#validation).
-
-CONTENT = ("MC-API-03", "CM-CATALOG-03", "CM-PUBLISH-03")
-
-
-def timed(s: Scenario, table: TableHandle, time: int) -> m.Commit:
-    """A proposal of the next version with this in-commit timestamp."""
-    attempt = s.attempt()
-    return s.proposal(table, attempt=attempt, actions=proposals.append(attempt, time))
-
-
-def unchanged(s: Scenario, table: TableHandle, sent: list[Exchange]) -> None:
-    """The commit is published as it was proposed, with the same in-commit timestamp."""
-    s.backfill(table, table.versions - 1)
-    log = s.published(table)
-    for call in sent:
-        assert isinstance(call.request, m.Commit)
-        version, actions = call.request.version, call.request.actions or ()
-        content = log.get(version, "")
-        wanted = proposals.time_of(proposals.content(actions))
-        same = digests.of_file(content.encode("utf-8", "surrogatepass")).actions == digests.of_actions(actions)
-        s.require(
-            same, *CONTENT, evidence=(call,), table=table, version=version,
-            expected=f"version {version} is published as proposed, with the in-commit timestamp {wanted}",
-            observed=f"the commit was changed; its in-commit timestamp is {proposals.time_of(content)}",
-        )  # fmt: skip
 
 
 @check(Family.TIMESTAMPS, "MC-API-04", "CM-CATALOG-04")

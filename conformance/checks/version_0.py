@@ -9,23 +9,18 @@ Why examples: in the measured time programs found the mutants of these checks no
 The course names the others.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from conformance.checks import check
-from conformance.history import digests
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.models import proposals
-from conformance.oracle.contents import without_additions
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 ONE = ("MC-CREATE-02", "CM-COMMIT-08", "MC-COMMIT-02")
-RACE = (*ONE, "PROFILE-CORE-04", "PROFILE-VERSION0-01")
-TABLE = "orders"
 
 
 def lost(s: Scenario, table: TableHandle, call: Exchange, won: Exchange) -> None:
@@ -70,7 +65,6 @@ def creators_of_different_tables_do_not_interfere(s: Scenario) -> None:
 # Content and location of version 0, and the race with a filesystem creator
 
 OWNER = "delta.managedCommit.commitOwner"
-CONF = "delta.managedCommit.commitOwnerConf"
 MADE = ("MC-API-03", "CM-CATALOG-03")
 
 
@@ -94,17 +88,6 @@ def configuration(content: str) -> dict[str, Any]:
     """The table's properties, as version 0 sets them."""
     properties = (proposals.body_of(content, "metaData") or {}).get("configuration")
     return properties if isinstance(properties, dict) else {}
-
-
-def is_proposed(
-    s: Scenario, table: TableHandle, call: Exchange, version: int, actions: Sequence[str], content: str
-) -> None:
-    """The commit that made the table the owner's is what was proposed, except for the owner's additions."""
-    stored = proposals.lines(content)
-    s.require(without_additions(actions, stored) == digests.of_actions(actions), *MADE, evidence=(call,), table=table,
-              version=version,
-              expected=f"version {version} is what was proposed, except for the owner's permitted additions",
-              observed=f"version {version} is {stored}"[:900])  # fmt: skip
 
 
 def names_the_owner(s: Scenario, table: TableHandle, version: int, content: str, *evidence: Exchange) -> None:

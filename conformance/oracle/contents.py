@@ -21,6 +21,7 @@ OF_WRITERS: Final = "kit."
 """The beginning of the names of properties that only writers set."""
 _COMMIT_NAME: Final = re.compile(r"(?:.*/)?(\d+)\.json")
 """The name of a published commit, in any folder."""
+_UUID_NAME: Final = re.compile(r"\d+\.[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json")
 _STAGED_NAME: Final = re.compile(r"(\d+)\.[^./]+\.json")
 
 Proposal = m.Commit | m.CreateTable | m.TakeOver | m.HandBack
@@ -150,6 +151,16 @@ def names(
             what = f"a staged file of version {version} begins with it in 20 digits"
             return Wrong(("MC-FILES-04", "CM-FILES-02"), what, version, f"it is {name}")
     return None
+
+
+def listed(entry: m.CommitEntry) -> Wrong | None:
+    """ "Commit Files": the name of a staged file is its version and a UUID, of any version of that standard. A commit
+    that is published may be listed by the name of its published file."""
+    name = (entry.file_name or "").rpartition("/")[2]
+    if not name or name == commit_file(entry.version).rpartition("/")[2] or _UUID_NAME.fullmatch(name) is not None:
+        return None
+    what = f"the staged file of version {entry.version} is named `<version>.<uuid>.json`"
+    return Wrong(("MC-FILES-02", "CM-FILES-02"), what, entry.version, f"it is {name}")
 
 
 def newest_of(kind: str, log: Iterable[Sequence[str]]) -> dict[str, Any] | None:

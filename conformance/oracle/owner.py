@@ -6,7 +6,6 @@ documents leave open is allowed in some world. Requests are handled one at a tim
 request without an answer may still land later.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -130,8 +129,6 @@ class Facts(NamedTuple):
 
 
 NOTHING: Final = Facts()
-_STAGED_NAME: Final = re.compile(r"\d+\.[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json")
-"""With a UUID of any version of its standard."""
 
 
 class Wrong(NamedTuple):
@@ -417,10 +414,6 @@ def _winners(world: World, request: m.Commit | m.HandBack, answer: m.Conflict, f
 
 def _identities(world: World, listed: Iterable[m.CommitEntry], facts: Facts) -> Wrong | None:
     for entry in listed:
-        name = (entry.file_name or "").rpartition("/")[2]
-        if name and _STAGED_NAME.fullmatch(name) is None:
-            what = f"the staged file of version {entry.version} is named `<version>.<uuid>.json`, not {name}"
-            return Wrong(("MC-FILES-02", "CM-FILES-02"), what, entry.version)
         attempt = identity_of(entry)
         ratified = world.attempt_at(entry.version)
         if attempt is not None and ratified is not None and ratified.lower() != attempt.lower():

@@ -493,9 +493,8 @@ class Drive:
             text = proposals.content(actions)
             if step.misnamed:
                 table.rebased.add(attempt)
-                other = storage_access.stage(
-                    s, table.handle, version + (1 if version % 2 else -1), content=text, attempt=attempt
-                )
+                another = version - 1 if version and version % 2 == 0 else version + 1
+                other = storage_access.stage(s, table.handle, another, content=text, attempt=attempt)
                 return msgspec.structs.replace(other, version=version), whole
             return storage_access.stage(s, table.handle, version, content=text, attempt=attempt), whole
         return whole, whole
@@ -860,7 +859,7 @@ class Drive:
                  and file.content == missing[version]]  # fmt: skip
         for name in names:
             storage_access.remove(self.s, table.handle, name)
-        request = m.BackfillToVersion(table=table.handle.reference, version=version)
+        request = m.BackfillToVersion(table=table.handle.reference, version=table.newest)
         self.s.ask(_client(step.client), request, table.handle)
         self._look(table)
         for name in names:
@@ -1065,6 +1064,8 @@ class Drive:
         if table is None or not table.owned or "maintenance-policy" not in self.contract.profiles:
             return
         exchange = self.s.ask(_client(step.client), m.MaintenancePolicy(table=table.handle.reference), table.handle)
+        if isinstance(exchange.answer, m.Unsupported):
+            self._fail(table, exchange, Wrong(("PROFILE-CORE-07",), "the subject declared `maintenance-policy`"))
         if isinstance(exchange.answer, m.Policy):
             allowed = frozenset(exchange.answer.allowed)
             if table.policy is not None and table.policy != allowed and table.facts.restarted:
@@ -1472,6 +1473,8 @@ class Drive:
         files = {file.name: file.content for file in self.s.observe(table.handle)} if wants_files else {}
         for entry in listed:
             version = entry.version
+            if (wrong := oracle_contents.listed(entry)) is not None:
+                self._fail(table, exchange, wrong)
             proposal = self._only(table, version)
             if entry.actions is not None and entry.file_name is None and self.contract.commit_mode == "staged":
                 self._fail(table, exchange, Wrong(

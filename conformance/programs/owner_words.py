@@ -225,7 +225,7 @@ def block(d: Draw) -> tuple[Step, ...]:
     many = (steps.Land(**where, count=d.one(1, 2, 3)),) if d.chance(0.7) else ()
     return (
         *many, steps.Block(**where, ahead=d.one(0, 0, 1, 2), torn=d.chance(0.3)),
-        d.one(steps.Backfill(**where), steps.Backfill(**where, behind=-2), steps.HandBack(**where)),
+        d.one(steps.Backfill(**where), steps.Backfill(**where, behind=-2), steps.HandBack(**where), steps.Restart()),
         steps.Look(table=where["table"]), *d.one((), (steps.Unblock(**where), steps.Backfill(**where))),
     )  # fmt: skip
 
@@ -239,7 +239,7 @@ def publish(d: Draw) -> tuple[Step, ...]:
 def misplace(d: Draw) -> tuple[Step, ...]:
     """The staged file of a commit is missing for a while."""
     where = d.where()
-    return (steps.Land(**where), steps.Misplace(**where))
+    return (steps.Land(**where, count=d.one(1, 2, 3)), steps.Misplace(**where))
 
 
 def many(d: Draw) -> tuple[Step, ...]:

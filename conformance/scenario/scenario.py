@@ -295,8 +295,9 @@ class Scenario:
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
 
     def timestamp(self, version: int) -> int:
-        """The in-commit timestamp of a version; it increases with the version."""
-        return proposals.BASE_TIME + version * 1000
+        """The in-commit timestamp of a version; it increases with the version, and stays an integer that all readers of
+        JSON keep."""
+        return proposals.BASE_TIME + version % 2**40 * 1000
 
     def physical(self, name: str) -> str:
         """The name of a table in requests to the subject: an identifier, which every catalog accepts, unless the check

@@ -167,20 +167,20 @@ def _change(
     plan = WritePlan.of(snapshot, snapshot.schema, options, in_utc=True)
     typed = inputs.typed(plan.schema)
     absent = plan.schema.without([*typed.columns, *plan.rules.filled])
-    _check_complete(absent, () if fill_missing else typed.missing_members(), table.label, fill_missing=fill_missing)
+    absent_names = {column.name: column.nullable for column in absent.fields} | typed.missing_members()
+    _check_complete(absent_names, table.label, fill_missing=fill_missing)
     transaction = plan.begin(table, snapshot=snapshot)
     assert transaction is not None  # the rows are not the batch of an application
     files = engine.write(typed, plan.task)
     return plan.commit(transaction, files) if files.added or options.overwrite else None
 
 
-def _check_complete(absent: Struct, members: Sequence[str], table: str, *, fill_missing: bool) -> None:
-    """Raise `InvalidRequestError` for columns, and for `members` of structs, that the files lack and that the table
-    does not fill."""
-    required = [column.name for column in absent.fields if not column.nullable]
-    optional = () if fill_missing else (*absent.names, *members)
-    if required or optional:
-        names = ", ".join(map(repr, required or optional))
+def _check_complete(absent: dict[str, bool], table: str, *, fill_missing: bool) -> None:
+    """Raise `InvalidRequestError` for columns and members of structs that the files lack and that the table does not
+    fill. `absent`: whether each may be null."""
+    required = [name for name, nullable in absent.items() if not nullable]
+    if required or (absent and not fill_missing):
+        names = ", ".join(map(repr, required or absent))
         remedy = "they must not be null: add them" if required else "add them, or pass --fill-missing to write null"
         raise InvalidRequestError(f"the files lack the columns {names} of {table}; {remedy}")
 

@@ -20,10 +20,11 @@ import functools
 import gzip
 import os
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, DecimalException
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -72,7 +73,8 @@ _PATTERNS: Final = {
 """Types of the columns of a new table, in this order: all values of the column match, and are values of the type. A
 number with leading zeros, and one that neither a long nor a double holds, is text."""
 _KEPT_DIGITS: Final = 15
-"""A double keeps every number of so many digits, not counting zeros at the ends."""
+_LEAST: Final = sys.float_info.min
+"""A double of at least this size keeps every number of so many digits, not counting zeros at the ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,16 +317,17 @@ class InputFiles:
                 )
         return dataclasses.replace(self, schema=Struct(fields=columns))
 
-    def missing_members(self) -> list[str]:
-        """The members of the table's structs that a file does not have, as paths; `batches` fills them with null."""
+    def missing_members(self) -> dict[str, bool]:
+        """The members of the table's structs that a file does not have, as paths, and whether they may be null:
+        `batches` fills them with null."""
         assert self.schema is not None
         wanted = {column.name.lower(): to_arrow(Struct(fields=(column,))).field(0) for column in self.schema.fields}
-        missing: dict[str, None] = {}
+        missing: dict[str, bool] = {}
         for file in self.files if self.kind == PARQUET else ():
             for item in _schema_of(file.path):
                 column = wanted[item.name.lower()]
-                missing |= dict.fromkeys(_missing_members(item.type, column.type, column.name))
-        return list(missing)
+                missing |= _missing_members(item.type, column.type, column.name)
+        return missing
 
     def batches(self, pieces: Iterable[Piece] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of these pieces, or of all files, in their order. Raises `InvalidRequestError` with the file, the
@@ -671,7 +674,8 @@ class _Recoded:
         self._path = path
         self._encoding = encoding
         self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._line = 1
+        self._decoded = 0
+        """Bytes that were given to the decoder."""
 
     def __enter__(self) -> _Recoded:
         return self
@@ -683,22 +687,23 @@ class _Recoded:
         """The next bytes; none at the end."""
         text = ""
         while not text:
-            given = self._raw.read(size)
+            given, (waiting, _) = self._raw.read(size), self._decoder.getstate()
             try:
                 text = self._decoder.decode(given, final=not given)
             except UnicodeError as error:
-                raise self._unreadable(error) from None
+                raise self._unreadable(error, self._decoded - len(waiting)) from None
+            self._decoded += len(given)
             if not given:
                 break
-        data = text.encode()
-        self._line += _lines(data)
-        return data
+        return text.encode()
 
-    def _unreadable(self, error: UnicodeError) -> InvalidRequestError:
+    def _unreadable(self, error: UnicodeError, begin: int) -> InvalidRequestError:
+        """`begin`: the position of the bytes that were decoded. Only here, their line is counted."""
         place, what = str(self._path), str(error)
         if isinstance(error, UnicodeDecodeError):
-            before = error.object[: error.start].decode(self._encoding, errors="replace").encode()
-            place = f"{place}, line {self._line + _lines(before)}"
+            self._raw.seek(0)
+            before = codecs.getincrementaldecoder(self._encoding)().decode(self._raw.read(begin + error.start))
+            place = f"{place}, line {1 + _lines(before.encode())}"
             what = f"invalid byte {error.object[error.start]:#04x} ({error.reason})"
         return InvalidRequestError(f"{place}: {what}; expected --encoding {self._encoding}: pass the right one")
 
@@ -747,13 +752,16 @@ def _columns_of(path: Path) -> Struct:
         raise InvalidRequestError(f"{path}: {error.message}", **error.facts) from None
 
 
-def _missing_members(given: pa.DataType, wanted: pa.DataType, path: str) -> Iterator[str]:
+def _missing_members(given: pa.DataType, wanted: pa.DataType, path: str) -> Iterator[tuple[str, bool]]:
     types = pa.types
     if types.is_struct(given) and types.is_struct(wanted):
         own = {member.name: member.type for member in given}
         for member in wanted:
             inner = f"{path}.{member.name}"
-            yield from _missing_members(own[member.name], member.type, inner) if member.name in own else [inner]
+            if member.name in own:
+                yield from _missing_members(own[member.name], member.type, inner)
+            else:
+                yield inner, member.nullable
     elif types.is_map(given) and types.is_map(wanted):
         yield from _missing_members(given.key_type, wanted.key_type, f"{path}.key")
         yield from _missing_members(given.item_type, wanted.item_type, f"{path}.value")
@@ -907,6 +915,10 @@ def _is_kind(texts: Any, kind: str) -> bool:
 def _keeps_digits(texts: Any, doubles: Any) -> bool:
     """Whether each double, written with as many digits as its text, is that number."""
     counts = pc.utf8_length(pc.utf8_trim(pc.replace_substring_regex(texts, r"[eE].*|[-.]", ""), "0"))
-    unclear = pc.and_(pc.greater(counts, _KEPT_DIGITS), pc.not_equal(doubles.cast(pa.string()), texts))
-    columns = (column.filter(unclear).to_pylist() for column in (texts, counts, doubles))
-    return all(Decimal(f"{double:.{digits}g}") == Decimal(text) for text, digits, double in zip(*columns, strict=True))
+    long = pc.and_(pc.greater(counts, _KEPT_DIGITS), pc.not_equal(doubles.cast(pa.string()), texts))
+    tiny = pc.and_(pc.greater(counts, 0), pc.less(pc.abs(doubles), _LEAST))
+    columns = (column.filter(pc.or_(long, tiny)).to_pylist() for column in (texts, counts, doubles))
+    try:
+        return all(Decimal(f"{double:.{n}g}") == Decimal(text) for text, n, double in zip(*columns, strict=True))
+    except DecimalException:  # an exponent that no number has
+        return False

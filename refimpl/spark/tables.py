@@ -19,7 +19,6 @@ from refimpl.environment import Environment
 from refimpl.errors import DeltaError, InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.log_path import LOG_FOLDER
 from refimpl.object_store import objects_at
-from refimpl.owner_names import open_table
 from refimpl.spark import plan_reads
 
 if TYPE_CHECKING:
@@ -51,13 +50,10 @@ class Tables:
         return self._known(self.required_warehouse().table(name))
 
     def by_path(self, location: Path) -> Table:
-        """The table at a path; through the warehouse's owner, if it knows the path, else through the owner that the
-        table names (`refimpl.open_table`). If that cannot be found, reads may be stale, and writes are rejected."""
+        """The table at a path; through the warehouse's owner, if it knows the path."""
         if self.warehouse is not None:
             with contextlib.suppress(TableNotFoundError):
                 return self._known(self.warehouse.table(location))
-        with contextlib.suppress(TableNotFoundError, InvalidRequestError):
-            return self._known(open_table(location, self.environment))
         return Table.by_path(location, self.environment)
 
     def _known(self, resolved: Table) -> Table:

@@ -19,7 +19,7 @@ from pyarrow import csv, parquet
 
 from refimpl.cli.options import CSV, PARQUET, format_of
 from refimpl.cli.output import ExitCode
-from refimpl.client.input_files import InputFiles
+from refimpl.client.input_files import Dialect, InputFiles
 from refimpl.errors import InvalidRequestError
 from refimpl.spark import connect
 from refimpl.table_feature import CommitMode
@@ -589,6 +589,11 @@ def test_members_of_structs_become_null_only_with_the_option(
     assert refused.code == ExitCode.USAGE
     assert "lack the columns 's.b' of 'nested'" in " ".join(refused.err.split())
     assert cli("ingest", "nested", tmp_path / "part.parquet", "--fill-missing").code == ExitCode.OK
+    strict = pa.schema([("s", pa.struct([("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)]))])
+    warehouse.create_table("strict", strict)
+    for more in ((), ("--fill-missing",)):
+        refused = cli("ingest", "strict", tmp_path / "part.parquet", *more)
+        assert "'s.b' of 'strict'; they must not be null" in " ".join(refused.err.split())
     stored = warehouse.table("nested").snapshot().to_arrow()["s"].to_pylist()
     assert sorted(stored, key=str) == [{"a": 1, "b": 2}, {"a": 3, "b": None}]
 
@@ -601,10 +606,13 @@ def test_a_fraction_with_more_digits_than_a_double_makes_a_text_column(
     cli: CommandLine, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     kept = ("0.30000000000000004", "0.10000000000000001", "1.500000000000000000000", "-2e300")
-    cut = ("0.123456789012345678", "9007199254740993.0", "1", "2")
-    (tmp_path / "f.csv").write_text("\n".join(["a,b", *map(",".join, zip(kept, cut, strict=True))]))
-    assert cli("ingest", "fractions", tmp_path / "f.csv", "--create").code == ExitCode.OK
-    assert str(warehouse.table("fractions").snapshot().schema) == "struct<a:double,b:string>"
+    for number, cut in enumerate(
+        ("0.123456789012345678", "9007199254740993.0", "1e-400", "1.23456789012345e-320", "1e-99999999999999999999")
+    ):
+        rows = zip(kept, (cut, "0.5", "0.0", "2"), strict=True)
+        (tmp_path / "f.csv").write_text("\n".join(["a,b", *map(",".join, rows)]))
+        assert cli("ingest", f"t{number}", tmp_path / "f.csv", "--create").code == ExitCode.OK
+        assert str(warehouse.table(f"t{number}").snapshot().schema) == "struct<a:double,b:string>"
 
 
 @pytest.mark.parametrize(
@@ -622,6 +630,22 @@ def test_what_no_character_stands_for_is_refused(
     (tmp_path / "f.csv").write_bytes(data)
     refused = cli("ingest", sales, tmp_path / "f.csv", *options)
     assert (refused.code, message in " ".join(refused.err.split())) == (ExitCode.USAGE, True), refused.err
+
+
+@pytest.mark.parametrize(("encoding", "begin"), [("cp1252", b""), ("utf-16", codecs.BOM_UTF16_BE)])
+def test_the_line_of_a_byte_that_is_no_character_is_right(tmp_path: Path, encoding: str, begin: bytes) -> None:
+    """Blocks and parts of the file end anywhere, also in a line break or a character."""
+    kind, wrong = ("utf-16-be", b"\xd8\x00\x00a") if begin else (encoding, b"\x81")
+    path = tmp_path / "f.csv"
+    path.write_bytes(begin + ("id,month\r\n" + "1,1\r\n" * 20).encode(kind) + wrong + "\r\n".encode(kind))
+    for block_bytes in range(5, 90, 7):
+        with pytest.raises(InvalidRequestError, match="line 22: invalid byte"):
+            _ids(path, Dialect(encoding=encoding), block_bytes)
+
+
+def _ids(path: Path, dialect: Dialect, block_bytes: int) -> None:
+    files = InputFiles.of([path], kind=CSV, dialect=dialect, block_bytes=block_bytes)
+    list(files.typed(files.inferred()).batches())
 
 
 def test_a_name_that_no_file_can_have_is_refused(cli: CommandLine, sales: str, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""What a resolution may tell of a table's protocol and metadata."""
+"""What a resolution may tell of a table's protocol and metadata, and how a list names staged files."""
 
 import json
 from typing import Any
 
-from conformance.oracle.contents import resolution
+from conformance.interface import messages as m
+from conformance.oracle.contents import listed, resolution
 
 SCHEMA = '{"type": "struct", "fields": []}'
 METADATA: dict[str, Any] = {"id": "t", "schemaString": SCHEMA, "configuration": {"kit.a": "1"}}
@@ -36,3 +37,13 @@ def test_what_a_resolution_tells_is_current() -> None:
 def test_a_schema_is_compared_as_json() -> None:
     assert accepts("metaData", {"schemaString": '{"fields":[],"type":"struct"}'}, METADATA)
     assert not accepts("metaData", {"schemaString": '{"fields":[],"type":"map"}'}, METADATA)
+
+
+def test_a_staged_file_is_named_by_a_uuid() -> None:
+    uuid = "587b31b2-1c51-1d22-a530-959d5bc44288"
+    names = {None: True, f"7.{uuid}.json": True, f"{7:020}.json": True, f"{7:020}.587b31b2.json": False, uuid: False}
+    for name, right in names.items():
+        wrong = listed(m.CommitEntry(version=7, file_name=name and f"_commits/{name}"))
+        assert (wrong is None) is right, name
+    assert wrong is not None
+    assert wrong.requirements == ("MC-FILES-02", "CM-FILES-02")

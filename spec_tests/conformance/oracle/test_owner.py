@@ -16,7 +16,6 @@ DIRECT = Contract(feature="managedCommit", commit_mode="direct", profiles=frozen
 FRESH = Contract(
     feature="catalogManaged", commit_mode="staged", profiles=frozenset({"core"}), promises=frozenset({"fresh-refusals"})
 )
-UUID = "587b31b2-1c51-1d22-a530-959d5bc44288"
 TABLE = World(log=("zero", "one", "two"))
 DROPPED = TABLE._replace(state=State.DROPPED)
 
@@ -31,10 +30,6 @@ def commit(version: int, attempt: str = "new") -> m.Commit:
 
 def entry(version: int, attempt: str) -> m.CommitEntry:
     return m.CommitEntry(version=version, actions=(proposals.commit_info(attempt, 0),))
-
-
-def staged(version: int, identifier: str) -> m.CommitEntry:
-    return m.CommitEntry(version=version, file_name=f"{version:020}.{identifier}.json")
 
 
 def creation(attempt: str) -> m.CreateTable:
@@ -58,8 +53,6 @@ RIGHT: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
     ("a replay may be refused for now", TABLE, TERMS, commit(1, "one"), m.Rejected(retryable=True)),
     ("a replay may be a conflict without the profile", TABLE, PLAIN, commit(1, "one"), m.Conflict(latest=2)),
     ("the newest version is listed", TABLE, TERMS, m.GetCommits(table="t"), listing(entry(2, "two"))),
-    ("a staged file is named by a UUID of any version", World(log=("zero", UUID)), TERMS, m.GetCommits(table="t"),
-     listing(staged(1, UUID), latest=1)),
     ("a list may end before published commits", TABLE, TERMS, m.GetCommits(table="t"), listing(entry(1, "one"))),
     ("nothing may be listed", TABLE, TERMS, m.GetCommits(table="t"), listing()),
     ("a list may end where the request says", TABLE, TERMS, m.GetCommits(table="t", end=1), listing(entry(1, "one"))),
@@ -89,7 +82,6 @@ WRONG: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
     ("MC-GET-02", TABLE, TERMS, commit(1), m.Conflict(latest=3)),
     ("MC-GET-02", TABLE, TERMS, commit(1), m.Conflict(winners=(entry(3, "three"),))),
     ("MC-FEATURE-02", TABLE, TERMS, commit(1), m.Conflict(winners=(entry(1, "other"),))),
-    ("MC-FILES-02", TABLE, TERMS, m.GetCommits(table="t"), listing(staged(2, "587b31b2"))),
     ("PROFILE-RETRY-01", TABLE, TERMS, commit(1, "one"), m.Conflict(latest=2)),
     ("PROFILE-RETRY-01", TABLE, TERMS, commit(1, "one"), m.Rejected()),
     ("PROFILE-OUTCOME-02", TABLE._replace(never=frozenset({"new"})), TERMS, commit(3), m.Ratified(version=3)),

