@@ -235,8 +235,8 @@ def take_over(
 ) -> World | Wrong:
     """managed-commits, "Converting an existing filesystem based table to managed-commit table"."""
     version, landed = request.version, world.landed(request.attempt)
-    mine = world.state is State.OWNED and world.replayed(request.attempt, version)
-    mine = mine and request.attempt not in facts.altered
+    altered = request.attempt in facts.altered
+    mine = world.state is State.OWNED and world.replayed(request.attempt, version) and not altered
     match answer:
         case m.Ratified():
             return _ratified(world, request, answer.version, landed, facts)

@@ -140,9 +140,9 @@ def _kind(files: list[Path]) -> str:
 
     kinds = set()
     for path in files:
-        files_inside = inside(path)
-        named = not path.is_dir() or path.suffix.lower() in (CSV, PARQUET)
-        kinds |= {format_of(path)} if named else {format_of(file.path) for file in files_inside}
+        named = path.suffix.lower() in (CSV, PARQUET)
+        files_inside = [] if named else inside(path)
+        kinds |= {format_of(path)} if named or not path.is_dir() else {format_of(file.path) for file in files_inside}
     if len(kinds) > 1:
         raise InvalidRequestError("CSV and Parquet files cannot be mixed in one commit; ingest them separately")
     return kinds.pop()

@@ -321,12 +321,12 @@ class InputFiles:
         """The members of the table's structs that a file does not have, as paths, and whether they may be null:
         `batches` fills them with null."""
         assert self.schema is not None
-        wanted = {column.name.lower(): to_arrow(Struct(fields=(column,))).field(0) for column in self.schema.fields}
+        wanted = {item.name.lower(): item for item in to_arrow(self.schema) if pa.types.is_nested(item.type)}
         missing: dict[str, bool] = {}
-        for file in self.files if self.kind == PARQUET else ():
+        for file in self.files if wanted else ():  # only Parquet files have nested columns
             for item in _schema_of(file.path):
-                column = wanted[item.name.lower()]
-                missing |= _missing_members(item.type, column.type, column.name)
+                if (column := wanted.get(item.name.lower())) is not None:
+                    missing |= _missing_members(item.type, column.type, column.name)
         return missing
 
     def batches(self, pieces: Iterable[Piece] | None = None) -> Iterator[pa.RecordBatch]:
