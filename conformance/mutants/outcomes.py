@@ -432,13 +432,13 @@ class _RestartReadsActions(ModelOwner):
         raise NotImplementedError
 
 
-@mutant_method("_read", "CM-PUBLISH-02")
+@mutant_method("_read", "CM-PUBLISH-02", "PROFILE-DURABLE-01")
 def restart_replaces_characters(self: _RestartReadsActions, action: str) -> str:
     """Reads its saved state as ASCII."""
     return action.encode("ascii", "replace").decode()
 
 
-@mutant_method("_read", "CM-PUBLISH-02")
+@mutant_method("_read", "CM-PUBLISH-02", "PROFILE-DURABLE-01")
 def restart_cuts_actions(self: _RestartReadsActions, action: str) -> str:
     """Reads the first 64 KiB of each saved action."""
     return action[: 2**16]
@@ -631,13 +631,13 @@ class _PublishesBeforeItRecords(ModelOwner):
             super()._notice(table)
 
 
-@mutant("MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08")
+@mutant("MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-DURABLE-01")
 class AutomaticBackfillPrecedesTheRecord(_PublishesBeforeItRecords):
     """Publishes a commit that starts an automatic backfill before it is durable; it crashes between, and ratifies the
     version twice."""
 
 
-@mutant("MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08")
+@mutant("MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-DURABLE-01")
 class PublishesBeforeItRecords(_PublishesBeforeItRecords):
     """Publishes every commit before it is durable; it crashes between, and ratifies the version twice."""
 

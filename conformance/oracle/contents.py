@@ -22,6 +22,7 @@ OF_WRITERS: Final = "kit."
 _COMMIT_NAME: Final = re.compile(r"(?:.*/)?(\d+)\.json")
 """The name of a published commit, in any folder."""
 _UUID_NAME: Final = re.compile(r"\d+\.[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json")
+_DERIVED_NAME: Final = re.compile(r"(?:\d+\.)?(\d+)\.(?:checkpoint\..+|crc|compacted\.json)")
 _STAGED_NAME: Final = re.compile(r"(\d+)\.[^./]+\.json")
 
 Proposal = m.Commit | m.CreateTable | m.TakeOver | m.HandBack
@@ -150,6 +151,26 @@ def names(
         if staged is not None and file.name.startswith(folder) and staged[1] != f"{version:020}":
             what = f"a staged file of version {version} begins with it in 20 digits"
             return Wrong(("MC-FILES-04", "CM-FILES-02"), what, version, f"it is {name}")
+    return None
+
+
+def sizes(files: Iterable[m.LogFile]) -> Wrong | None:
+    """`observe` shows the size of each file in bytes."""
+    for file in files:
+        size = len((file.content or "").encode("utf-8", "surrogateescape"))
+        if file.content is not None and file.size != size:
+            return Wrong(("PROFILE-CORE-02",), f"{size} as the size of {file.name}", None, f"it is {file.size}")
+    return None
+
+
+def derived(files: Iterable[m.LogFile], newest: m.Version) -> Wrong | None:
+    """ "Checkpoints", "Log Compaction", "Version Checksum": all are made of published versions; `newest` is the newest
+    one."""
+    for file in files:
+        found = _DERIVED_NAME.fullmatch(file.name)
+        if found is not None and int(found[1]) > newest:
+            what = f"{file.name} is written when version {int(found[1])} is published"
+            return Wrong(("MC-CHECKPOINT-03", "CM-MAINT-01"), what, int(found[1]), f"published is version {newest}")
     return None
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import attempt_of
+from conformance.interface.log_names import attempt_of, version_of
 from conformance.models import proposals
 
 IDENTITY: Final = ("MC-FEATURE-02", "CM-FEATURE-01", "CM-LOG-07")
@@ -43,11 +43,18 @@ class State(StrEnum):
     OWNED = "owned"
     RELEASED = "released"
     """Filesystem writers: the owner handed the table back."""
+    ELSEWHERE = "elsewhere"
+    """Another owner, to which a commit gave the table."""
     DROPPED = "dropped"
 
     @property
     def is_filesystem(self) -> bool:
         return self in (State.PLAIN, State.RELEASED)
+
+    @property
+    def can_be_taken_over(self) -> bool:
+        """An owner may take over another owner's table, or reject that."""
+        return self.is_filesystem or self is State.ELSEWHERE
 
 
 Pending = tuple[m.Version, m.AttemptId, State]
@@ -98,7 +105,7 @@ class World(NamedTuple):
 
     def with_next(self, version: m.Version, attempt: m.AttemptId, after: State = State.OWNED) -> "World | None":
         """After that proposal landed; None if it cannot. A filesystem table can only be taken over."""
-        lands = self.state is State.OWNED or (self.state.is_filesystem and after is State.OWNED)
+        lands = self.state is State.OWNED or (self.state.can_be_taken_over and after is State.OWNED)
         free = version == self.newest + 1 and attempt not in self.log and attempt not in self.never
         return self.appended(attempt, after) if free and lands else None
 
@@ -122,8 +129,12 @@ class Facts(NamedTuple):
     """Another table has a similar name."""
     old: frozenset[m.AttemptId] = frozenset()
     """Attempts at an earlier table of this name that were sent to this one."""
+    left: frozenset[m.TableRef] = frozenset()
+    """The owner's references to it before a hand-back: under these the table is unknown, or as it was then."""
     asked: bool = False
     """A take-over was requested."""
+    ratified: frozenset[m.AttemptId] = frozenset()
+    """Attempts that were answered as ratified: the owner got them, and knows them after a hand-back, too."""
     altered: frozenset[m.AttemptId] = frozenset()
     """Attempts that were sent with other actions, too: the owner may refuse them."""
 
@@ -156,16 +167,20 @@ def commit(
     """managed-commits and catalog-managed, "Commit Protocol". A hand-back is the last commit."""
     version, landed = request.version, world.landed(request.attempt)
     mine = world.replayed(request.attempt, version) and request.attempt not in facts.altered
+    known = landed == version and request.attempt in facts.ratified - facts.altered
     match answer:
         case m.Ratified():
             return _ratified(world, request, answer.version, landed, facts)
         case m.Rejected(retryable=True):  # retryable, and possible for a replay too
             return world
-        case m.Conflict() | m.Gap() if mine and "idempotent-retry" in contract.profiles:
-            return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
+        case m.Conflict() | m.Gap() if (mine or known) and "idempotent-retry" in contract.profiles:
+            forgotten = mine and answer.latest is not None and -1 < answer.latest < version
+            lost = ("MC-COMMIT-05", "CM-COMMIT-05") if forgotten and facts.restarted else ()
+            what = f"the attempt is version {version}: `ratified`, again"
+            return Wrong(("PROFILE-RETRY-01", *lost), what, version)
         case m.Rejected() if mine and world.state is State.RELEASED and isinstance(request, m.HandBack):
             return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
-        case _ if world.is_gone:
+        case _ if world.is_gone or request.table in facts.left:
             return world
         case m.Rejected() if mine and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
@@ -217,7 +232,7 @@ def _ratified(
         return Wrong(("PROFILE-DISCOVERY-02",), "the table was dropped: nothing more is ratified")
     if world.state is State.RELEASED and not taking:
         return Wrong(("MC-RELEASE-04",), "the table was handed back: nothing more is ratified", world.newest)
-    if world.state is State.PLAIN and not taking:
+    if world.state in (State.PLAIN, State.ELSEWHERE) and not taking:
         lost = ("MC-CONVERT-03", "MC-CONVERT-09") if facts.asked else ()
         return Wrong(("MC-CONVERT-01", *lost), "the table has no owner: it gets one only by a take-over")
     if version > world.newest + 1:
@@ -266,7 +281,8 @@ def create(
             return world if mine else world.appended(request.attempt)
         case m.Ratified():
             what = "version 0 is another creator's: a conflict" if world.log else "a table begins with version 0"
-            return Wrong(("MC-CREATE-02", "CM-COMMIT-08"), what, 0)
+            other = ("PROFILE-VERSION0-04",) if world.state.can_be_taken_over else ()
+            return Wrong((*other, "MC-CREATE-02", "CM-COMMIT-08"), what, 0)
         case m.Rejected(retryable=True):
             return world
         case _ if mine and not world.is_gone and "idempotent-retry" in contract.profiles:
@@ -441,7 +457,7 @@ def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer) -
             return world  # it landed before the owner had the table
         case m.NotLanded() if landed is not None:
             return Wrong(("PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02"), f"the attempt is version {landed}", landed)
-        case m.NotLanded() if world.state.is_filesystem:
+        case m.NotLanded() if world.state.can_be_taken_over:
             return world  # the attempt may be that of a later take-over
         case m.NotLanded():
             pending = frozenset(proposal for proposal in world.pending if proposal[1] != request.attempt)
@@ -469,6 +485,8 @@ def rule(
             return attempt_outcome(world, request, answer)
         case m.DropTable() if isinstance(answer, m.Done):
             return world._replace(state=State.DROPPED)
+        case m.Plant():
+            return _put(world, contract, request, won=isinstance(answer, m.Ratified | m.Done))
         case _:
             return world
 
@@ -495,10 +513,10 @@ def lost(worlds: Worlds, request: m.Request) -> Worlds:
             case m.HandBack():
                 after = None if world.is_gone else world.with_next(request.version, request.attempt, State.RELEASED)
             case m.TakeOver():
-                after = world.with_next(request.version, request.attempt) if world.state.is_filesystem else None
+                after = world.with_next(request.version, request.attempt) if world.state.can_be_taken_over else None
             case m.CreateTable():
                 after = None if world.log else world.with_next(0, request.attempt)
-            case m.AttemptOutcome() if request.attempt not in world.log and not world.state.is_filesystem:
+            case m.AttemptOutcome() if request.attempt not in world.log and not world.state.can_be_taken_over:
                 after = world._replace(never=world.never | {request.attempt})
             case m.DropTable():
                 after = world._replace(state=State.DROPPED)
@@ -521,7 +539,8 @@ def _visible(world: World, published: Mapping[m.Version, m.AttemptId | None], fa
         if version > world.newest:
             what = f"version {version} is not ratified: it is not published"
             seen = f"version {version} is published"
-            owned = ("MC-CONVERT-01",) if world.state is State.PLAIN else ()
+            lost = ("MC-CONVERT-09",) if facts.asked else ()
+            owned = ("MC-CONVERT-01", *lost) if world.state is State.PLAIN else ()
             return Wrong(("MC-FILES-08", "CM-FILES-07", *owned, *_not_refused(version, facts)), what, observed=seen)
         ratified = world.attempt_at(version)
         if attempt is not None and ratified is not None and attempt != ratified:
@@ -535,18 +554,22 @@ def _visible(world: World, published: Mapping[m.Version, m.AttemptId | None], fa
     return world
 
 
-def put(worlds: Worlds, version: m.Version, attempt: m.AttemptId, *, won: bool) -> Worlds | Wrong:
-    """A filesystem writer's put-if-absent of `<version>.json`: it won if no file of that name existed."""
-    return kept([_put(world, version, attempt, won=won) for world in most_first(settled(worlds))])
-
-
-def _put(world: World, version: m.Version, attempt: m.AttemptId, *, won: bool) -> World | Wrong:
+def _put(world: World, contract: Contract, request: m.Plant, *, won: bool) -> World | Wrong:
+    """A filesystem writer's put-if-absent of `<version>.json`: it won if no file of that name existed. Another owner
+    takes the table over in the same way."""
+    version = version_of(request.file) or 0
     if won and version == world.newest + 1:
-        return world.appended(attempt)
+        protocol = proposals.body_of(request.content, "protocol") or {}
+        given = contract.feature in protocol.get("writerFeatures", ())
+        after = State.ELSEWHERE if given else None if world.log else State.PLAIN
+        return world.appended(proposals.attempt_of(request.content) or "", after)
     if won:
         what = f"version {version} is the table's: a filesystem writer finds its file"
-        return Wrong(("MC-CONVERT-05", "MC-CONVERT-03", "MC-CONVERT-08", "MC-RELEASE-05"), what, version,
-                     "the writer could create the file")  # fmt: skip
+        first = ("PROFILE-VERSION0-04", "MC-CREATE-02") if version == 0 else ()
+        return Wrong(
+            (*first, "MC-CONVERT-05", "MC-CONVERT-03", "MC-CONVERT-08", "MC-RELEASE-05", "MC-CONVERT-09",
+             "MC-COMMIT-04", "CM-COMMIT-04"), what, version, "the writer could create the file",
+        )  # fmt: skip
     if version > world.newest:
         return Wrong(("MC-FILES-08", "CM-FILES-07"), f"version {version} does not exist: a writer can create its file",
                      None, "the file exists")  # fmt: skip

@@ -739,7 +739,7 @@ class ClientDrive:
         partitioned = table.partitioned or step.repartition
         value = steps.PARTITIONS[step.partition % len(steps.PARTITIONS)] if partitioned else None
         rows = 3 if "rowTracking" in table.make.features else None
-        names = [self._name(table, step.path) for _ in range(step.adds)]
+        names = [self._name(table, 0 if number else step.path) for number in range(step.adds)]
         changes: dict[str, Any] = {
             "adds": tuple(m.DataFile(path=name, partition=value, rows=rows) for name in names),
             "removes": tuple(present if step.repartition else removed), "isolation": step.isolation,

@@ -4,13 +4,16 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
+from pathlib import Path
 from typing import Any, Final, cast
+from urllib.parse import quote
 
 import msgspec
 
 from conformance.interface import log_names
 from conformance.interface import messages as m
 from conformance.interface.log_names import (
+    LOG,
     STAGING,
     checkpoint_file,
     checksum_file,
@@ -20,7 +23,8 @@ from conformance.interface.log_names import (
 )
 from conformance.interface.subject import GONE, LONG_PAUSES, refused_for_now
 from conformance.models import proposals
-from conformance.models.log_files import checkpoint_parquet
+from conformance.models.log_files import HINT, checkpoint_parquet
+from conformance.models.owner import OWNER_PROPERTY
 from conformance.oracle import concurrent
 from conformance.oracle import contents as oracle_contents
 from conformance.oracle import owner as model
@@ -85,6 +89,8 @@ class DrivenTable:
     limit: int | None = None
     seen: dict[m.Version, str] = field(default_factory=dict)
     """The content of published versions."""
+    listed: frozenset[str] = frozenset()
+    """The names of all files in the last listing."""
     staged: dict[m.Version, str] = field(default_factory=dict)
     """The content of the staged files that the owner listed."""
     facts: Facts = model.NOTHING
@@ -104,6 +110,8 @@ class DrivenTable:
     """Whether its name is one that a subject need not tell apart from the other's."""
     rebased: set[m.AttemptId] = field(default_factory=set)
     """Attempts that were sent for several versions."""
+    known_as: str | None = None
+    """The name under which the owner gets it, if that is not its own."""
     named: bool = True
     """Whether the reference is the owner's; the one of a table without an owner is its path."""
     location: str | None = None
@@ -114,12 +122,12 @@ class DrivenTable:
     @property
     def known(self) -> bool:
         """Whether the subject's reference to it is known."""
-        return bool(self.handle.reference) and (self.named or self.is_filesystem)
+        return bool(self.handle.reference) and (self.named or self.can_be_taken_over)
 
     @property
-    def is_filesystem(self) -> bool:
-        """Whether it surely has no owner."""
-        return self.is_surely(State.PLAIN, State.RELEASED)
+    def can_be_taken_over(self) -> bool:
+        """Whether the owner surely does not have it."""
+        return all(world.state.can_be_taken_over for world in self.worlds)
 
     @property
     def newest(self) -> m.Version:
@@ -257,9 +265,6 @@ class Drive:
         table = self.tables.get(slot)
         if table is None or table.is_surely(State.DROPPED):
             table = self._new(slot, step)
-        elif table.is_surely(State.PLAIN):
-            self._create_there(table, step)
-            return
         elif not table.is_surely(State.OWNED) or table.handle.path is not None:  # its name may be free
             return
         options: dict[str, object] = {"backfill": "subject" if step.by_subject else "on-request"}
@@ -324,16 +329,40 @@ class Drive:
         inside = storage is not None and (old.location or "").startswith(storage)
         return inside and self._has_access and "version-0-by-filesystem" in self.contract.profiles and not old.remade
 
-    def _create_there(self, table: DrivenTable, step: steps.Create) -> None:
-        """Create a table in the folder of a filesystem table, which is there first."""
-        if "version-0-by-filesystem" not in self.contract.profiles or table.base:
+    @_do.register
+    def _rival(self, step: steps.Rival) -> None:
+        slot, storage = step.table % TABLES, self.s.identity.storage
+        can = self._has_access and "version-0-by-filesystem" in self.contract.profiles
+        if slot in self.tables or storage is None or not can:
             return
-        request = self.s.creation(table.handle.name, path=table.location)
-        exchange = self.s.ask(_client(step.client), request, table.handle)
-        self._died(exchange)
-        if isinstance(exchange.answer, m.Ratified):
-            what = "version 0 of the folder is another creator's"
-            self._fail(table, exchange, Wrong(("PROFILE-VERSION0-04", "MC-CREATE-02"), what, 0))
+        name = f"shared{slot}"
+        place, attempt = f"{storage.rstrip('/')}/{self.s.physical(name)}", self.s.attempt()
+        handle = TableHandle(name=name, reference=place, versions=0, id=self.s.attempt())
+        table = DrivenTable(handle=handle, location=place, named=False)
+        feature = self.s.feature if step.giving else None
+        properties = {OWNER_PROPERTY: "another owner"} if step.giving else None
+        time_ = self.s.timestamp(0)
+        actions = proposals.version_0(feature, attempt, handle.id, timestamp=time_, properties=properties)
+        content = proposals.content(actions)
+        plant = m.Plant(table=place, file=commit_file(0), content=content, if_absent=True)
+        request = self.s.creation(name, path=place)
+        for proposal in (request, m.Commit(table=place, version=0, attempt=attempt, actions=actions)):
+            table.content[proposal.attempt] = proposal
+        table.sent.append(request)
+        local = Path(storage).is_dir()
+        if local:
+            (Path(place) / LOG).mkdir(parents=True, exist_ok=True)
+        mine = Call(table=table, handle=handle, client=_client(step.client), request=request)
+        theirs = Call(table=table, handle=handle, client="another creator", request=plant, plant=plant)
+        calls = [theirs, mine] if step.first else [mine, theirs]
+        at_once = local or getattr(self.s.subject, "concurrent", False)
+        self._hear_all(concurrently(self.s, [[call] for call in calls] if at_once else [calls], step.gap_ms))
+        if table.is_surely(State.OWNED) and table.surely < 0:  # the owner creates no table there
+            return
+        self.tables[slot] = table
+        if not table.owned:
+            handle.path, handle.before, handle.versions = place, 1, 1
+            self.s.tables.append(handle)
         self._look(table)
 
     def _new(self, slot: int, step: steps.Create) -> DrivenTable:
@@ -352,7 +381,7 @@ class Drive:
             alike=names in NAMES[ALIKE:] and before is None,
             facts=Facts(again=before is not None, similar=names is not NAMES[0]),
         )
-        if step.limit and "backlog-limit" in self.contract.profiles and self.contract.commit_mode != "direct":
+        if step.limit > 0 and "backlog-limit" in self.contract.profiles and self.contract.commit_mode != "direct":
             table.limit = step.limit
         self.tables[slot] = table
         return table
@@ -389,7 +418,7 @@ class Drive:
             what = "the table has no owner yet: it is not found by a name"
             lost = ("MC-CONVERT-09",) if table.facts.asked else ()
             self._fail(table, exchange, Wrong(("MC-CONVERT-03", "MC-CONVERT-01", *lost), what))
-        if any(world.state.is_filesystem for world in table.worlds):  # it may have no owner
+        if any(world.state.can_be_taken_over for world in table.worlds):
             owned = frozenset(world for world in model.settled(table.worlds) if world.state is State.OWNED)
             if not isinstance(answer, m.Table) or not owned or table.named:
                 return
@@ -414,7 +443,7 @@ class Drive:
                 self._fail(table, exchange, Wrong(("PROFILE-DISCOVERY-01",), what))
 
     def _physical(self, table: DrivenTable) -> str:
-        return self.s.physical(table.handle.name.removesuffix(" again"))
+        return self.s.physical(table.known_as or table.handle.name.removesuffix(" again"))
 
     def _resolved(self, table: DrivenTable, exchange: Exchange, answer: m.Table) -> None:
         """ "Table Discovery": one name is one table, at one location."""
@@ -739,6 +768,14 @@ class Drive:
             return
         self._do(steps.Read(table=step.table, client=-1))
         self._look(table)
+        shown = self.s.answer("observer", m.Observe(table=table.handle.reference, contents=False))
+        if isinstance(shown, m.Observation) and table.surely - table.base < LOOKED:
+            before = table.listed
+            self._look(table)
+            hidden = sorted((before & table.listed) - {file.name for file in shown.files})
+            if hidden:
+                what = f"a listing without contents shows {hidden[0]}, too"
+                self._fail(table, None, Wrong(("PROFILE-CORE-02",), what, None, "it does not"))
 
     @_do.register
     def _read(self, step: steps.Read) -> None:
@@ -906,12 +943,17 @@ class Drive:
             self._planted(table, version, proposals.content(actions))
             log.append(attempt)
             table.content[attempt] = m.Commit(table=path, version=version, attempt=attempt, actions=actions)
-        if first:
-            lines = [msgspec.json.decode(line) for attempt in log for line in table.content[attempt].actions or ()]
+        hinted = (None, first, first + count - 1)[step.hint % 3]
+        if first or hinted is not None:
+            at = first if hinted is None else hinted
+            commits = [table.content[attempt].actions or () for attempt in log[: at + 1 - first]]
+            lines = [msgspec.json.decode(line) for actions in commits for line in actions]
             checkpoint = checkpoint_parquet([action for action in lines if "commitInfo" not in action])
             content = checkpoint.decode("utf-8", "surrogateescape")
-            file = checkpoint_file(first)
-            ownership.put_beside(self.s, m.Plant(table=path, file=file, content=content))
+            ownership.put_beside(self.s, m.Plant(table=path, file=checkpoint_file(at), content=content))
+            if hinted is not None:
+                hint = f'{{"version":{at},"size":{len(lines)}}}'
+                ownership.put_beside(self.s, m.Plant(table=path, file=HINT, content=hint))
         table.worlds = frozenset({model.World(log=tuple(log), base=first, state=State.PLAIN, taken=first + count)})
 
     @property
@@ -942,36 +984,43 @@ class Drive:
         may_have_owner = State.OWNED in states and not (self.down and State.PLAIN in states)
         if may_have_owner and (len(states) > 1 or self.s.commit_mode != "direct"):
             return  # a writer of files sees that the table has an owner
-        for _ in range(min(step.count, 20)):
-            self._written(table)
+        for number in range(min(step.count, 20)):
+            self._written(table, giving=step.giving and number == 0)
 
-    def _written(self, table: DrivenTable) -> None:
+    def _written(self, table: DrivenTable, *, giving: bool) -> None:
         """A writer that lists the log creates the next file."""
         place = table.handle.path or (table.location if self.down else table.handle.reference)
         if place is None:
             return
+        request, plant = self._file(table, place, giving=giving)
+        number = self.s.recording.invoke("filesystem writer", table.handle.name, request)
+        self.s.sent.add(request.attempt)
+        answer = ownership.put_beside(self.s, plant) if self.down else self.s.answer("filesystem writer", plant)
+        exchange = self.s._ended(number, request, ownership.as_commit(answer, request.version))
+        if isinstance(exchange.answer, m.Ratified | m.Conflict):
+            self._keep(table, exchange, model.judge(table.worlds, self.contract, plant, exchange.answer, table.facts))
+            self._wrote(table, exchange)
+
+    def _file(self, table: DrivenTable, place: str, *, giving: bool) -> tuple[m.Commit, m.Plant]:
+        """The next commit of a writer that lists the log, which is recorded as a commit, and its file."""
         listed = [*table.seen, table.surely] if self.down else self._look(table)
         version, attempt = max(listed, default=table.newest) + 1, self.s.attempt()
         actions = proposals.append(attempt, self.s.timestamp(version))
-        request = m.Commit(table=table.handle.reference, version=version, attempt=attempt, actions=actions)
-        plant = m.Plant(table=place, file=commit_file(version), content=proposals.content(actions), if_absent=True)
+        if giving and table.is_surely(State.PLAIN, State.RELEASED):
+            table_id, time_ = table.handle.id or self._body(table).get("id", ""), self.s.timestamp(version)
+            info, protocol, _ = proposals.ownership_change(attempt, time_, self.s.feature, table_id)
+            owner = {OWNER_PROPERTY: "another owner"}
+            actions = (info, protocol, proposals.metadata(table_id, time_, owner))
+        request = m.Commit(table=place, version=version, attempt=attempt, actions=actions)
         table.content[attempt] = request
-        number = self.s.recording.invoke("filesystem writer", table.handle.name, request)
-        self.s.sent.add(attempt)
-        answer = ownership.put_beside(self.s, plant) if self.down else self.s.answer("filesystem writer", plant)
-        meaning: m.Answer = m.Unknown(reason="the storage did not answer")
-        if isinstance(answer, m.Done):
-            meaning = m.Ratified(version=version)
-        elif isinstance(answer, m.Conflict):
-            meaning = m.Conflict()
-        exchange = self.s._ended(number, request, meaning)  # it is recorded as a commit
-        if not isinstance(answer, m.Done | m.Conflict):
-            return
-        self._keep(table, exchange, model.put(table.worlds, version, attempt, won=isinstance(answer, m.Done)))
-        if isinstance(answer, m.Done):
-            table.handle.ownership.append(attempt)
+        plant = m.Plant(table=place, file=commit_file(version), content=proposals.content(actions), if_absent=True)
+        return request, plant
+
+    def _wrote(self, table: DrivenTable, exchange: Exchange) -> None:
+        if isinstance(exchange.answer, m.Ratified) and isinstance(exchange.request, m.Commit):
+            table.handle.ownership.append(exchange.request.attempt)
             if table.is_surely(State.OWNED):
-                table.sent.append(request)
+                table.sent.append(exchange.request)
             table.facts = table.facts._replace(around=True)
 
     @_do.register
@@ -979,16 +1028,13 @@ class Drive:
         table = self._at(step)
         if table is None or not self._transfers or table.dropped or table.foreign or not table.location:
             return
+        self._swap_names(step)
         path = table.location.rstrip("/") + ("/" if step.slash and table.owned else "")
-        taking = table.is_filesystem
-        plain = taking and not step.slash and table.base == 0 and not step.ahead and path.isascii()
+        path = quote(path) if step.encoded and table.owned else path
+        plain = not step.slash and table.base == 0 and not step.ahead and path.isascii()
+        plain = plain and table.is_surely(State.PLAIN, State.RELEASED)
         for _ in range(TRIES if plain and step.fate is Fate.ANSWERED else 1):
-            version = max(1, table.newest + 1 + step.ahead)
-            name = self.s.physical("again") if table.is_surely(State.OWNED) else self._physical(table)
-            request = ownership.taking_over(self.s, table.handle, version, path=path, name=name)
-            table.content[request.attempt] = request
-            table.named = table.named and not taking
-            table.facts = table.facts._replace(asked=True)
+            request = self._taking_over(table, path, step.ahead)
             exchange = self._send(table, _client(step.client), request, step.fate)
             if exchange is None or not isinstance(exchange.answer, m.Rejected | m.NotFound | m.Unsupported):
                 return
@@ -997,6 +1043,21 @@ class Drive:
             requirements = ("PROFILE-TRANSFER-02",) if again else ("PROFILE-TRANSFER-01",)
             what = f"version {table.newest + 1} is the table's next: the owner takes it over"
             self._fail(table, exchange, Wrong(requirements, what))
+
+    def _swap_names(self, step: steps.TakeOver) -> None:
+        first, second = self.tables.get(0), self.tables.get(1)
+        plain = [table is not None and table.is_surely(State.PLAIN) for table in (first, second)]
+        if step.swapped and all(plain) and first is not None and second is not None:
+            first.known_as, second.known_as = second.handle.name, first.handle.name
+
+    def _taking_over(self, table: DrivenTable, path: str, ahead: int) -> m.TakeOver:
+        name = self.s.physical("again") if table.is_surely(State.OWNED) else self._physical(table)
+        version = max(1, table.newest + 1 + ahead)
+        request = ownership.taking_over(self.s, table.handle, version, path=path, name=name)
+        table.content[request.attempt] = request
+        table.named = table.named and not table.can_be_taken_over
+        table.facts = table.facts._replace(asked=True)
+        return request
 
     @_do.register
     def _hand_back(self, step: steps.HandBack) -> None:
@@ -1077,7 +1138,7 @@ class Drive:
 
     @_do.register
     def _together(self, step: steps.Together) -> None:
-        if self.armed or not getattr(self.s.subject, "concurrent", False):
+        if self.armed or not (getattr(self.s.subject, "concurrent", False) or self._is_race_with_writers(step)):
             for single in (single for lane in step.lanes for single in lane):
                 self._do(single)
             return
@@ -1088,11 +1149,26 @@ class Drive:
         for table in dict.fromkeys(id(call.table) for call in calls):
             self._hear_all([call for call in calls if id(call.table) == table])
 
+    def _is_race_with_writers(self, step: steps.Together) -> bool:
+        """Whether the subject gets one request at a time: the others are writers to a local folder."""
+        tables = [self._at(single) for lane in step.lanes for single in lane]
+        places = [self._place(table) for table in tables if table is not None]
+        others = [lane for lane in step.lanes if not any(isinstance(single, steps.Write) for single in lane)]
+        return len(others) == 1 and all(place is not None and ownership.is_local(place) for place in places)
+
+    def _place(self, table: DrivenTable) -> str | None:
+        """Where its files are."""
+        return table.handle.path or table.location or table.handle.reference
+
     def _call(self, step: steps.Single) -> Call | None:
         """The request of a step, which is sent at the same time as others; None if it is not possible now."""
         if isinstance(step, steps.Create):
             return self._creation(step)
         table = self._at(step)
+        if table is not None and isinstance(step, steps.Write):
+            return self._writing(table, step)
+        if table is not None and isinstance(step, steps.TakeOver):
+            return self._taking(table, step)
         if table is None or not table.owned or table.foreign:
             return None
         reference, request = table.handle.reference, cast(m.Request | None, None)
@@ -1120,6 +1196,24 @@ class Drive:
             return None
         return Call(table=table, handle=table.handle, client=_client(getattr(step, "client", 0)), request=request)
 
+    def _writing(self, table: DrivenTable, step: steps.Write) -> Call | None:
+        """The commit of a filesystem writer or of another owner."""
+        place = self._place(table)
+        beside = table.owned and self.contract.commit_mode == "direct"
+        if place is None or not self._has_access or not (beside or table.is_surely(State.PLAIN, State.RELEASED)):
+            return None
+        request, plant = self._file(table, place, giving=step.giving)
+        self.s.sent.add(request.attempt)
+        return Call(table=table, handle=table.handle, client="filesystem writer", request=request, plant=plant)
+
+    def _taking(self, table: DrivenTable, step: steps.TakeOver) -> Call | None:
+        surely = table.is_surely(State.PLAIN, State.RELEASED)
+        if table.location is None or table.foreign or not self._transfers or not surely:
+            return None
+        request = self._taking_over(table, table.location.rstrip("/"), step.ahead)
+        table.sent.append(request)
+        return Call(table=table, handle=table.handle, client=_client(step.client), request=request)
+
     def _creation(self, step: steps.Create) -> Call | None:
         table = self.tables.get(step.table % TABLES)
         if table is None or table.is_surely(State.DROPPED):
@@ -1136,9 +1230,16 @@ class Drive:
         table: DrivenTable = calls[0].table
         was, surely = table.worlds, table.surely
         exchanges = [call.exchange for call in calls if call.exchange is not None]
+        if any(
+            call.plant and isinstance(call.exchange.answer, m.Unknown | m.Rejected) for call in calls if call.exchange
+        ):
+            raise Inconclusive("it is unknown whether a filesystem writer created a file")
+        if any(call.plant for call in calls):
+            table.facts = table.facts._replace(around=True)
         outcome = concurrent.judge(was, self.contract, [
-            concurrent.Overlapping(call.request, self._by_content(exchange.answer), call.begun, call.ended)
-            for call, exchange in zip(calls, exchanges, strict=True)
+            concurrent.Overlapping(
+                call.plant or call.request, self._by_content(exchange.answer), call.begun, call.ended
+            ) for call, exchange in zip(calls, exchanges, strict=True)
         ], table.facts)  # fmt: skip
         if isinstance(outcome, concurrent.Impossible):
             wrong, index = outcome
@@ -1152,6 +1253,9 @@ class Drive:
 
     def _hear_one(self, call: Call, exchange: Exchange, was: Worlds, surely: m.Version) -> None:
         table, request, answer = call.table, call.request, exchange.answer
+        if call.plant is not None:
+            self._wrote(table, exchange)
+            return
         self._conclude(table, exchange, was)
         if isinstance(answer, m.Commits):
             self._listed(table, exchange, answer.commits, answer.latest, published=call.published)
@@ -1178,7 +1282,7 @@ class Drive:
 
     def _at(self, step: Any) -> DrivenTable | None:
         places = self.past if getattr(step, "gone", False) else self.tables
-        return places.get(step.table % TABLES)
+        return places.get(step.table % TABLES) if hasattr(step, "table") else None
 
     def _send(self, table: DrivenTable, client: str, request: m.Request, fate: Fate) -> Exchange | None:
         """The exchange, if the client gets the answer."""
@@ -1234,6 +1338,8 @@ class Drive:
                 refused=facts.refused | {proposal}, early=facts.early | early, beaten=facts.beaten | beaten
             )
         if isinstance(answer, m.Ratified):
+            attempt = getattr(request, "attempt", "")
+            table.facts = table.facts._replace(ratified=table.facts.ratified | {attempt})
             self._is_ratified(table, exchange, request, answer)
         elif isinstance(answer, m.Conflict):
             self._named(table, exchange, answer.winner_table)
@@ -1272,12 +1378,14 @@ class Drive:
             new = answer.version == table.taken and (not table.named or answer.table != table.handle.reference)
             if answer.table is not None and new and table.is_surely(State.OWNED):
                 self._is_another(table, exchange, answer.table)
+                left = table.facts.left | {table.handle.reference}
+                table.facts = table.facts._replace(left=left - {answer.table})
                 table.handle.reference, table.named = answer.table, True
             if request.attempt not in table.handle.ownership:
                 table.handle.ownership.append(request.attempt)
-            self._is_visible(
-                table, exchange, answer.version, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08", "MC-CONVERT-02"
-            )
+            lost = ("MC-CONVERT-09",) if any(other.facts.asked for other in self._others(table)) else ()
+            change = ("MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08", "MC-CONVERT-02", *lost)
+            self._is_visible(table, exchange, answer.version, *change)
         elif not table.taken:  # a table that was taken over may have another reference than before
             self._named(table, exchange, answer.table)
         if isinstance(request, m.HandBack) and table.is_surely(State.RELEASED):
@@ -1355,7 +1463,14 @@ class Drive:
         """List the files: the published commits are a prefix of the ratified ones, and never change."""
         files = self.s.observe(table.handle)
         sent = {name: proposal for name, proposal in table.content.items() if name not in table.rebased}
+        table.listed = frozenset(file.name for file in files)
+        own = [file for file in files if file.name not in table.strays]
+        newest = max((version_of(name) or 0 for name in table.listed), default=-1)
         wrong = oracle_contents.names(files, sent, self.contract.feature, self.contract.commit_mode)
+        wrong = wrong or oracle_contents.sizes(files)
+        if wrong is None and oracle_contents.derived(own, newest) is not None:  # a listing is not atomic
+            later = (version_of(file.name) or 0 for file in self.s.observe(table.handle))
+            wrong = oracle_contents.derived(own, max(later, default=-1))
         if wrong is not None:
             self._fail(table, None, wrong)
         published = self._published(table, files)

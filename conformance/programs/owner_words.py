@@ -92,7 +92,7 @@ def commit(d: Draw) -> tuple[Step, ...]:
         more = {"resembles": d.one(1, 2, 3)}
         ahead = d.one(0, -1, -1)
     return (
-        steps.Commit(**d.where(), ahead=ahead, fate=d.fate(), staged=d.chance(0.2), misnamed=d.chance(0.1), **more),
+        steps.Commit(**d.where(), ahead=ahead, fate=d.fate(), staged=d.chance(0.2), misnamed=d.chance(0.3), **more),
     )
 
 
@@ -164,7 +164,9 @@ def recreate(d: Draw) -> tuple[Step, ...]:
 
 
 def restart(d: Draw) -> tuple[Step, ...]:
-    return (steps.Restart(), *d.one((), (steps.Look(table=d.where()["table"]),)))
+    where = d.where()
+    before = d.one((), (steps.Commit(**where, content="mixed"),), (steps.Commit(**where, size=65_537 + 400),))
+    return (*before, steps.Restart(), *d.one((), (steps.Look(table=where["table"]),)))
 
 
 def crash(d: Draw) -> tuple[Step, ...]:
@@ -188,7 +190,11 @@ def crash(d: Draw) -> tuple[Step, ...]:
 def filesystem(d: Draw) -> tuple[Step, ...]:
     return (
         steps.Filesystem(
-            **d.where(), versions=d.one(1, 1, 2, 3), first=d.one(*FIRST), path=d.one(0, 0, *range(len(PATHS)))
+            **d.where(),
+            versions=d.one(1, 1, 2, 3),
+            first=d.one(*FIRST),
+            path=d.one(0, 0, *range(len(PATHS))),
+            hint=d.one(0, 0, 1, 2),
         ),
     )
 
@@ -197,7 +203,26 @@ def take_over(d: Draw) -> tuple[Step, ...]:
     where = d.where()
     ahead = 0 if d.chance(0.7) else d.one(-1, 1, 2)
     again = d.one((), (), (steps.Resend(**where),), (steps.Resolve(**where), steps.Resend(**where)))
-    return (steps.TakeOver(**where, ahead=ahead, fate=d.fate(), slash=d.chance(0.1)), *again)
+    if d.chance(0.08):
+        other = {**where, "table": 1 - where["table"]}
+        more = steps.Filesystem(**other, versions=d.one(1, 2))
+        return (
+            steps.Filesystem(**where), steps.TakeOver(**where, ahead=-1), more,
+            steps.TakeOver(**other, swapped=True), steps.Look(**where), steps.Land(**other), steps.TakeOver(**where),
+        )  # fmt: skip
+    if d.chance(0.3):
+        rival, take = steps.Write(**where, giving=d.chance(0.6)), steps.TakeOver(**where)
+        lanes = d.one(((take,), (rival,)), ((take,), (rival,)), ((rival,), (take,)))
+        race = steps.Together(lanes=lanes, gap_ms=d.one(0, 1, 2, 3, 5, 9))
+        after = (
+            steps.Load(**where),
+            steps.Look(table=where["table"]),
+            *again,
+            steps.Write(**where),
+            steps.Land(**where),
+        )
+        return (*d.one((race,), (rival, steps.TakeOver(**where, ahead=d.one(0, -1)))), *after)
+    return (steps.TakeOver(**where, ahead=ahead, fate=d.fate(), slash=d.chance(0.1), encoded=d.chance(0.1)), *again)
 
 
 def hand_back(d: Draw) -> tuple[Step, ...]:
@@ -212,6 +237,11 @@ def hand_back(d: Draw) -> tuple[Step, ...]:
     ]  # fmt: skip
     d.random.shuffle(late)
     first = (steps.Write(**where),) if d.chance(0.3) else ()
+    if d.chance(0.15):
+        return (steps.Write(**where), steps.HandBack(**where, ahead=-1), back, *late[:3])
+    if d.chance(0.2):  # it is taken over again, and what the owner answered about attempts before still holds
+        again = (steps.TakeOver(**where), *_audit(d.one(4, 6), **where), steps.Resend(**where, which=20))
+        return (steps.Land(**where), steps.Resolve(**where, unsettled=True), back, *first, *again)
     return (back, *first, *late[: d.one(0, 2, 4, 6)])
 
 
@@ -294,7 +324,7 @@ def together(d: Draw) -> tuple[Step, ...]:
     where = d.where()
     other = {**where, "table": 1 - where["table"]}
     commit, commits = steps.Commit(**where), [steps.Commit(**{**where, "client": client}) for client in (1, 2)]
-    create, read = steps.Create(**where), steps.Read(**where)
+    create, read, write = steps.Create(**where), steps.Read(**where), steps.Write(**where)
     before: tuple[Step, ...] = (steps.Land(**where, count=d.one(1, 2, 4)),) if d.chance(0.5) else ()
     lanes = d.one(
         ((commit,), *((one,) for one in commits)), ((commit, commit), (commits[0], read)),
@@ -302,7 +332,7 @@ def together(d: Draw) -> tuple[Step, ...]:
         ((commit,), (steps.Resolve(**where),)), ((commit,), (steps.Resend(**where),), (steps.Resend(**where),)),
         ((read, read), (steps.Backfill(**where),), (read, read)), ((commit,), (steps.Commit(**other),)),
         ((read,), (steps.Read(**other),), (commit, read)), ((commit,), (steps.Load(**where), steps.Load(**where))),
-        ((create,), (create,), (steps.Load(**where),)),
+        ((create,), (create,), (steps.Load(**where),)), ((commit,), (write,)), ((commit, commit), (write, write)),
     )  # fmt: skip
     before = (steps.Drop(**where),) if lanes[0] == (create,) and d.chance(0.7) else before
     race = steps.Together(lanes=lanes, gap_ms=d.one(0, 0, 1, 3, 5, 9))
@@ -327,6 +357,10 @@ HEAVY: Final[Mapping[str, tuple[Step, ...]]] = {
     "1,010 commits and a range": (steps.Land(count=1010), steps.Read(start=0), steps.Read(start=3, end=-2)),
     "1,010 commits and a backfill": (steps.Land(count=1010), steps.Backfill(), steps.Look(), *_audit(1)),
     "1 MiB and a backfill": (steps.Commit(size=MIB), steps.Commit(size=MIB + 17), steps.Backfill(), steps.Look()),
+    "an open end and 110 resolutions": (
+        steps.Commit(fate=Fate.DELAYED), steps.Resolve(unsettled=True), *(steps.Resolve(unsent=True),) * 110,
+        steps.Deliver(), steps.Land(), *_audit(3),
+    ),
     "130 commits and a restart": (steps.Land(count=130), steps.Restart(), steps.Read(), steps.Load()),
     "110 tables": (steps.Land(), steps.Tables(count=110), steps.Load()),
     "520 commits and a read": (steps.Land(count=520), steps.Read(start=0), steps.Read(start=-5)),
@@ -370,7 +404,9 @@ def beginning(d: Draw, *, transfers: bool) -> tuple[Step, ...]:
     first: tuple[Step, ...] = (
         steps.Create(limit=d.limit, by_subject=d.by_subject, names=d.names, properties=d.one(0, 0, 1)),
     )
-    if transfers and d.chance(0.35):
+    if d.chance(0.08):
+        first = (steps.Rival(giving=d.chance(0.5), first=d.chance(0.3), gap_ms=d.one(0, 1, 2, 5, 9)),)
+    elif transfers and d.chance(0.35):
         first = filesystem(d)
         if d.chance(0.35):
             writer = (steps.Write(),) if d.chance(0.5) else ()

@@ -182,12 +182,27 @@ class Filesystem(_OnTable, frozen=True, kw_only=True):
     """The first version of its log, which a cleanup cut."""
     path: int = 0
     """The kind of its path."""
+    hint: int = 0
+    """The version that has a checkpoint, which `_last_checkpoint` names: 1 the first one, 2 the newest one, 0 none."""
+
+
+class Rival(_OnTable, frozen=True, kw_only=True):
+    """Two creators of one folder: the subject, and a filesystem writer or another owner, which begin `gap_ms` one after
+    the other."""
+
+    giving: bool = False
+    """Whether it is another owner."""
+    first: bool = False
+    """Whether the other creator begins."""
+    gap_ms: int = 0
 
 
 class Write(_OnTable, frozen=True, kw_only=True):
     """A filesystem writer commits by put-if-absent: in a table without an owner, or beside the owner in direct mode."""
 
     count: int = 1
+    giving: bool = False
+    """Whether its first commit gives the table to another owner, as that owner's take-over does."""
 
 
 class TakeOver(_OnTable, frozen=True, kw_only=True):
@@ -195,8 +210,10 @@ class TakeOver(_OnTable, frozen=True, kw_only=True):
     fate: Fate = Fate.ANSWERED
     slash: bool = False
     """Whether the path ends with a slash."""
-    foreign: bool = False
-    """Whether a filesystem writer commits the version while the request is under way."""
+    encoded: bool = False
+    """Whether the path is percent-encoded."""
+    swapped: bool = False
+    """Whether the two tables get each other's name from now on, if the owner has neither."""
 
 
 class HandBack(_OnAnyTable, frozen=True, kw_only=True):
@@ -250,7 +267,7 @@ class Tables(_Step, frozen=True, kw_only=True):
 Single = (
     Create | Commit | Land | Contend | Resend | Deliver | Resolve | Read | Look | Load | Backfill | Drop | Restart
     | Crash | Wait | Filesystem | Write | TakeOver | HandBack | Publish | Misplace | Block | Unblock | Stray | Unknown
-    | Policy | Tables
+    | Policy | Tables | Rival
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import version_of
+from conformance.scenario import ownership
 from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 
 MOST: Final = 6
@@ -25,6 +26,8 @@ class Call:
     handle: TableHandle
     client: str
     request: Any
+    plant: m.Plant | None = None
+    """The file with which a writer commits instead of sending the request."""
     exchange: Exchange | None = None
     begun: int = 0
     ended: int = 0
@@ -61,7 +64,12 @@ def _ask(s: Scenario, call: Call, lock: Lock, now: Callable[[], int]) -> None:
     with lock:
         number = s._invoke(call.client, call.request, call.handle)
         call.begun = now()
-    answer = s.answer(call.client, call.request)
+    if call.plant is None:
+        answer = s.answer(call.client, call.request)
+    else:
+        answer = ownership.put_beside(s, call.plant)
+        if isinstance(call.request, m.Commit):  # it is recorded as one
+            answer = ownership.as_commit(answer, call.request.version)
     with lock:
         call.ended = now()
         call.exchange = s._ended(number, call.request, answer)

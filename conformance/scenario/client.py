@@ -78,6 +78,8 @@ class ClientScenario(Scenario):
         """The marker of the transaction that the client reported, by table and version."""
         self.requested: dict[int, tuple[str, ...]] = {}
         """The files that the client's transaction adds, by operation."""
+        self.keeps_names = False
+        """Whether the client used a requested name: it does not rename its files."""
         self.renamed: dict[str, tuple[str, ...]] = {}
         """If the client chose the names of its files: the requested files that a file in the log contains, by
         path."""
@@ -512,7 +514,8 @@ class ClientScenario(Scenario):
         wanted = self.requested.get(self.acting, ())
         adds = [add for line in lines if (add := proposals.body_of(line, "add")) is not None]
         paths = [self.decoded(str(add.get("path"))) for add in adds]
-        if not wanted or not paths or set(wanted) & set(paths):
+        self.keeps_names |= bool(set(wanted) & set(paths))
+        if not wanted or not paths or self.keeps_names:
             return
         if len(paths) == len(wanted):
             self.renamed.update((path, (name,)) for path, name in zip(paths, wanted, strict=True))

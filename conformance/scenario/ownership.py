@@ -68,12 +68,7 @@ def write_file(
     operation = s.recording.invoke(client, table.name, commit)
     plant = m.Plant(table=commit.table, file=commit_file(number), content=content, if_absent=True)
     answer = s.answer(client, plant) if put is None else put(plant)
-    meaning: m.Answer = answer
-    if isinstance(answer, m.Done):
-        meaning = m.Ratified(version=number)
-    elif isinstance(answer, m.Conflict):
-        meaning = m.Conflict()
-    exchange = s._ended(operation, commit, meaning)
+    exchange = s._ended(operation, commit, as_commit(answer, number))
     s.expect(
         exchange, (m.Ratified, m.Conflict), "PROFILE-STORAGE-01", expected="`done`, or `conflict` if the file exists"
     )
@@ -82,6 +77,13 @@ def write_file(
         table.ownership.append(attempt)
         table.versions = max(table.versions, number + 1)
     return exchange, won
+
+
+def as_commit(answer: m.Answer, version: m.Version) -> m.Answer:
+    """The answer to a put-if-absent of `<version>.json`, as that to the commit that it is."""
+    if isinstance(answer, m.Done):
+        return m.Ratified(version=version)
+    return m.Conflict() if isinstance(answer, m.Conflict) else answer
 
 
 class AnotherOwner(MemoryStorage):
@@ -107,8 +109,8 @@ class AnotherOwner(MemoryStorage):
 
 
 def is_local(path: str) -> bool:
-    """Whether a filesystem table is in a local folder, to which the kit can write directly."""
-    return (Path(path) / LOG / commit_file(0)).is_file()
+    """Whether a table's log is in a local folder, to which the kit can write directly."""
+    return os.path.isdir(f"{path}/{LOG}")  # noqa: PTH112  # which takes names of any length
 
 
 def folder_of(s: Scenario, table: TableHandle) -> str:

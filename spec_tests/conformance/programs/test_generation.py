@@ -241,8 +241,10 @@ def test_a_text_that_is_no_program_is_named(text: str, problem: str) -> None:
 def bounded(step: steps.Step) -> steps.Step:
     """The step with small numbers: a size, a count or a time is not what makes it valid."""
     numbers = {field.name: getattr(step, field.name) for field in msgspec.structs.fields(step)}
-    small = {name: number % 12 if number > 0 else -(-number % 12) for name, number in numbers.items()
+    small: dict[str, Any] = {name: number % 12 if number > 0 else -(-number % 12) for name, number in numbers.items()
              if isinstance(number, int) and not isinstance(number, bool)}  # fmt: skip
+    if isinstance(step, steps.Together):
+        small["lanes"] = tuple(tuple(map(bounded, lane)) for lane in step.lanes)
     return msgspec.structs.replace(step, **small)
 
 

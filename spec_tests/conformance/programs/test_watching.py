@@ -39,7 +39,7 @@ def opened(make: type, folder: Path) -> InProcess:
 
 
 def run(make: type, folder: Path, variant: Variant = STAGED, *, count: int = 20) -> CaseResult:
-    return run_case(BACKFILLS, variant, opened(make, folder), seed=2, count=count)
+    return run_case(BACKFILLS, variant, opened(make, folder), seed=5, count=count)
 
 
 @pytest.mark.parametrize("variant", [STAGED, INLINE], ids=str)
