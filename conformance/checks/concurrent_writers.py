@@ -6,8 +6,6 @@ Why examples: a program writes no file between an owner's look and its put, and 
 course and the findings name the others.
 """
 
-from functools import partial
-
 from conformance.checks import check
 from conformance.history.events import Promise
 from conformance.interface import messages as m
@@ -15,7 +13,6 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.formatting import in_words
-from conformance.scenario.ownership import DELAYS, folder_of, put_while_asked
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 RACE = ("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")
@@ -63,7 +60,6 @@ def versions_are_counted_per_table(s: Scenario) -> None:
 # Direct commits: put-if-absent decides, with or without notification of the owner
 
 DIRECT = ("direct",)
-WHOLE = ("MC-COMMIT-04", "CM-COMMIT-04")
 VISIBLE = ("MC-COMMIT-05", "CM-COMMIT-05")
 
 
@@ -75,24 +71,6 @@ def published_by_a_client(s: Scenario, table: TableHandle) -> Exchange:
     table.versions += 1
     s.published(table)
     return made
-
-
-@check(Family.CONCURRENT_WRITERS, *WHOLE, needs=(Profile.STORAGE_ACCESS, Profile.DISCOVERY), commit_modes=DIRECT)
-def a_direct_commit_races_with_a_clients_commit(s: Scenario) -> None:
-    """A client creates the file of the version during a direct commit, a few milliseconds after the request. One of the
-    two wins, and the file is the winner's."""
-    for number, delay in enumerate(DELAYS):
-        table = s.create(f"orders-{number}")
-        answers: list[Exchange] = []
-        folder, request = folder_of(s, table), s.proposal(table)
-        race = partial(put_while_asked, s, table, request, delay, answers)
-        made = storage_access.publish(s, table, s.proposal(table), "silent", put=race, folder=folder)
-        both = isinstance(made.answer, m.Done) and isinstance(answers[0].answer, m.Ratified)
-        s.require(not both, *WHOLE, evidence=answers, table=table, version=1,
-                  expected="a client created the file of version 1: the commit through the owner loses",
-                  observed="a commit was ratified as a version that a client had created")  # fmt: skip
-        table.versions += 1
-        s.published(table)
 
 
 @check(

@@ -8,13 +8,10 @@ Why examples: they test what the oracle takes for granted: the adapter, `hello` 
 from conformance.adapters.identity import contradictions
 from conformance.checks import check
 from conformance.interface import messages as m
-from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import drop
 from conformance.scenario.scenario import Scenario
-
-LOOKED_AT = "PROFILE-CORE-02"
 
 
 @check(Family.INTERFACE, "PROFILE-CORE-01")
@@ -33,29 +30,6 @@ def hello_is_constant_and_consistent(s: Scenario) -> None:
                   expected="`hello` always returns the same",
                   observed=f"`hello` changed between calls: was {s.identity}, is {identity}"[:900])  # fmt: skip
         s.land(table, client=client)
-
-
-@check(Family.INTERFACE, LOOKED_AT)
-def observe_shows_the_whole_log(s: Scenario) -> None:
-    """`observe` shows every file of the log with its size in bytes and, on request, its content."""
-    table = s.create()
-    attempt, time = s.attempt(), s.timestamp(1)
-    info = proposals.commit_info(attempt, time).replace("WRITE", "größe")  # characters of two bytes
-    s.land(table, attempt=attempt, actions=(info, proposals.add("x.parquet", time)))
-    s.observe(table)
-    s.backfill(table, 1)
-    files = s.observe(table)
-    for file in files:
-        size = None if file.content is None else len(file.content.encode("utf-8", "surrogateescape"))
-        s.require(size == file.size, LOOKED_AT, table=table,
-                  expected=f"`{file.name}` has {file.size} bytes: `observe` returns its content on request",
-                  observed="the file has no content" if size is None else f"{size} bytes were returned")  # fmt: skip
-    answer = s.answer("external observer", m.Observe(table=table.reference, contents=False))
-    names = {file.name for file in answer.files} if isinstance(answer, m.Observation) else set()
-    stayed = {file.name for file in files} & {file.name for file in s.observe(table)}
-    s.require(stayed <= names, LOOKED_AT, table=table,
-              expected=f"a listing without contents has all files that existed throughout: {sorted(stayed)}",
-              observed=f"the listing shows {sorted(names)}")  # fmt: skip
 
 
 @check(Family.INTERFACE, "PROFILE-CORE-07")

@@ -316,17 +316,6 @@ def masked(path: str, vector: dict[str, Any]) -> str:
     return file(path, deletionVector=vector, stats='{"numRecords":3}')
 
 
-@check(Family.MAINTENANCE, "LOG-40", features=EVERY_TABLE)
-def vacuum_spares_recent_files(s: ClientScenario) -> None:
-    """Two files were removed, one of them long ago. VACUUM does not delete the other, which readers of the previous
-    version may open, nor a recent file that no version has, because a transaction may commit it next."""
-    log = LogBuilder.create(s, writer_features=())
-    log.land(file("removed"), file("removed-long-ago"))
-    log.land(gone("removed", deletionTimestamp=LATE), gone("removed-long-ago", deletionTimestamp=LONG_AGO))
-    why = "within the retention the first file was removed, or was written:"
-    vacuumed(s, log, ["removed"], "LOG-40", why=why, others=["removed-long-ago"], young=["young.parquet"])
-
-
 # Metadata cleanup. Versions 0 to 6 are published, 7 and 8 are not; versions 2 and 4 have checkpoints. The cleanup time
 # is that of version 5, so the cut-off checkpoint is the one of version 4.
 

@@ -27,8 +27,6 @@ from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.ownership import (
-    DELAYS,
-    AnotherOwner,
     ask_back,
     crash,
     filesystem_table,
@@ -37,7 +35,6 @@ from conformance.scenario.ownership import (
     hand_back,
     owned,
     put_beside,
-    put_while_asked,
     restart,
     take_over,
     taking_over,
@@ -437,47 +434,6 @@ def _loses_while_dead(s: Scenario, table: TableHandle, request: m.TakeOver | m.H
         expected=f"the owner crashed at {point}, and version {version} is a direct commit of another writer: "
         f"the owner still owns the table, and ratifies version {table.versions}",
     )  # fmt: skip
-
-
-@check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
-def a_take_over_races_with_a_filesystem_commit(s: Scenario) -> None:
-    """A filesystem writer creates the file of the version during a take-over, a few milliseconds after the request.
-    One of the two wins, and the file is the winner's."""
-    for number, delay in enumerate(DELAYS):
-        table = filesystem_table(s, f"imports-{number}")
-        request = taking_over(s, table)
-        answers: list[Exchange] = []
-        _, won = write_file(s, table, 1, put=partial(put_while_asked, s, table, request, delay, answers))
-        owner_won = isinstance(answers[0].answer, m.Ratified)
-        s.require(
-            not (won and owner_won), "MC-CONVERT-05", "MC-CONVERT-09", evidence=answers, table=table, version=1,
-            expected="the filesystem writer created the file of version 1: the take-over is rejected",
-            observed="the take-over was ratified with a version that a filesystem writer had created",
-        )  # fmt: skip
-        if owner_won:
-            assert isinstance(answers[0].answer, m.Ratified)
-            owned(s, table, answers[0], answers[0].answer)
-
-
-@check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", "MC-CONVERT-06", needs=TRANSFER, features=MANAGED)
-def two_owners_take_over_one_table(s: Scenario) -> None:
-    """Another owner takes the table over first, or a few milliseconds after the request. One of the two owners wins,
-    and ratifies the next commit."""
-    for number, delay in enumerate((None, *DELAYS)):
-        table = filesystem_table(s, f"imports-{number}")
-        mine, theirs, answers = taking_over(s, table), taking_over(s, table), list[Exchange]()
-        put = None if delay is None else partial(put_while_asked, s, table, mine, delay, answers)
-        rival = AnotherOwner(s, table, put).owner.take_over("another owner's client", theirs)
-        call = answers[0] if answers else s.ask("migrator", mine, table)
-        won = isinstance(call.answer, m.Ratified)
-        s.require(
-            not (won and isinstance(rival, m.Ratified)), "MC-CONVERT-05", "MC-CONVERT-09", evidence=(call,),
-            table=table, version=1, expected="version 1 gave the table to another owner: the take-over is rejected",
-            observed="the take-over was ratified with a version that another owner had created",
-        )  # fmt: skip
-        if isinstance(call.answer, m.Ratified):
-            owned(s, table, call, call.answer)
-            ratifies(s, table, call)
 
 
 def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, TABLE_ID
+from conformance.models.log_files import vector_file
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 
 Action = dict[str, Any]
@@ -905,17 +906,31 @@ def checksum(log: Log, version: int, body: Action) -> Wrong | None:
     return Wrong(("LOG-44",), f"the checksum describes version {version}", "; ".join(wrong), version)
 
 
+YOUNG: Final = "young.parquet"
+"""A file that no version has yet."""
+
+
+def files_of(body: Action) -> list[str]:
+    """The data file of an action, decoded, and that of its deletion vector."""
+    vector = body.get("deletionVector")
+    name = None if vector is None else vector_file(vector)
+    return [unquote(body["path"]), *([] if name is None else [name])]
+
+
 def vacuum(log: Log, gone: Collection[str]) -> Wrong | None:
     """VACUUM: data files of the newest version stay, published or not, and those that were removed within the
-    retention. `gone`: decoded paths."""
+    retention, each with its deletion vector; so does `YOUNG`. `gone`: decoded paths."""
     version = max(log)
     held = reconciled(log, version)
-    active = {unquote(action["add"]["path"]) for action in held if "add" in action}
+    active = {name for action in held if "add" in action for name in files_of(action["add"])}
     recent = {
-        unquote(action["remove"]["path"])
+        name
         for action in held
         if "remove" in action and action["remove"].get("deletionTimestamp", 0) >= FUTURE
+        for name in files_of(action["remove"])
     }
+    if YOUNG in gone:
+        return Wrong(("LOG-40",), f"{YOUNG} was written just now: a transaction may commit it", "VACUUM deleted it")
     for names, ids, why in ((active, ("LOG-37",), "is in the table"), (recent, ("LOG-40",), "was removed just now")):
         if lost := sorted(names & set(gone)):
             return Wrong(ids, f"{lost[0]} {why}: it stays", f"VACUUM deleted {lost}", version)
@@ -964,6 +979,13 @@ def taken_over(log: Log, version: int, modified: int, raced: bool) -> Iterator[W
         expected = f"the enabling commit is later than {modified}, the time of the file before it"
         yield Wrong(("ICT-12",), expected, f"the in-commit timestamp is {time}", version)
     yield from keeps_the_table(log, version)
+
+
+def handed_back(log: Log, version: int) -> Iterator[Wrong]:
+    """managed-commits, "Converting a managed-commit table to filesystem table": the commit removes the feature."""
+    if "managedCommit" in (replay(log, version).protocol.get("writerFeatures") or ()):
+        expected = "the table has the feature managedCommit no more"
+        yield Wrong(("MC-RELEASE-01",), expected, "the protocol still lists it", version)
 
 
 OF_OWNERS: Final = {"managedCommit", "catalogManaged", "vacuumProtocolCheck"}

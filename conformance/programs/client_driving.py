@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import msgspec
 
@@ -857,20 +857,18 @@ class ClientDrive:
         return self.s.feature == "catalogManaged" and Profile.MAINTENANCE_POLICY.value in self.s.identity.profiles
 
     def _old_files(self, table: DrivenTable) -> list[tuple[str, Path]]:
-        """Write the data files of all versions below the table's folder, and one that no version has, as if long ago.
-        Returns them by their paths in the log, decoded."""
+        """Write the data files and deletion vectors of all versions below the table's folder, and one that no version
+        has, as if long ago, and a new one. Returns them by their paths in the log, decoded."""
         location = Path(table.log.location)
-        adds = [
-            action["add"]["path"] for actions in table.log.actions.values() for action in actions if "add" in action
-        ]
+        adds = [action["add"] for actions in table.log.actions.values() for action in actions if "add" in action]
         files = []
-        for path in (*adds, "orphan.parquet"):
-            name = unquote(path)
+        for name in (*itertools.chain(*map(oracle.files_of, adds)), "orphan.parquet", oracle.YOUNG):
             where = location / name.removeprefix("file://")
             if location in where.parents:
                 where.parent.mkdir(parents=True, exist_ok=True)
                 where.touch()
-                os.utime(where, (LONG_AGO, LONG_AGO))
+                if name != oracle.YOUNG:
+                    os.utime(where, (LONG_AGO, LONG_AGO))
                 files.append((name, where))
         return files
 
@@ -1002,7 +1000,10 @@ class ClientDrive:
             self._fail(table, replaced if wrong.observed == oracle.REPLACED else wrong, call)
         self._fail(table, oracle.change_of_owner(call.answer, landed, step.fate in LOSING, ()), call, step.stakes())
         if landed:
-            for wrong in oracle.keeps_the_table(log.actions, log.latest):
+            for wrong in (
+                *oracle.keeps_the_table(log.actions, log.latest),
+                *oracle.handed_back(log.actions, log.latest),
+            ):
                 self._fail(table, wrong, call)
 
     def _take_over(self, step: steps.Transfer) -> None:

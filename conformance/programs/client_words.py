@@ -285,7 +285,9 @@ def create(d: Draw) -> tuple[Step, ...]:
 
 def transfer(d: Draw) -> tuple[Step, ...]:
     back = d.chance(0.35)
-    fate = d.one(None, None, *FATES, Freedom.LAND, Freedom.LAND, *((Freedom.PUBLISH,) * 5 if back else ()))
+    fate = d.one(
+        None, None, *FATES, Freedom.LAND, Freedom.LAND, *((Freedom.PUBLISH,) * 5 + (Freedom.LAND,) * 4 if back else ())
+    )
     rich = fate is not Freedom.REFUSE and d.chance(0.5)
     return (steps.Transfer(back=back, late=d.one(0, 0, 1), rich=rich, upgrade=d.chance(0.7), fate=fate),)
 

@@ -19,17 +19,13 @@ from threading import Event
 from typing import Any, Final
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, commit_file, version_of
+from conformance.interface.log_names import LOG, commit_file
 from conformance.models import proposals
-from conformance.models.owner import ModelOwner
-from conformance.models.storage import MemoryStorage, StoredFile
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads
 from conformance.scenario.recording import witnesses
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
-DELAYS: Final = (0.0, 0.002, 0.005, 0.005, 0.008)
-"""Seconds between a request to the owner and the filesystem commit that races with it."""
 WAITS: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
 """Seconds after each request to publish a hand-back that the owner rejects."""
 
@@ -86,28 +82,6 @@ def as_commit(answer: m.Answer, version: m.Version) -> m.Answer:
     return m.Conflict() if isinstance(answer, m.Conflict) else answer
 
 
-class AnotherOwner(MemoryStorage):
-    """The storage of a second owner, the kit's model: the log of one table is that of the subject under test."""
-
-    def __init__(self, s: Scenario, table: TableHandle, put: Callable[[m.Plant], m.Answer] | None = None) -> None:
-        """`put`: as in `write_file`."""
-        super().__init__()
-        self._scenario, self._table, self._put = s, table, put
-        self.owner = ModelOwner(self)
-        self.owner.name = "another-owner"
-
-    def put_if_absent(self, path: str, content: str, modified: int) -> bool:  # noqa: ARG002
-        version = version_of(Path(path).name)
-        return write_file(self._scenario, self._table, version, "another owner", self._put, content)[1]
-
-    def list(self, folder: str) -> list[str]:  # noqa: ARG002
-        return [commit_file(version) for version in self._scenario.published(self._table)]
-
-    def read(self, path: str) -> StoredFile | None:
-        content = self._scenario.published(self._table).get(version_of(Path(path).name) or 0)
-        return None if content is None else StoredFile(content, 0)
-
-
 def is_local(path: str) -> bool:
     """Whether a table's log is in a local folder, to which the kit can write directly."""
     return os.path.isdir(f"{path}/{LOG}")  # noqa: PTH112  # which takes names of any length
@@ -159,25 +133,6 @@ def put_beside(s: Scenario, plant: m.Plant) -> m.Answer:
     finally:
         temporary.unlink(missing_ok=True)
     return m.Done()
-
-
-def put_while_asked(
-    s: Scenario, table: TableHandle, request: m.Request, delay: float, answers: list[Exchange], plant: m.Plant
-) -> m.Answer:
-    """Create the file `delay` seconds after the request is sent, or before it if the kit cannot write by itself."""
-    if not is_local(plant.table):
-        answer = put_beside(s, plant)
-        answers.append(s.ask("owner's client", request, table))
-        return answer
-
-    def later() -> m.Answer:
-        time.sleep(delay)
-        return put_beside(s, plant)
-
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(later)
-        answers.append(s.ask("owner's client", request, table))
-        return writing.result()
 
 
 def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **options: Any) -> m.TakeOver:
