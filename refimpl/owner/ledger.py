@@ -48,9 +48,24 @@ DURABLE: Final = "PRAGMA synchronous=FULL; PRAGMA fullfsync=ON; PRAGMA checkpoin
 
 def connect(path: Path) -> apsw.Connection:
     """A connection to an existing or new database on this host. Only its user may read a new one, and the files that
-    SQLite creates beside it. An existing file is not opened as a file: closing it would drop SQLite's locks."""
+    SQLite creates beside it. An existing file is not opened as a file: closing it would drop SQLite's locks.
+
+    Where a file cannot be written, the connection is read-only. Where the `-shm` file cannot be created either, SQLite
+    keeps the index of the write-ahead log in memory, without locks; `immutable=1` would ignore that log.
+    """
     reserve_private(path)
-    return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    wal, shm = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))
+    if all(map(_is_writable, (path, wal, shm))):
+        return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    alone = not shm.exists() and not _is_writable(shm)
+    database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs="unix-none" if alone else None)
+    if alone:
+        database.pragma("locking_mode", "exclusive")
+    return database
+
+
+def _is_writable(path: Path) -> bool:
+    return os.access(path if path.exists() else path.parent, os.W_OK)
 
 
 _UNFINISHED: Final = ".commit-owner-backup-"
@@ -134,7 +149,8 @@ class Ledger:
                     found=schema_version,
                     known=SCHEMA_VERSION,
                 )
-            if schema_version < SCHEMA_VERSION or database.pragma("journal_mode") != "wal":
+            has_log = database.readonly("main") or database.pragma("journal_mode") == "wal"  # a backup can be shown
+            if schema_version < SCHEMA_VERSION or not has_log:
                 with self._lock():
                     self._keep_write_ahead_log(database)
                     # SQLite has deleted its rollback journal without a sync: if a power cut restored the journal, it
@@ -173,6 +189,8 @@ class Ledger:
                 yield View(database, self._warehouse)
             finally:
                 _roll_back(database)
+            if self._local.unlocked is not None and self._local.unlocked != self._identities():
+                raise OwnerUnavailableError(f"another process opened {self.path} during an unlocked read; try again")
         except apsw.Error as error:
             raise _translated(error, self.path) from error
 
@@ -319,6 +337,10 @@ class Ledger:
         except OSError:  # unknown: that does not prove that the log is the same
             return True
 
+    def _identities(self) -> tuple[object, object]:
+        files = self._environment.files
+        return files.identity(self._wal_name), files.identity(self._shm_name)
+
     def _log_was_removed(self) -> str:
         return (
             f"{self._wal} was removed or replaced while this process had it open, by hand or by an SQLite client that "
@@ -333,7 +355,9 @@ class Ledger:
         ends: STORAGE.md#second-library. The caller has read the database: SQLite has taken its own locks.
         """
         files = self._environment.files
-        self._local.log = self._connections[database] = files.identity(self._wal_name)
+        unlocked = database.readonly("main") and files.identity(self._shm_name) is None
+        self._local.unlocked = self._identities() if unlocked else None  # then each read opens the files again
+        self._local.log = self._connections[database] = None if unlocked else files.identity(self._wal_name)
         if self._local.log is None:
             return
         try:
@@ -534,7 +558,14 @@ def _errors(path: Path) -> Iterator[None]:
 
 def _translated(error: apsw.Error, path: Path) -> DeltaError:
     facts = {"path": str(path)}
+    wal = path.with_name(f"{path.name}-wal")
     match error:
+        case apsw.CantOpenError() | apsw.ReadOnlyError() if not (wal.exists() or _is_writable(wal)):
+            return InvalidRequestError(
+                f"{wal} is missing and cannot be created, and it may have held the newest commits; copy that file as "
+                f"well, or make {path.parent} writable",
+                **facts,
+            )
         case apsw.CorruptError() | apsw.NotADBError() | apsw.SQLError():
             message = f"the ledger {path} is damaged ({error}); restore it from a backup, then run verify"
             return CorruptLedgerError(message, **facts)
@@ -544,7 +575,9 @@ def _translated(error: apsw.Error, path: Path) -> DeltaError:
         case apsw.CantOpenError():
             return OwnerUnavailableError(f"cannot open the ledger {path}: {error}", **facts)
         case apsw.ReadOnlyError():
-            return OwnerUnavailableError(f"the ledger {path} cannot be written: {error}", **facts)
+            return OwnerUnavailableError(
+                f"the ledger {path} or its -wal or -shm file cannot be written: {error}", **facts
+            )
         case apsw.FullError():
             message = f"no space left for the ledger {path}; nothing was committed: make room, then try again"
             return OwnerUnavailableError(message, **facts)
