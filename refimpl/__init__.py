@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 SYSTEMS: Final = ("linux", "darwin")
 if sys.platform not in SYSTEMS:
-    raise ImportError(f"refimpl runs on Linux and macOS, not on {sys.platform}; on Windows, use it inside WSL 2")
+    from pathlib import PureWindowsPath
+
+    refusal = f"refimpl runs on Linux and macOS, not on {sys.platform}; on Windows, use it inside WSL 2"
+    if PureWindowsPath(*sys.argv[:1]).stem in ("commit-owner", "-m"):  # a command line: no traceback
+        print(f"error: {refusal}", file=sys.stderr)
+        sys.exit(2)
+    raise ImportError(refusal)
 
 if TYPE_CHECKING:
     from refimpl.owner_names import open_table, register_owner, warehouse_owner

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 def main() -> None:
     """The console script."""
+    if sys.platform not in ("linux", "darwin"):
+        print(f"error: the kit runs on Linux and macOS, not on {sys.platform}; on Windows, use WSL 2", file=sys.stderr)
+        sys.exit(2)
     words = sys.argv[1:]
     if _only_serves(words):
         sys.exit(_served(words[1]))

@@ -161,16 +161,32 @@ def test_a_warehouse_that_cannot_be_written_is_shown(warehouse: Warehouse, missi
 
 
 @pytest.mark.processes
-def test_other_encodings_and_systems_get_a_clear_answer(warehouse: Warehouse) -> None:
+def test_other_encodings_get_a_clear_answer(warehouse: Warehouse) -> None:
     mapped = {"delta.columnMapping.mode": "name"}
     warehouse.create_table("t", {"é😀": "long"}, properties=mapped)
     call = [sys.executable, "-c", COMMAND, "show", "t", "-w", str(warehouse.directory)]
     done = subprocess.run(call, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
     assert (done.returncode, b"\\u00e9\\ud83d\\ude00" in done.stdout) == (0, True), done
-    windows = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.platform = 'win32'; import refimpl"], capture_output=True, text=True
-    )
-    assert windows.stderr.splitlines()[-1].startswith("ImportError: refimpl runs on Linux and macOS, not on win32")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("system", ["win32", "cygwin", "freebsd14"])
+@pytest.mark.parametrize(
+    "command, imports",
+    [
+        ("C:\\Scripts\\commit-owner.exe", "from refimpl.cli import main; main()"),
+        ("/usr/bin/commit-owner", "from refimpl.cli import main; main()"),
+        ("-m", "import refimpl"),  # python -m refimpl
+        ("/usr/bin/delta-commit-conformance", "from conformance.command import main; main()"),
+        ("application.py", "import refimpl"),
+    ],
+)
+def test_another_system_is_refused_in_one_sentence(system: str, command: str, imports: str) -> None:
+    code = f"import sys; sys.platform, sys.argv = {system!r}, [{command!r}]; {imports}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    lines = done.stderr.splitlines()
+    assert f"runs on Linux and macOS, not on {system}" in lines[-1]
+    assert (done.returncode, len(lines) == 1) == ((1, False) if command == "application.py" else (2, True)), done
 
 
 def test_a_full_sync_is_used_where_it_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
