@@ -49,7 +49,7 @@ def rows(
     moment = options.moment_of(version, timestamp)
     with options.reached(address) as warehouse:
         snapshot = warehouse.table(table).snapshot(version=version, timestamp=moment)
-        batches = snapshot.to_batches(snapshot.schema.spelled(options.names_of(columns)) or None, where)
+        batches = snapshot.to_batches(options.names_of(columns) or None, where)
         write_rows(batches, chosen, file, limit, json=json)
 
 

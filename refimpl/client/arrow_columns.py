@@ -177,9 +177,15 @@ def _labelled(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
-    """The values in the wanted type. Raises `InvalidRequestError` if a value would change."""
+    """The values in the wanted type; members of structs are found by `stored_name`. Raises `InvalidRequestError` if a
+    value would change."""
     if column.type == wanted.type:
         return column
+    if pa.types.is_nested(column.type):
+        plain = _nullable_type(column.type)
+        spelled = _spelled(plain, wanted.type)
+        if spelled != plain:
+            column = _labelled(pa.chunked_array([column.cast(plain)]), spelled).chunk(0)
     problem: object = "cast it to that type first"
     if pa.types.is_timestamp(column.type) and column.type.tz is None and pa.types.is_timestamp(wanted.type):
         problem = "give its values a time zone with pyarrow.compute.assume_timezone(column, 'UTC')"
@@ -191,6 +197,21 @@ def cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
     raise InvalidRequestError(
         f"the column {wanted.name!r} is {column.type} and does not fit the table's {wanted.type}: {problem}",
         column=wanted.name,
+    )
+
+
+def _spelled(given: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """The given type, in which the members of structs have the wanted names."""
+    is_ = pa.types
+    if is_.is_struct(given) and is_.is_struct(wanted):
+        names = [item.name for item in given]
+        members = {stored_name(names, member.name): member for member in wanted}
+        pairs = [(item, members.get(item.name, item)) for item in given]
+        return pa.struct([item.with_name(own.name).with_type(_spelled(item.type, own.type)) for item, own in pairs])
+    if is_.is_map(given) and is_.is_map(wanted):
+        return pa.map_(_spelled(given.key_type, wanted.key_type), _spelled(given.item_type, wanted.item_type))
+    return (
+        pa.list_(_spelled(given.value_type, wanted.value_type)) if is_.is_list(given) and is_.is_list(wanted) else given
     )
 
 

@@ -758,8 +758,9 @@ def _missing_members(given: pa.DataType, wanted: pa.DataType, path: str) -> Iter
         own = {member.name: member.type for member in given}
         for member in wanted:
             inner = f"{path}.{member.name}"
-            if member.name in own:
-                yield from _missing_members(own[member.name], member.type, inner)
+            name = arrow_columns.stored_name(list(own), member.name)
+            if name is not None:
+                yield from _missing_members(own[name], member.type, inner)
             else:
                 yield inner, member.nullable
     elif types.is_map(given) and types.is_map(wanted):

@@ -187,6 +187,7 @@ class RowRules:
         """
         if isinstance(rows, pa.RecordBatch):
             rows = pa.Table.from_batches([rows])
+        rows = rows.rename_columns(self.schema.spelled(rows.column_names))
         new = set(rows.column_names if given is None else given)
         for name, (_, value) in self.defaults.items():
             if name not in rows.column_names:

@@ -210,6 +210,7 @@ class Snapshot:
         from refimpl.client.data_files import read_rows
 
         test = None if where is None else self.file_test(where)
+        columns = None if columns is None else self.schema.spelled(columns)
         return read_rows(self.layout, self.files.values(), columns, test)
 
     def __repr__(self) -> str:

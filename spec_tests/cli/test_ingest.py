@@ -589,13 +589,15 @@ def test_members_of_structs_become_null_only_with_the_option(
     assert refused.code == ExitCode.USAGE
     assert "lack the columns 's.b' of 'nested'" in " ".join(refused.err.split())
     assert cli("ingest", "nested", tmp_path / "part.parquet", "--fill-missing").code == ExitCode.OK
+    parquet.write_table(pa.table({"S": [{"B": 4, "A": 3}]}), tmp_path / "cased.parquet")
+    assert cli("ingest", "nested", tmp_path / "cased.parquet").code == ExitCode.OK
     strict = pa.schema([("s", pa.struct([("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)]))])
     warehouse.create_table("strict", strict)
     for more in ((), ("--fill-missing",)):
         refused = cli("ingest", "strict", tmp_path / "part.parquet", *more)
         assert "'s.b' of 'strict'; they must not be null" in " ".join(refused.err.split())
     stored = warehouse.table("nested").snapshot().to_arrow()["s"].to_pylist()
-    assert sorted(stored, key=str) == [{"a": 1, "b": 2}, {"a": 3, "b": None}]
+    assert sorted(stored, key=str) == [{"a": 1, "b": 2}, {"a": 3, "b": 4}, {"a": 3, "b": None}]
 
 
 A = pa.struct([("a", pa.int64())])

@@ -52,6 +52,27 @@ def test_an_overwrite_leaves_only_the_new_rows(table: Table) -> None:
     assert table.snapshot(version=1).to_arrow().num_rows == 3
 
 
+def test_names_that_differ_only_in_case_are_the_same(warehouse: Warehouse) -> None:
+    """As in Delta, at any depth; an exact name wins."""
+    member = pa.struct([("Key", pa.string()), pa.field("N", pa.int64(), nullable=False)])
+    wanted = pa.schema(
+        [("Id", pa.int64()), ("S", member), ("L", pa.list_(member)), ("M", pa.map_(pa.string(), member))]
+    )
+    table = warehouse.create_table("nested", wanted, partition_columns=["Id"])
+    other = pa.struct([("n", pa.int32()), ("kEY", pa.dictionary(pa.int8(), pa.string()))])
+    kinds = {"ID": pa.int32(), "s": other, "l": pa.large_list(other), "m": pa.map_(pa.string(), other)}
+    x = {"n": 1, "kEY": "k"}
+    table.append(pa.table({"m": [[("a", x)]], "l": [[x]], "s": [x], "ID": [7]}, pa.schema(kinds.items())))
+    row = {"Id": 7, "S": {"Key": "k", "N": 1}}
+    assert table.snapshot().to_arrow(["id", "s"]).to_pylist() == [row]
+    table.merge(pa.table({"iD": [7, 8]}), "source.id = target.id").when_matched_update({"s": "target.S"}).execute()
+    table.update({"ID": "id + 1"})
+    assert table.snapshot().to_arrow(["Id", "S"]).to_pylist() == [{**row, "Id": 8}]
+    for twice in ({"ID": [1], "Id": [1]}, {"Id": [1], "S": pa.array([{"Key": "a", "kEY": "b", "N": 1}])}):
+        with pytest.raises(InvalidRequestError):
+            table.append(pa.table(twice))
+
+
 @pytest.mark.parametrize("what", [{"id": [1]}, [1], None, "abc", pa.array([1])], ids=lambda what: type(what).__name__)
 def test_a_value_that_is_no_arrow_data_is_refused(table: Table, what: object) -> None:
     with pytest.raises(InvalidRequestError):
