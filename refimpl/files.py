@@ -329,5 +329,15 @@ def reserve_private(path: Path) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
+def may_write(path: Path) -> bool:
+    """Whether this process may write this file, or create it."""
+    return os.access(path if path.exists() else path.parent, os.W_OK)
+
+
+def cannot_exist(path: Path) -> bool:
+    """Whether this file is missing, and this process may not create it."""
+    return not path.exists() and not may_write(path)
+
+
 def _status(name: str, status: os.stat_result) -> FileStatus:
     return FileStatus(name, status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode))

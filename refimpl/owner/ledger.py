@@ -23,7 +23,7 @@ import apsw
 
 from refimpl.environment import Environment, HostLock
 from refimpl.errors import CorruptLedgerError, DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
-from refimpl.files import reserve_private
+from refimpl.files import cannot_exist, may_write, reserve_private
 from refimpl.owner.statements import APPLICATION_ID, FORGET_PROMISES, MIGRATIONS, SCHEMA_VERSION, View, Writer
 from refimpl.owner.write_ahead_log import WriteAheadLog
 
@@ -55,17 +55,13 @@ def connect(path: Path) -> apsw.Connection:
     """
     reserve_private(path)
     wal, shm = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))
-    if all(map(_is_writable, (path, wal, shm))):
+    if all(map(may_write, (path, wal, shm))):
         return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-    alone = not shm.exists() and not _is_writable(shm)
+    alone = cannot_exist(shm)
     database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs="unix-none" if alone else None)
     if alone:
         database.pragma("locking_mode", "exclusive")
     return database
-
-
-def _is_writable(path: Path) -> bool:
-    return os.access(path if path.exists() else path.parent, os.W_OK)
 
 
 _UNFINISHED: Final = ".commit-owner-backup-"
@@ -560,7 +556,7 @@ def _translated(error: apsw.Error, path: Path) -> DeltaError:
     facts = {"path": str(path)}
     wal = path.with_name(f"{path.name}-wal")
     match error:
-        case apsw.CantOpenError() | apsw.ReadOnlyError() if not (wal.exists() or _is_writable(wal)):
+        case apsw.CantOpenError() | apsw.ReadOnlyError() if cannot_exist(wal):
             return InvalidRequestError(
                 f"{wal} is missing and cannot be created, and it may have held the newest commits; copy that file as "
                 f"well, or make {path.parent} writable",
