@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from refimpl.actions import Metadata
+from refimpl.client.loading import definition
 from refimpl.client.table import Table
 from refimpl.commit_owner import CommitOwner
 from refimpl.environment import Environment
@@ -92,8 +93,12 @@ def open_table(path: str | Path, environment: Environment | None = None) -> Tabl
     Raises `TableNotFoundError` (also if the owner does not know the table), `PathAccessError` for a catalog-managed
     table, and the errors of `owner_named`.
     """
-    handle = Table.by_path(path, environment)
-    snapshot = handle.snapshot()
+    return with_owner(Table.by_path(path, environment))
+
+
+def with_owner(handle: Table) -> Table:
+    """`open_table` for a table that was opened by its path. Reads its protocol and metadata."""
+    snapshot = handle.replayed_by(definition).snapshot()
     feature, metadata = snapshot.feature, snapshot.metadata
     name = None if feature is None else metadata.configuration.get(feature.owner_property or "")
     if feature is None or name is None:

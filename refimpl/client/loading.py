@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from refimpl import log_path
-from refimpl.actions import Action, Add, CommitInfo, FileKey, Remove
+from refimpl.actions import Action, Add, CommitInfo, FileKey, Metadata, Protocol, Remove
 from refimpl.client import log_segment
 from refimpl.client.checksum import disagreements, parse
 from refimpl.client.log_reading import Loaded, LogReader
@@ -143,6 +143,24 @@ def _read(reader: LogReader, segment: LogSegment, base: ReplayedState, warnings:
     if checksum is not None and checksum.version == segment.version:
         warnings += _compare(reader, checksum, state, time)
     return Loaded(state=state, segment=segment, in_commit_timestamp=time, warnings=tuple(warnings))
+
+
+def definition(reader: LogReader, segment: LogSegment, warnings: Sequence[str]) -> Loaded:
+    """A `Replay` of the protocol and the metadata alone. Memory: one file of the log."""
+    changes = Changes()
+    for path in segment.checkpoint:
+        from refimpl.client import checkpoint_format
+
+        source = str(reader.log.folder / path.name)
+        try:
+            changes.apply(checkpoint_format.decode(reader.log.read(path.name), source, ("protocol", "metaData")))
+        except CorruptLogError as error:
+            raise Unreadable(segment.checkpoint, error) from error
+    for commit in segment.deltas():
+        changes.apply(action for action in _actions(reader, commit) if isinstance(action, Protocol | Metadata))
+    state = ReplayedState(protocol=changes.protocol, metadata=changes.metadata)
+    checked_time(reader, segment, state, None, segment.last_commit)
+    return Loaded(state=state, segment=segment, in_commit_timestamp=None, warnings=tuple(warnings))
 
 
 def checked_time(

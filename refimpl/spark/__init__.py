@@ -50,7 +50,7 @@ class DeltaConnection:
         return DeltaTable(self.tables, self.tables.by_name(name))
 
     def table_at(self, path: str | Path) -> DeltaTable:
-        """The table at this path; through the warehouse's owner, if it knows the path."""
+        """The table at this path, through its owner: see `Tables.by_path`."""
         return DeltaTable(self.tables, self.tables.by_path(Path(path).absolute()))
 
 

@@ -102,7 +102,7 @@ class DeltaReader:
         return self._frame(self._access.by_name(name))
 
     def load(self, path: str | Path) -> DataFrame:
-        """The rows of the table at this path; through the warehouse's owner, if it knows the path.
+        """The rows of the table at this path, through its owner: see `Tables.by_path`.
 
         Without its owner, a managedCommit table has only its backfilled versions: a warning says so.
         Raises `PathAccessError` for a catalog-managed table of another owner.

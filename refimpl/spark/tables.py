@@ -19,6 +19,7 @@ from refimpl.environment import Environment
 from refimpl.errors import DeltaError, InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.log_path import LOG_FOLDER
 from refimpl.object_store import objects_at
+from refimpl.owner_names import with_owner
 from refimpl.spark import plan_reads
 
 if TYPE_CHECKING:
@@ -50,11 +51,15 @@ class Tables:
         return self._known(self.required_warehouse().table(name))
 
     def by_path(self, location: Path) -> Table:
-        """The table at a path; through the warehouse's owner, if it knows the path."""
+        """The table at a path; through the warehouse's owner, if it knows the path, or the owner that the table
+        names, if that is found and knows it."""
         if self.warehouse is not None:
             with contextlib.suppress(TableNotFoundError):
                 return self._known(self.warehouse.table(location))
-        return Table.by_path(location, self.environment)
+        table = Table.by_path(location, self.environment)
+        with contextlib.suppress(InvalidRequestError, TableNotFoundError):
+            return self._known(with_owner(table))
+        return table
 
     def _known(self, resolved: Table) -> Table:
         """The handle that was used before, if the name or path still means the same table."""

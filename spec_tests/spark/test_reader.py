@@ -370,17 +370,20 @@ def test_unknown_names_paths_and_options_are_rejected(delta: DeltaConnection, tm
         delta.read.option("version", 1)
 
 
-def test_read_by_path_warns_that_it_may_be_stale(
-    delta: DeltaConnection, spark: SparkSession, warehouse: Warehouse, rows: DataFrame
+def test_a_path_leads_to_the_owner_that_the_table_names(
+    spark: SparkSession, warehouse: Warehouse, rows: DataFrame, tmp_path: Path
 ) -> None:
-    """managed-commits, "Reading managed-commit tables", first choice."""
-    table = warehouse.create_table(
-        "t", _months().schema, feature=MANAGED_COMMIT, policy=MaintenancePolicy(backfill_every=None)
-    )
-    delta.write(rows).mode("append").saveAsTable("t")
+    """managed-commits, "Reading managed-commit tables": without the owner, as for a copy, only the published part."""
+    policy = MaintenancePolicy(backfill_every=None)
+    table = warehouse.create_table("t", _months().schema, feature=MANAGED_COMMIT, policy=policy)
+    shutil.copytree(table.location, tmp_path / "copy")
+    plain = connect(spark)
+    plain.write(rows).mode("append").save(table.location)
+    assert (table.published_snapshot().version, table.snapshot().version) == (0, 1)
+    assert plain.read.load(table.location).count() == 12
+    assert spark.read.format("delta-owner").load(str(table.location)).count() == 12
     with pytest.warns(UserWarning, match="without its owner"):
-        assert connect(spark).read.load(table.location).count() == 0
-    assert delta.read.load(table.location).count() == 12
+        assert plain.read.load(tmp_path / "copy").count() == 0
 
 
 def test_a_warehouse_may_be_named_by_its_directory(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
