@@ -108,14 +108,16 @@ def test_commits_during_a_background_backfill_get_another_one(warehouse: refimpl
         assert table.published() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("version", [None, 10])
+@pytest.mark.parametrize(("version", "in_bytes"), [(None, False), (10, False), (10, True)])
 def test_publishing_lock_is_free_between_two_batches(
-    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, version: int | None
+    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, version: int | None, in_bytes: bool
 ) -> None:
     """Otherwise a commit of another process, which publishes by policy, waits until a long backlog is published. The
-    owner pauses between two batches, but not after the last."""
-    monkeypatch.setattr(backfill, "BATCH", 4)
-    create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=10)
+    owner pauses between two batches, but not after the last. A batch of large inline commits is shorter."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=10)
+    three = sum(len(table.history()[version]) for version in (1, 2, 3))
+    limit = (backfill.policy, "MAX_INLINE_BYTES", three + 1) if in_bytes else (backfill, "BATCH", 4)
+    monkeypatch.setattr(*limit)
     free: list[bool] = []
     environment = Faults().environment(pause=lambda seconds: free.append(publishing_is_free(warehouse)))
     with refimpl.open(warehouse.directory, environment=environment) as other:
