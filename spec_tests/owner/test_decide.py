@@ -28,7 +28,7 @@ from refimpl.commits import (
 from refimpl.environment import Environment
 from refimpl.errors import CorruptionError, InvalidRequestError
 from refimpl.log_path import MAX_VERSION
-from refimpl.owner import policy
+from refimpl.owner import decide, policy
 from refimpl.table_feature import (
     CATALOG_MANAGED,
     IN_COMMIT_TIMESTAMP_PROPERTY,
@@ -74,6 +74,21 @@ def test_the_winners_of_a_conflict_are_bounded(warehouse: refimpl.Warehouse) -> 
     assert isinstance(outcome, Conflict)
     assert [w.version for w in outcome.winners] == list(range(2, 102))
     assert outcome.latest_ratified_version == 105
+
+
+@pytest.mark.parametrize(
+    ("change", "version", "lost"),
+    [({}, 1, True), ({}, 2, False), ({"halted": "why"}, 1, False), ({"promised": True}, 1, False)],
+)
+def test_only_a_settled_table_says_early_that_an_attempt_lost(
+    warehouse: refimpl.Warehouse, change: dict[str, object], version: int, lost: bool
+) -> None:
+    """Without the lock; any other table may have to give another answer."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
+    with warehouse.owner.ledger.read() as view:
+        record = view.table(table.table_id)
+    assert record is not None
+    assert decide.has_lost(msgspec.structs.replace(record, **change), version, None) is lost
 
 
 # The request: names and attempts

@@ -89,12 +89,21 @@ def test_invalid_or_known_table_id_is_rejected(warehouse: refimpl.Warehouse, pla
     assert isinstance(outcome, Ratified)
 
 
-def test_id_of_a_lost_take_over_may_be_used_again(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+@pytest.mark.parametrize("crashed", [False, True])
+def test_id_of_a_lost_take_over_may_be_used_again(warehouse: refimpl.Warehouse, plain: LogStore, crashed: bool) -> None:
     """The owner forgets the first location: the second table's version must not appear there."""
-    change = change_with_id(new_attempt())
+    table_id = new_attempt()
+    change = change_with_id(table_id)
     other = filesystem_table(warehouse.directory / "other", versions=3, environment=warehouse.environment)
+    if crashed:
+        with patch.object(LogStore, "put_once", side_effect=SimulatedCrash), pytest.raises(SimulatedCrash):
+            take_over(warehouse, plain, feature=CATALOG_MANAGED, proposal=change)
     plain.put_if_absent(log_path.commit(3), append(START + 3))
-    assert isinstance(take_over(warehouse, plain, feature=CATALOG_MANAGED, proposal=change), Conflict)
+    if crashed:
+        with pytest.raises(TableNotFoundError):
+            warehouse.owner.hand_back(table_id, 4, proposed(hand_back_commit(START + 4)))
+    else:
+        assert isinstance(take_over(warehouse, plain, feature=CATALOG_MANAGED, proposal=change), Conflict)
     assert isinstance(take_over(warehouse, other, feature=CATALOG_MANAGED, proposal=change, name="other"), Ratified)
     assert other.read(log_path.commit(3)) == change.content
     owned(warehouse, "other").land(2)
@@ -275,6 +284,8 @@ def test_a_table_is_handed_back_with_everything_published(table: OwnedTable) -> 
     again = table.owner.hand_back(table.table_id, 4, proposal)
     assert isinstance(again, Ratified)
     assert again.replayed
+    table.log.put_if_absent(log_path.commit(5), append(START + 5))
+    assert table.owner.get_commits(table.table_id).latest_ratified_version == 4, "version 5 is the filesystem's"
 
 
 @pytest.mark.parametrize(("version", "kind"), [(2, Conflict), (1, Conflict), (4, VersionGap), (9, VersionGap)])

@@ -1,7 +1,9 @@
 """Recovery on a failing disk: a visible file that may not be durable halts the table until it is rewritten."""
 
+import errno
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import refimpl
@@ -10,6 +12,7 @@ from refimpl.commit_owner import TableState
 from refimpl.commits import AttemptId, Conflict, DirectProposal, Landed, NotLanded, Outcome, Ratified
 from refimpl.environment import Environment
 from refimpl.errors import CorruptionError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.owner import promises
 from refimpl.owner.repair import repair
 from refimpl.owner.verify import verify
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode
@@ -200,7 +203,35 @@ def test_unknown_outcome_of_a_take_over_names_the_table(tmp_path: Path, stored: 
         assert owned(warehouse, "plain").latest == 2
 
 
+def test_file_that_appears_after_a_failed_link_is_the_commit(tmp_path: Path) -> None:
+    """After some errors of a network or a disk, the link may be made later."""
+    storage = FailingFiles()
+    with refimpl.open(tmp_path, environment=Environment(files=storage), create=True) as warehouse:
+        table, attempt = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT), new_attempt()
+        storage.error = errno.EIO
+        storage.fail_when = lambda operation, path: operation == "link" and path.name == log_path.commit(1)
+        with pytest.raises(OutcomeUnknown):
+            table.commit(1, CONTENT, attempt=attempt)
+        storage.fail_when = lambda operation, path: False
+        table.log.put_if_absent(log_path.commit(1), CONTENT)
+        assert isinstance(table.owner.attempt_outcome(table.table_id, attempt), Landed)
+        assert isinstance(table.commit(2), Ratified)
+
+
 # A lock whose file was unlinked
+
+
+def test_only_its_own_promise_is_forgotten(tmp_path: Path) -> None:
+    """Another process may have ended it, and promised another commit."""
+    attempt = interrupted(tmp_path)
+    with opened(tmp_path) as warehouse, warehouse.owner.ledger.write() as writer:
+        table = writer.table_named("orders")
+        assert table is not None
+        promise = writer.promise(table.key)
+        assert promise is not None
+        promises.forget(writer, table, msgspec.structs.replace(promise, attempt=new_attempt()))
+        assert writer.promise(table.key) == promise
+        assert promise.attempt == attempt
 
 
 @pytest.mark.parametrize("point", ["create temporary", "link 1.json", "fsync _delta_log/"])
