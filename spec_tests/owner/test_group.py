@@ -17,11 +17,12 @@ import msgspec
 import pytest
 
 import refimpl
-from refimpl.commits import Conflict, Landed, NotLanded, Ratified, Rejected, RejectionReason, VersionGap
-from refimpl.environment import HostLock, ThreadTurn
+from refimpl.commits import Conflict, InlineProposal, Landed, NotLanded, Ratified, Rejected, RejectionReason, VersionGap
+from refimpl.environment import Environment, HostLock, ThreadTurn
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.context import Context
-from refimpl.owner.records import TableRecord
+from refimpl.owner.group import Decision, Groups, Waiting
+from refimpl.owner.records import Examined, TableRecord
 from refimpl.owner.statements import Writer
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import ON_REQUEST, OwnedTable, append, create, new_attempt, refused
@@ -368,6 +369,21 @@ def test_every_waiting_member_gets_the_error_of_a_busy_lock(threads: Threads, ta
     assert [type(outcome) for outcome in outcomes] == [OwnerUnavailableError] * 4
     assert len(tries) == 2, "one by the first member, one for the members that arrived after it began"
     assert tables[0].latest == 0
+
+
+def test_busy_lock_replaces_no_answer_of_an_earlier_leader() -> None:
+    """The thread of a decided proposal may not have run since."""
+    proposal = InlineProposal(attempt=new_attempt(), content=b"")
+    examined = Examined(version=1, proposal=proposal, content=b"", digest=b"")
+    record: Any = None
+    decided, mine = (Waiting(record, examined, None) for _ in range(2))
+    answer = decided.answer = Decision(outcome=VersionGap(latest_ratified_version=None))
+    busy, unused = raising(OwnerUnavailableError("busy")), lambda _: pytest.fail("decided without the lock")
+    groups = Groups(Environment(), busy, unused, unused)
+    groups._waiting.append(decided)
+    with pytest.raises(OwnerUnavailableError):
+        groups.decided(mine)
+    assert decided.answer is answer
 
 
 def test_every_member_is_backfilled_by_its_policy(threads: Threads, warehouse: refimpl.Warehouse) -> None:
