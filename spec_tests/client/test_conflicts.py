@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import refimpl
-from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, decode
+from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Format, Metadata, Protocol, Remove, Txn, decode
 from refimpl.client.conflicts import (
     IsolationLevel,
     ReadBasis,
@@ -105,6 +106,8 @@ class Row:
 OTHER_COMMENT = Metadata(
     id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "1"}, description="hello"
 )
+OTHER_ID = msgspec.structs.replace(OTHER_COMMENT, id="another")
+OTHER_FORMAT = msgspec.structs.replace(OTHER_COMMENT, format=Format(provider="orc"))
 OTHER_USER_PROPERTY = Metadata(
     id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "1", "team": "a"}
 )
@@ -129,6 +132,8 @@ ROWS = [
     Row("2: both change the metadata", MetadataChangedError, [OTHER_COMMENT], [EXTENDED], actions=(OTHER_COMMENT,)),
     Row("2: the winner changes the schema", MetadataChangedError, [OTHER_SCHEMA], [OTHER_COMMENT]),
     Row("2: the winner changes the partitioning", MetadataChangedError, [UNPARTITIONED], [OTHER_COMMENT]),
+    Row("2: the winner replaces the table", MetadataChangedError, [OTHER_ID], [OTHER_COMMENT]),
+    Row("2: the winner changes the file format", MetadataChangedError, [OTHER_FORMAT], [OTHER_COMMENT]),
     Row("2: the winner changes a property of Delta's", MetadataChangedError, [OTHER_PROPERTY], [OTHER_USER_PROPERTY]),
     Row("2: the winner adds a property of Delta's", MetadataChangedError, [ADDED_PROPERTY], [OTHER_USER_PROPERTY]),
     Row("2: the winner removes a property of Delta's", MetadataChangedError, [NO_PROPERTY], [OTHER_USER_PROPERTY]),
