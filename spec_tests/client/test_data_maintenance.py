@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from refimpl import errors, log_path
-from refimpl.client import checkpoint_writing, data_files
+from refimpl.client import checkpoint_writing, data_files, data_maintenance
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import missing_files, optimize, reorg, vacuum
 from refimpl.client.log_reading import LogReader
@@ -19,7 +19,7 @@ from refimpl.client.partition_values import FileLayout
 from refimpl.client.table import Table
 from refimpl.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
 from refimpl.environment import Environment
-from refimpl.log_path import FileKind
+from refimpl.log_path import FileKind, LogPath
 from refimpl.table_feature import CommitMode
 from refimpl.warehouse import Warehouse
 from spec_tests.client.conftest import Setting, adding
@@ -335,6 +335,27 @@ def test_vacuum_keeps_the_files_of_an_undecided_staged_commit(warehouse: Warehou
     owner.commit = lost  # type: ignore[method-assign, assignment]
     table.append(rows(50))
     assert staged == []
+    assert len(content(table)) == 7
+
+
+def test_vacuum_keeps_the_files_of_a_commit_that_lands_meanwhile(
+    warehouse: Warehouse, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the moment at which VACUUM lists the staged files, one is ratified, published and removed."""
+    transaction = warehouse.table("sales").transaction()
+    transaction.add(*transaction.data_file_writer().write_all([rows(50)]))
+    make_old(table)
+    listing = data_maintenance._staged
+
+    def landed(of: Table) -> dict[LogPath, bytes]:
+        transaction.commit()
+        table.publish()
+        for path in (table.log.folder / "_staged_commits").iterdir():
+            path.unlink()
+        return listing(of)
+
+    monkeypatch.setattr(data_maintenance, "_staged", landed)
+    assert vacuumed(table) == set()
     assert len(content(table)) == 7
 
 
