@@ -187,9 +187,11 @@ def test_failure_of_one_of_two_syncs_is_raised_when_both_have_ended(failing: str
     assert sorted(ended) == ["first", "second"]
 
 
-def test_lock_is_free_after_a_thread_timed_out(tmp_path: Path) -> None:
+def test_lock_is_free_after_a_thread_failed(tmp_path: Path) -> None:
     lock = request_lock(tmp_path / "lock")
     with host_lock(tmp_path / "lock")(), limited(time.monotonic(), lock=True), pytest.raises(OwnerUnavailableError):
+        lock().__enter__()
+    with patch("refimpl.environment._locked", side_effect=MemoryError), pytest.raises(MemoryError):
         lock().__enter__()
     with ThreadPoolExecutor(1) as other:
         other.submit(lambda: lock().__enter__()).result()
