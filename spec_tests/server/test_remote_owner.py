@@ -32,7 +32,7 @@ from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
 from refimpl.commit_owner import Backfilled, Maintenance, MaintenancePolicy
-from refimpl.commits import Conflict, Landed, NotLanded, StagedProposal
+from refimpl.commits import Conflict, Landed, NotLanded, Rejected, StagedProposal
 from refimpl.environment import Environment, clock_ms, random_uuid
 from refimpl.errors import (
     InvalidRequestError,
@@ -709,6 +709,25 @@ def test_refused_replay_of_a_creation_that_landed_is_resolved(reach: Reach, list
     assert ids_in(remote.table("orders")) == [1]
 
 
+def test_creation_stays_unknown_if_the_holder_of_its_name_is(reach: Reach, listen: Listen) -> None:
+    """The request may have arrived twice: then the name is this table's, and its files must stay."""
+    remote = reach(listen())
+    taken = answering(remote.owner, "POST", [409] * 99, landed=False)
+    with taken, answering(remote.owner, "GET", [None] * 99, landed=False), pytest.raises(OutcomeUnknown):
+        remote.create_table("orders", SCHEMA)
+
+
+def test_undecided_attempt_is_not_sent_for_another_version(reach: Reach, listen: Listen) -> None:
+    remote, attempt = reach(listen()), str(uuid.uuid4())
+    table = remote.create_table("orders", SCHEMA)
+    name = table.log.stage("_staged_commits", 1, attempt, append(clock_ms() + 1))
+    with answering(remote.owner, "POST", [None] * 99, landed=False), pytest.raises(OutcomeUnknown):
+        remote.owner.commit(table.table_id or "", 1, StagedProposal(attempt=attempt, file_name=name))
+    other = StagedProposal(attempt=attempt, file_name=log_path.staged_commit(2, attempt))
+    assert isinstance(remote.owner.commit(table.table_id or "", 2, other), Rejected)
+    assert table.snapshot().version == 0
+
+
 @pytest.mark.parametrize(("status", "landed"), [(404, True), *itertools.product([409, 429, 401, 503], [True, False])])
 def test_refused_replay_of_a_drop_is_resolved_or_unknown(
     reach: Reach, listen: Listen, directory: Path, status: int, landed: bool
@@ -925,6 +944,24 @@ def test_connection_is_kept_and_replaced_when_the_server_closed_it(reach: Reach)
             with pytest.raises(TableNotFoundError, match="has no table"):
                 remote.table("orders")
     assert NoTables.connections == [2, 2]
+
+
+def test_answer_after_an_interim_one_is_not_read_by_the_next_request() -> None:
+    hinted = threading.Event()
+
+    class Hints(Handler):
+        def do_GET(self) -> None:  # noqa: N802
+            self.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+            self.wfile.flush()
+            assert hinted.wait(60)
+            self.reply(200, b"{}", "application/json")
+
+    late = patch("refimpl.remote_owner.connection._was_closed", return_value=False)  # the second answer is on its way
+    with Listener("127.0.0.1", 0, Hints) as server, late:
+        connection = Connection(address_of(server.url), timeout=60)
+        assert connection.send("GET", "/").status == 103
+        hinted.set()
+        assert connection.send("GET", "/").status == 103
 
 
 @pytest.mark.parametrize("beginning", [b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"])
