@@ -865,3 +865,16 @@ def test_lock_does_not_create_the_folder_of_a_moved_owner(tmp_path: Path) -> Non
         assert not (tmp_path / "lake" / "_owner").exists()
         (tmp_path / "moved").rename(tmp_path / "lake" / "_owner")
         table.land()
+
+
+def test_a_read_without_locks_is_refused_beside_a_new_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder that cannot be written, without the `-shm` file."""
+    with refimpl.open(tmp_path, create=True) as made:
+        create(made, CATALOG_MANAGED, CommitMode.INLINE)
+    index = tmp_path / "_owner" / "ledger.sqlite-shm"
+    index.unlink()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with refimpl.open(tmp_path) as shown:
+        assert shown.tables() == ["orders"]
+        with pytest.raises(OwnerUnavailableError, match="try again"), shown.owner.ledger.read():
+            index.touch()
