@@ -105,6 +105,7 @@ def test_version_0_must_exist_at_the_location(http: TestClient) -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        {"name": "other"},
         {"table-type": "EXTERNAL"},
         {"columns": {"type": "struct", "fields": []}},
         {"columns": {"type": "struct", "fields": WIRE_COLUMNS[:1]}},
