@@ -342,12 +342,13 @@ class TestRowChanges:
 
 
 def test_a_new_constraint_must_hold_for_all_existing_rows(warehouse: Warehouse) -> None:
-    """DELTA.md#new-rules: also for rows that other writers append in the meantime."""
+    """DELTA.md#new-rules: also for rows of the same commit, and those that other writers append in the meantime."""
     table = made(warehouse, X)
     table.append(pa.table({"x": [1, 9]}))
-    for text, good in (("x < 5", False), ("x < 10", True)):
+    for text, own, good in (("x < 5", 1, False), ("x < 10", 10, False), ("x < 10", 8, True)):
         transaction = table.transaction()
         transaction.set_properties({"delta.constraints.low": text})
+        transaction.add(*transaction.data_file_writer().write_all([pa.table({"x": [own]})]))
         if good:
             transaction.commit()
         else:
