@@ -19,7 +19,6 @@ from refimpl.environment import Environment
 from refimpl.errors import DeltaError, InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.log_path import LOG_FOLDER
 from refimpl.object_store import objects_at
-from refimpl.owner_names import with_owner
 from refimpl.spark import plan_reads
 
 if TYPE_CHECKING:
@@ -56,6 +55,8 @@ class Tables:
         if self.warehouse is not None:
             with contextlib.suppress(TableNotFoundError):
                 return self._known(self.warehouse.table(location))
+        from refimpl.owner_names import with_owner  # the tasks, which import this module, need no owner
+
         table = Table.by_path(location, self.environment)
         with contextlib.suppress(InvalidRequestError, TableNotFoundError):
             return self._known(with_owner(table))
