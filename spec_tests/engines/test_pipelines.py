@@ -26,6 +26,7 @@ def lab(delta_spark: "SparkSession", tmp_path: Path) -> Iterator[Laboratory]:
     delta_spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
+@pytest.mark.longer
 def test_an_overwrite_keeps_the_rows_of_another_writer(lab: Laboratory) -> None:
     assert lab.run(PROGRAM | {"steps": [KEEP, OTHER, OVERWRITE]}) is None
     assert lab.outcomes["write: ours ConcurrentAppendError, theirs applied"] == 1

@@ -234,6 +234,7 @@ def test_the_mapping_mode_is_changed_and_used_in_turn(engine: Engine) -> None:
             table.alter(properties={"delta.columnMapping.mode": mode})
 
 
+@pytest.mark.longer
 def test_the_feed_of_deletion_vectors_equals_delta_sparks(engine: Engine) -> None:
     """Our client and our pipeline read the same feed as Delta Spark, for DELETE, UPDATE and RESTORE with deletion
     vectors.

@@ -21,6 +21,7 @@ from spec_tests.engines.spark_cluster import ROWS, TASKS
 
 pytestmark = [
     pytest.mark.engines,
+    pytest.mark.longer,
     pytest.mark.spark,
     pytest.mark.xdist_group("spark-cluster"),
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and several loopback addresses"),

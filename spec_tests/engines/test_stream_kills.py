@@ -31,6 +31,7 @@ DRIVER = "KILLED_STREAM_DRIVER"
 
 
 @pytest.mark.engines
+@pytest.mark.longer
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.xdist_group("stream-kills")
