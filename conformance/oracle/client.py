@@ -12,6 +12,7 @@ the order in which a report shows it. Nothing here asks a client, or looks into 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -196,6 +197,8 @@ class Reading(NamedTuple):
     version by whose time it reads has no commit any more that shows its time."""
     harmed: bool = False
     """Whether a commit that no reader has read before is missing or cannot be read."""
+    modified: Mapping[int, int] = MappingProxyType({})
+    """The modification times of the files of versions, as far as the kit set them."""
 
     @property
     def known(self) -> int:
@@ -322,10 +325,30 @@ def times_of(log: Log) -> Times | None:
     return Times(since=since, at=int(properties.get(ENABLEMENT_TIMESTAMP, 0)), times=stamped)
 
 
+def is_disabled(log: Log) -> bool:
+    """Whether the newest version disables in-commit timestamps."""
+    return replay(log, max(log)).properties.get(TIMESTAMPS) == "false"
+
+
+def _file_time_selects(
+    reading: Reading, answer: m.SnapshotRead, time: int, versions: Collection[int], *ids: str
+) -> Wrong | None:
+    """Before the enablement, or if the newest version disables them: the last version whose file is not later."""
+    if reading.may_refuse or not {*versions} <= {*reading.modified}:
+        return None
+    right = max((version for version in versions if reading.modified[version] <= time), default=answer.version)
+    if answer.version == right:
+        return None
+    expected = f"version {right}, the last one whose file is not later than {time}"
+    return Wrong((*ids, "PROFILE-CLIENT-01"), expected, f"it read version {answer.version}", right)
+
+
 def _time_selects(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
     """in-commit timestamps, "Reader Requirements": the last version whose time is not later, among those on the same
     side of the enablement. A stale read of a time may miss versions that the owner did not return."""
     stamps, time = times_of(reading.log), reading.request.timestamp
+    if time is not None and is_disabled(reading.log):
+        return _file_time_selects(reading, answer, time, reading.log, "ICT-22")
     if time is None or stamps is None:
         return None
     after = time >= stamps.at
@@ -335,7 +358,7 @@ def _time_selects(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
         expected = f"version {stamps.since} enabled the timestamps at {stamps.at}: a version {side} for {time}"
         return Wrong((*ids, "PROFILE-CLIENT-01"), expected, f"it read version {answer.version}", answer.version)
     if not after:
-        return None
+        return _file_time_selects(reading, answer, time, range(stamps.since), "ICT-17", "ICT-19")
     reached = [version for version, t in stamps.times.items() if t <= time and version in reading.readable]
     right = max(reached, default=stamps.since)
     known = reading.known
@@ -367,10 +390,13 @@ def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
     different = [*_of_files(expected, answer, reading.location), *state]
     ids: tuple[str, ...] = (*(("LOG-31",) if state else ()), "MC-LOG-06", "CM-LOG-03", "LOG-18", "PROFILE-CLIENT-01")
     stamps = times_of(reading.log)
-    stamped = stamps is not None and answer.version in stamps.times
-    if not different and stamped and answer.timestamp not in (None, expected.timestamp):
-        ids = ("ICT-16", "PROFILE-CLIENT-01")
-        different = [f"the time of version {answer.version} is {answer.timestamp}, and must be {expected.timestamp}"]
+    right = expected.timestamp if stamps is not None and answer.version in stamps.times else None
+    ids_of_time = "ICT-16"
+    if is_disabled(reading.log) or (stamps is not None and answer.version < stamps.since):
+        right, ids_of_time = reading.modified.get(answer.version), "ICT-22" if stamps is None else "ICT-17"
+    if not different and right is not None and answer.timestamp not in (None, right):
+        ids = (ids_of_time, "PROFILE-CLIENT-01")
+        different = [f"the time of version {answer.version} is {answer.timestamp}, and must be {right}"]
     if not different:
         return None
     return Wrong(ids, f"the result of all commits up to version {answer.version}", "; ".join(different), answer.version)

@@ -69,6 +69,8 @@ class DrivenTable:
     gone: bool = False
     """Whether it was dropped or handed back."""
     dropped: bool = False
+    modified: dict[int, int] = field(default_factory=dict)
+    """The modification times of its files, as far as the kit set them."""
 
     @property
     def partitioned(self) -> bool:
@@ -139,9 +141,12 @@ class ClientDrive:
             if self.s.feature == "managedCommit":
                 more[OWNER_CONF] = CONFIGURATION
             made = msgspec.structs.replace(make, features=features)
-            if make.imported and self.s.feature != FILESYSTEM:
-                log = self._imported(f"table-{slot}")
-                self.tables[slot] = DrivenTable(log=log, make=steps.Make(imported=True), words=[make])
+            if make.imported:
+                name = f"table-{slot}"
+                log = self._disabled(name) if self.s.feature == FILESYSTEM else self._imported(name)
+                modified = {version: _hour(version) for version in log.actions if version not in log.committed}
+                made = steps.Make(imported=True)
+                self.tables[slot] = DrivenTable(log=log, make=made, words=[make], modified=modified)
                 return self.tables[slot]
             log = LogBuilder.create(
                 self.s, f"table-{slot}", partitioned=make.partitioned, reader_features=readers,
@@ -153,11 +158,24 @@ class ClientDrive:
 
     def _imported(self, name: str) -> LogBuilder:
         """Three versions without in-commit timestamps, an hour apart; the fourth one enables them."""
-        log = self._filesystem(name, (proposals.BASE_TIME, proposals.BASE_TIME + HOUR, proposals.BASE_TIME + 2 * HOUR))
-        time = proposals.BASE_TIME + 3 * HOUR
+        log = self._filesystem(name, (_hour(0), _hour(1), _hour(2)))
+        time = _hour(3)
         log.take_over(timestamp=time, properties={ENABLEMENT_VERSION: "3", ENABLEMENT_TIMESTAMP: str(time)})
         content = (log.folder / commit_file(3)).read_text("utf-8")
         log.actions[3] = [json.loads(line) for line in proposals.lines(content)]
+        return log
+
+    def _disabled(self, name: str) -> LogBuilder:
+        """Versions an hour apart, of which one enables in-commit timestamps and a later one disables them."""
+        log = self._filesystem(name, (proposals.BASE_TIME,))
+        hours = map(_hour, range(1, 4))
+        later = (proposals.commit_info(self.s.attempt(), proposals.BASE_TIME + 20 * HOUR + n) for n in range(3))
+        enabled = {ENABLEMENT_VERSION: "1", ENABLEMENT_TIMESTAMP: str(proposals.BASE_TIME + 20 * HOUR)}
+        table = log.table.id or self.s.attempt()
+        first = (proposals.protocol(None), proposals.metadata(table, proposals.BASE_TIME, enabled))
+        last = proposals.metadata(table, proposals.BASE_TIME, {proposals.TIMESTAMPS: "false"})
+        for actions in (first, (file("between"),), (last,)):
+            log.write(next(later), *actions, modified=next(hours))
         return log
 
     def _filesystem(self, name: str, modified: Sequence[int], protocol: dict[str, Any] | None = None) -> LogBuilder:
@@ -175,7 +193,12 @@ class ClientDrive:
     def _sync(self, table: DrivenTable) -> None:
         """Note the versions that the client committed."""
         log, owned = table.log, self.s.owner.owner.tables.get(table.log.table.reference)
-        if owned is None:
+        if owned is None:  # no owner, not even the kit's, which stands for the writers of other filesystem tables
+            while (path := log.folder / commit_file(log.latest + 1)).exists():
+                table.mine.append(log.latest + 1)
+                log.actions[log.latest + 1] = [json.loads(line) for line in proposals.lines(path.read_text("utf-8"))]
+                self.ratified += 1
+            log.table.versions = log.latest + 1
             return
         if owned.commit_mode == "direct":
             self.s.listed(log.table)  # the owner notices what was published
@@ -231,6 +254,12 @@ class ClientDrive:
             self._publish(table, table.log.latest)
         lines = tuple(self._lines(table, change, path, partition, which))
         time = self._next_time(table)
+        if table.make.imported and self.s.feature == FILESYSTEM:
+            version = table.log.latest + 1
+            if not table.mine:
+                table.modified[version] = _hour(version)
+                table.log.write(proposals.commit_info(self.s.attempt(), time), *lines, modified=_hour(version))
+            return
         table.log.land(*lines, timestamp=time, blind=blind)
 
     def _next_time(self, table: DrivenTable) -> int:
@@ -385,6 +414,7 @@ class ClientDrive:
         log = table.log
         versions = [v for v in range(log.latest + 1) if (log.folder / commit_file(v)).exists()]
         for number, version in enumerate(versions):
+            table.modified.pop(version, None)
             time = (0, -number, oracle.FUTURE - proposals.BASE_TIME + number)[step.order % 3]
             log.touch(version, proposals.BASE_TIME + 3_600_000 + time)
 
@@ -595,7 +625,7 @@ class ClientDrive:
             case steps.By.VERSION:
                 fields["version"] = target
             case steps.By.TIME:
-                time = replay(log.actions, min(target, log.latest)).timestamp
+                time = table.modified.get(target) or replay(log.actions, min(target, log.latest)).timestamp
                 fields["timestamp"] = (time or proposals.BASE_TIME) + step.offset
             case steps.By.PATH:
                 fields["path"] = log.location
@@ -633,6 +663,7 @@ class ClientDrive:
             may_refuse=(
                 lost or timeless or bool(harmed) or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"})
             ),
+            modified=table.modified,
             harmed=bool(harmed) and table.read < min((version_of(name) or 0 for name in harmed), default=0),
         )  # fmt: skip
         self._fail(table, oracle.read(reading, call.answer), call, (*step.stakes(), *stakes, *self._stakes(table)))
@@ -1167,6 +1198,10 @@ def _json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return body if isinstance(body, dict) else None
+
+
+def _hour(number: int) -> int:
+    return proposals.BASE_TIME + number * HOUR
 
 
 def _is_final(answer: m.Answer) -> bool:

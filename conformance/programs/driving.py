@@ -371,7 +371,7 @@ class Drive:
         if self.names is None:
             self.names = step.names % len(NAMES)
         names = NAMES[0 if self.plain_names else self.names]
-        name = names[slot] if before is None else before.handle.name.removesuffix(" again")
+        name = names[slot] if before is None else (before.known_as or before.handle.name).removesuffix(" again")
         if before is not None:
             self.past[slot] = before
         again = name if before is None else f"{name} again"
@@ -926,7 +926,7 @@ class Drive:
         first, count = max(0, step.first), 1 + max(0, step.versions - 1) % 5
         place = self.s.physical(PATHS[step.path % len(PATHS)])
         path = f"{(self.s.identity.storage or '').rstrip('/')}/{place}"
-        if any(other.location == path for other in self.tables.values()):
+        if any(other.location == path for other in (*self.tables.values(), *self.past.values())):
             path += str(slot)
         handle = TableHandle(
             name=f"imports{slot}", reference=path, versions=first + count, before=first + count,
