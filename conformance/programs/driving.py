@@ -356,11 +356,15 @@ class Drive:
         theirs = Call(table=table, handle=handle, client="another creator", request=plant, plant=plant)
         calls = [theirs, mine] if step.first else [mine, theirs]
         at_once = local or getattr(self.s.subject, "concurrent", False)
-        self._hear_all(concurrently(self.s, [[call] for call in calls] if at_once else [calls], step.gap_ms))
-        if table.is_surely(State.OWNED) and table.surely < 0:  # the owner creates no table there
+        answered = concurrently(self.s, [[call] for call in calls] if at_once else [calls], step.gap_ms)
+        taken = mine.exchange is not None and isinstance(mine.exchange.answer, m.Conflict)
+        self._hear_all([call for call in answered if call is theirs or not taken])  # an owner may keep the folder
+        if len(table.worlds) > 1:
+            raise Inconclusive(f"it is unknown who created the table in {place}")
+        if table.surely < 0:  # nobody
             return
         self.tables[slot] = table
-        if not table.owned:
+        if table.can_be_taken_over:
             handle.path, handle.before, handle.versions = place, 1, 1
             self.s.tables.append(handle)
         self._look(table)
@@ -772,7 +776,8 @@ class Drive:
         if isinstance(shown, m.Observation) and table.surely - table.base < LOOKED:
             before = table.listed
             self._look(table)
-            hidden = sorted((before & table.listed) - {file.name for file in shown.files})
+            commits = {name for name in before & table.listed if name.endswith(".json")}
+            hidden = sorted(commits - {file.name for file in shown.files})
             if hidden:
                 what = f"a listing without contents shows {hidden[0]}, too"
                 self._fail(table, None, Wrong(("PROFILE-CORE-02",), what, None, "it does not"))
@@ -1467,7 +1472,8 @@ class Drive:
         own = [file for file in files if file.name not in table.strays]
         newest = max((version_of(name) or 0 for name in table.listed), default=-1)
         wrong = oracle_contents.names(files, sent, self.contract.feature, self.contract.commit_mode)
-        wrong = wrong or oracle_contents.sizes(files)
+        if oracle_contents.sizes(files) is not None:  # a file may grow while it is listed
+            wrong = wrong or oracle_contents.sizes(self.s.observe(table.handle))
         if wrong is None and oracle_contents.derived(own, newest) is not None:  # a listing is not atomic
             later = (version_of(file.name) or 0 for file in self.s.observe(table.handle))
             wrong = oracle_contents.derived(own, max(later, default=-1))
