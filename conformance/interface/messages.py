@@ -122,6 +122,7 @@ class TakeOver(_Request, frozen=True, kw_only=True):
     """
 
     path: str
+    """The name of the folder, not encoded: `a%20b` is not `a b`."""
     name: str
     feature: str
     commit_mode: str

@@ -515,6 +515,14 @@ class WritesChecksums(ModelClient):
         return answer
 
 
+@good_method("transact")
+def renames_files_with_blanks(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
+    """Chooses another name for each data file whose requested name contains a blank."""
+    names = (add.path.replace(" ", f"_{uuid.uuid4()}_") for add in request.adds)
+    adds = (msgspec.structs.replace(add, path=name) for add, name in zip(request.adds, names, strict=True))
+    return original(self).transact(client, msgspec.structs.replace(request, adds=tuple(adds)))
+
+
 @good_method("checksum", "FREE-CHECKSUM-01")
 def writes_no_checksums(self: ModelClient, client: str, request: m.Checksum) -> m.Answer:
     """Writes no checksums."""

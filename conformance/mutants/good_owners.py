@@ -167,6 +167,14 @@ def lists_one_published_version(self: ModelOwner, table: OwnedTable, start: int,
 
 
 @good_method("take_over")
+def refuses_escapes_in_paths(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
+    """Takes no table over whose path contains a percent sign or a blank."""
+    if {"%", " "} & set(request.path):
+        return m.Rejected(reason=f"{request.path!r} is not supported: rename the folder")
+    return original(self).take_over(client, request)
+
+
+@good_method("take_over")
 def commits_a_take_over_of_its_own_table(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
     """Treats a take-over of a table that it owns as a commit of the next version."""
     reference = self._find(None, request.path)
@@ -691,17 +699,16 @@ class FormerOwnerComparesVersions(ModelOwner):
         return self._refusal(msgspec.structs.replace(table, active=True, leaving=None), request, staged)
 
 
-@good("FREE-CHECKSUM-02", "MC-OWNER-01", "CM-CATALOG-01")
+@good("FREE-CHECKSUM-02", "CM-MAINT-03", "MC-OWNER-01", "CM-CATALOG-01")
 class KeepsOtherFilesInTheLog(ModelOwner):
-    """Writes a checksum beside every published commit, and its own state to a folder of the log."""
+    """Writes a checksum of every commit before it publishes it, and its own state to a folder of the log."""
 
-    def _publish(self, table: OwnedTable, version: int) -> None:
-        super()._publish(table, version)
-        file = self.storage.read(self._path(table, version))
-        if file is not None:
-            self.storage.put(
-                f"{table.location}/{LOG}/{checksum_file(version)}", checksum_of(file.content), file.modified
-            )
+    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
+        answer = super()._ratify(table, request, staged)
+        if isinstance(answer, m.Ratified) and answer.version in table.unbackfilled:
+            content = self._content(table, table.unbackfilled[answer.version])
+            self.storage.put(f"{table.location}/{LOG}/{checksum_file(answer.version)}", checksum_of(content), 0)
+        return answer
 
     def _save(self, table: OwnedTable) -> None:
         super()._save(table)

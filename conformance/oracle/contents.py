@@ -22,7 +22,7 @@ OF_WRITERS: Final = "kit."
 _COMMIT_NAME: Final = re.compile(r"(?:.*/)?(\d+)\.json")
 """The name of a published commit, in any folder."""
 _UUID_NAME: Final = re.compile(r"\d+\.[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json")
-_DERIVED_NAME: Final = re.compile(r"(?:\d+\.)?(\d+)\.(?:checkpoint\..+|crc|compacted\.json)")
+_DERIVED_NAME: Final = re.compile(r"(?:\d+\.)?(\d+)\.(?:checkpoint\..+|compacted\.json)")
 _STAGED_NAME: Final = re.compile(r"(\d+)\.[^./]+\.json")
 
 Proposal = m.Commit | m.CreateTable | m.TakeOver | m.HandBack
@@ -164,13 +164,15 @@ def sizes(files: Iterable[m.LogFile]) -> Wrong | None:
 
 
 def derived(files: Iterable[m.LogFile], newest: m.Version) -> Wrong | None:
-    """ "Checkpoints", "Log Compaction", "Version Checksum": all are made of published versions; `newest` is the newest
-    one."""
+    """ "Checkpoints", "Log Compaction Files": both are made of published versions; `newest` is the newest one. (A
+    checksum may come earlier: CM-MAINT-03.)"""
     for file in files:
         found = _DERIVED_NAME.fullmatch(file.name)
         if found is not None and int(found[1]) > newest:
-            what = f"{file.name} is written when version {int(found[1])} is published"
-            return Wrong(("MC-CHECKPOINT-03", "CM-MAINT-01"), what, int(found[1]), f"published is version {newest}")
+            compaction = file.name.endswith("compacted.json")
+            ids = ("MC-COMPACTION-01", "CM-MAINT-02") if compaction else ("MC-CHECKPOINT-03", "CM-MAINT-01")
+            what = f"version {int(found[1])} is published before {file.name} is written"
+            return Wrong(ids, what, int(found[1]), f"the newest published version is {newest}")
     return None
 
 

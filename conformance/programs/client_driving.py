@@ -257,7 +257,8 @@ class ClientDrive:
         if table.make.imported and self.s.feature == FILESYSTEM:
             version = table.log.latest + 1
             if not table.mine:
-                table.modified[version] = _hour(version)
+                if version == 0 or version - 1 in table.modified:
+                    table.modified[version] = _hour(version)
                 table.log.write(proposals.commit_info(self.s.attempt(), time), *lines, modified=_hour(version))
             return
         table.log.land(*lines, timestamp=time, blind=blind)
@@ -735,6 +736,7 @@ class ClientDrive:
         self._fail(table, wrong, call, more)
         self._fail(table, self._deleted(table), call, more)
         for version in done.landed:
+            self.s.note_names(action["add"] for action in log.actions[version] if "add" in action)
             wrong = next(oracle.commit(log.actions, request, version, self.s.renamed), None)
             self._fail(table, wrong, call, (*more, *self._stakes(table)))  # it may have read the layout wrongly
 

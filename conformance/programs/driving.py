@@ -1,5 +1,6 @@
 """Does the steps of a program on a subject, and judges every answer and every listing by the oracle."""
 
+import string
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ ALIKE: Final = 8
 """From this class on, a subject may treat the two as one name."""
 PATHS: Final = ("imports", "gr\u00f6\u00dfe a%20b+c", "a b", "a%20b")
 """The names of the folders of filesystem tables."""
+IN_EVERY_PATH: Final = frozenset(string.ascii_letters + string.digits + "/._-")
+"""The characters of a path that no owner refuses."""
 STRAYS: Final = (
     checkpoint_file,
     checksum_file,
@@ -953,7 +956,8 @@ class Drive:
             at = first if hinted is None else hinted
             commits = [table.content[attempt].actions or () for attempt in log[: at + 1 - first]]
             lines = [msgspec.json.decode(line) for actions in commits for line in actions]
-            checkpoint = checkpoint_parquet([action for action in lines if "commitInfo" not in action])
+            lines = [action for action in lines if "commitInfo" not in action]
+            checkpoint = checkpoint_parquet(lines)
             content = checkpoint.decode("utf-8", "surrogateescape")
             ownership.put_beside(self.s, m.Plant(table=path, file=checkpoint_file(at), content=content))
             if hinted is not None:
@@ -1036,7 +1040,7 @@ class Drive:
         self._swap_names(step)
         path = table.location.rstrip("/") + ("/" if step.slash and table.owned else "")
         path = quote(path) if step.encoded and table.owned else path
-        plain = not step.slash and table.base == 0 and not step.ahead and path.isascii()
+        plain = not step.slash and table.base == 0 and not step.ahead and set(path) <= IN_EVERY_PATH
         plain = plain and table.is_surely(State.PLAIN, State.RELEASED)
         for _ in range(TRIES if plain and step.fate is Fate.ANSWERED else 1):
             request = self._taking_over(table, path, step.ahead)
@@ -1052,7 +1056,7 @@ class Drive:
     def _swap_names(self, step: steps.TakeOver) -> None:
         first, second = self.tables.get(0), self.tables.get(1)
         plain = [table is not None and table.is_surely(State.PLAIN) for table in (first, second)]
-        if step.swapped and all(plain) and first is not None and second is not None:
+        if step.swapped and all(plain) and not self.in_flight and first is not None and second is not None:
             first.known_as, second.known_as = second.handle.name, first.handle.name
 
     def _taking_over(self, table: DrivenTable, path: str, ahead: int) -> m.TakeOver:

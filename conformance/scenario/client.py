@@ -12,10 +12,11 @@ The owner is correct: every violation is the client's. Its storage is a real fol
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence, Set
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, unquote_plus
 
 import msgspec
 
@@ -50,6 +51,13 @@ PROPOSALS: Final = "proposals"
 """The identity's limit of proposals of one transaction; 1: the client gives up after a lost race."""
 
 
+def _spelled(name: str) -> str:
+    """What all spellings of a file name have in common: encoded or not, in either case, in any Unicode form."""
+    while (plain := unquote_plus(name)) != name:
+        name = plain
+    return unicodedata.normalize("NFC", name).casefold()
+
+
 class ClientScenario(Scenario):
     """As `Scenario`, whose requests go to the kit's owner; `act` asks the client under test."""
 
@@ -78,8 +86,6 @@ class ClientScenario(Scenario):
         """The marker of the transaction that the client reported, by table and version."""
         self.requested: dict[int, tuple[str, ...]] = {}
         """The files that the client's transaction adds, by operation."""
-        self.keeps_names = False
-        """Whether the client used a requested name: it does not rename its files."""
         self.renamed: dict[str, tuple[str, ...]] = {}
         """If the client chose the names of its files: the requested files that a file in the log contains, by
         path."""
@@ -493,7 +499,7 @@ class ClientScenario(Scenario):
             reply = heard.answer
             refused = isinstance(reply, m.Conflict | m.Gap) or (isinstance(reply, m.Rejected) and not reply.retryable)
             lines = self._lines(heard.request)
-            self._note_names(lines or ())
+            self.note_names(add for line in lines or () if (add := proposals.body_of(line, "add")) is not None)
             files = tuple(path for path in self._data_files(heard.request, lines) if path.is_file())
             self.proposed.append(
                 Proposed(operation=self.acting, request=heard.request, lines=lines, refused=refused, files=files)
@@ -508,19 +514,18 @@ class ClientScenario(Scenario):
         table = self.owner.owner.tables.get(getattr(request, "table", ""))
         return set() if table is None else data_files(lines or (), ("add", "cdc"), Path(table.location))
 
-    def _note_names(self, lines: tuple[str, ...]) -> None:
-        """Map the client's own files to the requested ones: one to one if their number is equal, otherwise all to the
-        first."""
+    def note_names(self, adds: Iterable[dict[str, Any]]) -> None:
+        """Map the files that the client renamed to the requested ones: one to one if their number is equal, otherwise
+        all to the first. A name that is another spelling of a requested one is no new name."""
         wanted = self.requested.get(self.acting, ())
-        adds = [add for line in lines if (add := proposals.body_of(line, "add")) is not None]
         paths = [self.decoded(str(add.get("path"))) for add in adds]
-        self.keeps_names |= bool(set(wanted) & set(paths))
-        if not wanted or not paths or self.keeps_names:
-            return
-        if len(paths) == len(wanted):
-            self.renamed.update((path, (name,)) for path, name in zip(paths, wanted, strict=True))
-        else:
-            self.renamed[paths[0]] = wanted
+        kept = {_spelled(name) for name in wanted} & {_spelled(path) for path in paths}
+        new = [path for path in paths if _spelled(path) not in kept]
+        names = tuple(name for name in wanted if _spelled(name) not in kept)
+        if len(new) == len(names):
+            self.renamed.update((path, (name,)) for path, name in zip(new, names, strict=True))
+        elif new and names:
+            self.renamed[new[0]] = names
 
     def _lines(self, request: m.Commit | m.CreateTable | m.TakeOver | m.HandBack) -> tuple[str, ...] | None:
         """The actions of a proposal, inline or from its staged file."""
