@@ -68,6 +68,8 @@ def owner_named(name: str, conf: Mapping[str, str]) -> CommitOwner:
     with _lock:
         if key not in _owners:
             owner = _builder(name)(name, dict(conf))
+            if getattr(owner, "name", None) is None:
+                raise InvalidRequestError(f"the builder of the owner {name!r} returned {owner!r}; expected an owner")
             if owner.name != name:
                 raise InvalidRequestError(f"the owner at {dict(conf)} is called {owner.name!r}; expected {name!r}")
             _owners[key] = owner

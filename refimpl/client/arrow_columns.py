@@ -63,11 +63,12 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     A nullable column that the batch lacks is null. Raises `InvalidRequestError` with the column's name for any
     other difference, for a type whose values would change, and for a value that the wanted type cannot hold.
     """
-    surplus = sorted(set(batch.schema.names) - set(schema.names))
-    if surplus or len(set(batch.schema.names)) != len(batch.schema.names):
+    names = batch.schema.names
+    surplus = sorted(set(names) - set(schema.names)) or sorted({name for name in names if names.count(name) > 1})
+    if surplus:
+        problem = "the rows repeat columns" if set(surplus) <= set(schema.names) else "the table has no column"
         raise InvalidRequestError(
-            f"the table has no column {', '.join(map(repr, surplus)) or 'twice'}; its columns are "
-            f"{', '.join(schema.names)}"
+            f"{problem}: {', '.join(map(repr, surplus))}; the table's columns are {', '.join(schema.names)}"
         )
     target = all_nullable(schema)
     columns = []

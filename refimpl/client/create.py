@@ -183,7 +183,7 @@ class Creation:
         """
         for what, value, kinds, expected in (
             ("partition columns", partition_columns, (list, tuple), "a list of columns"),
-            ("table feature", feature, TableFeature, "one of refimpl.table_feature, such as CATALOG_MANAGED"),
+            ("table feature", feature, TableFeature, "CATALOG_MANAGED or MANAGED_COMMIT of refimpl.table_feature"),
             ("commit mode", commit_mode, (CommitMode, None), "a refimpl.table_feature.CommitMode"),
             ("location", location, (str, Path, None), "a folder's path"),
             ("properties", properties, (Mapping, None), "a map of texts to texts"),

@@ -204,7 +204,10 @@ class Struct:
         return name in self.names
 
     def spelled(self, names: Sequence[str]) -> tuple[str, ...]:
-        """These columns as the schema spells them: names ignore case. Unknown names stay."""
+        """These columns as the schema spells them: names ignore case. Unknown names stay. Raises `InvalidRequestError`
+        for a text instead of a list."""
+        if isinstance(names, str):
+            raise InvalidRequestError(f"invalid columns {names!r}; expected a list: [{names!r}]")
         own = {column.name.lower(): column.name for column in self.fields}
         return tuple(own.get(name.lower(), name) for name in names)
 
@@ -477,7 +480,7 @@ def as_struct(schema: Struct | str | pa.Schema | Mapping[str, str | pa.DataType]
             return parse(schema)
         case pa.Schema():
             return from_arrow(schema)
-        case Mapping() if all(isinstance(kind, str | pa.DataType) for kind in schema.values()):
+        case Mapping() if all(isinstance(n, str) and isinstance(k, str | pa.DataType) for n, k in schema.items()):
             types = {
                 name: arrow_type(type_named(kind)) if isinstance(kind, str) else kind for name, kind in schema.items()
             }

@@ -92,6 +92,8 @@ class Table:
         `PathAccessError`.
         """
         check_type("location", location, (str, Path), "a table's folder")
+        if location == "":
+            raise InvalidRequestError("invalid location ''; expected a table's folder; the current one is '.'")
         return cls(Path(location).absolute(), environment or Environment())
 
     @property

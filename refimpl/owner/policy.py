@@ -75,8 +75,8 @@ def checked_name(name: str) -> str:
     """The name itself, or `InvalidRequestError`: one to three identifiers joined by dots."""
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
         raise InvalidRequestError(
-            f"invalid table name {name!r}; expected one to three identifiers of letters, digits and _, joined by dots, "
-            f"at most {MAX_NAME_LENGTH} characters",
+            f"invalid table name {name!r}; expected one to three identifiers of the letters A to Z and a to z, digits "
+            f"and _, joined by dots, at most {MAX_NAME_LENGTH} characters",
             name=name,
         )
     return name

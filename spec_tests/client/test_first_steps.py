@@ -54,6 +54,11 @@ def test_a_time_may_be_a_datetime_a_text_or_milliseconds(warehouse: Warehouse) -
         orders.snapshot(timestamp=moment.replace(tzinfo=None))
 
 
+def test_a_repeated_column_is_named(warehouse: Warehouse) -> None:
+    with pytest.raises(InvalidRequestError, match="repeat columns: 'id'"):
+        warehouse.table("orders").append(pa.table([[1], [2]], ["id", "id"]))
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -62,6 +67,7 @@ def test_a_time_may_be_a_datetime_a_text_or_milliseconds(warehouse: Warehouse) -
         lambda warehouse: warehouse.create_table(None, {"id": "long"}),
         lambda warehouse: warehouse.create_table("t", {"id": int}),
         lambda warehouse: warehouse.create_table("t", {"id": "BIGINT"}),
+        lambda warehouse: warehouse.create_table("t", {1: "long"}),
         lambda warehouse: warehouse.create_table("t", [("id", "long")]),
         lambda warehouse: warehouse.create_table("t", None),
         lambda warehouse: warehouse.create_table("t", {"id": "long"}, feature="managedCommit"),
@@ -81,7 +87,9 @@ def test_a_time_may_be_a_datetime_a_text_or_milliseconds(warehouse: Warehouse) -
         lambda warehouse: warehouse.table("orders").changes("a"),
         lambda warehouse: warehouse.table("orders").history("x"),
         lambda warehouse: warehouse.table("orders").snapshot(timestamp=1.5),
+        lambda warehouse: warehouse.table("orders").snapshot().to_arrow("id"),
         lambda warehouse: refimpl.open_table(None),
+        lambda warehouse: refimpl.open_table(""),
         lambda warehouse: refimpl.register_owner(None, print),
         lambda warehouse: refimpl.register_owner("x", None),
         lambda warehouse: refimpl.open(None),  # type: ignore[call-overload]

@@ -77,6 +77,13 @@ def test_the_warehouse_around_the_table_completes_its_configuration(tmp_path: Pa
         assert refimpl.open_table(made.location).table_id == made.table_id
 
 
+def test_a_builder_returns_an_owner(lakes: tuple[Warehouse, Warehouse]) -> None:
+    refimpl.register_owner("lake-2", lambda name, conf: None)  # type: ignore[arg-type,return-value]
+    made = lakes[1].create_table("orders", SCHEMA, feature=MANAGED_COMMIT)
+    with pytest.raises(InvalidRequestError, match="returned None; expected an owner"):
+        refimpl.open_table(made.location)
+
+
 def test_a_builder_may_register_owners(lakes: tuple[Warehouse, Warehouse]) -> None:
     def build(_: str, conf: Mapping[str, str]) -> CommitOwner:
         refimpl.register_owner("another", refimpl.warehouse_owner)
