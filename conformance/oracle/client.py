@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, TABLE_ID
 from conformance.models.log_files import vector_file
-from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
+from conformance.models.proposals import BASE_TIME, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 
 Action = dict[str, Any]
 Log = Mapping[int, Sequence[Action]]
@@ -734,6 +734,10 @@ def is_empty(request: m.Transact) -> bool:
 def commit(log: Log, request: m.Transact, version: int, names: Mapping[str, Sequence[str]]) -> Iterator[Wrong]:
     """What is wrong with the commit of a transaction: the version before it, with exactly its changes. `names`: the
     requested files for each file that the client named itself."""
+    stamp = info_of(log[version]).get("inCommitTimestamp")
+    if isinstance(stamp, int) and stamp < BASE_TIME:
+        expected = f"its in-commit timestamp is the time of the attempt: {BASE_TIME} or later on any clock"
+        yield Wrong(("ICT-09",), expected, f"it is {stamp}", version)
     actions, held = log[version], reconciled(log, version - 1)
     files = {key_of(action): action["add"] for action in held if "add" in action}
     adds = [action["add"] for action in actions if "add" in action]
@@ -773,7 +777,8 @@ def commit(log: Log, request: m.Transact, version: int, names: Mapping[str, Sequ
 
 
 def _requested(path: str, names: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    return names.get(unquote(path), (unquote(path),))
+    plain = unquote(path).removeprefix("file://").removeprefix("file:")
+    return names.get(unquote(path), (plain,))
 
 
 def _state_changes(log: Log, request: m.Transact, version: int) -> Iterator[Wrong]:

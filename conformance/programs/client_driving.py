@@ -4,6 +4,7 @@ judges every answer and every file."""
 import itertools
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -66,6 +67,8 @@ class DrivenTable:
     """The newest version that each client read."""
     files: int = 0
     """The number of names of files so far."""
+    names: Counter[str] = field(default_factory=Counter)
+    """The same for each form of a name."""
     gone: bool = False
     """Whether it was dropped or handed back."""
     dropped: bool = False
@@ -78,6 +81,10 @@ class DrivenTable:
 
     def state(self) -> list[oracle.Action]:
         return oracle.reconciled(self.log.actions, self.log.latest)
+
+
+LONG_AGO: Final = proposals.BASE_TIME - 8_000 * 24 * HOUR
+"""A time in 2001. Each clock shows a later one."""
 
 
 class ClientDrive:
@@ -152,6 +159,7 @@ class ClientDrive:
                 self.s, f"table-{slot}", partitioned=make.partitioned, reader_features=readers,
                 writer_features=("domainMetadata", *writers), properties=more,
                 backlog_limit=make.limit if make.limit and self.s.feature != FILESYSTEM else None,
+                timestamp=LONG_AGO if make.old else None,
             )  # fmt: skip
             self.tables[slot] = DrivenTable(log=log, make=made, words=[made])
         return self.tables[slot]
@@ -265,11 +273,13 @@ class ClientDrive:
 
     def _next_time(self, table: DrivenTable) -> int:
         last = replay(table.log.actions, table.log.latest).timestamp or 0
-        return max(self.s.timestamp(table.log.latest + 1), last + 1000)
+        return last + 1000 if table.make.old else max(self.s.timestamp(table.log.latest + 1), last + 1000)
 
     def _name(self, table: DrivenTable, kind: int) -> str:
         table.files += 1
-        return steps.PATHS[kind % len(steps.PATHS)].format(table.files)
+        path = steps.PATHS[kind % len(steps.PATHS)]
+        table.names[path] += 1
+        return path.format(table.names[path])
 
     def _lines(self, table: DrivenTable, change: Change, path: int, partition: int, which: int) -> Iterator[str]:
         """The actions of a commit, without its commitInfo."""
@@ -722,7 +732,7 @@ class ClientDrive:
             landed=tuple(table.mine[mine:]), lost=lost,
             excused=any(isinstance(h.answer, m.Unknown) or _is_final(h.answer) for h in self.s.owner.exchanges[since:])
             or Freedom.BUSY in freedoms
-            or Freedom.NEVER in freedoms or step.by_path or step.properties == 4 or self.s.gave_up(call)
+            or Freedom.NEVER in freedoms or step.by_path or step.outside or step.properties == 4 or self.s.gave_up(call)
             or base not in readable,
             rejected=bool(rejected) and not lost, proposals=len(commits) - rejected[0] - 1 if rejected else 0,
             by_path=step.by_path, feature=self.s.feature,
@@ -756,6 +766,8 @@ class ClientDrive:
         """Whether the client rejects such a transaction without any disturbance too: no document requires that it
         supports every one."""
         again = msgspec.structs.replace(step, behind=0)
+        if table.make.limit:
+            self._publish(table, table.log.latest)
         changes = self._changes(table, again, table.log.latest)
         name = self._reference(table.log)
         call = self.s.act("client", m.Transact(table=name, marker=self.s.attempt(), **changes), table.log.table)
@@ -773,6 +785,8 @@ class ClientDrive:
         value = steps.PARTITIONS[step.partition % len(steps.PARTITIONS)] if partitioned else None
         rows = 3 if "rowTracking" in table.make.features else None
         names = [self._name(table, 0 if number else step.path) for number in range(step.adds)]
+        if step.outside:
+            names.append(f"{self.s.place}/elsewhere/{self._name(table, 0)}")
         changes: dict[str, Any] = {
             "adds": tuple(m.DataFile(path=name, partition=value, rows=rows) for name in names),
             "removes": tuple(present if step.repartition else removed), "isolation": step.isolation,

@@ -35,6 +35,8 @@ class Make(_Step, frozen=True, kw_only=True):
     """The maximum number of unbackfilled commits; 0 for no limit."""
     imported: bool = False
     """Whether it was a filesystem table before its owner took it over, and has in-commit timestamps since then."""
+    old: bool = False
+    """Whether its commits are of 2001."""
 
     def stakes(self) -> tuple[str, ...]:
         vectors = ("LOG-30",) if "deletionVectors" in self.features else ()
@@ -321,6 +323,8 @@ class Transact(_Step, frozen=True, kw_only=True):
     repartition: bool = False
     replace_table: bool = False
     changes: int = 0
+    outside: bool = False
+    """Whether it adds a file outside the table's folder, too, which a client may reject."""
     behind: int = 0
     by_path: bool = False
 
@@ -404,8 +408,9 @@ class ClientProgram(Program[Step], frozen=True, kw_only=True):
 
 
 PATHS: tuple[str, ...] = (
-    "part-{}", "A-{}", "a-{}", "with space {}", "per%cent {}", "100%25-{}", "p+q-{}", "day=2024-01-01 10%3A00/{}",
+    "part-{}", "A-{}", "a-{}", "with space {}", "100%-{}", "100%25-{}", "p+q-{}", "day=2024-01-01 10%3A00/part-{}",
     "ü-{}", "u\u0308-{}", "folder/url {}",
 )  # fmt: skip
-"""Names of files, not encoded; the number makes them unique. The last one is in the log as a URL."""
+"""Names of files, not encoded. Files of one form differ in the number; those of different forms, in a folder, in case,
+in an encoding or in the Unicode form. The last one is in the log as a URL."""
 PARTITIONS: tuple[str | None, ...] = ("x", "y", "007", "a b%", "", None)

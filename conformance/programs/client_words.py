@@ -83,7 +83,9 @@ AGAINST: Final[dict[Change, tuple[str, ...]]] = {
 
 def make(d: Draw) -> tuple[Step, ...]:
     features = d.features
-    first = steps.Make(partitioned=d.partitioned, features=features, limit=d.limit, imported=d.imported)
+    first = steps.Make(
+        partitioned=d.partitioned, features=features, limit=d.limit, imported=d.imported, old=d.chance(0.1)
+    )
     return (first, steps.Make(table=1)) if d.chance(0.15) else (first,)
 
 
@@ -202,7 +204,7 @@ def transact(d: Draw) -> tuple[Step, ...]:
             more = {"changes": 1, "removes": 1}
         case _:
             reads = (0, 1, 2, 3, 3) if d.partitioned else (0, 0, 1, 1, 2)
-            more = {"reads": d.one(*reads), "adds": d.one(1, 1, 2, 3)}
+            more = {"reads": d.one(*reads), "adds": d.one(1, 1, 2, 3), "outside": d.chance(0.05)}
     isolation = (d.isolation or Isolation.SERIALIZABLE) if d.isolated else d.one(*Isolation)
     common: dict[str, Any] = {
         "path": d.one(*d.paths), "partition": d.one(d.partition, d.partition, *d.partitions),

@@ -48,7 +48,7 @@ class LogBuilder:
     @classmethod
     def create(
         cls, s: ClientScenario, name: str = "orders", *, in_history: str | None = None,
-        backlog_limit: int | None = None, **options: Any,
+        backlog_limit: int | None = None, timestamp: int | None = None, **options: Any,
     ) -> "LogBuilder":  # fmt: skip
         """A table with version 0. `in_history`: its name in the history, if another table had its name before.
         `options`: those of `table_actions`."""
@@ -57,7 +57,7 @@ class LogBuilder:
             name,
             attempt=attempt,
             backlog_limit=backlog_limit,
-            actions=table_actions(s.feature, attempt, s.timestamp(0), **options),
+            actions=table_actions(s.feature, attempt, timestamp or s.timestamp(0), **options),
         )
         exchange = s.ask("creator", request, TableHandle(name=shown, reference="", versions=0))
         table = s.created(
