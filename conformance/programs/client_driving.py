@@ -299,7 +299,7 @@ class ClientDrive:
                 changed = proposals.line("add", {**chosen, "deletionVector": new, "stats": '{"numRecords":3}'})
                 yield from (_removal(chosen), changed) if which % 2 else (changed, _removal(chosen))
             case Change.APPLICATION:
-                large = (0, 0, 2**53, 2**31)[which % 4]
+                large = (0, 2**31, 2**53, 2**32)[which % 4]
                 yield application(("stream", "other")[which % 2], max(self._batch(table), large) + 1)
                 yield from self._add(table, path, partition)
             case Change.DOMAIN | Change.NO_DOMAIN:
