@@ -83,7 +83,7 @@ class DrivenTable:
         return oracle.reconciled(self.log.actions, self.log.latest)
 
 
-LONG_AGO: Final = proposals.BASE_TIME - 8_000 * 24 * HOUR
+OLD: Final = proposals.BASE_TIME - 8_000 * 24 * HOUR
 """A time in 2001. Each clock shows a later one."""
 
 
@@ -159,7 +159,7 @@ class ClientDrive:
                 self.s, f"table-{slot}", partitioned=make.partitioned, reader_features=readers,
                 writer_features=("domainMetadata", *writers), properties=more,
                 backlog_limit=make.limit if make.limit and self.s.feature != FILESYSTEM else None,
-                timestamp=LONG_AGO if make.old else None,
+                timestamp=OLD if make.old else None,
             )  # fmt: skip
             self.tables[slot] = DrivenTable(log=log, make=made, words=[made])
         return self.tables[slot]
