@@ -100,6 +100,8 @@ class ClientDrive:
         self.touched: set[str] = set()
         """Files that the kit itself changes during the client's operation."""
         self.clients = 0
+        self.call: Exchange | None = None
+        """The client's newest operation."""
 
     def do(self, step: steps.Step) -> None:
         if isinstance(step, steps.Free | steps.Win):
@@ -213,6 +215,9 @@ class ClientDrive:
         for version in range(log.latest + 1, owned.latest + 1):
             path = log.folder / commit_file(version)
             listed = self.s.owner.owner.listed_content(owned, version) if version in owned.unbackfilled else None
+            if listed is None and not path.exists() and self.call is not None:
+                what = f"version {version} is ratified: its staged file stays until it is published"
+                self._fail(table, Wrong(("PROFILE-UNKNOWN-03",), what, "it is gone", version), self.call)
             content = path.read_text("utf-8") if listed is None else listed
             log.actions[version] = [json.loads(line) for line in proposals.lines(content)]
             table.mine.append(version)
@@ -618,7 +623,7 @@ class ClientDrive:
     ) -> tuple[Exchange, dict[str, oracle.File], dict[str, oracle.File]]:  # fmt: skip
         """The operation, and the files of the log before and after it, which other writers own."""
         before = self._folder(table)
-        call = act()
+        self.call = call = act()
         after = self._folder(table)
         seen = {name: file for name, file in before.items() if name not in self.touched}
         for wrong in oracle.folder(seen, after, cleans):
@@ -723,6 +728,7 @@ class ClientDrive:
             call, _, _ = self._watched(table, act)
         finally:
             self._disarm()
+        self._fail(table, self._deleted(table), call, (*step.stakes(), *stakes))
         self._sync(table)
         commits = [heard for heard in self.s.owner.exchanges[since:] if isinstance(heard.request, m.Commit)]
         rejected = [n for n, heard in enumerate(commits) if _is_final(heard.answer)]
@@ -744,7 +750,6 @@ class ClientDrive:
         words = [name for name in self._stakes(table) if unread or name.startswith(("CONFLICT", "PROFILE"))]
         more = (*step.stakes(), *stakes, *words)
         self._fail(table, wrong, call, more)
-        self._fail(table, self._deleted(table), call, more)
         for version in done.landed:
             self.s.note_names(action["add"] for action in log.actions[version] if "add" in action)
             wrong = next(oracle.commit(log.actions, request, version, self.s.renamed), None)
@@ -1105,6 +1110,9 @@ class ClientDrive:
                 self._sync(table)
             elif committed:
                 path = log.folder / commit_file(before + 1)
+                if not path.exists():
+                    ids = (*step.stakes(), "PROFILE-CLIENT-02")
+                    self._fail(table, Wrong(ids, f"{path.name} is the commit", "it does not exist", before + 1), call)
                 log.actions[before + 1] = [json.loads(line) for line in proposals.lines(path.read_text("utf-8"))]
                 log.table.versions = log.latest + 1
             if owned and committed and not heard:
