@@ -19,12 +19,12 @@ if sys.platform not in SYSTEMS:
         sys.exit(2)
     raise ImportError(refusal)
 
-if TYPE_CHECKING:
-    from refimpl.owner_names import open_table, register_owner, warehouse_owner
-    from refimpl.warehouse import Warehouse, open  # noqa: A004
+from refimpl.protocol.release import __version__  # noqa: E402 - after the check of the system
 
-__version__ = "0.1.0"
-"""The release: in `commitInfo.engineInfo`, and in what the server and the command line say."""
+if TYPE_CHECKING:
+    from refimpl.warehouse import Warehouse, open  # noqa: A004
+    from refimpl.warehouse.owner_names import open_table, register_owner, warehouse_owner
+
 __all__ = ["Warehouse", "__version__", "open", "open_table", "register_owner", "warehouse_owner"]
 
 
@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(warehouse, name)
     if name in __all__:
-        from refimpl import owner_names
+        from refimpl.warehouse import owner_names
 
         return getattr(owner_names, name)
     raise AttributeError(f"module 'refimpl' has no attribute {name!r}")

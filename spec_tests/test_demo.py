@@ -29,7 +29,7 @@ from refimpl.demo.roles import watch
 from refimpl.demo.source import ROWS, Totals
 from refimpl.demo.story import Stage, Timeline, differences, faults
 from refimpl.demo.workers import GO, Ended, WorkerPool
-from refimpl.errors import InvalidRequestError, OwnerUnavailableError
+from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
 
 FILE = """month,amount,price,note
 1,10,0.5,a

@@ -15,9 +15,9 @@ import msgspec
 
 from conformance.adapters import wire
 from conformance.adapters.connections import BrokenError, Connections, LossyConnections, NoConnectionError
+from conformance.adapters.proxy.listener import BodyError, Handler, Listener, is_loopback
 from conformance.interface import messages as m
 from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
-from conformance.proxy.listener import BodyError, Handler, Listener, is_loopback
 
 BUSY: Final = (408, 425, 429)
 """Statuses below 500 that describe the network or the load, not the result of the call."""

@@ -26,8 +26,8 @@ from functools import cache
 from typing import Any, get_type_hints
 
 from conformance.adapters.identity import COMMIT_MODES, FEATURES
+from conformance.interface.results import Layer
 from conformance.requirements.catalogue import Profile, load
-from conformance.results import Layer
 from conformance.scenario.check import Check, Family
 from conformance.scenario.client import ClientScenario
 

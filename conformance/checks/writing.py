@@ -7,8 +7,8 @@ import json
 from functools import partial
 from typing import Any
 
-from conformance.adapters.delta_api import UNAVAILABLE
 from conformance.adapters.identity import EVERY_TABLE
+from conformance.adapters.uc.server import UNAVAILABLE
 from conformance.checks import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file

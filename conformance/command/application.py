@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from conformance.command import learning, listing, matrix, playing, reporting, running, serving, simulating
 from conformance.command.output import examples, option, say
-from conformance.results import ExitCode, UnusableError
+from conformance.interface.results import ExitCode, UnusableError
 
 COMMAND: Final = "delta-commit-conformance"
 TRACEBACK_VARIABLE: Final = "CONFORMANCE_TRACEBACK"

@@ -17,12 +17,12 @@ import msgspec
 import typer
 
 from conformance.command.output import JsonOption, argument, option, say, show, show_json
-from conformance.results import ExitCode, UnusableError, counted
+from conformance.interface.results import ExitCode, UnusableError, counted
+from conformance.interface.safe_text import one_line
 from conformance.running.plan import seconds
-from conformance.safe_text import one_line
 
 if TYPE_CHECKING:
-    from conformance.learn import Exercise, Failure, Judgement, Sent
+    from conformance.teaching.learn import Exercise, Failure, Judgement, Sent
 
 WIDTH: Final = 79
 SHOWN_EXCHANGES: Final = 3
@@ -73,7 +73,7 @@ def learn(
     Exit code 0: all stages (with --stage: all up to it) pass; 1: a stage is open; 2: usage error, or an owner that does
     not start or does not answer in the format of the interface.
     """
-    from conformance import learn
+    from conformance.teaching import learn
 
     if action is not None and action not in list(Action):
         raise UnusableError(f"unknown action {action!r}; expected {', '.join(Action)}")
@@ -110,7 +110,7 @@ def learn(
 
 def _consistent(action: str | None, *, language: str | None, stage: int | None, deeper: bool, json: bool) -> None:
     """Check the combination of options. Raises `UnusableError` for an option that the action does not have."""
-    from conformance.learn import STAGES
+    from conformance.teaching.learn import STAGES
 
     if language is not None and action is not None:
         raise UnusableError(f"--language is only for a new folder, not for {action}; exercise.json holds the language")
@@ -125,7 +125,7 @@ def _consistent(action: str | None, *, language: str | None, stage: int | None, 
 
 
 def _create(directory: Path, language: str | None) -> None:
-    from conformance import learn
+    from conformance.teaching import learn
 
     try:
         chosen = learn.Language(language or "python")
@@ -145,7 +145,7 @@ def _create(directory: Path, language: str | None) -> None:
 
 def _check(exercise: "Exercise", stage: int | None, timeout: float, *, json: bool) -> int:
     """Print the judgement; returns the exit code."""
-    from conformance import learn
+    from conformance.teaching import learn
 
     last = stage or len(learn.STAGES)
     judgement = learn.judge(learn.command(exercise), last=last, timeout=timeout)
@@ -159,7 +159,7 @@ def _check(exercise: "Exercise", stage: int | None, timeout: float, *, json: boo
 
 
 def _document(judgement: "Judgement", last: int) -> dict[str, Any]:
-    from conformance.learn import STAGES
+    from conformance.teaching.learn import STAGES
 
     failure = judgement.failure
     stages = [
@@ -174,7 +174,7 @@ def _document(judgement: "Judgement", last: int) -> dict[str, Any]:
 
 
 def _show(exercise: "Exercise", judgement: "Judgement", last: int) -> None:
-    from conformance.learn import LAST_PAGE, STAGES
+    from conformance.teaching.learn import LAST_PAGE, STAGES
 
     failure = judgement.failure
     if failure is not None:
@@ -291,7 +291,7 @@ def fingerprint(folder: Path) -> frozenset[tuple[str, int, int]]:
 
 
 def _hint(exercise: "Exercise", number: int | None, timeout: float, *, deeper: bool) -> None:
-    from conformance import learn
+    from conformance.teaching import learn
 
     if number is None:
         number = learn.judge(learn.command(exercise), timeout=timeout).passed + 1

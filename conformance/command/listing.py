@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from conformance.command.output import JsonOption, argument, option, say, show_json, show_rows
+from conformance.interface.results import UnusableError, matches
 from conformance.requirements.catalogue import Freedom, Level, Profile, Requirement, Side, citation, load, place_of
-from conformance.results import UnusableError, matches
 
 KIT: Final = Path(__file__).parents[1]
 
@@ -95,7 +95,7 @@ def _families() -> list[dict[str, Any]]:
 
 
 def _profiles() -> list[dict[str, Any]]:
-    from conformance.results import Layer
+    from conformance.interface.results import Layer
     from conformance.running.plan import PROFILES, in_units
 
     return [

@@ -10,14 +10,14 @@ import typer
 from conformance.command import running
 from conformance.command.output import TIMEOUT_TEXT, JsonOption, TimeoutOption, argument, option, say, show, show_json
 from conformance.command.reporting import read_result
+from conformance.interface.results import ExitCode, UnusableError, counted
+from conformance.interface.safe_text import one_line
 from conformance.interface.subject import UsageError
-from conformance.results import ExitCode, UnusableError, counted
 from conformance.running.plan import profile_named, seconds
-from conformance.safe_text import one_line
 
 if TYPE_CHECKING:
+    from conformance.interface.results import RunResult
     from conformance.reports.page import Column
-    from conformance.results import RunResult
     from conformance.running.execution import Options
 
 OURS: Final = ("reference", "jvm:in-memory", "jvm:dynamodb", "reference-client", "reference-client-remote")

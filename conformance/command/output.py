@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
+from conformance.interface.safe_text import visible
 from conformance.interface.subject import TIMEOUT
-from conformance.safe_text import visible
 
 _NARROWEST: Final = 24
 """The least width of a column that wraps."""

@@ -12,11 +12,11 @@ import typer
 
 from conformance.command.output import JsonOption, argument, option, say, show, show_json, show_rows
 from conformance.command.running import require_library
-from conformance.results import ExitCode, UnusableError
+from conformance.interface.results import ExitCode, UnusableError
 
 if TYPE_CHECKING:
-    from conformance.play.puzzles import Line, Puzzle
     from conformance.story import Step, Story
+    from conformance.teaching.play.puzzles import Line, Puzzle
 
 SMALLEST: Final = (80, 24)
 """The columns and lines of the smallest usable terminal."""
@@ -53,7 +53,7 @@ def play(
     violation becomes visible, but offers no other choices.
     """
     require_library("greenlet", "conformance")
-    from conformance.play.scenarios import SCENARIOS
+    from conformance.teaching.play.scenarios import SCENARIOS
 
     if html is not None and all_:
         _write_page(SCENARIOS, html / "index.html")
@@ -74,9 +74,9 @@ def play(
 
 def _opened(name: str | None) -> "Story":
     """The scenario, or the story in the file."""
-    from conformance.play.narration import story_of
-    from conformance.play.opening import open_story
-    from conformance.play.scenarios import SCENARIOS
+    from conformance.teaching.play.narration import story_of
+    from conformance.teaching.play.opening import open_story
+    from conformance.teaching.play.scenarios import SCENARIOS
 
     if name in SCENARIOS:
         return story_of(SCENARIOS[name])
@@ -94,8 +94,8 @@ def _watch(name: str) -> None:
             f"{SMALLEST[1]}: make it larger, or use --plain or --html FILE"
         )
     require_library("textual", "learn")
-    from conformance.play.opening import beginning
-    from conformance.play.terminal import Player
+    from conformance.teaching.play.opening import beginning
+    from conformance.teaching.play.terminal import Player
 
     first = beginning(Path(name))
     player = Player(_opened(name)) if first is None else Player(first, lambda: _opened(name))
@@ -180,7 +180,7 @@ def puzzle(
     The first puzzles are easy, the last ones hard. Solved puzzles are recorded on this machine only. Exit code 1: the
     answer is wrong.
     """
-    from conformance.play import puzzles
+    from conformance.teaching.play import puzzles
 
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
@@ -254,7 +254,7 @@ def _print_solution(puzzle: "Puzzle") -> None:
 
 
 def _judge(puzzle: "Puzzle", operation: int, rule: int) -> bool:
-    from conformance.play import puzzles
+    from conformance.teaching.play import puzzles
 
     right = operation in puzzle.suspects, rule == puzzle.rule
     if all(right):

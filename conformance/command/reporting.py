@@ -9,13 +9,13 @@ import typer
 
 from conformance.adapters.wire import near
 from conformance.command.output import JsonOption, argument, option, say, show, show_json
-from conformance.results import ExitCode, UnusableError, counted
-from conformance.safe_text import without_markup
+from conformance.interface.results import ExitCode, UnusableError, counted
+from conformance.interface.safe_text import without_markup
 
 if TYPE_CHECKING:
     from conformance.checkers.check import HistoryVerdict
     from conformance.history.times import Times
-    from conformance.results import RunResult
+    from conformance.interface.results import RunResult
 
 _FORMATS: Final = ("html", "markdown", "junit", "badge", "json")
 

@@ -31,9 +31,9 @@ from conformance.command.output import (
     show,
     show_json,
 )
-from conformance.results import CaseResult, ExitCode, RunResult, UnusableError, Verdict, counted
+from conformance.interface.results import CaseResult, ExitCode, RunResult, UnusableError, Verdict, counted
+from conformance.interface.safe_text import one_line
 from conformance.running.plan import PROFILES, chosen_profile, profile_of_result, seconds
-from conformance.safe_text import one_line
 
 if TYPE_CHECKING:
     from conformance.interface.messages import Identity

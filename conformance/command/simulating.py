@@ -18,7 +18,7 @@ import msgspec
 import typer
 
 from conformance.command.output import JsonOption, argument, examples, option, say, show, show_json
-from conformance.results import ExitCode, UnusableError, counted
+from conformance.interface.results import ExitCode, UnusableError, counted
 from conformance.running.plan import seconds
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _explored(subject: str | None, budget: float, seed: int, name: str) -> trace
 
 
 def _clients(subject: str | None) -> Any:
-    from conformance.simulated_reference.clients import SimulatedClients
+    from conformance.simulation.reference.clients import SimulatedClients
 
     return SimulatedClients() if subject is None else _python_host(subject, "PythonClients")
 
@@ -276,8 +276,8 @@ def _python_host(subject: str, kind: str) -> Any:
 
 
 def _processes(subject: str | None, name: str) -> Any:
-    from conformance.simulated_reference.processes import SimulatedProcesses
     from conformance.simulation.operations import CHECKPOINTING
+    from conformance.simulation.reference.processes import SimulatedProcesses
 
     if subject is not None:
         return _python_host(subject, "PythonProcesses")
@@ -285,15 +285,15 @@ def _processes(subject: str | None, name: str) -> Any:
 
 
 def _operation(name: str) -> Any:
-    from conformance.simulated_reference.processes import STORAGE
     from conformance.simulation.operations import operations
+    from conformance.simulation.reference.processes import STORAGE
 
     return next(operation for operation in operations(STORAGE) if operation.name == name)
 
 
 def _operations(subject: str | None, beginnings: Sequence[str] | None) -> list[str]:
-    from conformance.simulated_reference.processes import STORAGE
     from conformance.simulation.operations import operations
+    from conformance.simulation.reference.processes import STORAGE
 
     known = list(operations(STORAGE))
     if subject is not None:

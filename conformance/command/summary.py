@@ -8,14 +8,7 @@ from typing import Final
 
 from conformance.adapters.identity import COMMIT_MODE_OF
 from conformance.command.output import listed, show
-from conformance.programs.pinned import is_of_pinned
-from conformance.programs.step_names import step_name
-from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
-from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
-from conformance.reports.recorded import in_letters
-from conformance.reports.summary import Standing, beyond_message, is_selection, reason_for, standing, summarise
-from conformance.requirements.catalogue import Profile, load, origin
-from conformance.results import (
+from conformance.interface.results import (
     CaseResult,
     RequirementVerdict,
     RunResult,
@@ -25,8 +18,15 @@ from conformance.results import (
     matches,
     size_in_words,
 )
+from conformance.interface.safe_text import one_line
+from conformance.programs.pinned import is_of_pinned
+from conformance.programs.step_names import step_name
+from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
+from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
+from conformance.reports.recorded import in_letters
+from conformance.reports.summary import Standing, beyond_message, is_selection, reason_for, standing, summarise
+from conformance.requirements.catalogue import Profile, load, origin
 from conformance.running.verdicts import JUDGED
-from conformance.safe_text import one_line
 
 MOST_CAUSES: Final = 10
 """The maximum number of explained causes; the reports explain all."""

@@ -12,12 +12,12 @@ import msgspec
 from conformance.checkers.check import describe_answer, describe_request
 from conformance.findings.stored import HOME, Stored, Tested
 from conformance.history.events import FileLook
+from conformance.interface.results import Violation
+from conformance.interface.safe_text import code, escaped
 from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import HISTORY, replay_command
 from conformance.reports.recorded import Recorded, Step, began, ended, in_letters, read_history
 from conformance.requirements.catalogue import Level, load, origin, place_of
-from conformance.results import Violation
-from conformance.safe_text import code, escaped
 
 RECORD: Final = HOME / "record.toml"
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
+from conformance.interface.results import RequirementVerdict
 from conformance.reports.as_json import ReportError, encoded, from_json
 from conformance.reports.bundle import FINDING, HISTORY, Finding, read_finding
-from conformance.results import RequirementVerdict
 
 HOME: Final = Path(__file__).parent
 ABOUT: Final = "about.toml"

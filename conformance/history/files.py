@@ -17,8 +17,8 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from conformance import safe_text
 from conformance.history import events
+from conformance.interface import safe_text
 from conformance.interface.subject import Closing
 
 LONGEST_LINE: Final = 64 * 1024 * 1024

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from conformance.interface.results import CaseResult, Layer, Verdict
 from conformance.interface.subject import Subject
 from conformance.programs import program as programs
 from conformance.programs.client_steps import ClientProgram
@@ -9,7 +10,6 @@ from conformance.programs.program import NotAProgramError
 from conformance.programs.rounds import REPEATS, Reproduction, Rounds
 from conformance.programs.running import Generation
 from conformance.programs.steps import OwnerProgram
-from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import run_case as run_example

@@ -20,7 +20,7 @@ from conformance.history.events import Event, InvalidHistoryError
 from conformance.history.files import read_events, write_events
 from conformance.history.operations import operations
 from conformance.interface.messages import name_of
-from conformance.results import CaseResult, Violation
+from conformance.interface.results import CaseResult, Violation
 
 TRIALS: Final = 600
 """The maximum number of checked candidates; a history is usually small much earlier."""

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from conformance.safe_text import visible
+from conformance.interface.safe_text import visible
 
 FORMAT: Final = 2
 """The format of programs that this version of the kit draws and reads."""

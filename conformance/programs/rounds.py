@@ -22,10 +22,10 @@ from conformance.adapters.in_process import InProcessSubject
 from conformance.adapters.stdio import StdioSubject
 from conformance.adapters.uc.owner import UcSubject
 from conformance.interface import messages as m
+from conformance.interface.results import CaseResult, Verdict
 from conformance.interface.subject import AdapterError, Subject
 from conformance.models import proposals
 from conformance.programs import history_shrinking
-from conformance.results import CaseResult, Verdict
 from conformance.scenario import ownership
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import finish

@@ -18,12 +18,12 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.interface.messages import Identity
+from conformance.interface.results import CaseResult, Verdict, counted
 from conformance.interface.subject import AdapterError, Subject
 from conformance.programs import program as programs
 from conformance.programs.program import NotAProgramError, Program
 from conformance.programs.shrinking import smallest
 from conformance.programs.watching import Watch
-from conformance.results import CaseResult, Verdict, counted
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.client import ClientScenario

@@ -14,15 +14,23 @@ import pytest
 
 from conformance.history.events import InvalidHistoryError
 from conformance.interface.messages import Identity
+from conformance.interface.results import (
+    CaseResult,
+    KnownFailure,
+    UnusableError,
+    Verdict,
+    Violation,
+    size_in_words,
+    size_options,
+)
+from conformance.interface.safe_text import one_line, visible
 from conformance.interface.subject import AdapterError
 from conformance.reports.bundle import COMMAND
 from conformance.reports.recorded import read_history, tabulate
 from conformance.reports.summary import in_full
-from conformance.results import CaseResult, KnownFailure, UnusableError, Verdict, Violation, size_in_words, size_options
 from conformance.running import verdicts
 from conformance.running.plan import PlannedCase, chosen_profile, plan, seconds
 from conformance.running.worker_pool import Session
-from conformance.safe_text import one_line, visible
 
 RESULT: Final = "commit_owner_case"
 """The attribute of a report that holds the result of its case as JSON, for other processes."""

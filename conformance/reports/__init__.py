@@ -1,4 +1,4 @@
-"""All reports of a run, for persons and scripts, made only from `conformance.results.RunResult`.
+"""All reports of a run, for persons and scripts, made only from `conformance.interface.results.RunResult`.
 
     from conformance import reports
 
@@ -12,12 +12,12 @@ differ from run to run are in `RunResult.environment`, which `comparable` remove
 
 from pathlib import Path
 
+from conformance.interface.results import RunResult
 from conformance.reports.as_json import FolderInUseError, ReportError, from_json, to_json
 from conformance.reports.bundle import Finding, read_finding, write_bundle
 from conformance.reports.ci import to_badge, to_junit, to_markdown
 from conformance.reports.folder import ReportFolder, write
 from conformance.reports.summary import Summary, comparable, summarise
-from conformance.results import RunResult
 
 __all__ = [
     "Finding",

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from conformance import safe_text
-from conformance.results import RESULT_SCHEMA_VERSION, Cause, RunResult
+from conformance.interface import safe_text
+from conformance.interface.results import RESULT_SCHEMA_VERSION, Cause, RunResult
 
 SCHEMA_FILE: Final = Path(__file__).with_name("result.schema.json")
 

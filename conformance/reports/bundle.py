@@ -15,11 +15,19 @@ from typing import Final
 
 import msgspec
 
+from conformance.interface.results import (
+    CaseResult,
+    Layer,
+    RunResult,
+    SubjectFacts,
+    Violation,
+    size_in_words,
+    size_options,
+)
+from conformance.interface.safe_text import block, code, escaped
 from conformance.reports.as_json import ReportError, encoded
 from conformance.reports.recorded import contradiction
 from conformance.reports.summary import beyond_message, direct_first
-from conformance.results import CaseResult, Layer, RunResult, SubjectFacts, Violation, size_in_words, size_options
-from conformance.safe_text import block, code, escaped
 
 FINDING_SCHEMA_VERSION: Final = 1
 FINDING: Final = "finding.json"

@@ -13,17 +13,17 @@ from typing import Final
 
 import msgspec
 
-from conformance import results
 from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import InvalidHistoryError
 from conformance.history.operations import Operation
+from conformance.interface import results
 from conformance.interface.messages import name_of
+from conformance.interface.safe_text import one_line
 from conformance.mutants import Mutant, all_mutants
 from conformance.reports.recorded import Recorded, began, in_letters, operation_of, read_history, with_evidence
 from conformance.reports.summary import direct_first, failing_cases, levels_of, simplest
 from conformance.requirements.catalogue import BINDING
-from conformance.safe_text import one_line
 from conformance.scenario.running import REQUIREMENTS
 
 MOST_MUTANTS: Final = 3

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
+from conformance.interface.results import RunResult
 from conformance.interface.subject import Closing
 from conformance.reports.as_json import FolderInUseError, ReportError, to_json
 from conformance.reports.bundle import FILES, FINDING, UNFINISHED, bundle_name, write_bundle, write_file
 from conformance.reports.ci import to_badge, to_junit, to_markdown
 from conformance.reports.summary import failing_cases
-from conformance.results import RunResult
 
 LOCK: Final = ".delta-commit-conformance.lock"
 FINDINGS: Final = "findings"

@@ -18,10 +18,10 @@ from conformance.history.events import Event, Fault, FileLook, Header, InvalidHi
 from conformance.history.files import read_events
 from conformance.history.times import times_of
 from conformance.interface.messages import name_of
+from conformance.interface.results import Violation, counted
+from conformance.interface.safe_text import one_line
 from conformance.reports.recorded import contradiction, contradicts_the_log, letters_of
 from conformance.requirements.catalogue import load
-from conformance.results import Violation, counted
-from conformance.safe_text import one_line
 from conformance.story import Happening, Step, Story, View
 
 OBSERVER: Final = "files"

@@ -13,6 +13,7 @@ from typing import Final
 
 from conformance.history.events import Fault, FileLook, Other, Witness
 from conformance.history.times import Times
+from conformance.interface.results import Violation
 from conformance.reports.recorded import (
     LONGEST_ATTEMPT,
     LONGEST_NAME,
@@ -32,7 +33,6 @@ from conformance.reports.recorded import (
     sides,
     to_draw,
 )
-from conformance.results import Violation
 
 CHARACTER: Final = 7.3
 """The width of a character in the drawing's fixed-width font, in px."""

@@ -22,6 +22,17 @@ from markupsafe import Markup, escape
 
 from conformance.checkers.check import describe
 from conformance.history.events import InvalidHistoryError
+from conformance.interface.results import (
+    CaseResult,
+    RequirementResult,
+    RequirementVerdict,
+    RunResult,
+    Violation,
+    counted,
+    headline,
+    size_in_words,
+)
+from conformance.interface.safe_text import visible
 from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.causes import Cause, Evidence, causes, mutants_like, variants_in_words
 from conformance.reports.history_story import history_story
@@ -37,17 +48,6 @@ from conformance.reports.recorded import (
 )
 from conformance.reports.summary import Standing, reason_for, side_of, standing, summarise
 from conformance.requirements.catalogue import Side, load, origin
-from conformance.results import (
-    CaseResult,
-    RequirementResult,
-    RequirementVerdict,
-    RunResult,
-    Violation,
-    counted,
-    headline,
-    size_in_words,
-)
-from conformance.safe_text import visible
 from conformance.story import page as player
 
 HERE: Final = Path(__file__).parent

@@ -17,8 +17,8 @@ from conformance.history.files import read_events
 from conformance.history.operations import Operation, operations
 from conformance.history.times import Times, times_of
 from conformance.interface.messages import name_of
-from conformance.results import Violation
-from conformance.safe_text import one_line
+from conformance.interface.results import Violation
+from conformance.interface.safe_text import one_line
 
 Step = Operation | FileLook
 

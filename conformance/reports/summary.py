@@ -11,8 +11,7 @@ from typing import Final
 
 import msgspec
 
-from conformance.requirements.catalogue import Level, load
-from conformance.results import (
+from conformance.interface.results import (
     PROGRAMS,
     CaseResult,
     Environment,
@@ -26,7 +25,8 @@ from conformance.results import (
     counted,
     fails,
 )
-from conformance.safe_text import one_line
+from conformance.interface.safe_text import one_line
+from conformance.requirements.catalogue import Level, load
 
 
 class Standing(StrEnum):

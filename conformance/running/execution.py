@@ -16,8 +16,7 @@ from typing import Final, Protocol
 
 from conformance.adapters.wire import same_identity
 from conformance.interface.messages import INTERFACE_VERSION, Identity
-from conformance.interface.subject import TIMEOUT, AdapterError
-from conformance.results import (
+from conformance.interface.results import (
     CaseResult,
     Environment,
     ExitCode,
@@ -28,6 +27,7 @@ from conformance.results import (
     Verdict,
     size_in_words,
 )
+from conformance.interface.subject import TIMEOUT, AdapterError
 from conformance.running import verdicts
 from conformance.running.plan import EVERYTHING, PROFILES, Plan, PlannedCase, RunProfile, Selection, of_engines, plan
 from conformance.running.worker import Alive, Defect, Open, Opened, Ran, Report, Smoke, Smoked, Unusable, is_remote

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 
 from conformance.checks import all_checks
 from conformance.interface.messages import Identity
+from conformance.interface.results import PROGRAMS, CaseResult, Layer, UnusableError, Verdict, matches
 from conformance.requirements.catalogue import load
-from conformance.results import PROGRAMS, CaseResult, Layer, UnusableError, Verdict, matches
 from conformance.scenario.check import Check, Family, Variant
 
 _Member = TypeVar("_Member", Family, Layer)

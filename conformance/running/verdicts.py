@@ -18,11 +18,9 @@ from typing import Final
 
 import msgspec
 
-from conformance import results
+from conformance.interface import results
 from conformance.interface.messages import Identity
-from conformance.interface.subject import NO_ANSWER
-from conformance.requirements.catalogue import BINDING, Level, Profile, Requirement, Side, load, place_of
-from conformance.results import (
+from conformance.interface.results import (
     CaseResult,
     KnownFailure,
     Layer,
@@ -33,7 +31,9 @@ from conformance.results import (
     Violation,
     matches,
 )
-from conformance.safe_text import visible
+from conformance.interface.safe_text import visible
+from conformance.interface.subject import NO_ANSWER
+from conformance.requirements.catalogue import BINDING, Level, Profile, Requirement, Side, load, place_of
 from conformance.scenario.check import OTHER_FEATURE
 from conformance.scenario.formatting import NO_SUCH_JOB
 

@@ -23,15 +23,15 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from conformance import safe_text
 from conformance.adapters.in_process import InProcessSubject
 from conformance.adapters.wire import same_identity
 from conformance.checks import all_checks
 from conformance.history.times import times_of
+from conformance.interface import safe_text
 from conformance.interface.messages import Answer, Hello, Identity, Request
+from conformance.interface.results import CaseResult, UnusableError, Verdict
 from conformance.interface.subject import AdapterError, Subject, UsageError
 from conformance.programs.cases import run_case
-from conformance.results import CaseResult, UnusableError, Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import BrokenInCaseError

@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from conformance.interface.messages import Identity
+from conformance.interface.results import CaseResult, UnusableError, Verdict
 from conformance.interface.subject import AdapterError, Closing
-from conformance.results import CaseResult, UnusableError, Verdict
 from conformance.running.plan import PlannedCase
 from conformance.running.worker import (
     CLOSING_SECONDS,

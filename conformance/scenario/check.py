@@ -9,8 +9,8 @@ from typing import Any, Final
 from conformance.adapters.identity import COMMIT_MODE_OF
 from conformance.interface.log_names import FILESYSTEM
 from conformance.interface.messages import Identity
+from conformance.interface.results import CaseResult, Layer, Verdict
 from conformance.requirements.catalogue import Profile, load
-from conformance.results import CaseResult, Layer, Verdict
 
 OTHER_FEATURE: Final[Mapping[str, tuple[str, ...]]] = {
     "managedCommit": ("CM-",), "catalogManaged": ("MC-",), FILESYSTEM: ("MC-", "CM-"),

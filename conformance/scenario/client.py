@@ -24,11 +24,11 @@ from conformance.history import digests, events
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, LOG, STAGED_TABLES, STAGING, commit_file
 from conformance.interface.messages import name_of
+from conformance.interface.results import STRAYS, Violation, headline
 from conformance.interface.subject import Subject
 from conformance.models import proposals
 from conformance.models.reader import ModelReader
 from conformance.models.storage import FolderStorage
-from conformance.results import STRAYS, Violation, headline
 from conformance.scenario.adversary import Adversary, ClientHost, ClientOwner, OwnerExchange
 from conformance.scenario.audit import (
     Before,

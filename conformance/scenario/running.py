@@ -6,8 +6,8 @@ from typing import Any, Final
 from conformance.checkers.check import HistoryVerdict, HistoryViolation
 from conformance.checkers.rules import Rule
 from conformance.history.events import InvalidHistoryError
+from conformance.interface.results import CaseResult, Verdict, Violation, only_strays
 from conformance.interface.subject import AdapterError, Subject
-from conformance.results import CaseResult, Verdict, Violation, only_strays
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant, applies
 from conformance.scenario.client import ClientScenario

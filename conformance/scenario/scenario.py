@@ -24,9 +24,9 @@ from conformance.interface import log_names
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file, version_of
 from conformance.interface.messages import name_of
+from conformance.interface.results import Violation, headline
 from conformance.interface.subject import LONG_PAUSES, NO_ANSWER, PAUSES, Ask, Subject, patiently, refused_for_now
 from conformance.models import proposals
-from conformance.results import Violation, headline
 from conformance.scenario.check import Variant, applies
 from conformance.scenario.formatting import in_words
 from conformance.scenario.recording import NOWHERE, Deferred, Recording, witnesses

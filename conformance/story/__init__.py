@@ -11,8 +11,8 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
+from conformance.interface.safe_text import to_json
 from conformance.requirements.catalogue import citation, load
-from conformance.safe_text import to_json
 
 READERS: Final = "Readers see"
 """The heading of a view's `readers` if they read the table itself."""

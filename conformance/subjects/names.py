@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from conformance import jars
 from conformance.adapters import wire
 from conformance.adapters.engines.engine import EngineClient
 from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import Handler, InProcessSubject
+from conformance.adapters.jvm import jars
 from conformance.adapters.stdio import StdioSubject
 from conformance.interface.subject import TIMEOUT, Ask, Subject, UsageError
 
@@ -263,10 +263,10 @@ def _mutant(kind: str, identifier: str) -> Any:
 
 
 def _coordinator(name: str, rest: str) -> Any:
+    from conformance.adapters.jvm.jars import JarsError
     from conformance.adapters.jvm.machine import java
     from conformance.adapters.jvm.naming import named
     from conformance.adapters.jvm.owner import CoordinatorOwner
-    from conformance.jars import JarsError
 
     try:
         java()

@@ -27,10 +27,10 @@ from conformance.adapters.in_process import RAISED
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, attempt_of, commit_file
 from conformance.interface.messages import name_of
+from conformance.interface.results import UnusableError
 from conformance.interface.subject import GONE, LONG_PAUSES, AdapterError, Closing, Subject, patiently
 from conformance.models import proposals
 from conformance.models.storage import FolderStorage
-from conformance.results import UnusableError
 from conformance.scenario.adversary import Adversary, ClientHost, ClientOwner
 
 PAGE: Final = "conformance/TEST_YOUR_OWNER.md"

@@ -10,9 +10,9 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from refimpl import __version__
 from refimpl.cli import demonstration, history, ingesting, reading, row_changes, serving, tables, upkeep
 from refimpl.cli.output import DOCUMENTED, ExitCode, exit_code, message, show_error
+from refimpl.protocol.release import __version__
 
 TRACEBACK_VARIABLE = "COMMIT_OWNER_TRACEBACK"
 _BROKEN_PIPE = 141

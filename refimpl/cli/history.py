@@ -12,9 +12,9 @@ from refimpl.cli.options import AnyWarehouseOption, JsonOption, TableArgument, W
 from refimpl.cli.output import ExitCode
 
 if TYPE_CHECKING:
-    from refimpl.client.history import HistoryEntry
-    from refimpl.commits import RatifiedCommit
-    from refimpl.owner.explain import Explanation, Step
+    from refimpl.care.explain import Explanation, Step
+    from refimpl.log.history import HistoryEntry
+    from refimpl.protocol.commits import RatifiedCommit
 
 commands = typer.Typer()
 
@@ -148,7 +148,7 @@ def explain(
     Shows its proposal, the attempts that lost, its timestamps, when it was ratified and published, and the rule
     that applied at each step.
     """
-    from refimpl.owner.explain import explain as explained
+    from refimpl.care.explain import explain as explained
 
     with opened(address) as warehouse:
         explanation = explained(warehouse.owner, table, version)
@@ -190,7 +190,7 @@ def resolve(
 
     Exit code 0: the attempt landed; 1: it did not land, and never will.
     """
-    from refimpl.commits import Landed
+    from refimpl.protocol.commits import Landed
 
     with reached(address) as warehouse:
         resolved = warehouse.owner.resolve(table)

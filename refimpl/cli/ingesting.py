@@ -24,15 +24,15 @@ from refimpl.cli.options import (
     names_of,
     reached,
 )
-from refimpl.errors import InvalidRequestError, NameTakenError, TableNotFoundError
+from refimpl.protocol.errors import InvalidRequestError, NameTakenError, TableNotFoundError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from refimpl.actions import Add
-    from refimpl.client.input_files import InputFiles
-    from refimpl.client.schema import Struct
     from refimpl.client.table import Table
+    from refimpl.protocol.actions import Add
+    from refimpl.rows.input_files import InputFiles
+    from refimpl.schema.schema import Struct
     from refimpl.spark.commit_protocol import JobFiles, WriteTask
     from refimpl.spark.ingestion import Job
     from refimpl.spark.write_plan import WriteOptions, Written
@@ -109,7 +109,7 @@ def ingest(
         raise InvalidRequestError("--partition-by, --feature and --commit-mode require --create")
     if replace_where is not None and mode != "overwrite":
         raise InvalidRequestError("--replace-where requires --mode overwrite")
-    from refimpl.client.input_files import Dialect, InputFiles
+    from refimpl.rows.input_files import Dialect, InputFiles
     from refimpl.spark.write_plan import WriteOptions
 
     chosen = commit_mode_named(commit_mode)
@@ -136,7 +136,7 @@ def ingest(
 
 def _kind(files: list[Path]) -> str:
     """CSV or Parquet, by the names of the files, or of those in a folder without a suffix. All must have one format."""
-    from refimpl.client.input_files import CSV, PARQUET, inside
+    from refimpl.rows.input_files import CSV, PARQUET, inside
 
     kinds = set()
     for path in files:
@@ -194,9 +194,9 @@ def _create(
     creation_options: dict[str, Any],
 ) -> Written:
     """Create the table with the rows in version 0."""
-    from refimpl.client import file_statistics
     from refimpl.client.create import Creation
-    from refimpl.client.partition_values import FileLayout
+    from refimpl.rows import file_statistics
+    from refimpl.rows.partition_values import FileLayout
     from refimpl.spark.commit_protocol import WriteTask
     from refimpl.spark.write_plan import check_inside, describe, replaced
 
@@ -230,7 +230,7 @@ class _Here:
         return files.inferred()
 
     def write(self, files: InputFiles, task: WriteTask) -> JobFiles:
-        from refimpl.client.data_files import DataFileWriter
+        from refimpl.rows.data_files import DataFileWriter
         from refimpl.spark.commit_protocol import JobFiles
 
         rules, batches = task.rules, files.batches()

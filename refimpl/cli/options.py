@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Argument, Option
 
-from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown
-from refimpl.table_feature import CATALOG_MANAGED, TABLE_FEATURES, CommitMode, TableFeature
+from refimpl.protocol.errors import DeltaError, InvalidRequestError, OutcomeUnknown
+from refimpl.protocol.table_feature import CATALOG_MANAGED, TABLE_FEATURES, CommitMode, TableFeature
 
 if TYPE_CHECKING:
-    from refimpl.client.schema import DataType, Field, Struct
-    from refimpl.commit_owner import Maintenance, MaintenancePolicy
+    from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy
+    from refimpl.schema.schema import DataType, Field, Struct
     from refimpl.warehouse import AnyWarehouse, Warehouse
 
 WAREHOUSE_VARIABLE: Final = "COMMIT_OWNER_WAREHOUSE"
@@ -161,7 +161,7 @@ def policy_of(
     backfill_every: str, backlog_limit: int, allow: list[str] | None, forbid: list[str] | None, *, hand_back: bool
 ) -> MaintenancePolicy:
     """The owner's policy for a new table; the owner checks its limits."""
-    from refimpl.commit_owner import ALLOWED_BY_DEFAULT, MaintenancePolicy
+    from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT, MaintenancePolicy
 
     return MaintenancePolicy(
         allowed=changed_jobs(ALLOWED_BY_DEFAULT, allow, forbid),
@@ -183,7 +183,7 @@ def changed_jobs(
 
 def jobs_named(names: list[str] | None) -> frozenset[Maintenance]:
     """Maintenance jobs by their names, repeated or joined by commas."""
-    from refimpl.commit_owner import Maintenance
+    from refimpl.protocol.commit_owner import Maintenance
 
     known = {job.value: job for job in Maintenance}
     wanted = names_of(names)
@@ -236,7 +236,7 @@ def duration_ms(given: str) -> int:
 
 def moment_of(version: int | None, timestamp: str | None) -> int | None:
     """The value of `--timestamp` in ms since the epoch. Raises `InvalidRequestError` if there is a version, too."""
-    from refimpl.client.in_commit_timestamp import checked
+    from refimpl.log.in_commit_timestamp import checked
 
     if version is not None and timestamp is not None:
         raise InvalidRequestError("--version and --timestamp are mutually exclusive; pass one of them")
@@ -311,7 +311,7 @@ def columns_of_sql(columns: str, *, wrong: str = "") -> Struct:
     from sqlglot import expressions as sql
     from sqlglot.errors import SqlglotError
 
-    from refimpl.client.schema import Struct
+    from refimpl.schema.schema import Struct
 
     wrong = wrong or f"invalid column list {columns!r}; expected for example: id BIGINT NOT NULL, name STRING"
     try:
@@ -365,7 +365,7 @@ def _field(definition: Any) -> Field:
     """A column, or a member of a struct."""
     from sqlglot import expressions as sql
 
-    from refimpl.client.schema import Field
+    from refimpl.schema.schema import Field
 
     demands = [constraint.kind for constraint in definition.args.get("constraints") or ()]
     unknown = [kind for kind in demands if not isinstance(kind, sql.NotNullColumnConstraint)]
@@ -378,7 +378,7 @@ def _field(definition: Any) -> Field:
 def _type(kind: Any, column: str) -> DataType:
     from sqlglot import expressions as sql
 
-    from refimpl.client.schema import Array, Decimal, Map, Primitive, Struct
+    from refimpl.schema.schema import Array, Decimal, Map, Primitive, Struct
 
     name, arguments = kind.this.name, kind.expressions
     if name in _PRIMITIVES and not arguments:
@@ -411,8 +411,8 @@ def columns_of_file(path: Path) -> Struct:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from refimpl.client.input_files import InputFiles
-    from refimpl.client.schema import from_arrow
+    from refimpl.rows.input_files import InputFiles
+    from refimpl.schema.schema import from_arrow
 
     kind = format_of(path)
     if not path.exists():

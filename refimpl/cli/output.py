@@ -13,8 +13,8 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Any, Final
 
-from refimpl import errors
-from refimpl.object_store import StoreError
+from refimpl.protocol import errors
+from refimpl.storage.object_store import StoreError
 
 _WIDTH_OF_A_PIPE = 400
 

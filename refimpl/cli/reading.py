@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from refimpl.cli import options
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError
 
 commands = typer.Typer()
 

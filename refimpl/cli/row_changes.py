@@ -19,7 +19,7 @@ from refimpl.cli.options import (
     moment_of,
     reached,
 )
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from refimpl.client.row_changes import RowsChanged

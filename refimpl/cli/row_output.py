@@ -22,10 +22,10 @@ from pyarrow import types
 from rich.cells import cell_len, set_cell_size
 
 from refimpl.cli import output
-from refimpl.client.arrow_columns import python_rows
-from refimpl.environment import random_uuid
-from refimpl.errors import InvalidRequestError
-from refimpl.files import PosixFiles
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.rows.arrow_columns import python_rows
+from refimpl.storage.environment import random_uuid
+from refimpl.storage.files import PosixFiles
 
 FORMATS: Final = ("table", "csv", "jsonl", "parquet")
 SHOWN_ROWS: Final = 100

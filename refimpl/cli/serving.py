@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from refimpl.catalog_messages import SERVER_PUBLISHES_AFTER
+from refimpl.catalog.messages import SERVER_PUBLISHES_AFTER
 from refimpl.cli import options, output
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from refimpl.server.access import Tokens

@@ -13,10 +13,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as arrow_dataset
 
-from refimpl.client.schema import to_arrow
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.errors import InvalidRequestError, TableNotFoundError
+from refimpl.protocol.errors import InvalidRequestError, TableNotFoundError
+from refimpl.schema.schema import to_arrow
 from refimpl.warehouse import AnyWarehouse
 
 _BATCH_ROWS: Final = 10_000

@@ -13,14 +13,14 @@ from typer import Argument, Option
 
 from refimpl.cli import options, output
 from refimpl.cli.output import ExitCode
-from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableSummary
-from refimpl.errors import InvalidRequestError
-from refimpl.object_store import SUFFIX
+from refimpl.protocol.commit_owner import MaintenancePolicy, ResolvedTable, TableSummary
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.storage.object_store import SUFFIX
 
 if TYPE_CHECKING:
-    from refimpl.client.schema import Struct
     from refimpl.client.snapshot import Snapshot
     from refimpl.client.table import Table
+    from refimpl.schema.schema import Struct
 
 commands = typer.Typer()
 
@@ -212,7 +212,7 @@ def show(
         return
     if by_path:
         from refimpl.client.table import Table
-        from refimpl.environment import Environment
+        from refimpl.storage.environment import Environment
 
         _show_table(None, _snapshot(Table.by_path(Path(table).absolute(), Environment()), version, moment), json=json)
         return
@@ -224,7 +224,7 @@ def show(
 
 def _snapshot(table: Table, version: int | None, moment: int | None) -> Snapshot:
     """The snapshot. Its warnings are in the output, so they are not logged, too."""
-    logger = logging.getLogger("refimpl.client.loading")
+    logger = logging.getLogger("refimpl.log.loading")
     logger.setLevel(logging.ERROR)
     try:
         return table.snapshot(version=version, timestamp=moment)
@@ -315,7 +315,7 @@ def _owner_facts(table: ResolvedTable) -> dict[str, Any]:
 
 
 def _of_snapshot(snapshot: Snapshot) -> dict[str, Any]:
-    from refimpl.client.file_statistics import row_count
+    from refimpl.rows.file_statistics import row_count
 
     known = [records for add in snapshot.files.values() if (records := row_count(add)) is not None]
     return {
@@ -395,7 +395,7 @@ def alter(
     }
     if by_path:
         from refimpl.client.table import Table
-        from refimpl.environment import Environment
+        from refimpl.storage.environment import Environment
 
         committed = Table.by_path(Path(table), Environment()).alter(**changes)
     else:
@@ -443,10 +443,12 @@ def drop(
             _ask(f"drop {resolved.name} and delete all files" if purge else f"drop {resolved.name}", resolved.location)
         warehouse.owner.drop_table(resolved.table_id)
         if purge and isinstance(warehouse, Warehouse):
+            from refimpl.care import dropping
+
             with options.landed(
                 f"{resolved.name} was dropped: its files can be deleted with purge {resolved.table_id}"
             ):
-                warehouse.owner.purge_table(resolved.table_id, older_than=0)
+                dropping.purge_table(warehouse.owner, resolved.table_id, older_than=0)
     files = "were deleted from" if purge else "stay at"
     output.show(
         {"name": resolved.name, "table_id": resolved.table_id, "location": str(resolved.location), "purged": purge},
@@ -465,8 +467,10 @@ def undrop(table: _DroppedArgument, address: options.WarehouseOption = None, jso
     Its files must still exist, and no other table may have its name. If several dropped tables had this name, the
     command restores the one that was dropped last.
     """
+    from refimpl.care import dropping
+
     with options.opened(address) as warehouse:
-        restored = warehouse.owner.undrop_table(table)
+        restored = dropping.undrop_table(warehouse.owner, table)
     output.show(
         {"name": restored.name, "table_id": restored.table_id, "location": str(restored.location)},
         f"restored {restored.name}, at version {restored.commits.latest_ratified_version}",
@@ -488,13 +492,15 @@ def purge(
 
     The table cannot be undropped afterwards. The files of other tables stay, also of tables inside its folder.
     """
+    from refimpl.care import dropping
+
     age = options.duration_ms(older_than)
     with options.opened(address) as warehouse:
         if not yes:
-            dropped = warehouse.owner.purgeable(table, older_than=age)
+            dropped = dropping.purgeable(warehouse.owner, table, older_than=age)
             _ask(f"delete all files of the dropped table {dropped.name or dropped.table_id}", dropped.location)
             table = dropped.table_id  # the name may mean another dropped table by now
-        done = warehouse.owner.purge_table(table, older_than=age)
+        done = dropping.purge_table(warehouse.owner, table, older_than=age)
     left = "; its folder stays, because another table is in it" if done.left else ""
     output.show(
         dataclasses.asdict(done) | {"location": str(done.location)},

@@ -14,13 +14,13 @@ from typer import Argument, Option
 
 from refimpl.cli import options, output
 from refimpl.cli.output import ExitCode
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from refimpl.care.verify import Finding
     from refimpl.client.data_maintenance import Optimized
     from refimpl.client.table import Table
-    from refimpl.commit_owner import MaintenancePolicy
-    from refimpl.owner.verify import Finding
+    from refimpl.protocol.commit_owner import MaintenancePolicy
 
 commands = typer.Typer()
 
@@ -319,7 +319,7 @@ def verify(
     It lists the files of each table: a data file of the newest version that is missing is an error. With --data it
     also reads these files: another size, number of rows or checksum is an error. Exit code 1: an invariant is violated.
     """
-    from refimpl.owner.verify import Severity
+    from refimpl.care.verify import Severity
 
     with options.opened(address) as warehouse:
         findings = warehouse.verify(data=data)
@@ -375,8 +375,8 @@ def repair(
     Completes interrupted operations and backfills, and removes old orphaned staged files. It cannot restore missing
     data files; verify says what to do. Exit code 1: a repair failed.
     """
-    from refimpl.owner.repair import left_over
-    from refimpl.owner.repair import repair as repaired
+    from refimpl.care.repair import left_over
+    from refimpl.care.repair import repair as repaired
 
     age = options.duration_ms(older_than)
     with options.opened(address) as warehouse:

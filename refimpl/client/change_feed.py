@@ -12,16 +12,19 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
-from refimpl.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
-from refimpl.client import deletion_vectors
-from refimpl.client.column_mapping import of_table
-from refimpl.client.data_files import read_file
-from refimpl.client.features import CHANGE_FEED_PROPERTY, feeds_changes
-from refimpl.client.history import commits_between
-from refimpl.client.in_commit_timestamp import CommitTimes
-from refimpl.client.partition_values import FileLayout
 from refimpl.client.row_changes import DELETED, INSERTED
-from refimpl.client.schema import (
+from refimpl.client.snapshot import Snapshot, at
+from refimpl.log.history import commits_between
+from refimpl.log.in_commit_timestamp import CommitTimes
+from refimpl.protocol.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
+from refimpl.protocol.errors import InvalidRequestError, NotFoundInHistoryError
+from refimpl.protocol.log_path import Version
+from refimpl.rows import deletion_vectors
+from refimpl.rows.data_files import read_file
+from refimpl.rows.partition_values import FileLayout
+from refimpl.schema.column_mapping import of_table
+from refimpl.schema.features import CHANGE_FEED_PROPERTY, feeds_changes
+from refimpl.schema.schema import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
@@ -32,9 +35,6 @@ from refimpl.client.schema import (
     misfit,
     to_arrow,
 )
-from refimpl.client.snapshot import Snapshot, at
-from refimpl.errors import InvalidRequestError, NotFoundInHistoryError
-from refimpl.log_path import Version
 
 
 def versions(

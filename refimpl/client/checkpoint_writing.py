@@ -6,20 +6,20 @@ from typing import Final, Protocol
 
 import msgspec
 
-from refimpl import log_path
-from refimpl.actions import Sidecar
-from refimpl.client import parquet_seal
-from refimpl.client.features import writes_v2_checkpoints
-from refimpl.client.log_reading import LogReader, last_checkpoint
-from refimpl.client.log_segment import complete_checkpoints
-from refimpl.client.properties import DELETED_FILES, retention
 from refimpl.client.snapshot import Snapshot
-from refimpl.client.table_state import ReplayedState
-from refimpl.commit_owner import Maintenance, ResolvedTable, TableState
-from refimpl.errors import MaintenanceRefusedError
-from refimpl.files import UncertainError
-from refimpl.log_path import LAST_CHECKPOINT, SIDECAR_FOLDER, FileKind, LogPath, Version
-from refimpl.log_store import LogStore
+from refimpl.log.log_reading import LogReader, last_checkpoint
+from refimpl.log.log_segment import complete_checkpoints
+from refimpl.log.table_state import ReplayedState
+from refimpl.protocol import log_path
+from refimpl.protocol.actions import Sidecar
+from refimpl.protocol.commit_owner import Maintenance, ResolvedTable, TableState
+from refimpl.protocol.errors import MaintenanceRefusedError
+from refimpl.protocol.log_path import LAST_CHECKPOINT, SIDECAR_FOLDER, FileKind, LogPath, Version
+from refimpl.schema.features import writes_v2_checkpoints
+from refimpl.schema.properties import DELETED_FILES, retention
+from refimpl.storage import parquet_seal
+from refimpl.storage.files import UncertainError
+from refimpl.storage.log_store import LogStore
 
 
 def ask(snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:
@@ -89,13 +89,13 @@ class _OfState:
     state: ReplayedState
 
     def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
-        from refimpl.client import checkpoint_format
+        from refimpl.log import checkpoint_format
 
         for content, count in checkpoint_format.sidecars(self.state, oldest_tombstone=oldest_tombstone):
             yield written_sidecar(log, content), count
 
     def classic(self, log: LogStore, name: str, oldest_tombstone: int) -> tuple[int, int]:
-        from refimpl.client import checkpoint_format
+        from refimpl.log import checkpoint_format
 
         content, count = checkpoint_format.classic(self.state, oldest_tombstone=oldest_tombstone)
         log.overwrite(name, parquet_seal.sealed(content, name))
@@ -112,7 +112,7 @@ def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpoin
     Raises `MaintenanceRefusedError` for a version that is not published (it says to backfill), or where the owner
     forbids it.
     """
-    from refimpl.client import checkpoint_format
+    from refimpl.log import checkpoint_format
 
     log = snapshot.reader.log
     ask(snapshot, Maintenance.CHECKPOINT)
@@ -188,7 +188,7 @@ def _newest(log: LogStore) -> tuple[LogPath, ...]:
 
 def point_to(log: LogStore, files: tuple[LogPath, ...]) -> None:
     """Let `_last_checkpoint` name this checkpoint of another writer."""
-    from refimpl.client import checkpoint_format
+    from refimpl.log import checkpoint_format
 
     actions = sum(checkpoint_format.action_count(log, path) for path in files)
     log.overwrite(LAST_CHECKPOINT, _pointer(files, actions, sum(path.size for path in files), None))

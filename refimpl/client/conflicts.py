@@ -9,36 +9,23 @@ timestamp, is not a check: the commit loop stamps it. No I/O, clock or randomnes
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Final, NoReturn, TypeVar, cast
 
-from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
-from refimpl.client.features import check_writable
-from refimpl.errors import (
+from refimpl.protocol.actions import Action, Add, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
+from refimpl.protocol.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
     ConcurrentDeleteReadError,
     ConcurrentModificationError,
     ConcurrentTransactionError,
-    InvalidRequestError,
     MetadataChangedError,
     ProtocolChangedError,
 )
-from refimpl.log_path import Version
-from refimpl.table_feature import feature_of
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import feature_of
+from refimpl.schema.features import IsolationLevel, check_writable
 
 Kind = TypeVar("Kind", bound=Action)
-
-
-class IsolationLevel(Enum):
-    """Which files added by others a transaction may ignore. The values are Delta's names."""
-
-    SERIALIZABLE = "Serializable"
-    """Ignores no added file: as if all transactions had run one after another in the order of their versions."""
-    WRITE_SERIALIZABLE = "WriteSerializable"
-    """Ignores the files of concurrent blind appends: as if these had run later."""
-    SNAPSHOT_ISOLATION = "SnapshotIsolation"
-    """Ignores all files added since its snapshot. A transaction that changes the metadata ignores none at any level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,12 +294,3 @@ def _conflict(
         operation=operation,
         rule=rule,
     )
-
-
-def isolation_level(name: str) -> IsolationLevel:
-    """The level with this name, in any case; `InvalidRequestError` for an unknown one."""
-    for level in IsolationLevel:
-        if level.value.lower() == name.lower():
-            return level
-    known = ", ".join(level.value for level in IsolationLevel)
-    raise InvalidRequestError(f"unknown isolation level {name!r}; expected one of {known}", name=name)

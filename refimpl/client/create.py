@@ -17,18 +17,19 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from refimpl import errors, log_path
-from refimpl.actions import Add, Metadata, Protocol
-from refimpl.client import column_mapping, features, properties, row_tracking
-from refimpl.client.features import check_writable
 from refimpl.client.proposing import MAX_LOOKS, CommitBytes, FilesystemProposer, Lost, RetryPolicy, commit_info
-from refimpl.client.schema import Struct, as_struct, check_columns
 from refimpl.client.table import Table
-from refimpl.commit_owner import CommitOwner, MaintenancePolicy, NameTaken, Registered, ResolvedTable
-from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, VersionGap
-from refimpl.environment import Environment
-from refimpl.log_store import LogStore
-from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_PROPERTY, CommitMode, TableFeature
+from refimpl.protocol import errors, log_path
+from refimpl.protocol.actions import Add, Metadata, Protocol
+from refimpl.protocol.commit_owner import CommitOwner, MaintenancePolicy, NameTaken, Registered, ResolvedTable
+from refimpl.protocol.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, VersionGap
+from refimpl.protocol.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_PROPERTY, CommitMode, TableFeature
+from refimpl.rows import row_tracking
+from refimpl.schema import column_mapping, features, properties
+from refimpl.schema.features import check_writable
+from refimpl.schema.schema import Struct, as_struct, check_columns
+from refimpl.storage.environment import Environment
+from refimpl.storage.log_store import LogStore
 
 FIRST = log_path.commit(0)
 
@@ -116,7 +117,7 @@ def _metadata(
 def _check_rules(protocol: Protocol, metadata: Metadata) -> None:
     """Raise `UnsupportedFeatureError` for a rule that this client cannot evaluate."""
     if features.RULES & {*features.writer_features(protocol)}:
-        from refimpl.client.row_rules import RowRules
+        from refimpl.rows.row_rules import RowRules
 
         RowRules.of(protocol, metadata, now=0)
 
@@ -183,8 +184,13 @@ class Creation:
         """
         for what, value, kinds, expected in (
             ("partition columns", partition_columns, (list, tuple), "a list of columns"),
-            ("table feature", feature, TableFeature, "CATALOG_MANAGED or MANAGED_COMMIT of refimpl.table_feature"),
-            ("commit mode", commit_mode, (CommitMode, None), "a refimpl.table_feature.CommitMode"),
+            (
+                "table feature",
+                feature,
+                TableFeature,
+                "CATALOG_MANAGED or MANAGED_COMMIT of refimpl.protocol.table_feature",
+            ),
+            ("commit mode", commit_mode, (CommitMode, None), "a refimpl.protocol.table_feature.CommitMode"),
             ("location", location, (str, Path, None), "a folder's path"),
             ("properties", properties, (Mapping, None), "a map of texts to texts"),
         ):

@@ -12,26 +12,26 @@ from typing import Any, Final
 
 import msgspec
 
-from refimpl import actions, log_path
-from refimpl.actions import Add, Cdc, Remove
-from refimpl.client import data_files, deletion_vectors, row_tracking
 from refimpl.client.checkpoint_writing import ask
-from refimpl.client.features import check_writable
-from refimpl.client.history import actions_since
-from refimpl.client.properties import DELETED_FILES, retention
 from refimpl.client.row_changes import predicate_parameter
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.commit_owner import Maintenance
-from refimpl.errors import (
+from refimpl.log.history import actions_since
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.actions import Add, Cdc, Remove
+from refimpl.protocol.commit_owner import Maintenance
+from refimpl.protocol.errors import (
     CorruptDataError,
     CorruptLogError,
     InvalidRequestError,
     MaintenanceRefusedError,
     UnsupportedFeatureError,
 )
-from refimpl.log_path import LogPath, Version
+from refimpl.protocol.log_path import LogPath, Version
+from refimpl.rows import data_files, deletion_vectors, row_tracking
+from refimpl.schema.features import check_writable
+from refimpl.schema.properties import DELETED_FILES, retention
 
 TARGET_SIZE: Final = 128 * 1024 * 1024
 """Approximate size in bytes of a file that OPTIMIZE writes. Smaller files are combined, larger ones stay."""

@@ -12,21 +12,27 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from refimpl import log_path
-from refimpl.actions import Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn, decode, same_actions
-from refimpl.client import checkpoint_writing, checksum
+from refimpl.client import checkpoint_writing
 from refimpl.client.checkpoint_writing import Checkpointed, ask, check_published, point_to
-from refimpl.client.loading import check_reconciled, load
-from refimpl.client.log_reading import LogReader, last_checkpoint
-from refimpl.client.log_segment import Commit, complete_checkpoints, known_commits
-from refimpl.client.properties import DELETED_FILES, LOG, retention
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.client.table_state import ReplayedState
-from refimpl.commit_owner import Maintenance
-from refimpl.errors import CorruptLogError, InvalidRequestError, MaintenanceRefusedError, NotFoundInHistoryError
-from refimpl.log_path import CHECKPOINT_KINDS, SIDECAR_FOLDER, FileKind, LogPath, Version
-from refimpl.log_store import LogStore
+from refimpl.log import checksum
+from refimpl.log.loading import check_reconciled, load
+from refimpl.log.log_reading import LogReader, last_checkpoint
+from refimpl.log.log_segment import Commit, complete_checkpoints, known_commits
+from refimpl.log.table_state import ReplayedState
+from refimpl.protocol import log_path
+from refimpl.protocol.actions import Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn, decode, same_actions
+from refimpl.protocol.commit_owner import Maintenance
+from refimpl.protocol.errors import (
+    CorruptLogError,
+    InvalidRequestError,
+    MaintenanceRefusedError,
+    NotFoundInHistoryError,
+)
+from refimpl.protocol.log_path import CHECKPOINT_KINDS, SIDECAR_FOLDER, FileKind, LogPath, Version
+from refimpl.schema.properties import DELETED_FILES, LOG, retention
+from refimpl.storage.log_store import LogStore
 
 
 def write_checkpoint(table: Table, version: Version | None = None) -> Checkpointed:
@@ -190,7 +196,7 @@ def _same_json(text: str, other: str | None) -> bool:
 def _checkpoint_difference(table: Table, files: tuple[LogPath, ...], state: ReplayedState) -> str | None:
     """How a checkpoint differs from the commits, or from an older checkpoint and the commits after it; None if it does
     not, or if they cannot be read. It may lack transactions of applications, which expire."""
-    from refimpl.client import checkpoint_format
+    from refimpl.log import checkpoint_format
 
     try:
         replayed = load(table.reader, files[0].version, without={path.name for path in files}).state
@@ -245,7 +251,7 @@ def damaged_files(table: Table) -> Iterator[tuple[LogPath, str, Damage]]:
             if difference is not None:
                 yield path, difference, Damage.DIFFERENT
     for files in complete_checkpoints(listing):
-        from refimpl.client import checkpoint_format  # slow to import, and most often not needed
+        from refimpl.log import checkpoint_format  # slow to import, and most often not needed
 
         try:
             other = _checkpoint_difference(table, files, checkpoint_format.read(table.log, files))
@@ -344,7 +350,7 @@ def _newest_before(snapshot: Snapshot, time: int) -> Version | None:
 
 def _cut_off_checkpoint(table: Table, listing: list[LogPath], newest: Version) -> tuple[LogPath, ...]:
     """The newest complete and readable checkpoint; empty if there is none, and then no history may be deleted."""
-    from refimpl.client import checkpoint_format
+    from refimpl.log import checkpoint_format
 
     for files in reversed(complete_checkpoints(listing)):
         if files[0].version <= newest:
@@ -392,7 +398,7 @@ def _doomed_staged(table: Table, cut_off: Version) -> list[str]:
 def _doomed_sidecars(table: Table, kept: list[LogPath], oldest: int) -> list[str]:
     """Sidecars from before `oldest` (ms) that no checkpoint in `kept` names. Delta's protocol, "Metadata Cleanup": a
     younger one may belong to a checkpoint that is being written."""
-    from refimpl.client import checkpoint_format
+    from refimpl.log import checkpoint_format
 
     names: set[str] = set()
     files = table.log.sidecars()
@@ -411,7 +417,7 @@ def _make_durable(log: LogStore, checkpoint_files: tuple[LogPath, ...]) -> None:
 
     Order: the same bytes become new files, the sidecars first. The last sync covers the name of their folder, too.
     """
-    from refimpl.client import checkpoint_format
+    from refimpl.log import checkpoint_format
 
     for path in checkpoint_files:
         sidecars = (f"{SIDECAR_FOLDER}/{name}" for name in checkpoint_format.sidecar_names(log, path))

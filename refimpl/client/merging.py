@@ -20,16 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from refimpl.actions import Add
-from refimpl.client import arrow_columns, predicate
-from refimpl.client.condition import And, Column, Condition, Constant, FileTest, OneOf
-from refimpl.client.expression import assigned, evaluated, matching
-from refimpl.client.predicate import Sides
 from refimpl.client.row_changes import AFTER, BEFORE, DELETED, INSERTED, RowChange, RowsChanged
-from refimpl.client.row_rules import RowRules
-from refimpl.client.schema import Array, Map, Struct, arrow_type, from_arrow, to_arrow
 from refimpl.client.transaction import Transaction
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.actions import Add
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.rows import arrow_columns, predicate
+from refimpl.rows.condition import And, Column, Condition, Constant, FileTest, OneOf
+from refimpl.rows.expression import assigned, evaluated, matching
+from refimpl.rows.predicate import Sides
+from refimpl.rows.row_rules import RowRules
+from refimpl.schema.schema import Array, Map, Struct, arrow_type, from_arrow, to_arrow
 
 
 class Kind(Enum):

@@ -12,20 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
-from refimpl import log_path
-from refimpl.actions import Metadata, Protocol
-from refimpl.client import features
 from refimpl.client.create import owned_metadata
-from refimpl.client.features import check_writable
-from refimpl.client.in_commit_timestamp import next_timestamp
-from refimpl.client.properties import KEPT_FEATURE, OWNER_PROPERTIES, with_kept_feature, with_table_id
 from refimpl.client.proposing import DEFAULT_MAX_TRIES, CommitBytes, RetryPolicy, commit_info
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.commit_owner import CommitOwner, MaintenancePolicy
-from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected
-from refimpl.environment import Environment
-from refimpl.errors import (
+from refimpl.log.in_commit_timestamp import next_timestamp
+from refimpl.protocol import log_path
+from refimpl.protocol.actions import Metadata, Protocol
+from refimpl.protocol.commit_owner import CommitOwner, MaintenancePolicy
+from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected
+from refimpl.protocol.errors import (
     CommitRejectedError,
     CorruptionError,
     DeltaError,
@@ -33,8 +29,12 @@ from refimpl.errors import (
     OutcomeUnknown,
     ProtocolChangedError,
 )
-from refimpl.log_path import Version
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
+from refimpl.schema import features
+from refimpl.schema.features import check_writable
+from refimpl.schema.properties import KEPT_FEATURE, OWNER_PROPERTIES, with_kept_feature, with_table_id
+from refimpl.storage.environment import Environment
 
 TAKE_OVER: Final = "TAKE OVER"
 HAND_BACK: Final = "HAND BACK"

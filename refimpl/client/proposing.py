@@ -19,16 +19,15 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
-from refimpl import __version__, errors, log_path
-from refimpl.actions import Action, Add, CommitInfo, Metadata, decode, encode
-from refimpl.client.conflicts import IsolationLevel, Winner
-from refimpl.client.in_commit_timestamp import stamp_enablement
-from refimpl.client.loading import load
-from refimpl.client.log_reading import LogReader, last_checkpoint
-from refimpl.client.row_tracking import numbered
+from refimpl.client.conflicts import Winner
 from refimpl.client.snapshot import Snapshot
-from refimpl.commit_owner import CommitOwner
-from refimpl.commits import (
+from refimpl.log.in_commit_timestamp import stamp_enablement
+from refimpl.log.loading import load
+from refimpl.log.log_reading import LogReader, last_checkpoint
+from refimpl.protocol import errors, log_path
+from refimpl.protocol.actions import Action, Add, CommitInfo, Metadata, decode, encode
+from refimpl.protocol.commit_owner import CommitOwner
+from refimpl.protocol.commits import (
     AttemptId,
     AttemptOutcome,
     Conflict,
@@ -45,11 +44,14 @@ from refimpl.commits import (
     StagedProposal,
     VersionGap,
 )
-from refimpl.environment import Environment
-from refimpl.files import UncertainError
-from refimpl.log_path import CHECKPOINT_KINDS, FileKind, Version
-from refimpl.log_store import LogStore
-from refimpl.table_feature import CommitMode
+from refimpl.protocol.log_path import CHECKPOINT_KINDS, FileKind, Version
+from refimpl.protocol.release import __version__
+from refimpl.protocol.table_feature import CommitMode
+from refimpl.rows.row_tracking import numbered
+from refimpl.schema.features import IsolationLevel
+from refimpl.storage.environment import Environment
+from refimpl.storage.files import UncertainError
+from refimpl.storage.log_store import LogStore
 
 Answer = TypeVar("Answer")
 

@@ -24,15 +24,15 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from refimpl.actions import Add, Cdc
-from refimpl.client import data_files, expression, row_tracking
-from refimpl.client.condition import FileTest
-from refimpl.client.data_files import DataFileWriter
-from refimpl.client.features import feeds_changes
-from refimpl.client.file_statistics import row_count
-from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct, to_arrow
 from refimpl.client.transaction import Committed, Transaction
-from refimpl.errors import CorruptLogError
+from refimpl.protocol.actions import Add, Cdc
+from refimpl.protocol.errors import CorruptLogError
+from refimpl.rows import data_files, expression, row_tracking
+from refimpl.rows.condition import FileTest
+from refimpl.rows.data_files import DataFileWriter
+from refimpl.rows.file_statistics import row_count
+from refimpl.schema.features import feeds_changes
+from refimpl.schema.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct, to_arrow
 
 DELETED, INSERTED, BEFORE, AFTER = "delete", "insert", "update_preimage", "update_postimage"
 """Delta's values of `_change_type`."""

@@ -4,21 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from refimpl.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
-from refimpl.client import deletion_vectors, features, file_statistics, loading
-from refimpl.client.column_mapping import of_table
-from refimpl.client.condition import FileTest
-from refimpl.client.features import check_readable
-from refimpl.client.history import commit_times
-from refimpl.client.in_commit_timestamp import CommitTimes, Enablement, enablement
-from refimpl.client.log_reading import Loaded, LogReader
-from refimpl.client.partition_values import FileLayout
-from refimpl.client.schema import Struct
-from refimpl.client.table_state import ReplayedState
-from refimpl.errors import CorruptLogError, InvalidTableError, PathAccessError
-from refimpl.log_path import Version
-from refimpl.object_store import ObjectFiles, objects_at
-from refimpl.table_feature import TableFeature, feature_of, in_commit_timestamps_enabled
+from refimpl.log import loading
+from refimpl.log.history import commit_times
+from refimpl.log.in_commit_timestamp import CommitTimes, Enablement, enablement
+from refimpl.log.log_reading import Loaded, LogReader
+from refimpl.log.table_state import ReplayedState
+from refimpl.protocol.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
+from refimpl.protocol.errors import CorruptLogError, InvalidTableError, PathAccessError
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import TableFeature, feature_of, in_commit_timestamps_enabled
+from refimpl.rows import deletion_vectors, file_statistics
+from refimpl.rows.condition import FileTest
+from refimpl.rows.partition_values import FileLayout
+from refimpl.schema import features
+from refimpl.schema.column_mapping import of_table
+from refimpl.schema.features import check_readable
+from refimpl.schema.schema import Struct
+from refimpl.storage.object_store import ObjectFiles, objects_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -190,7 +192,7 @@ class Snapshot:
 
     def file_test(self, where: str) -> FileTest:
         """A condition (SQL) on this snapshot's columns, as a test of files. Raises `InvalidRequestError`."""
-        from refimpl.client import predicate
+        from refimpl.rows import predicate
 
         return predicate.file_test(where, self.schema, self.partition_columns)
 
@@ -207,7 +209,7 @@ class Snapshot:
 
         Raises the errors of `to_arrow`; those of a data file when the stream reaches it.
         """
-        from refimpl.client.data_files import read_rows
+        from refimpl.rows.data_files import read_rows
 
         test = None if where is None else self.file_test(where)
         columns = None if columns is None else self.schema.spelled(columns)

@@ -19,21 +19,27 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from refimpl import log_path
-from refimpl.actions import Protocol
-from refimpl.client.history import HistoryEntry, history
-from refimpl.client.in_commit_timestamp import Moment, checked
-from refimpl.client.log_reading import LogReader, Replay
-from refimpl.client.properties import checkpoint_interval
-from refimpl.client.schema import type_named
 from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.client.transaction import Committed, Transaction
-from refimpl.commit_owner import Backfilled, CommitOwner, ResolvedTable, TableState
-from refimpl.environment import Environment
-from refimpl.errors import DeltaError, InvalidRequestError, NotFoundInHistoryError, TableNotFoundError, check_type
-from refimpl.log_path import Version
-from refimpl.log_store import LogStore
-from refimpl.table_feature import CommitMode, TableFeature
+from refimpl.log.history import HistoryEntry, history
+from refimpl.log.in_commit_timestamp import Moment, checked
+from refimpl.log.log_reading import LogReader, Replay
+from refimpl.protocol import log_path
+from refimpl.protocol.actions import Protocol
+from refimpl.protocol.commit_owner import Backfilled, CommitOwner, ResolvedTable, TableState
+from refimpl.protocol.errors import (
+    DeltaError,
+    InvalidRequestError,
+    NotFoundInHistoryError,
+    TableNotFoundError,
+    check_type,
+)
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import CommitMode, TableFeature
+from refimpl.schema.properties import checkpoint_interval
+from refimpl.schema.schema import type_named
+from refimpl.storage.environment import Environment
+from refimpl.storage.log_store import LogStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -227,7 +233,7 @@ class Table:
     def update(self, set: Mapping[str, Any], where: str | None = None) -> RowsChanged:  # noqa: A002 - Delta's name
         """Set columns of the rows for which `where` (SQL) is true, or of all rows, in one transaction.
 
-        `set`: by column, text is an SQL expression (`"price * 2"`, `"'new'"`: `refimpl.client.expression`) on the old
+        `set`: by column, text is an SQL expression (`"price * 2"`, `"'new'"`: `refimpl.rows.expression`) on the old
         row; other values are literals. Raises the errors of `delete`.
         """
         from refimpl.client import row_changes
@@ -396,7 +402,7 @@ class Table:
 
     def _commit_with(self, transaction: Transaction, rows: Any) -> Committed:
         """Write data files and make them durable; then commit one transaction that names them."""
-        from refimpl.client.data_files import batches_of
+        from refimpl.rows.data_files import batches_of
 
         new = (transaction.rules.completed(part) for part in batches_of(rows))
         adds = transaction.data_file_writer().write_all(new)

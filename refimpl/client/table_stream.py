@@ -17,14 +17,14 @@ from typing import Literal
 
 import msgspec
 
-from refimpl.actions import Action, Add, Metadata, Protocol, Remove
 from refimpl.client import change_feed
 from refimpl.client.change_feed import ChangedFile
-from refimpl.client.history import commits_between
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.errors import CorruptLogError, InvalidRequestError, NotFoundInHistoryError
-from refimpl.log_path import Version
+from refimpl.log.history import commits_between
+from refimpl.protocol.actions import Action, Add, Metadata, Protocol, Remove
+from refimpl.protocol.errors import CorruptLogError, InvalidRequestError, NotFoundInHistoryError
+from refimpl.protocol.log_path import Version
 
 
 class Offset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

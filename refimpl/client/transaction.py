@@ -21,14 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from refimpl import log_path, table_feature
-from refimpl.actions import Action, Add, Cdc, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
-from refimpl.client import column_mapping, conflicts, features, properties, row_tracking, type_widening
-from refimpl.client.condition import FileTest
-from refimpl.client.features import check_writable
-from refimpl.client.in_commit_timestamp import after_lost_race, next_timestamp
-from refimpl.client.log_reading import LogReader
-from refimpl.client.partition_values import from_text
+from refimpl.client import conflicts
 from refimpl.client.proposing import (
     DEFAULT_MAX_TRIES,
     CommitBytes,
@@ -40,16 +33,25 @@ from refimpl.client.proposing import (
     Won,
     commit_info,
 )
-from refimpl.client.schema import DataType, Struct, check_columns, misfit, parse
 from refimpl.client.snapshot import Snapshot
-from refimpl.commits import AttemptId
-from refimpl.environment import Environment, process_id
-from refimpl.errors import CERTAINLY_NOT_COMMITTED, CorruptLogError, InvalidRequestError, PathAccessError
-from refimpl.log_path import Version
+from refimpl.log.in_commit_timestamp import after_lost_race, next_timestamp
+from refimpl.log.log_reading import LogReader
+from refimpl.protocol import log_path, table_feature
+from refimpl.protocol.actions import Action, Add, Cdc, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
+from refimpl.protocol.commits import AttemptId
+from refimpl.protocol.errors import CERTAINLY_NOT_COMMITTED, CorruptLogError, InvalidRequestError, PathAccessError
+from refimpl.protocol.log_path import Version
+from refimpl.rows import row_tracking, type_widening
+from refimpl.rows.condition import FileTest
+from refimpl.rows.partition_values import from_text
+from refimpl.schema import column_mapping, features, properties
+from refimpl.schema.features import IsolationLevel, check_writable, isolation_level
+from refimpl.schema.schema import DataType, Struct, check_columns, misfit, parse
+from refimpl.storage.environment import Environment, process_id
 
 if TYPE_CHECKING:
-    from refimpl.client.data_files import DataFileWriter
-    from refimpl.client.row_rules import RowRules
+    from refimpl.rows.data_files import DataFileWriter
+    from refimpl.rows.row_rules import RowRules
 
 
 class Transaction:
@@ -67,7 +69,7 @@ class Transaction:
         operation: str = "WRITE",
         parameters: Mapping[str, Any] | None = None,
         metrics: Mapping[str, str] | None = None,
-        isolation: conflicts.IsolationLevel | None = None,
+        isolation: IsolationLevel | None = None,
         max_tries: int = DEFAULT_MAX_TRIES,
         landed: Callable[[Committed], None] | None = None,
     ) -> None:
@@ -80,8 +82,8 @@ class Transaction:
         self.operation = operation
         self.parameters = dict(parameters or {})
         self.metrics = dict(metrics or {})
-        self.isolation = isolation or conflicts.isolation_level(
-            snapshot.metadata.configuration.get("delta.isolationLevel", conflicts.IsolationLevel.SERIALIZABLE.value)
+        self.isolation = isolation or isolation_level(
+            snapshot.metadata.configuration.get("delta.isolationLevel", IsolationLevel.SERIALIZABLE.value)
         )
         self._max_tries = max_tries
         self._landed = landed
@@ -101,7 +103,7 @@ class Transaction:
         self._over = False
         self._may_have_landed = False
         self.keeps_row_ids = False
-        """Whether copied and changed rows keep their ids: `refimpl.client.row_tracking`."""
+        """Whether copied and changed rows keep their ids: `refimpl.rows.row_tracking`."""
 
     # Reads
 
@@ -265,7 +267,7 @@ class Transaction:
     def set_metadata(self, metadata: Metadata) -> None:
         """Replace schema, partitioning, name, comment or properties. Owner and in-commit timestamps stay.
 
-        This transaction must replace the files that do not fit any more: `refimpl.client.schema`.
+        This transaction must replace the files that do not fit any more: `refimpl.schema.schema`.
         """
         self._check_open()
         before = self.snapshot.metadata
@@ -339,7 +341,7 @@ class Transaction:
 
         `copies`: the rows may have the columns of `row_tracking.hidden_columns`, which keep their ids.
         """
-        from refimpl.client.data_files import DataFileWriter
+        from refimpl.rows.data_files import DataFileWriter
 
         snapshot = self.snapshot
         hidden = row_tracking.hidden_columns(snapshot.protocol, snapshot.metadata) if copies else ()
@@ -350,7 +352,7 @@ class Transaction:
     def rules(self) -> RowRules:
         """The rules for new rows; the commit advances the identity columns that they used."""
         if self._rules is None:
-            from refimpl.client.row_rules import RowRules
+            from refimpl.rows.row_rules import RowRules
 
             snapshot = self.snapshot
             self._rules = RowRules.of(snapshot.protocol, snapshot.metadata, now=self._environment.now())
@@ -364,7 +366,7 @@ class Transaction:
         try:
             yield
         except BaseException:
-            from refimpl.client import data_files
+            from refimpl.rows import data_files
 
             if not self._may_have_landed and process == process_id():
                 data_files.delete(self.snapshot.layout, files)
@@ -398,7 +400,7 @@ class Transaction:
         """
         actions = self._actions()
         level = conflicts.effective_isolation(self.isolation, actions)
-        if actions or level is conflicts.IsolationLevel.WRITE_SERIALIZABLE:
+        if actions or level is IsolationLevel.WRITE_SERIALIZABLE:
             return self.commit()
         self._check_open()
         self._over = True
@@ -446,7 +448,7 @@ class Transaction:
         places, places_after = before.schema.places(), self._schema().places()
         moved = any(places_after.get(path) != physical_name for path, physical_name in places.items())
         if rules_after - features.rules_of_rows(before.protocol, before.metadata) or (rules_after and moved):
-            from refimpl.client.row_rules import RowRules
+            from refimpl.rows.row_rules import RowRules
 
             self._whole_table = True
             rules = RowRules.of(protocol, after, now=self._environment.now())

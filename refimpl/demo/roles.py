@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import refimpl
 from refimpl.client.create import Creation
-from refimpl.client.schema import from_arrow
 from refimpl.client.table import Table
-from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered
-from refimpl.commits import Conflict, DirectProposal, Outcome, Proposal, Ratified
 from refimpl.demo.source import NULL, ROWS, Source
-from refimpl.environment import Environment
-from refimpl.errors import NameTakenError
-from refimpl.log_path import Version
 from refimpl.owner.local import LocalOwner
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.protocol.commit_owner import MaintenancePolicy, NameTaken, Registered
+from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Proposal, Ratified
+from refimpl.protocol.errors import NameTakenError
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.schema.schema import from_arrow
+from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
 
 if TYPE_CHECKING:

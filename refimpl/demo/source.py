@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,20 +21,20 @@ from typing import Any, Final, Protocol
 import msgspec
 
 import refimpl
-from refimpl import actions
-from refimpl.client.partition_values import local_path
+from refimpl.care.explain import explain
+from refimpl.care.verify import Severity, verify
 from refimpl.client.table import Table
-from refimpl.commit_owner import MaintenancePolicy
-from refimpl.commits import Landed, Ratified, Rejected, RejectionReason, StagedProposal
 from refimpl.demo import source
 from refimpl.demo.roles import JOURNAL, PROPOSING, RATIFIED, create, ingest, read_back, watch
 from refimpl.demo.source import ROWS, Source, Totals
 from refimpl.demo.workers import GO, Ended, Worker, WorkerPool
-from refimpl.errors import InvalidRequestError, PathAccessError
-from refimpl.owner.explain import explain
-from refimpl.owner.verify import Severity, verify
+from refimpl.protocol import actions
+from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.protocol.commits import Landed, Ratified, Rejected, RejectionReason, StagedProposal
+from refimpl.protocol.errors import InvalidRequestError, PathAccessError
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from refimpl.rows.partition_values import local_path
 from refimpl.spark import find_java
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import Warehouse
 
 CREATORS, WRITERS = 8, 3

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Final, Self
 
-from refimpl.errors import OwnerUnavailableError
+from refimpl.protocol.errors import OwnerUnavailableError
 
 FORK, SPAWN = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
 GO: Final = "go"

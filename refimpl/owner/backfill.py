@@ -10,18 +10,18 @@ import itertools
 from collections.abc import Sequence
 from typing import Final
 
-from refimpl import log_path
-from refimpl.actions import same_actions
-from refimpl.commit_owner import Backfilled, TableState
-from refimpl.commits import RatifiedCommit
-from refimpl.environment import LOCK_POLL_SECONDS
-from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError
-from refimpl.log_path import LogPath, Version
-from refimpl.log_store import LogStore
 from refimpl.owner import policy
 from refimpl.owner.context import Context
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import Writer
+from refimpl.protocol import log_path
+from refimpl.protocol.actions import same_actions
+from refimpl.protocol.commit_owner import Backfilled, TableState
+from refimpl.protocol.commits import RatifiedCommit
+from refimpl.protocol.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError
+from refimpl.protocol.log_path import LogPath, Version
+from refimpl.storage.environment import LOCK_POLL_SECONDS
+from refimpl.storage.log_store import LogStore
 
 _Stored = tuple[RatifiedCommit, bytes]
 """A commit and the SHA-256 of its bytes."""

@@ -6,20 +6,26 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from refimpl import log_path
-from refimpl.catalog_owner import TableDescription
-from refimpl.commit_owner import ResolvedTable, TableState, next_version
-from refimpl.commits import CommitsAnswer, RatifiedCommit
-from refimpl.environment import Environment, HostLock
-from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
-from refimpl.files import UncertainError
-from refimpl.log_path import Version
-from refimpl.log_store import LogStore
+from refimpl.catalog.owner import TableDescription
 from refimpl.owner import decide, promises
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.records import Promise, TableRecord
 from refimpl.owner.statements import View, Writer
-from refimpl.table_feature import CommitMode
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import ResolvedTable, TableState, next_version
+from refimpl.protocol.commits import CommitsAnswer, RatifiedCommit
+from refimpl.protocol.errors import (
+    DeltaError,
+    InvalidRequestError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import CommitMode
+from refimpl.storage.environment import Environment, HostLock
+from refimpl.storage.files import UncertainError
+from refimpl.storage.log_store import LogStore
 
 _MAX_READS: Final = 10
 """How often the owner reads a table again that changes while it is described."""

@@ -27,11 +27,13 @@ from pathlib import Path
 
 import msgspec
 
-from refimpl import actions, log_path, table_feature
-from refimpl.actions import CommitInfo, DomainMetadata, Metadata, Protocol
-from refimpl.catalog_owner import Precondition, PreconditionFailed, UpdatePreconditions
-from refimpl.commit_owner import TableState
-from refimpl.commits import (
+from refimpl.catalog.owner import Precondition, PreconditionFailed, UpdatePreconditions
+from refimpl.owner import policy
+from refimpl.owner.records import AttemptRecord, Examined, TableRecord, unknown_attempt
+from refimpl.protocol import actions, log_path, table_feature
+from refimpl.protocol.actions import CommitInfo, DomainMetadata, Metadata, Protocol
+from refimpl.protocol.commit_owner import TableState
+from refimpl.protocol.commits import (
     COMMIT_MODE_OF,
     AttemptId,
     Conflict,
@@ -44,10 +46,8 @@ from refimpl.commits import (
     VersionGap,
     is_attempt_id,
 )
-from refimpl.errors import CorruptionError, CorruptLogError, OutcomeUnknown
-from refimpl.log_path import Version
-from refimpl.owner import policy
-from refimpl.owner.records import AttemptRecord, Examined, TableRecord, unknown_attempt
+from refimpl.protocol.errors import CorruptionError, CorruptLogError, OutcomeUnknown
+from refimpl.protocol.log_path import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,11 +24,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from refimpl.catalog_owner import PreconditionFailed, UpdatePreconditions
-from refimpl.commits import DirectProposal, Outcome
-from refimpl.environment import Environment, HostLock
-from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.catalog.owner import PreconditionFailed, UpdatePreconditions
 from refimpl.owner.records import Examined, TableRecord
+from refimpl.protocol.commits import DirectProposal, Outcome
+from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.storage.environment import Environment, HostLock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

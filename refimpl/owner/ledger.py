@@ -21,11 +21,17 @@ from typing import Final
 
 import apsw
 
-from refimpl.environment import Environment, HostLock
-from refimpl.errors import CorruptLedgerError, DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
-from refimpl.files import cannot_exist, may_write, reserve_private
 from refimpl.owner.statements import APPLICATION_ID, FORGET_PROMISES, MIGRATIONS, SCHEMA_VERSION, View, Writer
 from refimpl.owner.write_ahead_log import WriteAheadLog
+from refimpl.protocol.errors import (
+    CorruptLedgerError,
+    DeltaError,
+    InvalidRequestError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+)
+from refimpl.storage.environment import Environment, HostLock
+from refimpl.storage.files import cannot_exist, may_write, reserve_private
 
 logger = logging.getLogger(__name__)
 

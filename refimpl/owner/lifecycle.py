@@ -26,10 +26,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from refimpl import actions, commits, log_path
-from refimpl.actions import CommitInfo
-from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
-from refimpl.errors import (
+from refimpl.owner import decide, policy
+from refimpl.owner.backfill import backfill, finish
+from refimpl.owner.context import Context, contiguous_end
+from refimpl.owner.promises import promise_of
+from refimpl.owner.records import Examined, PromiseKind, TableRecord, unknown_attempt
+from refimpl.owner.statements import View, Writer
+from refimpl.protocol import actions, commits, log_path
+from refimpl.protocol.actions import CommitInfo
+from refimpl.protocol.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
+from refimpl.protocol.errors import (
+    CorruptionError,
     CorruptLogError,
     DeltaError,
     InvalidRequestError,
@@ -38,17 +45,11 @@ from refimpl.errors import (
     OutcomeUnknown,
     OwnerUnavailableError,
 )
-from refimpl.files import Files
-from refimpl.log_path import LOG_FOLDER, Version
-from refimpl.log_store import LogStore
-from refimpl.object_store import objects_at
-from refimpl.owner import decide, policy
-from refimpl.owner.backfill import backfill
-from refimpl.owner.context import Context, contiguous_end
-from refimpl.owner.promises import promise_of
-from refimpl.owner.records import Examined, PromiseKind, TableRecord, unknown_attempt
-from refimpl.owner.statements import View, Writer
-from refimpl.table_feature import CommitMode, TableFeature
+from refimpl.protocol.log_path import LOG_FOLDER, Version
+from refimpl.protocol.table_feature import CommitMode, TableFeature
+from refimpl.storage.files import Files
+from refimpl.storage.log_store import LogStore
+from refimpl.storage.object_store import objects_at
 
 # Where a table may be
 
@@ -559,3 +560,23 @@ def _judge(context: Context, writer: Writer, table: TableRecord, examined: Exami
         unknown_published=context.unknown_published_version(table) if examined.version >= table.next else None,
         current=writer.protocol_and_metadata(table.key),
     )
+
+
+def drop_table(context: Context, table_id: str) -> None:
+    """Soft delete: the name is free again, the files and the ledger's rows stay.
+
+    Order: ratified commits are published, unless the log is damaged, because after the drop the owner writes no file
+    there: another table may use the location. Then one transaction; then the lock's file of a table without a version.
+    """
+    with contextlib.suppress(CorruptionError):
+        backfill(context, table_id, None)
+    with context.publishing(table_id), context.lock():
+        with contextlib.suppress(CorruptionError):
+            finish(context, table_id)
+        with context.changing(table_id) as (writer, table):
+            if table.state in (TableState.DROPPED, TableState.HANDED_BACK):
+                raise InvalidRequestError(f"{table.label} is {table.state.value} already", table_id=table_id)
+            writer.set_dropped(table, context.now)
+        if table.latest is None:  # it was never registered: no purge will remove the lock's file
+            with contextlib.suppress(OSError):  # the drop is durable
+                context.end_publishing(table_id)

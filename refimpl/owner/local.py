@@ -14,14 +14,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
 
-from refimpl import commit_owner, commits, log_path
-from refimpl.actions import Metadata
-from refimpl.catalog_owner import AttemptLookup, PreconditionFailed, TableDescription, UpdatePreconditions
-from refimpl.environment import Environment
-from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
-from refimpl.host_queue import HostQueue
-from refimpl.log_path import Version
-from refimpl.owner import decide, dropping, lifecycle, policy
+from refimpl.catalog.owner import AttemptLookup, PreconditionFailed, TableDescription, UpdatePreconditions
+from refimpl.owner import decide, lifecycle, policy
 from refimpl.owner.backfill import BATCH, backfill, confirm_published
 from refimpl.owner.context import Context, disk_errors
 from refimpl.owner.group import Decision, Groups, Waiting
@@ -29,7 +23,19 @@ from refimpl.owner.ledger import Ledger
 from refimpl.owner.promises import promise_of
 from refimpl.owner.records import Examined, PromiseKind, TableRecord
 from refimpl.owner.statements import View, Writer
-from refimpl.table_feature import CommitMode, TableFeature
+from refimpl.protocol import commit_owner, commits, log_path
+from refimpl.protocol.actions import Metadata
+from refimpl.protocol.errors import (
+    DeltaError,
+    InvalidRequestError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import CommitMode, TableFeature
+from refimpl.storage.environment import Environment
+from refimpl.storage.host_queue import HostQueue
 
 OWNER_FOLDER = "_owner"
 LOCK_FILE = "lock"
@@ -170,22 +176,7 @@ class LocalOwner:
 
     def drop_table(self, table_id: str) -> None:
         with disk_errors("drop a table"):
-            dropping.drop_table(self._context, table_id)
-
-    def undrop_table(self, reference: str) -> commit_owner.ResolvedTable:
-        """Restore a dropped table, by name or id: `dropping.undrop_table`."""
-        with disk_errors("undrop a table"):
-            return dropping.undrop_table(self._context, reference)
-
-    def purgeable(self, reference: str, *, older_than: int = dropping.KEPT_FOR) -> TableRecord:
-        """The table that `purge_table` would purge: `dropping.purgeable`."""
-        with disk_errors("find a dropped table"):
-            return dropping.purgeable(self._context, reference, older_than=older_than)
-
-    def purge_table(self, reference: str, *, older_than: int = dropping.KEPT_FOR) -> dropping.Purged:
-        """Delete the files of a table that was dropped at least `older_than` ms ago: `dropping.purge_table`."""
-        with disk_errors("purge a table"):
-            return dropping.purge_table(self._context, reference, older_than=older_than)
+            lifecycle.drop_table(self._context, table_id)
 
     def set_policy(self, table_id: str, wanted: commit_owner.MaintenancePolicy) -> None:
         """Set which jobs clients may run on a table, and how it is backfilled."""

@@ -5,10 +5,10 @@ from typing import Final
 
 import msgspec
 
-from refimpl.commit_owner import MaintenancePolicy
-from refimpl.commits import Rejected, RejectionReason
-from refimpl.errors import InvalidRequestError, check_type
-from refimpl.table_feature import CommitMode, TableFeature
+from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.protocol.commits import Rejected, RejectionReason
+from refimpl.protocol.errors import InvalidRequestError, check_type
+from refimpl.protocol.table_feature import CommitMode, TableFeature
 
 MAX_INLINE_BYTES: Final = 16 * 2**20
 """An inline commit is held in the ledger and sent to every reader until it is published."""

@@ -11,15 +11,15 @@ steps leaves a promise. Every later change of the table begins with `settle`, wh
 In a table with direct commits, a link that this owner did not promise is a commit as well: `adopt`.
 """
 
-from refimpl import log_path
-from refimpl.commit_owner import TableState
-from refimpl.commits import AttemptId, DirectProposal, RatifiedCommit, Rejected
-from refimpl.log_path import Version
-from refimpl.log_store import LogStore
 from refimpl.owner import decide
 from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord, unknown_attempt
 from refimpl.owner.statements import Writer
-from refimpl.table_feature import CommitMode
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import TableState
+from refimpl.protocol.commits import AttemptId, DirectProposal, RatifiedCommit, Rejected
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import CommitMode
+from refimpl.storage.log_store import LogStore
 
 
 def promise_of(kind: PromiseKind, examined: Examined, now: int) -> Promise:

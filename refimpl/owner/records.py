@@ -5,10 +5,10 @@ from enum import Enum
 
 import msgspec
 
-from refimpl.actions import DomainMetadata, Metadata, Protocol
-from refimpl.commit_owner import TableSummary
-from refimpl.commits import AttemptId, Proposal, RatifiedCommit, Rejected
-from refimpl.log_path import Version
+from refimpl.protocol.actions import DomainMetadata, Metadata, Protocol
+from refimpl.protocol.commit_owner import TableSummary
+from refimpl.protocol.commits import AttemptId, Proposal, RatifiedCommit, Rejected
+from refimpl.protocol.log_path import Version
 
 
 class TableRecord(TableSummary, frozen=True, kw_only=True):

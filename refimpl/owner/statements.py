@@ -14,13 +14,13 @@ from typing import Protocol as Interface
 
 import msgspec
 
-from refimpl.actions import Metadata, Protocol
-from refimpl.commit_owner import MaintenancePolicy, TableState
-from refimpl.commits import AttemptId, RatifiedCommit
-from refimpl.errors import CorruptLedgerError
-from refimpl.log_path import MAX_VERSION, Version, staged_commit
 from refimpl.owner.records import AttemptRecord, Examined, Promise, PromiseKind, TableRecord, unknown_attempt
-from refimpl.table_feature import TABLE_FEATURES, CommitMode
+from refimpl.protocol.actions import Metadata, Protocol
+from refimpl.protocol.commit_owner import MaintenancePolicy, TableState
+from refimpl.protocol.commits import AttemptId, RatifiedCommit
+from refimpl.protocol.errors import CorruptLedgerError
+from refimpl.protocol.log_path import MAX_VERSION, Version, staged_commit
+from refimpl.protocol.table_feature import TABLE_FEATURES, CommitMode
 
 APPLICATION_ID: Final = 0x44434F31  # "DCO1", so that `file` and other programs recognize it
 

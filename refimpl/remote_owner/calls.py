@@ -8,10 +8,16 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from refimpl.catalog_messages import ErrorBody, LoadedTable, StagedTable, TablePage
-from refimpl.environment import Environment
-from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.catalog.messages import ErrorBody, LoadedTable, StagedTable, TablePage
+from refimpl.protocol.errors import (
+    DeltaError,
+    InvalidRequestError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
 from refimpl.remote_owner.connection import NOTICED_SKEW_SECONDS, TOKEN_VARIABLE, Address, NoAnswerError, Reply
+from refimpl.storage.environment import Environment
 
 TRIES: Final = 6
 """The number of sends after which a request counts as unanswered."""

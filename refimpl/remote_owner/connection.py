@@ -22,9 +22,9 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from refimpl import __version__
-from refimpl.catalog_messages import DEFAULT_CATALOG, DEFAULT_SCHEMA, DELTA_BASE, LEGACY_BASE
-from refimpl.errors import InvalidRequestError, OwnerUnavailableError
+from refimpl.catalog.messages import DEFAULT_CATALOG, DEFAULT_SCHEMA, DELTA_BASE, LEGACY_BASE
+from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
+from refimpl.protocol.release import __version__
 
 TOKEN_VARIABLE: Final = "COMMIT_OWNER_TOKEN"
 _PORTS: Final = {"http": 80, "https": 443}

@@ -6,9 +6,10 @@ from typing import Final
 
 import msgspec
 
-from refimpl import actions, catalog_messages, log_path
-from refimpl.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol
-from refimpl.commits import AttemptId
+from refimpl.catalog import messages as catalog_messages
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol
+from refimpl.protocol.commits import AttemptId
 
 _KNOWN_DOMAINS: Final = frozenset({"delta.rowTracking", "delta.clustering"})
 """Metadata domains that the API can express; the others are only in the log."""

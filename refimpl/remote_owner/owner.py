@@ -23,8 +23,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import msgspec
 
-from refimpl import commit_owner, log_path
-from refimpl.catalog_messages import (
+from refimpl.catalog.messages import (
     CLIENT_PUBLISHES_AFTER,
     FEATURE_PREFIX,
     FORBIDDEN_JOBS,
@@ -41,7 +40,8 @@ from refimpl.catalog_messages import (
     UpdateTable,
     WireCommit,
 )
-from refimpl.commits import (
+from refimpl.protocol import commit_owner, log_path
+from refimpl.protocol.commits import (
     MAX_WINNERS,
     AttemptId,
     AttemptOutcome,
@@ -60,8 +60,7 @@ from refimpl.commits import (
     VersionGap,
     is_attempt_id,
 )
-from refimpl.environment import Environment
-from refimpl.errors import (
+from refimpl.protocol.errors import (
     CorruptLogError,
     DeltaError,
     InvalidRequestError,
@@ -71,12 +70,13 @@ from refimpl.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from refimpl.log_path import Version
-from refimpl.log_store import LogStore
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 from refimpl.remote_owner import documents
 from refimpl.remote_owner.calls import TRIES, DeltaCalls, Done, Refusal, Transport
 from refimpl.remote_owner.connection import Address, Connection, NoAnswerError
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
+from refimpl.storage.environment import Environment
+from refimpl.storage.log_store import LogStore
 
 logger = logging.getLogger(__name__)
 

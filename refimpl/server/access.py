@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from refimpl.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.owner.local import OWNER_FOLDER
+from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.server.errors import ApiError
 from refimpl.warehouse import Warehouse
 

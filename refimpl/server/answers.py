@@ -10,9 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from refimpl import table_feature
-from refimpl.actions import Metadata
-from refimpl.catalog_messages import (
+from refimpl.catalog.messages import (
     FEATURE_PREFIX,
     FORBIDDEN_JOBS,
     LAST_TIMESTAMP,
@@ -27,10 +25,12 @@ from refimpl.catalog_messages import (
     columns,
     fields_of,
 )
-from refimpl.catalog_owner import TableDescription
-from refimpl.commit_owner import ALLOWED_BY_DEFAULT
-from refimpl.commits import RatifiedCommit
-from refimpl.log_path import LOG_FOLDER
+from refimpl.catalog.owner import TableDescription
+from refimpl.protocol import table_feature
+from refimpl.protocol.actions import Metadata
+from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT
+from refimpl.protocol.commits import RatifiedCommit
+from refimpl.protocol.log_path import LOG_FOLDER
 
 _LEGACY_TYPES: Final = {
     "byte": ("BYTE", "tinyint"),

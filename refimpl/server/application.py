@@ -21,9 +21,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from refimpl.catalog_messages import DELTA_BASE, LEGACY_BASE, AddCommit
-from refimpl.commit_owner import MaintenancePolicy, TableSummary
-from refimpl.errors import DeltaError
+from refimpl.catalog.messages import DELTA_BASE, LEGACY_BASE, AddCommit
+from refimpl.protocol.commit_owner import MaintenancePolicy, TableSummary
+from refimpl.protocol.errors import DeltaError
 from refimpl.server import errors, scheduling
 from refimpl.server.access import Scope, Tokens, authorized, refuse_foreign_page
 from refimpl.server.delta_api import DeltaApi

@@ -25,9 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from refimpl import actions, errors, log_path
-from refimpl.actions import Action, Metadata, Protocol
-from refimpl.catalog_messages import (
+from refimpl.catalog.messages import (
     MANAGED,
     AddCommit,
     AssertEtag,
@@ -41,9 +39,19 @@ from refimpl.catalog_messages import (
     WireCommit,
     tag_of,
 )
-from refimpl.catalog_owner import AttemptLookup, CatalogOwner, PreconditionFailed, TableDescription, UpdatePreconditions
-from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState, TableSummary
-from refimpl.commits import (
+from refimpl.catalog.owner import AttemptLookup, CatalogOwner, PreconditionFailed, TableDescription, UpdatePreconditions
+from refimpl.owner.policy import MAX_COMMIT_BYTES, checked_policy
+from refimpl.protocol import actions, errors, log_path
+from refimpl.protocol.actions import Action, Metadata, Protocol
+from refimpl.protocol.commit_owner import (
+    MaintenancePolicy,
+    NameTaken,
+    Registered,
+    ResolvedTable,
+    TableState,
+    TableSummary,
+)
+from refimpl.protocol.commits import (
     AttemptId,
     Conflict,
     DirectProposal,
@@ -56,9 +64,8 @@ from refimpl.commits import (
     VersionGap,
     is_attempt_id,
 )
-from refimpl.log_path import LOG_FOLDER, Version
-from refimpl.log_store import LogStore
-from refimpl.owner.policy import MAX_COMMIT_BYTES, checked_policy
+from refimpl.protocol.log_path import LOG_FOLDER, Version
+from refimpl.protocol.table_feature import CATALOG_MANAGED
 from refimpl.server import answers
 from refimpl.server.errors import (
     ApiError,
@@ -73,7 +80,7 @@ from refimpl.server.errors import (
 )
 from refimpl.server.names import Names, parts_of
 from refimpl.server.request_validation import preconditions_of, properties_beside, with_creation
-from refimpl.table_feature import CATALOG_MANAGED
+from refimpl.storage.log_store import LogStore
 from refimpl.warehouse import Warehouse
 
 COMMITS_KEPT: Final = 10_000

@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from refimpl import errors
-from refimpl.catalog_messages import ErrorAnswer, ErrorBody, LoadedTable
-from refimpl.catalog_owner import Precondition, PreconditionFailed
-from refimpl.commits import Rejected, RejectionReason
+from refimpl.catalog.messages import ErrorAnswer, ErrorBody, LoadedTable
+from refimpl.catalog.owner import Precondition, PreconditionFailed
+from refimpl.protocol import errors
+from refimpl.protocol.commits import Rejected, RejectionReason
 
 
 class ApiError(Exception):

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
-from refimpl.errors import CorruptionError, TableNotFoundError
+from refimpl.protocol.errors import CorruptionError, TableNotFoundError
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi, is_served
 from refimpl.server.errors import ApiError, no_such_schema, no_such_table, not_found

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from refimpl.catalog_messages import DEFAULT_SCHEMA
-from refimpl.errors import InvalidRequestError
+from refimpl.catalog.messages import DEFAULT_SCHEMA
+from refimpl.protocol.errors import InvalidRequestError
 from refimpl.server.errors import bad_request, no_such_catalog, no_such_schema, no_such_table
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from refimpl.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol
-from refimpl.catalog_messages import (
+from refimpl.catalog.messages import (
     TABLE_ID,
     AddCommit,
     Columns,
@@ -31,8 +30,9 @@ from refimpl.catalog_messages import (
     in_the_log,
     is_derived,
 )
-from refimpl.catalog_messages import protocol as spelled
-from refimpl.catalog_owner import UpdatePreconditions
+from refimpl.catalog.messages import protocol as spelled
+from refimpl.catalog.owner import UpdatePreconditions
+from refimpl.protocol.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol
 
 
 def preconditions_of(updates: Mapping[type, Any], table_id: str, etag: str | None) -> UpdatePreconditions:

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from refimpl import __version__
-from refimpl.catalog_messages import (
+from refimpl.catalog.messages import (
     DELTA_BASE,
     LEGACY_BASE,
     CreateTable,
@@ -22,6 +21,7 @@ from refimpl.catalog_messages import (
     TableCredentials,
     UpdateTable,
 )
+from refimpl.protocol.release import __version__
 from refimpl.server.access import Scope
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import bad_request

@@ -19,9 +19,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-from refimpl.environment import Environment, HostLock, host_lock
-from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.server.errors import ApiError
+from refimpl.storage.environment import Environment, HostLock, host_lock
 
 logger = logging.getLogger("refimpl.server")
 

@@ -28,20 +28,20 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 import msgspec
 
-from refimpl import actions, errors
-from refimpl.actions import Add, Cdc
-from refimpl.client import data_files
-from refimpl.client.data_files import DataFileWriter, change_writer
-from refimpl.client.file_statistics import Leaf
-from refimpl.client.partition_values import FileLayout
-from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Field, Struct
-from refimpl.errors import CorruptionError, DeltaError, InvalidRequestError
+from refimpl.protocol import actions, errors
+from refimpl.protocol.actions import Add, Cdc
+from refimpl.protocol.errors import CorruptionError, DeltaError, InvalidRequestError
+from refimpl.rows import data_files
+from refimpl.rows.data_files import DataFileWriter, change_writer
+from refimpl.rows.file_statistics import Leaf
+from refimpl.rows.partition_values import FileLayout
+from refimpl.schema.schema import CHANGE_COLUMN, CHANGE_TYPE, Field, Struct
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from refimpl.client.row_rules import RowRules
+    from refimpl.rows.row_rules import RowRules
 
 MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string, totals string"
 """One row for each file of a task, and one row with `totals`, if there are any. A task that rejects its rows does not

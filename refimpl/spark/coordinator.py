@@ -29,10 +29,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-from refimpl import log_path
 from refimpl.client.proposing import RetryPolicy
-from refimpl.commit_owner import CommitOwner, MaintenancePolicy, ResolvedTable, TableState
-from refimpl.commits import (
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import CommitOwner, MaintenancePolicy, ResolvedTable, TableState
+from refimpl.protocol.commits import (
     Conflict,
     DirectProposal,
     Landed,
@@ -44,10 +44,10 @@ from refimpl.commits import (
     StagedProposal,
     VersionGap,
 )
-from refimpl.errors import DeltaError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
-from refimpl.log_path import LOG_FOLDER, Version
-from refimpl.log_store import LogStore
-from refimpl.table_feature import COORDINATED_COMMITS, TableFeature
+from refimpl.protocol.errors import DeltaError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
+from refimpl.protocol.log_path import LOG_FOLDER, Version
+from refimpl.protocol.table_feature import COORDINATED_COMMITS, TableFeature
+from refimpl.storage.log_store import LogStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

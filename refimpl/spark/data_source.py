@@ -33,14 +33,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 import refimpl
-from refimpl.client import change_feed, data_files
+from refimpl.client import change_feed
 from refimpl.client.change_feed import ChangedFile, FeedReader
-from refimpl.client.data_files import read_file
-from refimpl.client.schema import Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.table_stream import Offset, StreamOptions, TableStream
-from refimpl.errors import (
+from refimpl.protocol.errors import (
     CorruptionError,
     DeltaError,
     InvalidRequestError,
@@ -48,6 +46,9 @@ from refimpl.errors import (
     NameTakenError,
     OwnerUnavailableError,
 )
+from refimpl.rows import data_files
+from refimpl.rows.data_files import read_file
+from refimpl.schema.schema import Struct
 from refimpl.spark import plan_reads
 from refimpl.spark.commit_protocol import JobFiles, gather_or_delete
 from refimpl.spark.frames import check_columns_of, spark_schema, table_schema_of
@@ -120,8 +121,8 @@ class Connection:
             return refimpl.open(self.directory)
         if self.address is None:
             return None
-        from refimpl.environment import Environment
         from refimpl.remote_owner.owner import RemoteOwner
+        from refimpl.storage.environment import Environment
 
         token = None if self.token_file is None else Path(self.token_file).read_text(encoding="ascii")
         environment = Environment()

@@ -4,7 +4,7 @@
 
 Copy on write: a first job finds the files that hold a row to change. A second job rewrites these files through the
 delayed commit protocol. One transaction commits. DELTA.md#row-changes defines the rows and the conflicts. If only Spark
-understands a condition, and not `refimpl.client.predicate`, then the transaction counts as a read of the whole table.
+understands a condition, and not `refimpl.rows.predicate`, then the transaction counts as a read of the whole table.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from refimpl import actions
-from refimpl.actions import Add, Cdc, Remove
-from refimpl.client import checkpoint_writing, predicate, row_changes
+from refimpl.client import checkpoint_writing, row_changes
 from refimpl.client.change_feed import ChangedFile, FeedReader
 from refimpl.client.checkpoint_writing import Checkpointed
-from refimpl.client.condition import And, Comparison, Condition, FileTest, Not, OneOf, Operator
-from refimpl.client.condition import Column as TableColumn
-from refimpl.client.file_statistics import row_count
 from refimpl.client.merging import METRICS, Clause, Clauses, Kind, bound_on
-from refimpl.client.predicate import Sides
-from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Primitive
 from refimpl.client.table import Table
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol import actions
+from refimpl.protocol.actions import Add, Cdc, Remove
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.rows import predicate
+from refimpl.rows.condition import And, Comparison, Condition, FileTest, Not, OneOf, Operator
+from refimpl.rows.condition import Column as TableColumn
+from refimpl.rows.file_statistics import row_count
+from refimpl.rows.predicate import Sides
+from refimpl.schema.schema import CHANGE_COLUMN, CHANGE_TYPE, Primitive
 from refimpl.spark import commit_protocol, plan_reads
 from refimpl.spark.commit_protocol import NewRows, WriteTask
 from refimpl.spark.frames import functions, quoted, spark_schema, table_schema

@@ -6,8 +6,8 @@ import json
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from refimpl.client.schema import Array, DataType, Field, Map, Struct, holds, parse, parts, portable
-from refimpl.errors import InvalidRequestError, UnsupportedFeatureError
+from refimpl.protocol.errors import InvalidRequestError, UnsupportedFeatureError
+from refimpl.schema.schema import Array, DataType, Field, Map, Struct, holds, parse, parts, portable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

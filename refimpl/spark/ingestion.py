@@ -1,6 +1,6 @@
 """Ingestion through Spark: tasks read pieces of the input files with the client's reader, and write the data files.
 
-The rows are those that the client reads in one process, and so are the errors: `refimpl.client.input_files`.
+The rows are those that the client reads in one process, and so are the errors: `refimpl.rows.input_files`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from refimpl.client.input_files import InputFiles, Kinds, Piece
-from refimpl.client.row_rules import SPLITS
-from refimpl.client.schema import Struct
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.rows.input_files import InputFiles, Kinds, Piece
+from refimpl.rows.row_rules import SPLITS
+from refimpl.schema.schema import Struct
 from refimpl.spark.commit_protocol import MESSAGE_SCHEMA, JobFiles, WriteTask, gather_or_delete
 
 if TYPE_CHECKING:

@@ -22,17 +22,18 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from refimpl import actions, log_path
-from refimpl.client import checkpoint_format, loading, parquet_seal
 from refimpl.client.checkpoint_writing import written_sidecar
-from refimpl.client.loading import Unreadable
-from refimpl.client.log_reading import Loaded, LogReader
-from refimpl.client.log_segment import LogSegment
-from refimpl.client.table_state import Changes, LayeredMap, ReplayedState
-from refimpl.environment import Environment
-from refimpl.errors import CorruptLogError, InvalidRequestError
-from refimpl.log_path import SIDECAR_FOLDER, FileKind, LogPath
-from refimpl.log_store import LogStore
+from refimpl.log import checkpoint_format, loading
+from refimpl.log.loading import Unreadable
+from refimpl.log.log_reading import Loaded, LogReader
+from refimpl.log.log_segment import LogSegment
+from refimpl.log.table_state import Changes, LayeredMap, ReplayedState
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
+from refimpl.protocol.log_path import SIDECAR_FOLDER, FileKind, LogPath
+from refimpl.storage import parquet_seal
+from refimpl.storage.environment import Environment
+from refimpl.storage.log_store import LogStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

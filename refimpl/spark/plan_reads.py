@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from refimpl.client.condition import FileTest
-from refimpl.client.conflicts import IsolationLevel
-from refimpl.client.schema import Primitive
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.transaction import Transaction
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.rows.condition import FileTest
+from refimpl.schema.features import IsolationLevel
+from refimpl.schema.schema import Primitive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from refimpl import actions
-from refimpl.actions import Add
-from refimpl.client import partition_values
-from refimpl.client.condition import FileTest
-from refimpl.client.in_commit_timestamp import milliseconds
-from refimpl.client.partition_values import FileLayout
-from refimpl.client.schema import ColumnMapping, DataType, Field, Primitive, Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.errors import CorruptDataError, CorruptLogError, InvalidRequestError
+from refimpl.log.in_commit_timestamp import milliseconds
+from refimpl.protocol import actions
+from refimpl.protocol.actions import Add
+from refimpl.protocol.errors import CorruptDataError, CorruptLogError, InvalidRequestError
+from refimpl.rows import partition_values
+from refimpl.rows.condition import FileTest
+from refimpl.rows.partition_values import FileLayout
+from refimpl.schema.schema import ColumnMapping, DataType, Field, Primitive, Struct
 from refimpl.spark import plan_reads
 from refimpl.spark.frames import functions, optional, quoted, spark_schema
 from refimpl.spark.log_replay import OnSpark
@@ -309,7 +309,7 @@ class _ReadTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from refimpl.client.data_files import read_file
+        from refimpl.rows.data_files import read_file
 
         for batch in batches:
             for line in batch.column("action").to_pylist():

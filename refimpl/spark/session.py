@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refimpl.actions import Add
-from refimpl.client import data_files
-from refimpl.client.column_mapping import planned
 from refimpl.client.create import Creation, create_filesystem_table
-from refimpl.client.partition_values import FileLayout
-from refimpl.client.schema import Primitive, Struct, check_columns
 from refimpl.client.table import Table
-from refimpl.environment import Environment
-from refimpl.errors import DeltaError, InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
-from refimpl.log_path import LOG_FOLDER
-from refimpl.object_store import objects_at
+from refimpl.protocol.actions import Add
+from refimpl.protocol.errors import DeltaError, InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
+from refimpl.protocol.log_path import LOG_FOLDER
+from refimpl.rows import data_files
+from refimpl.rows.partition_values import FileLayout
+from refimpl.schema.column_mapping import planned
+from refimpl.schema.schema import Primitive, Struct, check_columns
 from refimpl.spark import plan_reads
+from refimpl.storage.environment import Environment
+from refimpl.storage.object_store import objects_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-    from refimpl.client.condition import FileTest
     from refimpl.client.snapshot import Snapshot
+    from refimpl.rows.condition import FileTest
     from refimpl.spark.log_replay import SparkReplay
     from refimpl.warehouse import AnyWarehouse
 
@@ -55,7 +55,7 @@ class Tables:
         if self.warehouse is not None:
             with contextlib.suppress(TableNotFoundError):
                 return self._known(self.warehouse.table(location))
-        from refimpl.owner_names import with_owner  # the tasks, which import this module, need no owner
+        from refimpl.warehouse.owner_names import with_owner  # the tasks, which import this module, need no owner
 
         table = Table.by_path(location, self.environment)
         with contextlib.suppress(InvalidRequestError, TableNotFoundError):

@@ -17,13 +17,18 @@ from typing import Final
 
 import msgspec
 
-from refimpl.actions import Add, Metadata, Protocol
-from refimpl.client import column_mapping, features, file_statistics, type_widening
-from refimpl.client.condition import FileTest
-from refimpl.client.file_statistics import row_count
-from refimpl.client.partition_values import FileLayout
-from refimpl.client.row_rules import RowRules
-from refimpl.client.schema import (
+from refimpl.client.snapshot import Snapshot
+from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
+from refimpl.protocol.actions import Add, Metadata, Protocol
+from refimpl.protocol.errors import InvalidRequestError, MetadataChangedError
+from refimpl.rows import file_statistics, type_widening
+from refimpl.rows.condition import FileTest
+from refimpl.rows.file_statistics import row_count
+from refimpl.rows.partition_values import FileLayout
+from refimpl.rows.row_rules import RowRules
+from refimpl.schema import column_mapping, features
+from refimpl.schema.schema import (
     Array,
     DataType,
     Field,
@@ -36,14 +41,10 @@ from refimpl.client.schema import (
     widens,
     with_parts,
 )
-from refimpl.client.snapshot import Snapshot
-from refimpl.client.table import Table
-from refimpl.client.transaction import Transaction
-from refimpl.environment import random_uuid
-from refimpl.errors import InvalidRequestError, MetadataChangedError
 from refimpl.spark import plan_reads
 from refimpl.spark.commit_protocol import JobFiles, WriteTask
 from refimpl.spark.plan_reads import Read
+from refimpl.storage.environment import random_uuid
 
 OPTIONS: Final = ("replaceWhere", "partitionOverwriteMode", "mergeSchema", "overwriteSchema", "txnAppId", "txnVersion")
 """The options of Delta Spark's writer that a write supports."""
@@ -332,7 +333,7 @@ def replaced(
     options: WriteOptions, schema: Struct, partition_columns: tuple[str, ...], *, in_utc: bool
 ) -> FileTest | None:
     """The condition of `replaceWhere`, which may test partition columns only."""
-    from refimpl.client import predicate
+    from refimpl.rows import predicate
 
     text = options.replace_where
     if text is None:

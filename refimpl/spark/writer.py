@@ -17,17 +17,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from refimpl.client import data_files, features, file_statistics
-from refimpl.client.partition_values import FileLayout
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
+from refimpl.protocol.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
+from refimpl.protocol.table_feature import TABLE_FEATURES, CommitMode
+from refimpl.rows import data_files, file_statistics
+from refimpl.rows.partition_values import FileLayout
+from refimpl.schema import features
 from refimpl.spark import commit_protocol, frames, plan_reads
 from refimpl.spark.commit_protocol import JobFiles, WriteTask
 from refimpl.spark.tables import NamedTarget, PathTarget, TableAccess, Target
 from refimpl.spark.write_plan import OPTIONS as WRITE_OPTIONS
 from refimpl.spark.write_plan import WriteOptions, WritePlan, Written, check_inside, describe, replaced
-from refimpl.table_feature import TABLE_FEATURES, CommitMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

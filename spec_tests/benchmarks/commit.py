@@ -26,11 +26,11 @@ import apsw
 from filelock import FileLock
 
 import refimpl
-from refimpl.commits import InlineProposal, Ratified, StagedProposal
-from refimpl.environment import host_lock
-from refimpl.log_store import LogStore
 from refimpl.owner.local import LOCK_FILE, OWNER_FOLDER
-from refimpl.table_feature import CommitMode
+from refimpl.protocol.commits import InlineProposal, Ratified, StagedProposal
+from refimpl.protocol.table_feature import CommitMode
+from refimpl.storage.environment import host_lock
+from refimpl.storage.log_store import LogStore
 from spec_tests.benchmarks import measure, table
 from spec_tests.support.builders import create
 from spec_tests.support.faults import Faults

@@ -17,9 +17,11 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from refimpl.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove
-from refimpl.client import predicate, schema
-from refimpl.client.conflicts import IsolationLevel, ReadBasis, ReadPredicate, Reads, TransactionSummary, Winner, check
+from refimpl.client.conflicts import ReadBasis, ReadPredicate, Reads, TransactionSummary, Winner, check
+from refimpl.protocol.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove
+from refimpl.rows import predicate
+from refimpl.schema import schema
+from refimpl.schema.features import IsolationLevel
 from spec_tests.benchmarks import measure
 
 PARTITIONS = 100

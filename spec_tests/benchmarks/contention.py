@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import refimpl
-from refimpl.table_feature import CommitMode
+from refimpl.protocol.table_feature import CommitMode
 from spec_tests.benchmarks import measure, table
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import refimpl
-from conformance import jars
+from conformance.adapters.jvm import jars
 from refimpl.spark import coordinator, local_session
 from spec_tests.benchmarks import measure
 from spec_tests.engines.prerequisites import catalog_session, compile_catalog, delta_settings, served

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 
 import refimpl
-from refimpl import log_path
-from refimpl.log_store import LogStore
 from refimpl.owner import ledger
 from refimpl.owner.local import LocalOwner
-from refimpl.table_feature import CommitMode
+from refimpl.protocol import log_path
+from refimpl.protocol.table_feature import CommitMode
+from refimpl.storage.log_store import LogStore
 from spec_tests.benchmarks import measure, table
 
 UNBACKFILLED = 9

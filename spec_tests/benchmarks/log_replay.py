@@ -17,9 +17,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from refimpl import log_path
 from refimpl.client import checkpoint_writing
 from refimpl.client.table import Table
+from refimpl.protocol import log_path
 from spec_tests.benchmarks import measure
 from spec_tests.benchmarks.snapshot import filesystem_table
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.table import Table
-from refimpl.environment import Environment
+from refimpl.storage.environment import Environment
 from spec_tests.benchmarks import measure
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32()), ("price", pa.float64()), ("name", pa.string())])

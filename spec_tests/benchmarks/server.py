@@ -41,12 +41,12 @@ import pyarrow as pa
 import uvicorn
 
 import refimpl
-from refimpl.catalog_messages import SERVER_PUBLISHES_AFTER
-from refimpl.commit_owner import MaintenancePolicy
-from refimpl.commits import Conflict, Ratified, StagedProposal
-from refimpl.log_store import LogStore
+from refimpl.catalog.messages import SERVER_PUBLISHES_AFTER
+from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.protocol.commits import Conflict, Ratified, StagedProposal
 from refimpl.server.scheduling import SideBySide
 from refimpl.server.serving import Serving, bound, configuration
+from refimpl.storage.log_store import LogStore
 from spec_tests.benchmarks import measure, table
 from spec_tests.support.serving import SERVE, started
 

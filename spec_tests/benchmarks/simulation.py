@@ -14,8 +14,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from conformance.simulated_reference.clients import SimulatedClients
 from conformance.simulation.explore import Report, by_priorities
+from conformance.simulation.reference.clients import SimulatedClients
 from conformance.simulation.schedule_scopes import Scope, ScopeRun, prepare, scopes
 from spec_tests.benchmarks import measure
 

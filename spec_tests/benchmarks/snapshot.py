@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import refimpl
-from refimpl import actions, log_path
-from refimpl.actions import Add, CommitInfo, FileKey, Metadata, Protocol
 from refimpl.client import checkpoint_writing
 from refimpl.client.table import Table
-from refimpl.commits import InlineProposal, Ratified
-from refimpl.table_feature import CommitMode
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.actions import Add, CommitInfo, FileKey, Metadata, Protocol
+from refimpl.protocol.commits import InlineProposal, Ratified
+from refimpl.protocol.table_feature import CommitMode
 from spec_tests.benchmarks import measure, table
 
 

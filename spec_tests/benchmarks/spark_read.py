@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import refimpl
-from refimpl.client import data_files
+from refimpl.rows import data_files
 from refimpl.spark import connect, local_session
 from spec_tests.benchmarks import measure
 from spec_tests.benchmarks.spark_write import CORES, partitioned_rows, rows

@@ -2,11 +2,11 @@
 
 import uuid
 
-from refimpl import actions
-from refimpl.actions import Add, CommitInfo, Metadata, Protocol
-from refimpl.commit_owner import MaintenancePolicy, Registered
-from refimpl.commits import DirectProposal
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.protocol import actions
+from refimpl.protocol.actions import Add, CommitInfo, Metadata, Protocol
+from refimpl.protocol.commit_owner import MaintenancePolicy, Registered
+from refimpl.protocol.commits import DirectProposal
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.warehouse import Warehouse
 
 FEATURE = CATALOG_MANAGED

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from refimpl import __version__, errors
+from refimpl import __version__
 from refimpl.cli import history, output
 from refimpl.cli.application import application
 from refimpl.cli.options import duration_ms
 from refimpl.cli.output import ExitCode, exit_code, message
-from refimpl.client.in_commit_timestamp import checked, milliseconds
 from refimpl.client.maintenance import write_checkpoint
-from refimpl.errors import InvalidRequestError
+from refimpl.log.in_commit_timestamp import checked, milliseconds
+from refimpl.protocol import errors
+from refimpl.protocol.errors import InvalidRequestError
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine
 
@@ -238,7 +239,7 @@ def test_table_values_are_shown_unchanged(value: object, shown: str) -> None:
 # Help and usage errors
 
 KIT = {"play"}
-"""Commands of the kit, which run in another process. Their tests are in `spec_tests/conformance/play`."""
+"""Commands of the kit, which run in another process. Their tests are in `spec_tests/conformance/teaching/play`."""
 COMMANDS = sorted(
     {command.name or command.callback.__name__ for command in application.registered_commands if command.callback} - KIT
 )

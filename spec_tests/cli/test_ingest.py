@@ -19,10 +19,10 @@ from pyarrow import csv, parquet
 
 from refimpl.cli.options import CSV, PARQUET, format_of
 from refimpl.cli.output import ExitCode
-from refimpl.client.input_files import Dialect, InputFiles
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.protocol.table_feature import CommitMode
+from refimpl.rows.input_files import Dialect, InputFiles
 from refimpl.spark import connect
-from refimpl.table_feature import CommitMode
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
 

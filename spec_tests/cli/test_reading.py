@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from refimpl.cli.output import ExitCode
-from refimpl.client import data_files
-from refimpl.client.arrow_columns import python_rows
+from refimpl.rows import data_files
+from refimpl.rows.arrow_columns import python_rows
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
 from spec_tests.support.terminal import in_terminal

@@ -13,17 +13,18 @@ import pytest
 from typer.testing import CliRunner
 
 import refimpl
+from refimpl.care import dropping
 from refimpl.cli.application import application
 from refimpl.cli.options import WAREHOUSE_VARIABLE, columns_of_sql
 from refimpl.cli.output import ExitCode
 from refimpl.client import ownership
 from refimpl.client.create import create_filesystem_table
-from refimpl.client.schema import Struct
 from refimpl.client.table import Table
-from refimpl.commit_owner import TableState
-from refimpl.environment import Environment
-from refimpl.errors import InvalidRequestError, OwnerUnavailableError, TableNotFoundError
 from refimpl.owner.local import LocalOwner
+from refimpl.protocol.commit_owner import TableState
+from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError, TableNotFoundError
+from refimpl.schema.schema import Struct
+from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
 
@@ -286,7 +287,7 @@ def test_purge_deletes_the_table_that_it_asked_about(
 
     def confirm(question: str, **_: Any) -> bool:
         assert str(location) in question
-        warehouse.owner.purge_table(sales, older_than=0)
+        dropping.purge_table(warehouse.owner, sales, older_than=0)
         second = warehouse.create_table(sales, columns_of_sql("id INT"))
         cli("drop", sales, "--yes")
         kept.append(second.location)
@@ -379,7 +380,7 @@ def test_a_change_that_landed_is_not_reported_as_failed(
         monkeypatch.setattr(LocalOwner, "resolve", busy)
     elif command == "drop":
         words += ["--purge", "--yes"]
-        monkeypatch.setattr(LocalOwner, "purge_table", busy)
+        monkeypatch.setattr(dropping, "purge_table", busy)
     else:
         done = ownership.hand_back
         if command == "take-over":

@@ -8,15 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import refimpl
-from refimpl import log_path
+from refimpl.care.verify import Finding, Severity
 from refimpl.cli.output import ExitCode
 from refimpl.client.maintenance import compact, write_checkpoint
-from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableState
-from refimpl.environment import Environment
-from refimpl.log_store import LogStore
 from refimpl.owner.local import LocalOwner
-from refimpl.owner.verify import Finding, Severity
-from refimpl.table_feature import COORDINATED_COMMITS
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import MaintenancePolicy, ResolvedTable, TableState
+from refimpl.protocol.table_feature import COORDINATED_COMMITS
+from refimpl.storage.environment import Environment
+from refimpl.storage.log_store import LogStore
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
 from spec_tests.support.builders import first_version

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from refimpl import log_path
-from refimpl.actions import Add
 from refimpl.client.create import create_filesystem_table, create_table
-from refimpl.client.data_files import DataFileWriter
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
-from refimpl.environment import Environment
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, CommitMode, TableFeature
+from refimpl.protocol import log_path
+from refimpl.protocol.actions import Add
+from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, CommitMode, TableFeature
+from refimpl.rows.data_files import DataFileWriter
+from refimpl.storage.environment import Environment
 from spec_tests.support.faults import FailingFiles, ScriptedHost
 from spec_tests.support.other_readers import Rows
 from spec_tests.support.unreliable_owner import UnreliableOwner

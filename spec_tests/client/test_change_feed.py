@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl import log_path
-from refimpl.actions import Cdc, Remove, encode
 from refimpl.client import change_feed
 from refimpl.client.create import create_filesystem_table
-from refimpl.client.in_commit_timestamp import CommitTimes
-from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
-from refimpl.environment import Environment
-from refimpl.errors import CorruptionError, InvalidRequestError, NotFoundInHistoryError
-from refimpl.table_feature import MANAGED_COMMIT, CommitMode
+from refimpl.log.in_commit_timestamp import CommitTimes
+from refimpl.protocol import log_path
+from refimpl.protocol.actions import Cdc, Remove, encode
+from refimpl.protocol.errors import CorruptionError, InvalidRequestError, NotFoundInHistoryError
+from refimpl.protocol.table_feature import MANAGED_COMMIT, CommitMode
+from refimpl.schema.schema import Field, Primitive, Struct
+from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
 from spec_tests.client.conftest import ON_REQUEST
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb

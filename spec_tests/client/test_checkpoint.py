@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from refimpl import log_path
-from refimpl.actions import Action, Add, DeletionVector, DomainMetadata, Protocol, Remove, Txn
-from refimpl.client import checkpoint_format
 from refimpl.client.maintenance import Checkpointed, write_checkpoint
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.errors import CorruptLogError
-from refimpl.files import UncertainError
-from refimpl.log_path import LAST_CHECKPOINT, FileKind
-from refimpl.log_store import LogStore
-from refimpl.table_feature import TableFeature
+from refimpl.log import checkpoint_format
+from refimpl.protocol import log_path
+from refimpl.protocol.actions import Action, Add, DeletionVector, DomainMetadata, Protocol, Remove, Txn
+from refimpl.protocol.errors import CorruptLogError
+from refimpl.protocol.log_path import LAST_CHECKPOINT, FileKind
+from refimpl.protocol.table_feature import TableFeature
+from refimpl.storage.files import UncertainError
+from refimpl.storage.log_store import LogStore
 from spec_tests.client.conftest import DAY, EVERY_COMMIT, Setting, busy, every_kind, hide, state
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles
@@ -613,7 +613,7 @@ class TestCheckpointsThatCannotBeRead:
 
 def test_the_time_of_a_checkpointed_version_comes_from_its_commit(tmp_path: Path) -> None:
     """DELTA.md#ict-commit-time: a checkpoint does not hold the time."""
-    from refimpl.table_feature import MANAGED_COMMIT
+    from refimpl.protocol.table_feature import MANAGED_COMMIT
 
     log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a"))
     expected = log.table(log.owner()).snapshot().in_commit_timestamp

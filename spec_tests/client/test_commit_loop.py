@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import refimpl
-from refimpl import actions, errors, log_path
-from refimpl.actions import CommitInfo
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.proposing import INLINE_LIMIT, LONGEST_PAUSE, MAX_LOOKS
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.commit_owner import MaintenancePolicy
-from refimpl.commits import (
+from refimpl.protocol import actions, errors, log_path
+from refimpl.protocol.actions import CommitInfo
+from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.protocol.commits import (
     Conflict,
     DirectProposal,
     InlineProposal,
@@ -35,8 +35,8 @@ from refimpl.commits import (
     StagedProposal,
     VersionGap,
 )
-from refimpl.log_path import LAST_CHECKPOINT, LOG_FOLDER
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.protocol.log_path import LAST_CHECKPOINT, LOG_FOLDER
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import (
     GENEROUS,
     OWNED_COMMIT_MODES,

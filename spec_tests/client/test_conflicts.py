@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import refimpl
-from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Format, Metadata, Protocol, Remove, Txn, decode
 from refimpl.client.conflicts import (
     IsolationLevel,
     ReadBasis,
@@ -25,15 +24,24 @@ from refimpl.client.conflicts import (
     check,
     effective_isolation,
     is_blind_append,
-    isolation_level,
 )
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize
-from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.client.transaction import CommitLoop
-from refimpl.environment import Environment
-from refimpl.errors import (
+from refimpl.protocol.actions import (
+    Action,
+    Add,
+    CommitInfo,
+    DomainMetadata,
+    Format,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+    decode,
+)
+from refimpl.protocol.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
     ConcurrentDeleteReadError,
@@ -45,6 +53,9 @@ from refimpl.errors import (
     ProtocolChangedError,
     UnsupportedFeatureError,
 )
+from refimpl.schema.features import isolation_level
+from refimpl.schema.schema import Field, Primitive, Struct
+from refimpl.storage.environment import Environment
 from spec_tests.support.written_log import SCHEMA
 
 WIDER = SCHEMA.replace('"id"', '"identity"')

@@ -8,17 +8,15 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-from refimpl import actions, errors, log_path
-from refimpl.actions import Add, CommitInfo, Metadata, Protocol
-from refimpl.client import features
 from refimpl.client.create import Creation, create_filesystem_table, create_table
-from refimpl.client.features import WRITTEN, check_writable
 from refimpl.client.proposing import MAX_LOOKS
 from refimpl.client.table import Table
-from refimpl.commit_owner import NewTableDemands, ResolvedTable
-from refimpl.commits import Conflict, DirectProposal, Outcome, Rejected, RejectionReason
-from refimpl.log_path import LOG_FOLDER
-from refimpl.table_feature import (
+from refimpl.protocol import actions, errors, log_path
+from refimpl.protocol.actions import Add, CommitInfo, Metadata, Protocol
+from refimpl.protocol.commit_owner import NewTableDemands, ResolvedTable
+from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Rejected, RejectionReason
+from refimpl.protocol.log_path import LOG_FOLDER
+from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     MANAGED_COMMIT,
     TABLE_FEATURES,
@@ -26,6 +24,8 @@ from refimpl.table_feature import (
     TableFeature,
     inconsistencies,
 )
+from refimpl.schema import features
+from refimpl.schema.features import WRITTEN, check_writable
 from spec_tests.client.conftest import SCHEMA, Setting, adding
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles
@@ -80,7 +80,7 @@ def test_version_0_enables_feature_and_in_commit_timestamps(setting: Setting, fe
 def test_the_list_of_features_that_are_written_is_closed(
     setting: Setting, feature: TableFeature | None, schema: str, append_only: bool
 ) -> None:
-    """The list is the table in `refimpl.client.features`. This client can write to a table with any of its features."""
+    """The list is the table in `refimpl.schema.features`. This client can write to a table with any of its features."""
     properties = {"delta.appendOnly": "true"} if append_only else {}
     if feature is None:
         table = create_filesystem_table(setting.folder / "t", setting.environment, schema, properties=properties)

@@ -9,18 +9,19 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from refimpl import errors, log_path
-from refimpl.client import checkpoint_writing, data_files, data_maintenance
+from refimpl.client import checkpoint_writing, data_maintenance
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import missing_files, optimize, reorg, vacuum
-from refimpl.client.log_reading import LogReader
-from refimpl.client.log_segment import Commit
-from refimpl.client.partition_values import FileLayout
 from refimpl.client.table import Table
-from refimpl.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
-from refimpl.environment import Environment
-from refimpl.log_path import FileKind, LogPath
-from refimpl.table_feature import CommitMode
+from refimpl.log.log_reading import LogReader
+from refimpl.log.log_segment import Commit
+from refimpl.protocol import errors, log_path
+from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
+from refimpl.protocol.log_path import FileKind, LogPath
+from refimpl.protocol.table_feature import CommitMode
+from refimpl.rows import data_files
+from refimpl.rows.partition_values import FileLayout
+from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
 from spec_tests.client.conftest import Setting, adding
 from spec_tests.support.faults import FailingFiles

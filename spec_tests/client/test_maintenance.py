@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from refimpl import actions, log_path
-from refimpl.actions import Add, CommitInfo, DomainMetadata, Metadata, Remove
+from refimpl.care.verify import Severity, verify
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import CleanedUp, clean_up, compact, write_checkpoint, write_checksum
-from refimpl.client.properties import DELETED_FILES, LOG, retention
 from refimpl.client.table import Table
-from refimpl.commit_owner import Backfilled, Maintenance, MaintenancePolicy
-from refimpl.commits import CommitsAnswer
-from refimpl.environment import random_uuid
-from refimpl.errors import CorruptLogError, InvalidRequestError, InvalidTableError, MaintenanceRefusedError
-from refimpl.log_path import LAST_CHECKPOINT, FileKind
-from refimpl.log_store import LogStore
-from refimpl.owner.verify import Severity, verify
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.actions import Add, CommitInfo, DomainMetadata, Metadata, Remove
+from refimpl.protocol.commit_owner import Backfilled, Maintenance, MaintenancePolicy
+from refimpl.protocol.commits import CommitsAnswer
+from refimpl.protocol.errors import CorruptLogError, InvalidRequestError, InvalidTableError, MaintenanceRefusedError
+from refimpl.protocol.log_path import LAST_CHECKPOINT, FileKind
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.schema.properties import DELETED_FILES, LOG, retention
+from refimpl.storage.environment import random_uuid
+from refimpl.storage.log_store import LogStore
 from spec_tests.client.conftest import (
     DAY,
     EVERY_COMMIT,
@@ -39,8 +39,8 @@ from spec_tests.client.conftest import (
     names,
     state,
 )
-from spec_tests.foundation.test_log_store import LOCATION, left
-from spec_tests.foundation.test_log_store import host as simulated
+from spec_tests.storage.test_log_store import LOCATION, left
+from spec_tests.storage.test_log_store import host as simulated
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles, SimulatedCrash
 from spec_tests.support.other_readers import by_delta_rs

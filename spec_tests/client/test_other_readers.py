@@ -15,16 +15,16 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 import refimpl
-from refimpl import log_path
 from refimpl.client.maintenance import compact, write_checkpoint, write_checksum
 from refimpl.client.ownership import hand_back
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.commit_owner import MaintenancePolicy, Registered
-from refimpl.commits import DirectProposal, Ratified, StagedProposal
-from refimpl.errors import PathAccessError
-from refimpl.log_path import LOG_FOLDER
-from refimpl.table_feature import (
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import MaintenancePolicy, Registered
+from refimpl.protocol.commits import DirectProposal, Ratified, StagedProposal
+from refimpl.protocol.errors import PathAccessError
+from refimpl.protocol.log_path import LOG_FOLDER
+from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     COORDINATED_COMMITS,
     ENABLEMENT_VERSION,

@@ -7,16 +7,16 @@ import deltalake
 import pytest
 
 import refimpl
-from refimpl import actions, errors, log_path
-from refimpl.actions import Action, CommitInfo, Metadata, Protocol
 from refimpl.client.maintenance import clean_up, write_checkpoint, write_checksum
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.table import Table
-from refimpl.commit_owner import Backfilled, TableState
-from refimpl.commits import DirectProposal, Rejected, RejectionReason
-from refimpl.errors import CorruptLogError, InvalidRequestError
-from refimpl.table_feature import (
+from refimpl.protocol import actions, errors, log_path
+from refimpl.protocol.actions import Action, CommitInfo, Metadata, Protocol
+from refimpl.protocol.commit_owner import Backfilled, TableState
+from refimpl.protocol.commits import DirectProposal, Rejected, RejectionReason
+from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
+from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     ENABLEMENT_TIMESTAMP,
     ENABLEMENT_VERSION,

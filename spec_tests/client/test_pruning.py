@@ -26,12 +26,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from refimpl.actions import Add
-from refimpl.client import checkpoint_format
-from refimpl.client import schema as s
-from refimpl.client.expression import matching
-from refimpl.client.file_columns import MEMBERS
-from refimpl.client.predicate import file_test
+from refimpl.log import checkpoint_format
+from refimpl.log.file_columns import MEMBERS
+from refimpl.protocol.actions import Add
+from refimpl.rows.expression import matching
+from refimpl.rows.predicate import file_test
+from refimpl.schema import schema as s
 from spec_tests.client.conftest import adding
 
 ZONES: Final = ("Europe/Moscow", "Africa/Monrovia", "Asia/Manila")

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl import log_path
-from refimpl.actions import Action, DeletionVector, DomainMetadata, Txn
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.client.table_state import Changes, LayeredMap, ReplayedState, collector_paused
-from refimpl.errors import CorruptLogError
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
+from refimpl.log.table_state import Changes, LayeredMap, ReplayedState, collector_paused
+from refimpl.protocol import log_path
+from refimpl.protocol.actions import Action, DeletionVector, DomainMetadata, Txn
+from refimpl.protocol.errors import CorruptLogError
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.support.written_log import FEATURES, WatchedFiles, WrittenLog, add, classic_content, definition, remove
 
 both_features = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])

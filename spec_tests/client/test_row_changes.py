@@ -13,17 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from refimpl.actions import Add, Cdc
-from refimpl.client import data_files
-from refimpl.client.data_files import DataFileWriter
-from refimpl.client.expression import condition, matching
 from refimpl.client.merging import Merge
-from refimpl.client.partition_values import FileLayout
 from refimpl.client.row_changes import DELETED, RowChange
-from refimpl.client.schema import Struct
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.errors import ConcurrentModificationError, CorruptionError, InvalidRequestError, OutcomeUnknown
+from refimpl.protocol.actions import Add, Cdc
+from refimpl.protocol.errors import ConcurrentModificationError, CorruptionError, InvalidRequestError, OutcomeUnknown
+from refimpl.rows import data_files
+from refimpl.rows.data_files import DataFileWriter
+from refimpl.rows.expression import condition, matching
+from refimpl.rows.partition_values import FileLayout
+from refimpl.schema.schema import Struct
 from refimpl.warehouse import Warehouse
 from spec_tests.client.conftest import Setting
 from spec_tests.support.faults import SimulatedCrash

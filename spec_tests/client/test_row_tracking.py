@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import refimpl
-from refimpl.actions import Add, DomainMetadata
-from refimpl.client import row_tracking
 from refimpl.client.data_maintenance import optimize
-from refimpl.client.properties import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.commit_owner import Maintenance, MaintenancePolicy, NewTableDemands
-from refimpl.errors import ConcurrentModificationError, CorruptLogError, InvalidRequestError, InvalidTableError
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.protocol.actions import Add, DomainMetadata
+from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy, NewTableDemands
+from refimpl.protocol.errors import ConcurrentModificationError, CorruptLogError, InvalidRequestError, InvalidTableError
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.rows import row_tracking
+from refimpl.schema.properties import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
 from spec_tests.support.builders import name_of
 from spec_tests.support.faults import ScriptedHost
@@ -178,7 +178,7 @@ def test_suspended_row_tracking_assigns_no_ids(setting: Setting) -> None:
     metadata = msgspec.structs.replace(
         snapshot.metadata, configuration={**snapshot.metadata.configuration, **suspended}
     )
-    table.log.put_if_absent("00000000000000000001.json", refimpl.actions.encode([metadata]))
+    table.log.put_if_absent("00000000000000000001.json", refimpl.protocol.actions.encode([metadata]))
     begun(table, "a", 3).commit()
     assert ranges(table) == {"a": (None, None)}
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from refimpl import errors, log_path
-from refimpl.actions import Txn
 from refimpl.client.maintenance import compact, write_checkpoint
 from refimpl.client.table import Table
-from refimpl.commit_owner import TableState
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
+from refimpl.protocol import errors, log_path
+from refimpl.protocol.actions import Txn
+from refimpl.protocol.commit_owner import TableState
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.support.written_log import (
     FEATURES,
     START,

@@ -8,17 +8,17 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from refimpl import log_path
 from refimpl.client import data_maintenance
 from refimpl.client.change_feed import FeedReader
-from refimpl.client.data_files import read_file
 from refimpl.client.maintenance import write_checkpoint
-from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.client.table_stream import Offset, StreamOptions, TableStream
-from refimpl.commit_owner import Maintenance, MaintenancePolicy
-from refimpl.errors import InvalidRequestError, NotFoundInHistoryError
-from refimpl.table_feature import MANAGED_COMMIT
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.protocol.errors import InvalidRequestError, NotFoundInHistoryError
+from refimpl.protocol.table_feature import MANAGED_COMMIT
+from refimpl.rows.data_files import read_file
+from refimpl.schema.schema import Field, Primitive, Struct
 from refimpl.warehouse import Warehouse
 
 POLICY = MaintenancePolicy(backfill_every=None, allowed=frozenset(Maintenance))

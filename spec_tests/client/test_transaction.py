@@ -9,16 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from refimpl import actions, log_path
-from refimpl.actions import Action, Add, CommitInfo, DeletionVector, Format, Metadata, Txn
-from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.create import create_filesystem_table
-from refimpl.client.properties import KNOWN, checkpoint_interval
-from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction, removal
-from refimpl.environment import Environment
-from refimpl.errors import (
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.actions import Action, Add, CommitInfo, DeletionVector, Format, Metadata, Txn
+from refimpl.protocol.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
     ConcurrentDeleteReadError,
@@ -27,7 +23,11 @@ from refimpl.errors import (
     InvalidRequestError,
     MetadataChangedError,
 )
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.schema.features import IsolationLevel
+from refimpl.schema.properties import KNOWN, checkpoint_interval
+from refimpl.schema.schema import Field, Primitive, Struct
+from refimpl.storage.environment import Environment
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, SCHEMA, Setting, adding
 from spec_tests.support.faults import HOST_START as START
 

@@ -12,10 +12,10 @@ from typing import Final
 from conformance.adapters.in_process import InProcess
 from conformance.checks import all_checks
 from conformance.interface.messages import Identity
+from conformance.interface.results import CaseResult, Layer, Verdict
 from conformance.interface.subject import AdapterError, Subject
 from conformance.mutants import Mutant, all_mutants
 from conformance.programs.cases import run_case
-from conformance.results import CaseResult, Layer, Verdict
 from conformance.running.plan import PROFILES, case_seed
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant

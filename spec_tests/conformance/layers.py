@@ -18,12 +18,12 @@ from statistics import median
 from typing import Any, Final
 from zlib import crc32
 
+from conformance.interface.results import CaseResult, Layer
 from conformance.interface.subject import AdapterError
 from conformance.mutants import Mutant, all_mutants
 from conformance.programs import pinned
 from conformance.programs.drawing import HEAVY_EVERY
 from conformance.programs.running import Generation
-from conformance.results import CaseResult, Layer
 from spec_tests.conformance import kills
 
 LAYERS: Final = {

@@ -23,10 +23,18 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 
 from conformance.checks import all_checks
+from conformance.interface.results import (
+    CaseResult,
+    ExitCode,
+    Layer,
+    RequirementVerdict,
+    RunResult,
+    UnusableError,
+    Verdict,
+)
 from conformance.interface.subject import AdapterError
 from conformance.mutants import Mutant, all_mutants
 from conformance.requirements.catalogue import Level, load
-from conformance.results import CaseResult, ExitCode, Layer, RequirementVerdict, RunResult, UnusableError, Verdict
 from conformance.running.execution import Options, execute
 from conformance.running.plan import PROFILES, case_seed
 from conformance.running.verdicts import failing

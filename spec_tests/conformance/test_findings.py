@@ -13,15 +13,15 @@ from typer.testing import CliRunner
 from conformance.command.application import application
 from conformance.findings import markdown, stored
 from conformance.findings.stored import Stored
+from conformance.interface.results import CaseResult, Environment, RunResult, SubjectFacts, Verdict, Violation
+from conformance.interface.safe_text import without_markup
 from conformance.interface.subject import Subject
 from conformance.programs.cases import run_case
 from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import Finding, read_finding, write_bundle
 from conformance.requirements.catalogue import load
-from conformance.results import CaseResult, Environment, RunResult, SubjectFacts, Verdict, Violation
 from conformance.running.plan import case_seed, profile_named
 from conformance.running.worker import check_named
-from conformance.safe_text import without_markup
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
 from conformance.subjects.names import engine_of, open_subject

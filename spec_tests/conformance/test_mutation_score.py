@@ -16,10 +16,10 @@ from typing import Final
 import pytest
 
 from conformance.checks import all_checks
+from conformance.interface.results import ExitCode, Layer, Verdict
 from conformance.models.owner import ModelOwner
 from conformance.mutants import Mutant, all_mutants, mutant_method
 from conformance.requirements.catalogue import Level, load
-from conformance.results import ExitCode, Layer, Verdict
 from conformance.running.verdicts import JUDGED, failing
 from conformance.scenario.check import Family, Variant
 from spec_tests.conformance import kills, mutation_score
@@ -30,7 +30,7 @@ from spec_tests.support.sampling import sampled
 pytestmark = pytest.mark.xdist_group("kills")
 """These tests use many of the same runs."""
 
-PARTS: Final = 12
+PARTS: Final = 24
 each_part = pytest.mark.parametrize("part", sampled(range(PARTS), PARTS))
 
 SHARE: Final = 211

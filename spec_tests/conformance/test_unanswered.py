@@ -14,11 +14,11 @@ from conformance.checks import all_checks
 from conformance.history.files import read_events
 from conformance.interface import messages as m
 from conformance.interface.log_names import staged_file
+from conformance.interface.results import CaseResult, Verdict
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import Entries, ModelOwner, OwnedTable
 from conformance.mutants.lifecycle import TwoCreatorsMakeATableUnreadable
 from conformance.programs.cases import run_case
-from conformance.results import CaseResult, Verdict
 from conformance.scenario.check import Variant
 from conformance.scenario.running import BrokenInCaseError, finish
 from conformance.scenario.scenario import IDENTITY, TRIES, Inconclusive, Scenario, TableHandle, Violated

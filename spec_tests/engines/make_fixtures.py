@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import refimpl
-from conformance import jars
+from conformance.adapters.jvm import jars
+from refimpl.protocol.table_feature import COORDINATED_COMMITS
 from refimpl.spark import coordinator, local_session
-from refimpl.table_feature import COORDINATED_COMMITS
 from spec_tests.engines.prerequisites import TINY, catalog_session, compile_catalog, delta_settings, served
 
 if TYPE_CHECKING:

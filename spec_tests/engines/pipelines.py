@@ -37,8 +37,8 @@ import pyarrow as pa
 import refimpl
 from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.table import Table
-from refimpl.commit_owner import Maintenance, MaintenancePolicy
-from refimpl.errors import DeltaError
+from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.protocol.errors import DeltaError
 from refimpl.spark import DeltaConnection, connect, local_session
 from refimpl.spark.frames import spark_schema
 from spec_tests.engines.prerequisites import TINY, delta_settings

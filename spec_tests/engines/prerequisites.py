@@ -15,10 +15,10 @@ import pytest
 from filelock import FileLock
 
 import refimpl
-from conformance import jars
 from conformance.adapters.engines import delta_spark
+from conformance.adapters.jvm import jars
+from conformance.adapters.jvm.jars import JarsError
 from conformance.adapters.jvm.machine import NoJavaError
-from conformance.jars import JarsError
 from refimpl.client.table import Table
 from refimpl.spark import coordinator
 from spec_tests.support.serving import SERVE, started
@@ -38,7 +38,7 @@ def served(warehouse: Path, *options: str) -> Iterator[str]:
 
 
 def needed_classpath(group: str, *, hadoop: bool = False) -> str:
-    """The class path of a group (see `conformance.jars.GROUPS`), fetched once for all processes of a run.
+    """The class path of a group (see `conformance.adapters.jvm.jars.GROUPS`), fetched once for all processes of a run.
 
     Skips the test if Java, or the Maven to fetch the libraries, is missing. A Maven that fails is a failure.
     """

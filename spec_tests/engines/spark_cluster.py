@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 import refimpl
-from refimpl.client.data_files import GROUP_ROWS
+from refimpl.rows.data_files import GROUP_ROWS
 from refimpl.spark import DeltaConnection, connect, local_session
 from refimpl.spark.session import find_java
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from refimpl.table_feature import CATALOG_MANAGED
+from refimpl.protocol.table_feature import CATALOG_MANAGED
 from spec_tests.engines.prerequisites import catalog_session, compile_catalog, rows_of, served
 
 if TYPE_CHECKING:

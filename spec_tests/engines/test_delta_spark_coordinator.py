@@ -12,15 +12,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 import refimpl
-from refimpl import log_path
-from refimpl.commit_owner import MaintenancePolicy, TableState
-from refimpl.commits import Conflict, Outcome, Proposal, Ratified
-from refimpl.errors import OutcomeUnknown, TableNotFoundError
-from refimpl.log_path import Version
 from refimpl.owner.local import LocalOwner
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import MaintenancePolicy, TableState
+from refimpl.protocol.commits import Conflict, Outcome, Proposal, Ratified
+from refimpl.protocol.errors import OutcomeUnknown, TableNotFoundError
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import COORDINATED_COMMITS
 from refimpl.spark import coordinator
 from refimpl.spark.coordinator import CoordinatorClient
-from refimpl.table_feature import COORDINATED_COMMITS
 from spec_tests.engines.prerequisites import Engine, rows_of
 
 REFUSED = (PySparkException, Py4JJavaError)

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from conformance.proxy import Fault, FaultProxy, Match, Plan
+from conformance.adapters.proxy import Fault, FaultProxy, Match, Plan
 from refimpl import Warehouse
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.table import Table
-from refimpl.table_feature import CATALOG_MANAGED
+from refimpl.protocol.table_feature import CATALOG_MANAGED
 from spec_tests.engines.duckdb_client import attached, rows_of
 from spec_tests.engines.prerequisites import served
 

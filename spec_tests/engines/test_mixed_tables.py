@@ -12,14 +12,14 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 import refimpl
-from refimpl import log_path
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.table import Table
-from refimpl.errors import InvalidRequestError
-from refimpl.log_path import FileKind
+from refimpl.protocol import log_path
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.protocol.log_path import FileKind
+from refimpl.protocol.table_feature import CATALOG_MANAGED
 from refimpl.spark import connect
-from refimpl.table_feature import CATALOG_MANAGED
 from spec_tests.engines import duckdb_client
 from spec_tests.engines.prerequisites import Engine, catalog_session, compile_catalog, rows_of, served
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb

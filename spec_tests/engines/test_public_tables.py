@@ -20,7 +20,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from refimpl.client.table import Table
-from refimpl.errors import CorruptionError
+from refimpl.protocol.errors import CorruptionError
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
 pytestmark = pytest.mark.engines

@@ -12,12 +12,12 @@ from deltalake.exceptions import DeltaError
 
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize
-from refimpl.client.schema import arrow_type
 from refimpl.client.table import Table
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.schema.schema import arrow_type
 from refimpl.spark import connect
-from spec_tests.client.test_row_rules import column
 from spec_tests.engines.prerequisites import Engine, rows_of
+from spec_tests.rows.test_row_rules import column
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
 IDENTITY: dict[str, Any] = {

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 import refimpl
-from refimpl.client import partition_values
+from refimpl.rows import partition_values
 from spec_tests.engines.prerequisites import served
 from spec_tests.engines.spark_cluster import ROWS, TASKS
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from spec_tests.client.test_object_store import directory, objects, server, store
 from spec_tests.server.conftest import SCHEMA, ids_in
+from spec_tests.storage.test_object_store import directory, objects, server, store
 
 __all__ = ["directory", "server", "store"]
 

@@ -15,7 +15,7 @@ import pytest
 
 import refimpl
 from conformance.adapters.jvm.machine import Machine, Supplier
-from conformance.proxy import Fault, FaultProxy, Match
+from conformance.adapters.proxy import Fault, FaultProxy, Match
 from spec_tests.engines.prerequisites import needed_classpath, served
 
 _UC: Final = "io.delta.storage.commit.uccommitcoordinator"

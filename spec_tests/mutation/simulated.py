@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from conformance.simulated_reference.clients import SimulatedClients
-from conformance.simulated_reference.processes import STORAGE, SimulatedProcesses
 from conformance.simulation.explore import Report, depth_first
 from conformance.simulation.operations import CHECKPOINTING, Operation, operations
 from conformance.simulation.power import Budget, explore
+from conformance.simulation.reference.clients import SimulatedClients
+from conformance.simulation.reference.processes import STORAGE, SimulatedProcesses
 from conformance.simulation.schedule_scopes import Outcome, Scope, ScopeRun, prepare, scopes
 
 SCHEDULES: Final = 250

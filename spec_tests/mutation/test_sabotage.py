@@ -29,7 +29,7 @@ def latest(items):
 TESTS = """
 import pytest
 
-from refimpl.log_store import LIMIT, latest
+from refimpl.storage.log_store import LIMIT, latest
 
 
 @pytest.mark.parametrize("items", [[1], [1, 2]])
@@ -47,7 +47,7 @@ def test_of_nothing():
 TEST_FILE = "spec_tests/owner/test_items.py"
 LATEST = Sabotage(
     id="latest-is-first",
-    file="refimpl/log_store.py",
+    file="refimpl/storage/log_store.py",
     before="return items[-1]",
     after="return items[0]",
     harm="the oldest item is taken for the latest",
@@ -83,7 +83,7 @@ def test_an_edit_is_killed_by_its_test_or_survives(copy: Path) -> None:
         "limit": f"{TEST_FILE}::test_limit",
         "unseen": None,
     }
-    assert {path.name for path in (copy / "refimpl").iterdir()} == {"__init__.py", "log_store.py"}
+    assert {path.name for path in (copy / "refimpl").iterdir()} == {"__init__.py", "storage"}
     assert (copy / LATEST.file).read_text(encoding="utf-8") == SOURCE
 
 
@@ -146,7 +146,7 @@ def test_survivor_and_outdated_explanation_fail_the_run(
 ENTRY = """
 [[sabotage]]
 id = "one"
-file = "refimpl/log_store.py"
+file = "refimpl/storage/log_store.py"
 before = "a"
 after = "b"
 harm = "a version is given away twice"

@@ -10,17 +10,17 @@ import apsw
 import pytest
 
 import refimpl
-from refimpl import log_path
-from refimpl.catalog_owner import UpdatePreconditions
-from refimpl.commit_owner import Backfilled, MaintenancePolicy
-from refimpl.commits import DirectProposal, Ratified, RejectionReason
-from refimpl.environment import Environment, HostLock, host_lock
-from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
-from refimpl.log_store import LogStore
+from refimpl.care.repair import Action, repair
+from refimpl.catalog.owner import UpdatePreconditions
 from refimpl.owner import backfill
 from refimpl.owner.local import LOCK_FILE, OWNER_FOLDER
-from refimpl.owner.repair import Action, repair
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import Backfilled, MaintenancePolicy
+from refimpl.protocol.commits import DirectProposal, Ratified, RejectionReason
+from refimpl.protocol.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from refimpl.storage.environment import Environment, HostLock, host_lock
+from refimpl.storage.log_store import LogStore
 from spec_tests.support.builders import START, OwnedTable, append, create, hand_back_commit, new_attempt, owned, refused
 from spec_tests.support.faults import OPENING, FailingFiles, Faults, Result, disk_is_broken
 from spec_tests.support.lock_watch import watched_lock

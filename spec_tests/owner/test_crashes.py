@@ -17,13 +17,20 @@ from pathlib import Path
 import pytest
 
 import refimpl
-from refimpl import log_path
-from refimpl.commit_owner import Registered, TableState
-from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, RejectionReason
-from refimpl.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
-from refimpl.log_store import LogStore
-from refimpl.owner.repair import repair
-from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.care import dropping
+from refimpl.care.repair import repair
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import Registered, TableState
+from refimpl.protocol.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, RejectionReason
+from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.protocol.table_feature import (
+    CATALOG_MANAGED,
+    COORDINATED_COMMITS,
+    MANAGED_COMMIT,
+    CommitMode,
+    TableFeature,
+)
+from refimpl.storage.log_store import LogStore
 from spec_tests.support.builders import (
     FEATURES_AND_COMMIT_MODES,
     START,
@@ -425,7 +432,7 @@ def test_interrupted_drop_loses_no_version(tmp_path: Path) -> None:
 def test_interrupted_undrop_happens_or_changes_nothing(tmp_path: Path) -> None:
     def prepare(warehouse: refimpl.Warehouse) -> Act:
         dropped(warehouse)
-        return lambda failing: failing.owner.undrop_table("orders")
+        return lambda failing: dropping.undrop_table(failing.owner, "orders")
 
     for folder, ended in Runs(tmp_path, prepare).interruptions():
         with opened(folder) as warehouse:
@@ -433,7 +440,7 @@ def test_interrupted_undrop_happens_or_changes_nothing(tmp_path: Path) -> None:
             assert back or ended.answer is None, ended
             table = owned(warehouse, "orders") if back else None
             if table is None:
-                warehouse.owner.undrop_table("orders")
+                dropping.undrop_table(warehouse.owner, "orders")
                 table = owned(warehouse, "orders")
             assert list(table.history()) == [0, 1, 2], ended
             table.land()
@@ -446,25 +453,25 @@ def test_interrupted_purge_can_be_repeated(tmp_path: Path) -> None:
         other = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
         warehouse.owner.drop_table(other.table_id)
         table = dropped(warehouse)
-        return lambda failing: failing.owner.purge_table(table.table_id, older_than=0)
+        return lambda failing: dropping.purge_table(failing.owner, table.table_id, older_than=0)
 
     for folder, ended in Runs(tmp_path, prepare).interruptions():
         with opened(folder) as warehouse:
             with warehouse.owner.ledger.read() as view:
                 table, other = view.dropped()
             try:
-                warehouse.owner.undrop_table(table.table_id)
+                dropping.undrop_table(warehouse.owner, table.table_id)
             except TableNotFoundError:
                 assert table.purged_at is not None, ended
             else:
                 assert (table.location / "month=1" / "a.parquet").exists(), ended
                 assert list(owned(warehouse, "orders").history()) == [0, 1, 2], ended
                 warehouse.owner.drop_table(table.table_id)
-            warehouse.owner.purge_table(table.table_id, older_than=0)
+            dropping.purge_table(warehouse.owner, table.table_id, older_than=0)
             assert not table.location.exists(), ended
             locks = [path.name for path in warehouse.owner.ledger.path.parent.glob("publishing-*")]
             assert locks == [f"publishing-{other.table_id}"], ended
-            assert warehouse.owner.undrop_table(other.table_id).commits.latest_ratified_version == 1
+            assert dropping.undrop_table(warehouse.owner, other.table_id).commits.latest_ratified_version == 1
 
 
 # Files that the owner did not publish itself

@@ -6,14 +6,20 @@ from unittest.mock import patch
 import pytest
 
 import refimpl
-from refimpl import log_path
-from refimpl.commit_owner import Registered
-from refimpl.commits import DirectProposal, Ratified, Rejected, RejectionReason
-from refimpl.environment import Environment
-from refimpl.errors import InvalidRequestError, LocationError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
-from refimpl.log_store import LogStore
 from refimpl.owner.context import Context
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import Registered
+from refimpl.protocol.commits import DirectProposal, Ratified, Rejected, RejectionReason
+from refimpl.protocol.errors import (
+    InvalidRequestError,
+    LocationError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.storage.environment import Environment
+from refimpl.storage.log_store import LogStore
 from spec_tests.support import builders
 from spec_tests.support.faults import FailingFiles
 

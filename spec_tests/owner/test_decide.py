@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 import refimpl
-from refimpl import actions, log_path
-from refimpl.actions import Action, Metadata, Protocol
-from refimpl.commit_owner import MaintenancePolicy, Registered
-from refimpl.commits import (
+from refimpl.owner import decide, policy
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.actions import Action, Metadata, Protocol
+from refimpl.protocol.commit_owner import MaintenancePolicy, Registered
+from refimpl.protocol.commits import (
     Conflict,
     DirectProposal,
     InlineProposal,
@@ -25,17 +26,16 @@ from refimpl.commits import (
     RejectionReason,
     StagedProposal,
 )
-from refimpl.environment import Environment
-from refimpl.errors import CorruptionError, InvalidRequestError
-from refimpl.log_path import MAX_VERSION
-from refimpl.owner import decide, policy
-from refimpl.table_feature import (
+from refimpl.protocol.errors import CorruptionError, InvalidRequestError
+from refimpl.protocol.log_path import MAX_VERSION
+from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     IN_COMMIT_TIMESTAMP_PROPERTY,
     MANAGED_COMMIT,
     CommitMode,
     TableFeature,
 )
+from refimpl.storage.environment import Environment
 from spec_tests.support.builders import (
     START,
     OwnedTable,

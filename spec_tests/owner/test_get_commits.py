@@ -9,22 +9,30 @@ import apsw
 import pytest
 
 import refimpl
-from refimpl import actions, log_path
-from refimpl.commit_owner import TableState
-from refimpl.commits import CommitsAnswer, Conflict, Landed, NotLanded, Ratified, RatifiedCommit, RejectionReason
-from refimpl.environment import Environment
-from refimpl.errors import (
+from refimpl.care.repair import repair
+from refimpl.care.verify import Severity, verify
+from refimpl.owner.statements import COMMITS_BETWEEN
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.commit_owner import TableState
+from refimpl.protocol.commits import (
+    CommitsAnswer,
+    Conflict,
+    Landed,
+    NotLanded,
+    Ratified,
+    RatifiedCommit,
+    RejectionReason,
+)
+from refimpl.protocol.errors import (
     CorruptLedgerError,
     InvalidRequestError,
     OutcomeUnknown,
     OwnerUnavailableError,
     TableNotFoundError,
 )
-from refimpl.log_path import LOG_FOLDER
-from refimpl.owner.repair import repair
-from refimpl.owner.statements import COMMITS_BETWEEN
-from refimpl.owner.verify import Severity, verify
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.protocol.log_path import LOG_FOLDER
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.storage.environment import Environment
 from spec_tests.support.builders import (
     START,
     OwnedTable,

@@ -17,14 +17,23 @@ import msgspec
 import pytest
 
 import refimpl
-from refimpl.commits import Conflict, InlineProposal, Landed, NotLanded, Ratified, Rejected, RejectionReason, VersionGap
-from refimpl.environment import Environment, HostLock, ThreadTurn
-from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.context import Context
 from refimpl.owner.group import Decision, Groups, Waiting
 from refimpl.owner.records import Examined, TableRecord
 from refimpl.owner.statements import Writer
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from refimpl.protocol.commits import (
+    Conflict,
+    InlineProposal,
+    Landed,
+    NotLanded,
+    Ratified,
+    Rejected,
+    RejectionReason,
+    VersionGap,
+)
+from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from refimpl.storage.environment import Environment, HostLock, ThreadTurn
 from spec_tests.support.builders import ON_REQUEST, OwnedTable, append, create, new_attempt, refused
 from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_broken, disk_is_full, opened
 from spec_tests.support.lock_watch import watched_lock

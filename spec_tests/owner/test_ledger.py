@@ -16,18 +16,24 @@ import apsw
 import pytest
 
 import refimpl
-from refimpl import actions, log_path
 from refimpl import warehouse as warehouse_module
-from refimpl.commits import Conflict, InlineProposal, Ratified
-from refimpl.environment import Environment
-from refimpl.errors import CorruptLedgerError, InvalidRequestError, LocationError, OutcomeUnknown, OwnerUnavailableError
-from refimpl.files import FileStatus, PosixFiles
-from refimpl.log_store import LogStore
+from refimpl.care.verify import DEEPEST
 from refimpl.owner import decide, ledger
 from refimpl.owner.ledger import FILE_NAME, Ledger
 from refimpl.owner.statements import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
-from refimpl.owner.verify import DEEPEST
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.commits import Conflict, InlineProposal, Ratified
+from refimpl.protocol.errors import (
+    CorruptLedgerError,
+    InvalidRequestError,
+    LocationError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+)
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.storage.environment import Environment
+from refimpl.storage.files import FileStatus, PosixFiles
+from refimpl.storage.log_store import LogStore
 from spec_tests.support.builders import (
     START,
     append,
@@ -373,8 +379,8 @@ def test_failed_close_raises_no_error(warehouse: refimpl.Warehouse) -> None:
 FORK = """
 import os, sys
 import refimpl
-from refimpl.commits import Conflict, InlineProposal, Ratified
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.protocol.commits import Conflict, InlineProposal, Ratified
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import create
 
 warehouse = refimpl.open(sys.argv[1], create=True)
@@ -405,8 +411,8 @@ assert table.latest == 7
 FORK_WITH_THREADS = """
 import os, sys, threading
 import refimpl
-from refimpl.errors import OwnerUnavailableError
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.protocol.errors import OwnerUnavailableError
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import create
 
 warehouse = refimpl.open(sys.argv[1], create=True)

@@ -10,15 +10,22 @@ from pathlib import Path
 import pytest
 
 import refimpl
-from refimpl import log_path
-from refimpl.catalog_owner import UpdatePreconditions
-from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, TableState
-from refimpl.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified, Version
-from refimpl.environment import Environment
-from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError
-from refimpl.log_store import LogStore
-from refimpl.owner.repair import repair
-from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.care import dropping
+from refimpl.care.repair import repair
+from refimpl.catalog.owner import UpdatePreconditions
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import MaintenancePolicy, NameTaken, Registered, TableState
+from refimpl.protocol.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified, Version
+from refimpl.protocol.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.protocol.table_feature import (
+    CATALOG_MANAGED,
+    COORDINATED_COMMITS,
+    MANAGED_COMMIT,
+    CommitMode,
+    TableFeature,
+)
+from refimpl.storage.environment import Environment
+from refimpl.storage.log_store import LogStore
 from spec_tests.owner.test_recovery import interrupted
 from spec_tests.support.builders import (
     FEATURES_AND_COMMIT_MODES,
@@ -87,9 +94,9 @@ def test_a_hand_back_and_a_drop(table: OwnedTable, watched: refimpl.Warehouse) -
 
 def test_an_undrop_and_a_purge(table: OwnedTable, watched: refimpl.Warehouse) -> None:
     table.owner.drop_table(table.table_id)
-    assert watched.owner.undrop_table("orders").table_id == table.table_id
+    assert dropping.undrop_table(watched.owner, "orders").table_id == table.table_id
     table.owner.drop_table(table.table_id)
-    assert not watched.owner.purge_table("orders", older_than=0).left
+    assert not dropping.purge_table(watched.owner, "orders", older_than=0).left
 
 
 def test_a_take_over(table: OwnedTable, watched: refimpl.Warehouse, tmp_path: Path) -> None:
@@ -372,7 +379,7 @@ def test_each_operation_uses_the_fewest_transactions(
     else:
         published = commits(mine.backfill)
         assert commits(lambda: mine.owner.drop_table(mine.table_id)) == 2 * published + 1
-        assert commits(lambda: watched.owner.undrop_table("orders")) == 1
+        assert commits(lambda: dropping.undrop_table(watched.owner, "orders")) == 1
 
 
 def test_creation_that_lost_its_name_is_dropped_in_one_transaction(directory: Path, watch: Watch) -> None:

@@ -8,12 +8,18 @@ import msgspec
 import pytest
 
 import refimpl
-from refimpl import actions, log_path
-from refimpl.commit_owner import MaintenancePolicy, TableState
-from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, RejectionReason, VersionGap
-from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
-from refimpl.log_store import LogStore
-from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.commit_owner import MaintenancePolicy, TableState
+from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Ratified, RejectionReason, VersionGap
+from refimpl.protocol.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
+from refimpl.protocol.table_feature import (
+    CATALOG_MANAGED,
+    COORDINATED_COMMITS,
+    MANAGED_COMMIT,
+    CommitMode,
+    TableFeature,
+)
+from refimpl.storage.log_store import LogStore
 from spec_tests.support.builders import (
     START,
     OwnedTable,
@@ -356,7 +362,7 @@ def test_an_altered_staged_file_stops_a_hand_back(warehouse: refimpl.Warehouse) 
     victim = table.owner.get_commits(table.table_id).commits[0].file_name
     assert victim is not None
     (table.log.folder / "_commits" / victim).write_bytes(append(START + 1))
-    with pytest.raises(refimpl.errors.CorruptLogError):
+    with pytest.raises(refimpl.protocol.errors.CorruptLogError):
         hand_back(table, 3)
     assert table.owner.resolve("orders").state is TableState.ACTIVE
     assert not table.log.published(3)

@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from refimpl import commits, log_path
-from refimpl.catalog_owner import Precondition, PreconditionFailed, UpdatePreconditions
-from refimpl.commit_owner import Backfilled, MaintenancePolicy, TableState
-from refimpl.errors import InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
-from refimpl.log_path import staged_commit
+from refimpl.catalog.owner import Precondition, PreconditionFailed, UpdatePreconditions
 from refimpl.owner import decide
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import AttemptRecord, Examined, TableRecord
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
+from refimpl.protocol import commits, log_path
+from refimpl.protocol.commit_owner import Backfilled, MaintenancePolicy, TableState
+from refimpl.protocol.errors import InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.protocol.log_path import staged_commit
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 from spec_tests.support.builders import (
     FEATURES_AND_COMMIT_MODES,
     START,

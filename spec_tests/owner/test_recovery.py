@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 import refimpl
-from refimpl import log_path
-from refimpl.commit_owner import TableState
-from refimpl.commits import AttemptId, Conflict, DirectProposal, Landed, NotLanded, Outcome, Ratified
-from refimpl.environment import Environment
-from refimpl.errors import CorruptionError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.care.repair import repair
+from refimpl.care.verify import verify
 from refimpl.owner import promises
-from refimpl.owner.repair import repair
-from refimpl.owner.verify import verify
-from refimpl.table_feature import MANAGED_COMMIT, CommitMode
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import TableState
+from refimpl.protocol.commits import AttemptId, Conflict, DirectProposal, Landed, NotLanded, Outcome, Ratified
+from refimpl.protocol.errors import CorruptionError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.protocol.table_feature import MANAGED_COMMIT, CommitMode
+from refimpl.storage.environment import Environment
 from spec_tests.support.builders import (
     START,
     append,

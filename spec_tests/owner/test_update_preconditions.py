@@ -7,16 +7,15 @@ import msgspec
 import pytest
 
 import refimpl
-from refimpl import actions, log_path
-from refimpl.actions import Action, Format, Metadata
-from refimpl.catalog_owner import PreconditionFailed, UpdatePreconditions
-from refimpl.commit_owner import Registered, TableState
-from refimpl.commits import DirectProposal, Ratified, RejectionReason
-from refimpl.environment import Environment, HostLock
+from refimpl.catalog.owner import PreconditionFailed, UpdatePreconditions
 from refimpl.owner import local, policy
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
-from refimpl.table_feature import (
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.actions import Action, Format, Metadata
+from refimpl.protocol.commit_owner import Registered, TableState
+from refimpl.protocol.commits import DirectProposal, Ratified, RejectionReason
+from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     ENABLEMENT_TIMESTAMP,
     ENABLEMENT_VERSION,
@@ -24,6 +23,7 @@ from refimpl.table_feature import (
     CommitMode,
     TableFeature,
 )
+from refimpl.storage.environment import Environment, HostLock
 from spec_tests.support.builders import (
     START,
     OwnedTable,

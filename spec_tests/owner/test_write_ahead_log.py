@@ -21,13 +21,13 @@ import refimpl
 from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
-from refimpl.commits import Ratified
-from refimpl.environment import Environment
-from refimpl.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError
-from refimpl.files import Files, PosixFiles, lock_description
 from refimpl.owner import ledger
 from refimpl.owner.ledger import FILE_NAME
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.protocol.commits import Ratified
+from refimpl.protocol.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.storage.environment import Environment
+from refimpl.storage.files import Files, PosixFiles, lock_description
 from spec_tests.support.builders import START, append, create, owned
 from spec_tests.support.faults import Faults, FaultyConnection, opened
 
@@ -159,7 +159,7 @@ def test_file_system_without_open_file_locks_works(tmp_path: Path, monkeypatch: 
 FORK_WHILE_OPENING = """
 import os, sys, threading
 import refimpl
-from refimpl.files import PosixFiles
+from refimpl.storage.files import PosixFiles
 
 opening, done = threading.Event(), threading.Event()
 

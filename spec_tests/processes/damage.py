@@ -47,15 +47,17 @@ from unittest import mock
 import pyarrow as pa
 
 import refimpl
-from refimpl import log_path
-from refimpl.client import checkpoint_format, maintenance, ownership, parquet_seal
+from refimpl.client import maintenance, ownership
 from refimpl.client.table import Table
-from refimpl.commit_owner import Maintenance, MaintenancePolicy
-from refimpl.environment import Environment
-from refimpl.errors import DeltaError
-from refimpl.log_path import LOG_FOLDER, SIDECAR_FOLDER
+from refimpl.log import checkpoint_format
 from refimpl.owner.local import OWNER_FOLDER
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, CommitMode
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.protocol.errors import DeltaError
+from refimpl.protocol.log_path import LOG_FOLDER, SIDECAR_FOLDER
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, CommitMode
+from refimpl.storage import parquet_seal
+from refimpl.storage.environment import Environment
 from spec_tests.support.written_log import WatchedFiles
 
 FIXTURES: Final = Path(__file__).parents[2] / "fixtures" / "delta_spark"

@@ -31,16 +31,16 @@ import refimpl
 from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
-from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.demo.workers import Ended, Worker, WorkerPool
-from refimpl.errors import (
+from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.protocol.errors import (
     CERTAINLY_NOT_COMMITTED,
     MaintenanceRefusedError,
     OutcomeUnknown,
     OwnerUnavailableError,
     TableNotFoundError,
 )
-from refimpl.log_path import LOG_FOLDER
+from refimpl.protocol.log_path import LOG_FOLDER
 from spec_tests.processes.table_record import count
 
 TABLE, COPY = "sales", "copy"

@@ -36,14 +36,14 @@ from pathlib import Path
 import msgspec
 
 import refimpl
-from refimpl import log_path
-from refimpl.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy, TableState
-from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, RejectionReason
+from refimpl.care.repair import repair
+from refimpl.care.verify import Severity, verify
 from refimpl.demo.workers import Ended, Worker, WorkerPool
-from refimpl.errors import DeltaError, TableNotFoundError
-from refimpl.log_store import LogStore
-from refimpl.owner.repair import repair
-from refimpl.owner.verify import Severity, verify
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy, TableState
+from refimpl.protocol.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, RejectionReason
+from refimpl.protocol.errors import DeltaError, TableNotFoundError
+from refimpl.storage.log_store import LogStore
 from spec_tests.processes import rows, worker
 from spec_tests.processes.table_record import Answer, Attempt, Summary, TableLife, count
 from spec_tests.processes.worker import EXTERNAL, Note, Order, attempts_of, digest_of

@@ -9,11 +9,11 @@ from enum import Enum
 import msgspec
 
 import refimpl
-from refimpl import actions, log_path
-from refimpl.actions import Add
-from refimpl.commit_owner import MaintenancePolicy, TableState
-from refimpl.commits import Ratified, Rejected, RejectionReason
-from refimpl.table_feature import CommitMode, TableFeature
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.actions import Add
+from refimpl.protocol.commit_owner import MaintenancePolicy, TableState
+from refimpl.protocol.commits import Ratified, Rejected, RejectionReason
+from refimpl.protocol.table_feature import CommitMode, TableFeature
 from spec_tests.processes.worker import EXTERNAL, Note, attempt_of, digest_of
 from spec_tests.support.builders import OwnedTable, owned
 

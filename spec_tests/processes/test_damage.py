@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import refimpl
-from refimpl.actions import Add
-from refimpl.client import parquet_seal
-from refimpl.client.data_files import read_file
 from refimpl.client.maintenance import write_checkpoint
-from refimpl.client.partition_values import FileLayout
-from refimpl.client.schema import from_arrow
-from refimpl.errors import CorruptDataError
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.protocol.actions import Add
+from refimpl.protocol.errors import CorruptDataError
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.rows.data_files import read_file
+from refimpl.rows.partition_values import FileLayout
+from refimpl.schema.schema import from_arrow
+from refimpl.storage import parquet_seal
 from spec_tests.support.builders import create
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import refimpl
-from refimpl.commit_owner import NameTaken, Registered
-from refimpl.commits import Conflict, DirectProposal, Ratified
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.protocol.commit_owner import NameTaken, Registered
+from refimpl.protocol.commits import Conflict, DirectProposal, Ratified
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.processes.rows import Line, Operation, replay
 from spec_tests.processes.table_record import Answer, Attempt, violations
 from spec_tests.support.builders import START, append, create, first_version, new_attempt, owned

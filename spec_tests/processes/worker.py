@@ -21,15 +21,15 @@ import apsw
 import msgspec
 
 import refimpl
-from refimpl import actions, errors, log_path
-from refimpl.actions import Add
 from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
-from refimpl.commit_owner import NameTaken, Registered, TableState
-from refimpl.commits import Conflict, DirectProposal, Landed, Outcome, Proposal, Ratified, Rejected, VersionGap
-from refimpl.log_store import LogStore
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
-from refimpl.table_feature import TABLE_FEATURES, CommitMode
+from refimpl.protocol import actions, errors, log_path
+from refimpl.protocol.actions import Add
+from refimpl.protocol.commit_owner import NameTaken, Registered, TableState
+from refimpl.protocol.commits import Conflict, DirectProposal, Landed, Outcome, Proposal, Ratified, Rejected, VersionGap
+from refimpl.protocol.table_feature import TABLE_FEATURES, CommitMode
+from refimpl.storage.log_store import LogStore
 from spec_tests.support.builders import (
     ON_REQUEST,
     START,

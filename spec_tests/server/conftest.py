@@ -13,11 +13,11 @@ from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.client.table import Table
-from refimpl.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
+from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
+from refimpl.protocol.table_feature import CommitMode
 from refimpl.server.application import Limits, Server
 from refimpl.server.names import Names
 from refimpl.server.serving import Serving, bound, configuration
-from refimpl.table_feature import CommitMode
 from spec_tests.server.wire import WireTable
 from spec_tests.support.faults import Faults
 

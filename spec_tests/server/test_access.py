@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 import refimpl
 from refimpl.cli.application import application
-from refimpl.environment import Environment, clock_ms
-from refimpl.errors import InvalidRequestError, OwnerUnavailableError
+from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.server import serving
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.serving import Serving, bound, is_loopback, serve
+from refimpl.storage.environment import Environment, clock_ms
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import DELTA, LEGACY, UNAVAILABLE, WireTable, refusal
 from spec_tests.support.faults import Faults, disk_is_broken

@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 from uvicorn.server import ServerState
 
 import refimpl
-from refimpl.catalog_messages import DELTA_BASE, LEGACY_BASE
+from refimpl.catalog.messages import DELTA_BASE, LEGACY_BASE
 from refimpl.cli.application import application
-from refimpl.errors import CorruptLogError, InvalidRequestError
+from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
 from refimpl.server.application import SMALL_BODY_BYTES, Limits
 from refimpl.server.routes import DELTA_ROUTES, LEGACY_ROUTES
 from refimpl.server.serving import LEAST_READ, JsonLines, affordable, bound, http_protocol

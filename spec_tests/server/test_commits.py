@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 import refimpl
 from refimpl.client import proposing
 from refimpl.client.ownership import hand_back
-from refimpl.commits import Landed, Ratified, StagedProposal
-from refimpl.errors import OwnerUnavailableError
+from refimpl.protocol.commits import Landed, Ratified, StagedProposal
+from refimpl.protocol.errors import OwnerUnavailableError
+from refimpl.protocol.table_feature import MANAGED_COMMIT, CommitMode
 from refimpl.server.delta_api import DeltaApi
-from refimpl.table_feature import MANAGED_COMMIT, CommitMode
 from spec_tests.server.conftest import Serve, inline_table
 from spec_tests.server.wire import (
     BAD,

@@ -11,8 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
-from refimpl.errors import CorruptionError, OwnerUnavailableError
 from refimpl.owner.local import LocalOwner
+from refimpl.protocol.errors import CorruptionError, OwnerUnavailableError
 from refimpl.server import delta_api
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import (

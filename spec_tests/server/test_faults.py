@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from refimpl.commit_owner import MaintenancePolicy
-from refimpl.commits import Landed, StagedProposal
-from refimpl.environment import Environment
-from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner import decide
+from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.protocol.commits import Landed, StagedProposal
+from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.server import scheduling
 from refimpl.server.application import Server
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.names import Names
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.storage.environment import Environment
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import UNAVAILABLE, VERSION_CONFLICT, WireTable, refusal
 from spec_tests.support import faults as disk
@@ -283,7 +283,7 @@ def test_closing_server_finishes_running_calls(directory: Path, monkeypatch: pyt
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from refimpl.commits import Ratified
+from refimpl.protocol.commits import Ratified
 from refimpl.owner.local import LocalOwner
 from refimpl.server.serving import Serving, serve
 

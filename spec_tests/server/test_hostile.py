@@ -20,7 +20,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
-from refimpl.errors import DeltaError
+from refimpl.protocol.errors import DeltaError
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.routes import DELTA_BASE, DELTA_ROUTES, LEGACY_BASE, LEGACY_ROUTES, ApiRoute
 from refimpl.server.serving import Serving, configuration
@@ -220,7 +220,7 @@ def test_table_with_invalid_columns_does_not_hide_other_tables(
     table: WireTable, http: TestClient, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The owner now rejects such a commit, but an older ledger may contain one."""
-    monkeypatch.setattr("refimpl.table_feature.unreadable", lambda _metadata: None)
+    monkeypatch.setattr("refimpl.protocol.table_feature.unreadable", lambda _metadata: None)
     WireTable(http, "other").create()
     metadata = table.metadata({"delta.enableInCommitTimestamps": "true", "io.unitycatalog.tableId": table.table_id})
     staged = table.write_staged(1, {"metaData": {**metadata, "schemaString": schema}})

@@ -11,10 +11,10 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
-from refimpl.commit_owner import TableState
-from refimpl.errors import OwnerUnavailableError
 from refimpl.owner import context
 from refimpl.owner.local import LocalOwner
+from refimpl.protocol.commit_owner import TableState
+from refimpl.protocol.errors import OwnerUnavailableError
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.application import Server
 from spec_tests.server.conftest import Serve, inline_table

@@ -7,8 +7,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
-from refimpl.actions import Protocol
 from refimpl.owner.policy import MAX_CATALOG_PROPERTIES_BYTES
+from refimpl.protocol.actions import Protocol
 from refimpl.server import answers
 from spec_tests.server.wire import BAD, PROTOCOL, REQUIREMENT, WIRE_COLUMNS, WireTable, refusal
 

@@ -21,20 +21,20 @@ import msgspec
 import pytest
 
 import refimpl
-from conformance.proxy.listener import Handler, Listener
-from conformance.proxy.server import Fault, FaultProxy, Match, Plan
-from refimpl import log_path
-from refimpl.catalog_messages import CLIENT_PUBLISHES_AFTER, LoadedTable, SetDomainMetadata
+from conformance.adapters.proxy.listener import Handler, Listener
+from conformance.adapters.proxy.server import Fault, FaultProxy, Match, Plan
+from refimpl.care import dropping
+from refimpl.catalog.messages import CLIENT_PUBLISHES_AFTER, LoadedTable, SetDomainMetadata
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_maintenance import vacuum
 from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
-from refimpl.commit_owner import Backfilled, Maintenance, MaintenancePolicy
-from refimpl.commits import Conflict, Landed, NotLanded, Rejected, StagedProposal
-from refimpl.environment import Environment, clock_ms, random_uuid
-from refimpl.errors import (
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import Backfilled, Maintenance, MaintenancePolicy
+from refimpl.protocol.commits import Conflict, Landed, NotLanded, Rejected, StagedProposal
+from refimpl.protocol.errors import (
     InvalidRequestError,
     MaintenanceRefusedError,
     OutcomeUnknown,
@@ -42,12 +42,13 @@ from refimpl.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.remote_owner import documents
 from refimpl.remote_owner.calls import LONGEST_PAUSE, TRIES, DeltaCalls, Refusal
 from refimpl.remote_owner.connection import Connection, NoAnswerError, Reply, address_of
 from refimpl.remote_owner.owner import RemoteOwner
 from refimpl.server.access import Scope, Tokens
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from refimpl.storage.environment import Environment, clock_ms, random_uuid
 from refimpl.warehouse import RemoteWarehouse
 from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.conformance.adapters.catalog_server import FORGETTING, serving
@@ -629,7 +630,7 @@ def test_commit_that_arrived_twice_around_a_drop_is_not_denied(
                 table.log.put_if_absent(log_path.commit(2), b"")
                 table.log.delete(log_path.commit(1))
             elif after in ("purged", "recreated"):
-                local.owner.purge_table(table_id, older_than=0)
+                dropping.purge_table(local.owner, table_id, older_than=0)
             if after == "recreated":
                 local.create_table("orders", SCHEMA, location=table.location).append(rows(2))
 

@@ -25,11 +25,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
-from refimpl.commit_owner import MaintenancePolicy
-from refimpl.environment import HostLock, host_lock
-from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
-from refimpl.files import PosixFiles
-from refimpl.log_store import LogStore
+from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.server import scheduling
 from refimpl.server.application import Limits
 from refimpl.server.delta_api import DeltaApi
@@ -43,6 +40,9 @@ from refimpl.server.scheduling import (
     request_lock,
     shared_environment,
 )
+from refimpl.storage.environment import HostLock, host_lock
+from refimpl.storage.files import PosixFiles
+from refimpl.storage.log_store import LogStore
 from spec_tests.server.conftest import Serve, inline_table
 from spec_tests.server.test_hostile import PROGRAM, answers_of
 from spec_tests.server.wire import LEGACY, UNAVAILABLE, WireTable, added, refusal
@@ -191,7 +191,7 @@ def test_lock_is_free_after_a_thread_failed(tmp_path: Path) -> None:
     lock = request_lock(tmp_path / "lock")
     with host_lock(tmp_path / "lock")(), limited(time.monotonic(), lock=True), pytest.raises(OwnerUnavailableError):
         lock().__enter__()
-    with patch("refimpl.environment._locked", side_effect=MemoryError), pytest.raises(MemoryError):
+    with patch("refimpl.storage.environment._locked", side_effect=MemoryError), pytest.raises(MemoryError):
         lock().__enter__()
     with ThreadPoolExecutor(1) as other:
         other.submit(lambda: lock().__enter__()).result()

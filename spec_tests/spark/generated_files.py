@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import parquet
 
-from refimpl.client import arrow_columns
-from refimpl.client.input_files import CSV, PARQUET, Dialect, InputFiles, Piece
-from refimpl.client.schema import Array, Field, Struct, to_arrow, type_named
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.rows import arrow_columns
+from refimpl.rows.input_files import CSV, PARQUET, Dialect, InputFiles, Piece
+from refimpl.schema.schema import Array, Field, Struct, to_arrow, type_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,12 +16,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from refimpl import actions
-from refimpl.actions import Add
-from refimpl.client import file_statistics, partition_values
-from refimpl.client import schema as s
-from refimpl.client.partition_values import FileLayout
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol import actions
+from refimpl.protocol.actions import Add
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.rows import file_statistics, partition_values
+from refimpl.rows.partition_values import FileLayout
+from refimpl.schema import schema as s
 from refimpl.spark import DeltaConnection, commit_protocol, frames
 from refimpl.spark.commit_protocol import MESSAGE_SCHEMA, WriteTask, gather
 

@@ -11,16 +11,16 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 import refimpl
-from refimpl import log_path
 from refimpl.client.proposing import MAX_LOOKS
-from refimpl.commit_owner import MaintenancePolicy, TableState
-from refimpl.environment import Environment
-from refimpl.errors import CorruptionError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
-from refimpl.log_path import LOG_FOLDER
-from refimpl.log_store import LogStore
+from refimpl.protocol import log_path
+from refimpl.protocol.commit_owner import MaintenancePolicy, TableState
+from refimpl.protocol.errors import CorruptionError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
+from refimpl.protocol.log_path import LOG_FOLDER
+from refimpl.protocol.table_feature import COORDINATED_COMMITS
 from refimpl.spark import coordinator
 from refimpl.spark.coordinator import TABLE_ID, CoordinatorClient, Served, location_of
-from refimpl.table_feature import COORDINATED_COMMITS
+from refimpl.storage.environment import Environment
+from refimpl.storage.log_store import LogStore
 from spec_tests.support.builders import START, append, first_version
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import UnreliableOwner

@@ -16,13 +16,13 @@ from pyspark.errors import AnalysisException
 
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.errors import ConcurrentDeleteReadError, InvalidRequestError
+from refimpl.protocol.errors import ConcurrentDeleteReadError, InvalidRequestError
 from refimpl.spark import DeltaConnection, delta_table
 from refimpl.spark.delta_table import DeltaMerge, DeltaTable
 from refimpl.spark.frames import functions
 from refimpl.warehouse import Warehouse
-from spec_tests.client.test_row_rules import column, generated, identity, struct
 from spec_tests.client.test_row_tracking import preserved, stable
+from spec_tests.rows.test_row_rules import column, generated, identity, struct
 from spec_tests.spark.conftest import lose_checkpoints
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from refimpl import actions, log_path
-from refimpl.actions import Add, DeletionVector, Remove
 from refimpl.client.maintenance import compact, write_checkpoint
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.client.table_state import ReplayedState
-from refimpl.commit_owner import Maintenance, MaintenancePolicy
-from refimpl.errors import CorruptLogError, InvalidRequestError
+from refimpl.log.table_state import ReplayedState
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.actions import Add, DeletionVector, Remove
+from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.spark import DeltaConnection
 from refimpl.spark.log_replay import SETTING, OnSpark, SparkReplay
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.warehouse import Warehouse
 from spec_tests.spark.conftest import lose_checkpoints
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from refimpl.errors import ConcurrentAppendError, DeltaError, InvalidRequestError
+from refimpl.protocol.errors import ConcurrentAppendError, DeltaError, InvalidRequestError
 from refimpl.spark import DeltaConnection, connect, log_replay, reader
 from refimpl.warehouse import Warehouse
 

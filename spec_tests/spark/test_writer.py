@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from conformance.proxy.server import Fault, FaultProxy, Match
-from refimpl import errors
-from refimpl.client import schema as s
+from conformance.adapters.proxy.server import Fault, FaultProxy, Match
 from refimpl.client.transaction import Transaction
+from refimpl.protocol import errors
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from refimpl.schema import schema as s
 from refimpl.server.access import Scope, Tokens
 from refimpl.spark import TOKEN_SETTING, WAREHOUSE_SETTING, DeltaConnection, commit_protocol, connect
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import Warehouse
 from spec_tests.conformance.adapters.catalog_server import FORGETTING, serving
 from spec_tests.server.conftest import Listen, directory, listen

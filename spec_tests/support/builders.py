@@ -10,10 +10,11 @@ from typing import Any
 import apsw
 
 import refimpl
-from refimpl import actions, log_path
-from refimpl.actions import Add, CommitInfo, Metadata, Protocol
-from refimpl.commit_owner import MaintenancePolicy, Registered
-from refimpl.commits import (
+from refimpl.owner.local import LocalOwner
+from refimpl.protocol import actions, log_path
+from refimpl.protocol.actions import Add, CommitInfo, Metadata, Protocol
+from refimpl.protocol.commit_owner import MaintenancePolicy, Registered
+from refimpl.protocol.commits import (
     AttemptId,
     DirectProposal,
     InlineProposal,
@@ -25,11 +26,8 @@ from refimpl.commits import (
     RejectionReason,
     StagedProposal,
 )
-from refimpl.environment import Environment
-from refimpl.log_path import Version
-from refimpl.log_store import LogStore
-from refimpl.owner.local import LocalOwner
-from refimpl.table_feature import (
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     IN_COMMIT_TIMESTAMP_FEATURE,
     IN_COMMIT_TIMESTAMP_PROPERTY,
@@ -37,6 +35,8 @@ from refimpl.table_feature import (
     CommitMode,
     TableFeature,
 )
+from refimpl.storage.environment import Environment
+from refimpl.storage.log_store import LogStore
 
 START = 1_000
 """The in-commit timestamp of version 0 of the test tables; version v has `START + v`."""

@@ -22,9 +22,9 @@ import apsw
 
 import refimpl
 from conformance.adapters.reference.host_effects import READS, EffectFiles, Result
-from refimpl.environment import Environment
-from refimpl.files import Files, PosixFiles
-from refimpl.log_path import LOG_FOLDER
+from refimpl.protocol.log_path import LOG_FOLDER
+from refimpl.storage.environment import Environment
+from refimpl.storage.files import Files, PosixFiles
 
 OPENING = 1
 """The number of effects when an existing ledger is opened: the owner makes the names in the ledger's folder durable.

@@ -9,8 +9,8 @@ import apsw
 
 import refimpl
 from conformance.adapters.reference.host_effects import Result
-from refimpl.environment import HostLock, host_lock
 from refimpl.owner.local import LOCK_FILE
+from refimpl.storage.environment import HostLock, host_lock
 from spec_tests.support.faults import Faults, FaultyConnection, disk_is_broken
 
 

@@ -9,8 +9,8 @@ import deltalake
 import duckdb
 import pyarrow as pa
 
-from refimpl.commits import RatifiedCommit
-from refimpl.log_path import LOG_FOLDER
+from refimpl.protocol.commits import RatifiedCommit
+from refimpl.protocol.log_path import LOG_FOLDER
 
 Rows = list[tuple[Any, ...]]
 

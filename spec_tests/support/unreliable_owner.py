@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from refimpl.commit_owner import CommitOwner, NameTaken, Registered
-from refimpl.commits import (
+from refimpl.protocol.commit_owner import CommitOwner, NameTaken, Registered
+from refimpl.protocol.commits import (
     AttemptId,
     AttemptOutcome,
     CommitsAnswer,
@@ -22,9 +22,9 @@ from refimpl.commits import (
     Rejected,
     RejectionReason,
 )
-from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
-from refimpl.log_path import Version
-from refimpl.table_feature import TableFeature
+from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import TableFeature
 
 Answer = TypeVar("Answer")
 

@@ -14,15 +14,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from refimpl import log_path, table_feature
-from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, encode
 from refimpl.client.table import Table
-from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableState
-from refimpl.commits import CommitsAnswer, RatifiedCommit
-from refimpl.environment import Environment
-from refimpl.errors import TableNotFoundError
-from refimpl.files import FileStatus, PosixFiles
-from refimpl.log_path import LogPath
+from refimpl.protocol import log_path, table_feature
+from refimpl.protocol.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, encode
+from refimpl.protocol.commit_owner import MaintenancePolicy, ResolvedTable, TableState
+from refimpl.protocol.commits import CommitsAnswer, RatifiedCommit
+from refimpl.protocol.errors import TableNotFoundError
+from refimpl.protocol.log_path import LogPath
+from refimpl.storage.environment import Environment
+from refimpl.storage.files import FileStatus, PosixFiles
 
 START = 1_700_000_000_000
 """The in-commit timestamp of version 0, in ms. That of version v is v seconds later."""

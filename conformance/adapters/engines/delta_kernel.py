@@ -42,11 +42,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from conformance import jars
-from conformance.adapters.delta_api import CATALOG, SCHEMA
 from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, NewTable, fetch_jars, unsupported
 from conformance.adapters.in_process import answering
+from conformance.adapters.jvm import jars
 from conformance.adapters.jvm.machine import JavaObject, Machine, NoJavaError, Supplier, java, machine
+from conformance.adapters.uc.server import CATALOG, SCHEMA
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.interface.subject import AdapterError

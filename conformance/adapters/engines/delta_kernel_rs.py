@@ -46,8 +46,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from conformance import jars
 from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, unsupported
+from conformance.adapters.jvm import jars
 from conformance.adapters.stdio import StdioSubject
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM

@@ -56,12 +56,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import quote, unquote
 
-from conformance import jars
-from conformance.adapters.delta_api import CATALOG, SCHEMA
 from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, NewTable, fetch_jars
 from conformance.adapters.in_process import answering
+from conformance.adapters.jvm import jars
 from conformance.adapters.jvm import machine as jvm
 from conformance.adapters.jvm.machine import NoJavaError
+from conformance.adapters.uc.server import CATALOG, SCHEMA
 from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING
 from conformance.interface.subject import Ask, UsageError

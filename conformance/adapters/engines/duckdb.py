@@ -26,10 +26,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from conformance.adapters.delta_api import CATALOG, SCHEMA
 from conformance.adapters.engines import wheels
 from conformance.adapters.engines.engine import EngineClient, unsupported
 from conformance.adapters.in_process import answering
+from conformance.adapters.uc.server import CATALOG, SCHEMA
 from conformance.interface import messages as m
 from conformance.interface.subject import Ask
 

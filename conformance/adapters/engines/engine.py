@@ -17,7 +17,7 @@ that the engine does not support (`m.Unsupported`). The kit runs an adapter in a
 (`delta-commit-conformance serve engine:NAME --stdio`) and kills the process group with all engine processes in it.
 `conformance.subjects.names.ENGINES` lists module and class.
 
-The engine reaches its owner at `self.url`, a server of the Delta API (`conformance.adapters.delta_api`), or the adapter
+The engine reaches its owner at `self.url`, a server of the Delta API (`conformance.adapters.uc.server`), or the adapter
 asks `self.owner` itself. The engine may choose the `txnId` of its commits, because the kit finds them by the UUID of
 the staged file.
 """
@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
-from conformance import jars
-from conformance.adapters.delta_api import DeltaApiServer
+from conformance.adapters.jvm import jars
+from conformance.adapters.uc.server import DeltaApiServer
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, version_of
 from conformance.interface.subject import Ask, UsageError

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from conformance import jars
+from conformance.adapters.jvm import jars
 from conformance.interface.subject import UsageError
 
 BESIDE: Final = {"deltalake": ("pyarrow-hotfix", "arro3-core", "deprecated", "wrapt", "typing-extensions")}

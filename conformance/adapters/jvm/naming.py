@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from conformance import jars
+from conformance.adapters.jvm import jars
 from conformance.adapters.jvm.dynamodb import CRASH_POINTS, Database, Fault
 from conformance.adapters.jvm.machine import Machine, class_of, message_of
 from conformance.interface.subject import UsageError

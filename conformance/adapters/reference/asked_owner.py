@@ -13,11 +13,18 @@ from conformance.adapters.log_folder import content_of
 from conformance.adapters.reference import translation
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
-from refimpl import actions, commits, errors
-from refimpl.actions import CommitInfo
-from refimpl.commit_owner import Backfilled, Maintenance, MaintenancePolicy, ResolvedTable, TableState, TableSummary
-from refimpl.log_path import Version
-from refimpl.table_feature import TABLE_FEATURES, CommitMode, TableFeature
+from refimpl.protocol import actions, commits, errors
+from refimpl.protocol.actions import CommitInfo
+from refimpl.protocol.commit_owner import (
+    Backfilled,
+    Maintenance,
+    MaintenancePolicy,
+    ResolvedTable,
+    TableState,
+    TableSummary,
+)
+from refimpl.protocol.log_path import Version
+from refimpl.protocol.table_feature import TABLE_FEATURES, CommitMode, TableFeature
 
 Ask = Callable[[str, m.Request], m.Answer]
 

@@ -13,32 +13,32 @@ from urllib.parse import quote, unquote
 import msgspec
 
 import refimpl
-from conformance.adapters.delta_api import CATALOG, SCHEMA, DeltaApi
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.in_process import answering
 from conformance.adapters.reference import translation
 from conformance.adapters.reference.asked_owner import Ask, AskedOwner
 from conformance.adapters.uc.api import UnansweredError
+from conformance.adapters.uc.server import CATALOG, SCHEMA, DeltaApi
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM
 from conformance.interface.subject import AdapterError
-from refimpl import actions, errors, log_path
-from refimpl.actions import Add, Cdc, CommitInfo
 from refimpl.client import ownership
 from refimpl.client.checkpoint_writing import ask
-from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
 from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.commit_owner import Maintenance, ResolvedTable
-from refimpl.environment import Environment
-from refimpl.log_store import LogStore
+from refimpl.protocol import actions, errors, log_path
+from refimpl.protocol.actions import Add, Cdc, CommitInfo
+from refimpl.protocol.commit_owner import Maintenance, ResolvedTable
+from refimpl.protocol.table_feature import CATALOG_MANAGED, DOCUMENTED_FEATURES, IN_COMMIT_TIMESTAMP_FEATURE, CommitMode
 from refimpl.remote_owner.connection import Address, NoAnswerError, Reply
 from refimpl.remote_owner.owner import RemoteOwner
-from refimpl.table_feature import CATALOG_MANAGED, DOCUMENTED_FEATURES, IN_COMMIT_TIMESTAMP_FEATURE, CommitMode
+from refimpl.schema.features import IsolationLevel
+from refimpl.storage.environment import Environment
+from refimpl.storage.log_store import LogStore
 
 PROFILES: Final = (
     "core", "staged", "inline", "direct-publish", "attempt-outcome", "ownership-transfer", "maintenance-policy",

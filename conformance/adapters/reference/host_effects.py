@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from refimpl.environment import Environment
-from refimpl.files import NewFile, PosixFiles
-from refimpl.log_path import LOG_FOLDER, FileKind, parse
 from refimpl.owner import ledger
-from refimpl.table_feature import TABLE_FEATURES
+from refimpl.protocol.log_path import LOG_FOLDER, FileKind, parse
+from refimpl.protocol.table_feature import TABLE_FEATURES
+from refimpl.storage.environment import Environment
+from refimpl.storage.files import NewFile, PosixFiles
 
 Result = TypeVar("Result")
 

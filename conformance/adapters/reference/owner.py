@@ -25,10 +25,13 @@ from conformance.adapters.reference.host_effects import CRASH_POINTS, Killed, Li
 from conformance.adapters.wire import DIRECTORY_VARIABLE
 from conformance.interface import messages as m
 from conformance.interface.subject import ProcessDied
-from refimpl import errors
-from refimpl.actions import Metadata, Protocol
-from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
-from refimpl.commits import (
+from refimpl.owner.policy import MAX_INLINE_BYTES
+from refimpl.owner.records import TableRecord
+from refimpl.owner.statements import View
+from refimpl.protocol import errors
+from refimpl.protocol.actions import Metadata, Protocol
+from refimpl.protocol.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
+from refimpl.protocol.commits import (
     MAX_WINNERS,
     Conflict,
     DirectProposal,
@@ -38,11 +41,8 @@ from refimpl.commits import (
     StagedProposal,
     is_attempt_id,
 )
-from refimpl.log_store import LogStore
-from refimpl.owner.policy import MAX_INLINE_BYTES
-from refimpl.owner.records import TableRecord
-from refimpl.owner.statements import View
-from refimpl.table_feature import DOCUMENTED_FEATURES, CommitMode, TableFeature
+from refimpl.protocol.table_feature import DOCUMENTED_FEATURES, CommitMode, TableFeature
+from refimpl.storage.log_store import LogStore
 
 PROFILES: Final = (
     "core", "version-0-by-owner", "version-0-by-filesystem", "staged", "inline", "direct-publish", "idempotent-retry",

@@ -13,10 +13,10 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.proposals import lines
-from refimpl import commits
-from refimpl.actions import Metadata, Protocol
-from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
-from refimpl.table_feature import TableFeature
+from refimpl.protocol import commits
+from refimpl.protocol.actions import Metadata, Protocol
+from refimpl.protocol.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.protocol.table_feature import TableFeature
 
 _LEGAL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 _READABLE: Final = 100

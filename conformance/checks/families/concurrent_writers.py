@@ -7,11 +7,11 @@ test loses races to other writers, one after the other.
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
 from conformance.checks.families import COMMITTING, PUBLISHING, READING, TRANSACTIONS
+from conformance.interface.results import Layer
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.rounds import Rounds
 from conformance.programs.running import Generation
-from conformance.results import Layer
 from conformance.scenario.check import Family
 
 

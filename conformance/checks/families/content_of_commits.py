@@ -2,9 +2,9 @@
 
 from conformance.checks import check
 from conformance.checks.families import CONTENT, PUBLISHING
+from conformance.interface.results import Layer
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.running import Generation
-from conformance.results import Layer
 from conformance.scenario.check import Family
 
 

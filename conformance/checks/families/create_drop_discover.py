@@ -2,10 +2,10 @@
 
 from conformance.checks import check
 from conformance.checks.families import DISCOVERY, OUTCOMES
+from conformance.interface.results import Layer
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
-from conformance.results import Layer
 from conformance.scenario.check import Family
 
 

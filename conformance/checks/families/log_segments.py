@@ -3,9 +3,9 @@
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
 from conformance.checks.families import LOGS
+from conformance.interface.results import Layer
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.running import Generation
-from conformance.results import Layer
 from conformance.scenario.check import Family
 
 

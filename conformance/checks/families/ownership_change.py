@@ -6,11 +6,11 @@ answers and foreign files during the change.
 
 from conformance.checks import check
 from conformance.checks.families import COMMITTING, OWNING, PUBLISHING, READING, TRANSFERRED
+from conformance.interface.results import Layer
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
-from conformance.results import Layer
 from conformance.scenario.check import Family
 
 

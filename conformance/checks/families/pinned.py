@@ -1,11 +1,11 @@
 """The pinned programs of each family, one check for each side: what generation rarely reaches, as data."""
 
 from conformance.checks import check
+from conformance.interface.results import Layer
 from conformance.programs import pinned
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.running import Generation
-from conformance.results import Layer
 from conformance.scenario.check import Family
 
 

@@ -5,11 +5,11 @@ The owner crashes between requests and at its declared crash points; what was un
 
 from conformance.checks import check
 from conformance.checks.families import COMMITTING, DURABLE, PUBLISHING, READING
+from conformance.interface.results import Layer
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.rounds import Rounds
 from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
-from conformance.results import Layer
 from conformance.scenario.check import Family
 
 

@@ -6,10 +6,10 @@ reads with an old and a new handle while other writers commit and publish.
 
 from conformance.checks import check
 from conformance.checks.families import COMMITTING, LOGS, READING
+from conformance.interface.results import Layer
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.running import Generation
-from conformance.results import Layer
 from conformance.scenario.check import Family
 
 

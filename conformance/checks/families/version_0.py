@@ -6,11 +6,11 @@ tables while its requests and answers are lost.
 
 from conformance.checks import check
 from conformance.checks.families import COMMITTING, DISCOVERY, OWNING, PUBLISHING, READING
+from conformance.interface.results import Layer
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.rounds import CREATORS, Rounds
 from conformance.programs.running import Generation
-from conformance.results import Layer
 from conformance.scenario.check import Family
 
 

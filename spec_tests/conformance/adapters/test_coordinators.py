@@ -19,13 +19,13 @@ import pytest
 from conformance.adapters.in_process import InProcessSubject
 from conformance.adapters.jvm import owner as delta
 from conformance.adapters.jvm.dynamodb import THROTTLED
+from conformance.adapters.jvm.jars import VARIABLE
 from conformance.adapters.jvm.machine import java
 from conformance.command.running import subject_of
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file, staged_file
+from conformance.interface.results import UnusableError
 from conformance.interface.subject import AdapterError, Subject, UsageError
-from conformance.jars import VARIABLE
-from conformance.results import UnusableError
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import Outcome, smoke
 from spec_tests.conformance.asking import Asking, Table

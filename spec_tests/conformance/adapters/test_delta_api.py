@@ -11,8 +11,8 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from conformance.adapters.delta_api import DELTA, LEGACY, DeltaApi, DeltaApiServer
 from conformance.adapters.uc.api import UnansweredError
+from conformance.adapters.uc.server import DELTA, LEGACY, DeltaApi, DeltaApiServer
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGED_TABLES, TABLE_ID, commit_file
 from conformance.models import proposals

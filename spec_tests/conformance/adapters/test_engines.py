@@ -10,19 +10,19 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from conformance import jars
 from conformance.adapters.engines import delta_kernel_rs, wheels
 from conformance.adapters.engines.delta_kernel_rs import PROGRAM, DeltaKernelRs, program
 from conformance.adapters.engines.duckdb import DuckDb
 from conformance.adapters.engines.engine import FIELDS, OPERATIONS, DataFiles, unsupported
 from conformance.adapters.in_process import InProcess
+from conformance.adapters.jvm import jars
 from conformance.adapters.stdio import StdioSubject
 from conformance.command.application import application
 from conformance.interface import messages as m
+from conformance.interface.results import Verdict
 from conformance.interface.subject import UsageError
 from conformance.models.client import ModelClient
 from conformance.models.reader import Owner, Refused, Resolved, State
-from conformance.results import Verdict
 from conformance.running.worker import check_named
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant

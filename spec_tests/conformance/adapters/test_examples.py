@@ -14,7 +14,7 @@ from conformance.checks import all_checks
 from conformance.command.application import application
 from conformance.command.listing import files
 from conformance.interface import messages as m
-from conformance.results import Layer, Verdict
+from conformance.interface.results import Layer, Verdict
 from conformance.scenario.check import Family
 from conformance.scenario.running import run_case
 from conformance.subjects.names import open_subject

@@ -13,11 +13,11 @@ import pytest
 
 from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import InProcess
+from conformance.adapters.proxy.listener import Handler, Listener, is_loopback
 from conformance.adapters.wire import encode
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner
-from conformance.proxy.listener import Handler, Listener, is_loopback
 
 LONG = 120.0
 IDENTITY = m.Identity(

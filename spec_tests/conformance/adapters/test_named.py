@@ -18,9 +18,9 @@ from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import InProcess
 from conformance.checks import all_checks
 from conformance.interface import messages as m
+from conformance.interface.results import Verdict
 from conformance.interface.subject import AdapterError, UsageError
 from conformance.models.owner import ModelOwner
-from conformance.results import Verdict
 from conformance.scenario.running import run_case
 from conformance.subjects import names
 from conformance.subjects.names import FORMS, handler_of, open_subject
@@ -171,7 +171,7 @@ def test_every_documented_form_works(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
     monkeypatch.setattr("conformance.adapters.uc.owner.UcSubject", lambda *args, **options: opened.append(args))
     monkeypatch.setattr("conformance.adapters.jvm.machine.java", lambda: "java")
-    monkeypatch.setattr("conformance.jars.classpath", lambda group, **options: "")
+    monkeypatch.setattr("conformance.adapters.jvm.jars.classpath", lambda group, **options: "")
     for kind in ("InProcessSubject", "StdioSubject", "HttpSubject"):
         monkeypatch.setattr(names, kind, lambda *args, **options: opened.append(args))
     for line in FORMS.splitlines():

@@ -10,12 +10,12 @@ from typing import Final
 import pytest
 
 import refimpl
+from conformance.adapters.proxy import Fault, FaultProxy, Match, Plan
 from conformance.checks import all_checks
 from conformance.interface import messages as m
+from conformance.interface.results import Layer, Verdict
 from conformance.interface.subject import Subject
 from conformance.programs.cases import run_case
-from conformance.proxy import Fault, FaultProxy, Match, Plan
-from conformance.results import Layer, Verdict
 from conformance.running.plan import plan, profile_named
 from conformance.running.verdicts import fails
 from conformance.scenario.check import Variant

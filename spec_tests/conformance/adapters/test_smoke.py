@@ -15,13 +15,13 @@ from conformance.adapters.identity import contradictions
 from conformance.adapters.in_process import InProcess
 from conformance.command.application import application
 from conformance.interface import messages as m
+from conformance.interface.results import ExitCode, UnusableError
 from conformance.interface.subject import Subject
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
 from conformance.models.reader import Refused, Resolved
 from conformance.mutants import all_mutants
 from conformance.requirements.catalogue import Profile
-from conformance.results import ExitCode, UnusableError
 from conformance.scenario.adversary import ClientHost
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import Outcome, SmokeReport, Step, smoke

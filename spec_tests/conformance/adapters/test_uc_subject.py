@@ -11,16 +11,16 @@ from typing import NoReturn
 import msgspec
 import pytest
 
+from conformance.adapters.proxy import Fault, FaultProxy, Match
 from conformance.adapters.uc.api import Address, AddressError, address_of
 from conformance.adapters.uc.owner import UcSubject
 from conformance.checks import all_checks
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file, staged_file
+from conformance.interface.results import Verdict
 from conformance.interface.subject import AdapterError, UsageError
 from conformance.models import proposals
 from conformance.programs.cases import run_case
-from conformance.proxy import Fault, FaultProxy, Match
-from conformance.results import Verdict
 from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import smoke

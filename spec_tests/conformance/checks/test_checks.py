@@ -13,12 +13,12 @@ from conformance.adapters.in_process import InProcess
 from conformance.checks import all_checks
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
+from conformance.interface.results import CaseResult, Layer, Verdict
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
 from conformance.mutants.writers import RetriesAnUnknownOutcome
 from conformance.oracle.client import replay
 from conformance.requirements.catalogue import Side, load
-from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.audit import Proposed, of_all
 from conformance.scenario.check import Check, Variant, applies

@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
+from conformance.interface.results import CaseResult, Verdict
 from conformance.programs.cases import run_case
 from conformance.programs.client_steps import ClientProgram
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.program import decode, encode
-from conformance.results import CaseResult, Verdict
 from conformance.running.plan import case_seed
 from conformance.scenario.check import Variant
 from spec_tests.conformance import kills

@@ -18,6 +18,7 @@ from conformance.history import events
 from conformance.history.events import Event
 from conformance.history.files import read_events
 from conformance.interface import messages as m
+from conformance.interface.results import CaseResult, Layer, Verdict, Violation
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.programs import client_steps, history_shrinking, owner_words, running, steps
@@ -28,7 +29,6 @@ from conformance.programs.running import named
 from conformance.programs.shrinking import simpler, smallest
 from conformance.programs.step_names import NAMES
 from conformance.programs.steps import OwnerProgram
-from conformance.results import CaseResult, Layer, Verdict, Violation
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import violations_of
 from spec_tests.conformance.drafts import CASES, Case, Draft, commit, log

@@ -7,6 +7,7 @@ import pytest
 
 from conformance.adapters.in_process import InProcess
 from conformance.checks import all_checks
+from conformance.interface.results import CaseResult, Verdict
 from conformance.models.owner import ModelOwner
 from conformance.mutants import all_mutants
 from conformance.programs import pinned
@@ -15,7 +16,6 @@ from conformance.programs.owner_words import WORDS, OwnerFamily
 from conformance.programs.program import decode
 from conformance.programs.running import Generation
 from conformance.programs.steps import OwnerProgram
-from conformance.results import CaseResult, Verdict
 from conformance.scenario.check import Family, Variant
 
 STORED = [

@@ -23,11 +23,11 @@ from conformance.checks import all_checks
 from conformance.history.files import read_events
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
+from conformance.interface.results import CaseResult, Layer, Verdict
 from conformance.interface.subject import Subject
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.storage import FolderStorage
 from conformance.programs.cases import run_case
-from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
 

@@ -9,13 +9,13 @@ import pytest
 from conformance.adapters.in_process import InProcess
 from conformance.checks import all_checks
 from conformance.interface import messages as m
+from conformance.interface.results import CaseResult, Verdict
 from conformance.models.owner import ModelOwner
 from conformance.mutants import all_mutants
 from conformance.mutants.beyond_examples import AnswersConcurrently
 from conformance.programs import program, steps
 from conformance.programs.cases import run_case
 from conformance.programs.steps import Commit, Create, OwnerProgram, Read, Resolve, Single, Step, Together
-from conformance.results import CaseResult, Verdict
 from conformance.scenario.check import Variant
 
 CHECK = next(check for check in all_checks() if check.name == "any-sequence-of-requests")

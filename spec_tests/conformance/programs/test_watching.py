@@ -11,6 +11,7 @@ from conformance.adapters.in_process import InProcess
 from conformance.checks import all_checks
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file
+from conformance.interface.results import CaseResult, Verdict
 from conformance.models.owner import ModelOwner
 from conformance.models.storage import FolderStorage
 from conformance.mutants import Mutant, all_mutants
@@ -18,7 +19,6 @@ from conformance.oracle.folder import Event, Kind
 from conformance.programs import watching
 from conformance.programs.cases import run_case
 from conformance.programs.watching import Watch, local_folder
-from conformance.results import CaseResult, Verdict
 from conformance.scenario.check import Variant
 from spec_tests.support.sampling import sampled
 

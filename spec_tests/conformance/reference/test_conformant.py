@@ -14,10 +14,10 @@ from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.client import ReferenceClient, RemoteReferenceClient
 from conformance.adapters.reference.owner import ReferenceOwner
 from conformance.checks import all_checks
+from conformance.interface.results import CaseResult, Layer, Verdict
 from conformance.interface.subject import Subject
 from conformance.programs import pinned
 from conformance.programs.running import Generation
-from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Family, Variant
 from conformance.scenario.running import run_case

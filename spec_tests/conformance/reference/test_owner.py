@@ -204,7 +204,7 @@ def test_a_temporary_directory_is_removed_with_the_subject(monkeypatch: pytest.M
 
 def test_the_owner_syncs_to_disk_if_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
-    monkeypatch.setattr("refimpl.files.os.fsync", synced.append)
+    monkeypatch.setattr("refimpl.storage.files.os.fsync", synced.append)
     for wanted in (False, True):
         synced.clear()
         with opened(tmp_path / str(wanted), synced=wanted) as asking:

@@ -11,9 +11,7 @@ from conformance import reports
 from conformance.checkers.check import check_events
 from conformance.history.events import Header
 from conformance.history.files import read
-from conformance.reports.page import Column, to_matrix
-from conformance.requirements.catalogue import Level, Side, load, place_of
-from conformance.results import (
+from conformance.interface.results import (
     CaseResult,
     Environment,
     KnownFailure,
@@ -24,6 +22,8 @@ from conformance.results import (
     SubjectFacts,
     Verdict,
 )
+from conformance.reports.page import Column, to_matrix
+from conformance.requirements.catalogue import Level, Side, load, place_of
 from conformance.scenario.running import violations_of
 from spec_tests.conformance.running.cases import case
 

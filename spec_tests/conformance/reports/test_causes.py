@@ -16,8 +16,8 @@ from conformance.command.application import application
 from conformance.command.summary import show_result
 from conformance.history import events
 from conformance.history.events import Fault
+from conformance.interface.results import CaseResult, Layer, RunResult, Verdict, Violation
 from conformance.reports.causes import causes, changes, mutants_like, recorded_of, two_ratified
-from conformance.results import CaseResult, Layer, RunResult, Verdict, Violation
 from conformance.scenario.check import Family
 from spec_tests.conformance import kills
 from spec_tests.conformance.drafts import Draft, DraftOperation, commit

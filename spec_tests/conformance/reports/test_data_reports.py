@@ -17,12 +17,12 @@ from markdown_it import MarkdownIt
 
 from conformance import reports
 from conformance.command.summary import show_result
+from conformance.interface.results import KnownFailure, RequirementVerdict, RunResult, Verdict, Violation
+from conformance.interface.safe_text import code, escaped, one_line
 from conformance.reports import as_json
 from conformance.reports.bundle import run_command
 from conformance.reports.summary import Standing, Tone, standing, summarise
 from conformance.requirements.catalogue import Level
-from conformance.results import KnownFailure, RequirementVerdict, RunResult, Verdict, Violation
-from conformance.safe_text import code, escaped, one_line
 from spec_tests.conformance.reports import runs
 
 HOSTILE = "<script>alert(1)</script> & \"quotes\" 'n' `ticks` | {{7*7}} # @you \u202egnp.exe \x00\x1b[31m \ud800 ]]>"

@@ -14,9 +14,9 @@ import pytest
 
 from conformance import reports
 from conformance.checkers.check import check_file
+from conformance.interface.results import RunResult, Verdict
 from conformance.reports import folder as folders
 from conformance.reports.bundle import bundle_name, finding_of_case, write_file
-from conformance.results import RunResult, Verdict
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.reports.test_data_reports import hostile
 from spec_tests.support.sampling import sampled

@@ -18,10 +18,10 @@ from conformance import reports
 from conformance.command.application import application
 from conformance.history import events
 from conformance.history.times import Times, times_of
+from conformance.interface.results import CaseResult, Violation
 from conformance.reports.lanes import Drawing, draw
 from conformance.reports.page import HERE, MOST_EXPLAINED, slug
 from conformance.reports.recorded import MOST_DRAWN, Recorded, contradicts_the_log, read_history
-from conformance.results import CaseResult, Violation
 from conformance.running.worker import with_readable_times
 from spec_tests.conformance.drafts import Draft, DraftListing, Version
 from spec_tests.conformance.reports import runs

@@ -8,7 +8,7 @@ import pytest
 from conformance.checks import all_checks
 from conformance.command.running import Lines
 from conformance.interface.messages import Identity
-from conformance.results import CaseResult, Layer, Verdict, Violation
+from conformance.interface.results import CaseResult, Layer, Verdict, Violation
 from conformance.running import execution
 from conformance.scenario.check import Family
 

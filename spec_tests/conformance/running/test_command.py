@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from conformance import reports
 from conformance.command.application import EXIT_CODES, application
 from conformance.command.output import show_rows
+from conformance.interface.results import ExitCode
 from conformance.reports.folder import ReportFolder
 from conformance.reports.page import slug
-from conformance.results import ExitCode
 from spec_tests.conformance.running.cases import ONE, budget_ends_soon
 from spec_tests.support.sampling import sampled
 

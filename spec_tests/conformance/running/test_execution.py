@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance import reports, results
+from conformance import reports
 from conformance.adapters.engines.delta_spark import DeltaSpark
 from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess
@@ -16,6 +16,7 @@ from conformance.adapters.stdio import StdioSubject
 from conformance.adapters.wire import same_identity
 from conformance.checks import all_checks
 from conformance.command.application import application
+from conformance.interface import results
 from conformance.interface.messages import Hello, Identity
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from conformance.interface.messages import Identity
-from conformance.requirements.catalogue import Level, load
-from conformance.results import (
+from conformance.interface.results import (
     CaseResult,
     KnownFailure,
     Layer,
@@ -19,6 +18,7 @@ from conformance.results import (
     Verdict,
     Violation,
 )
+from conformance.requirements.catalogue import Level, load
 from conformance.running import verdicts
 from conformance.scenario.formatting import NO_SUCH_JOB
 from spec_tests.conformance.running.cases import MAY, MUST, OTHER_MUST, SHOULD, UNTESTABLE, case, identity

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Final
 
 from conformance.command.output import show, show_json
-from conformance.results import counted
+from conformance.interface.results import counted
 from spec_tests.conformance.simulation.hunting import Hunt, Mutant
 from spec_tests.conformance.simulation.interruption_mutants import CRASH_MUTANTS, POWER_MUTANTS
 from spec_tests.conformance.simulation.schedule_mutants import SCHEDULE_MUTANTS

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from unittest import mock
 
-from conformance.simulated_reference.clients import SimulatedClients
-from conformance.simulated_reference.processes import STORAGE, Change, Patch, SimulatedProcesses, unchanged
 from conformance.simulation import crash, power, traces
 from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.explore import Report, by_priorities, depth_first
 from conformance.simulation.operations import Operation, operations
+from conformance.simulation.reference.clients import SimulatedClients
+from conformance.simulation.reference.processes import STORAGE, Change, Patch, SimulatedProcesses, unchanged
 from conformance.simulation.schedule import Step
 from conformance.simulation.schedule_scopes import Outcome, Scope, ScopeRun, prepare, scopes
-from refimpl.environment import Environment
+from refimpl.storage.environment import Environment
 
 RANDOM_SCHEDULES: Final = 150
 MOST_SCHEDULES: Final = 1000

@@ -10,12 +10,6 @@ from unittest import mock
 
 from conformance.adapters.reference.host_effects import STAGING_FOLDERS
 from conformance.simulation.disk import Disk, Number, SimulatedFiles
-from refimpl import log_path
-from refimpl.commits import RatifiedCommit
-from refimpl.environment import Environment
-from refimpl.errors import CorruptLogError, OutcomeUnknown, OwnerUnavailableError
-from refimpl.log_path import LOG_FOLDER, Version
-from refimpl.log_store import LogStore
 from refimpl.owner import lifecycle, promises
 from refimpl.owner.context import Context
 from refimpl.owner.group import Decision, Waiting
@@ -24,6 +18,12 @@ from refimpl.owner.local import OWNER_FOLDER, LocalOwner
 from refimpl.owner.records import Promise, PromiseKind, TableRecord
 from refimpl.owner.statements import Writer
 from refimpl.owner.write_ahead_log import WriteAheadLog
+from refimpl.protocol import log_path
+from refimpl.protocol.commits import RatifiedCommit
+from refimpl.protocol.errors import CorruptLogError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.protocol.log_path import LOG_FOLDER, Version
+from refimpl.storage.environment import Environment
+from refimpl.storage.log_store import LogStore
 from spec_tests.conformance.simulation.hunting import CrashMutant, PowerMutant, Wrapped, connected, recorded, with_lock
 from spec_tests.conformance.simulation.schedule_mutants import recorded_before_it_is_visible, trusts_the_lock
 

@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from refimpl.client import loading, transaction
-from refimpl.client.log_reading import Loaded, LogReader
-from refimpl.client.log_segment import build
-from refimpl.client.table_state import ReplayedState
-from refimpl.commit_owner import Backfilled
-from refimpl.commits import AttemptOutcome, CommitsAnswer, Landed, NotLanded, RatifiedCommit
-from refimpl.environment import Environment
-from refimpl.log_path import Version
+from refimpl.client import transaction
+from refimpl.log import loading
+from refimpl.log.log_reading import Loaded, LogReader
+from refimpl.log.log_segment import build
+from refimpl.log.table_state import ReplayedState
 from refimpl.owner import decide, local, promises
 from refimpl.owner.backfill import backfill
 from refimpl.owner.context import Context, stored_commits
@@ -27,6 +24,10 @@ from refimpl.owner.group import Decision, Groups, Waiting
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import AttemptRecord, Promise, TableRecord
 from refimpl.owner.statements import Writer
+from refimpl.protocol.commit_owner import Backfilled
+from refimpl.protocol.commits import AttemptOutcome, CommitsAnswer, Landed, NotLanded, RatifiedCommit
+from refimpl.protocol.log_path import Version
+from refimpl.storage.environment import Environment
 from spec_tests.conformance.simulation.hunting import ScheduleMutant, Wrapped, connected, recorded, with_lock
 
 SCHEDULE_MUTANTS: Final[list[ScheduleMutant]] = []

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from conformance.simulation.disk import SECTOR, Disk, PowerCut, SimulatedFiles, Tree, Truncate, Write, identity
 from conformance.simulation.effects import Effect, Kind, Moment
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
-from refimpl.environment import Environment
-from refimpl.files import Files, PosixFiles
 from refimpl.owner.ledger import Ledger
+from refimpl.storage.environment import Environment
+from refimpl.storage.files import Files, PosixFiles
 
 LOG = Path("/log")
 

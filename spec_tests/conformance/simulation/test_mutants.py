@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from conformance.requirements.catalogue import load
-from conformance.simulated_reference.clients import SimulatedClients
-from conformance.simulated_reference.processes import SimulatedProcesses
 from conformance.simulation import crash, traces
 from conformance.simulation.explore import follow
+from conformance.simulation.reference.clients import SimulatedClients
+from conformance.simulation.reference.processes import SimulatedProcesses
 from conformance.simulation.schedule_scopes import Outcome, ScopeRun, prepare
 from spec_tests.conformance.simulation import hunting
 from spec_tests.conformance.simulation.__main__ import MUTANTS, main

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from conformance.interface import messages as m
-from conformance.simulated_reference.clients import SimulatedClients
-from conformance.simulated_reference.processes import STORAGE, SimulatedProcesses
 from conformance.simulation import crash, power
 from conformance.simulation.crash import Mode
 from conformance.simulation.effects import Kind
 from conformance.simulation.explore import Report, depth_first, follow
 from conformance.simulation.operations import COMMIT_MODES, operations
 from conformance.simulation.power import Budget
+from conformance.simulation.reference.clients import SimulatedClients
+from conformance.simulation.reference.processes import STORAGE, SimulatedProcesses
 from conformance.simulation.schedule_scopes import NAMES, Outcome, Scope, ScopeRun, prepare, scopes
 from refimpl.owner.group import Groups, Waiting
 from spec_tests.conformance.simulation.hunting import operation_named

@@ -1,0 +1,361 @@
+"""The course "build your own commit owner": its stages, the exercise folder that a learner works in, and the judge.
+
+A stage is a page, the profiles that `hello` promises from then on, and the checks of the kit that judge it. The owner
+commits staged files of managedCommit tables. Each stage builds on earlier ones: a race needs a second version, a replay
+must survive a restart, and a hand-back needs publication.
+
+The judge runs the checks of the stages in order against the learner's owner, until one fails. After one timeout it
+sends the owner no further requests of the check.
+"""
+
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from conformance.adapters import wire
+from conformance.adapters.stdio import StdioSubject
+from conformance.checks import all_checks
+from conformance.interface.messages import Answer, Crash, Identity, Request, Restart, Unknown, name_of
+from conformance.interface.results import CaseResult, UnusableError, Verdict, headline
+from conformance.interface.subject import GONE, AdapterError, Closing
+from conformance.requirements.catalogue import load
+from conformance.scenario.check import Check, Variant
+from conformance.scenario.running import BrokenInCaseError, run_case
+
+MARKER: Final = "exercise.json"
+"""The file that makes a folder an exercise."""
+LAST_PAGE: Final = "13-where-to-go-on.md"
+HINT: Final = "\n## Hint\n"
+DEEPER: Final = "\n## Deeper hint\n"
+"""The headings of the hints in a stored page. Hints are not written to the exercise folder."""
+
+
+class Language(StrEnum):
+    PYTHON = "python"
+    JAVASCRIPT = "javascript"
+
+    @property
+    def file(self) -> str:
+        """The name of the owner's file."""
+        return "owner.py" if self is Language.PYTHON else "owner.mjs"
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A stage, as `stages.toml` describes it."""
+
+    number: int
+    page: str
+    """File name."""
+    title: str
+    profiles: tuple[str, ...] = ()
+    """The profiles that the owner promises from this stage on."""
+    checks: tuple[str, ...]
+    """Names of checks."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The profiles that `hello` promises at this stage."""
+        return tuple(profile for stage in STAGES[: self.number] for profile in stage.profiles)
+
+
+def _data(name: str) -> str:
+    return (files("conformance.teaching.learn") / name).read_text(encoding="utf-8")
+
+
+STAGES: Final = msgspec.toml.decode(_data("stages.toml"), type=dict[str, tuple[Stage, ...]])["stage"]
+
+
+# The pages
+
+
+@cache
+def _parts(stage: Stage) -> tuple[str, str, str]:
+    """The page, the hint, and the deeper hint."""
+    page, _, hints = _data(f"pages/{stage.page}").partition(HINT)
+    hint, _, deeper = hints.partition(DEEPER)
+    return page, hint.strip(), deeper.strip()
+
+
+def hint(stage: Stage, *, deeper: bool = False) -> str:
+    return _parts(stage)[2 if deeper else 1]
+
+
+def pages(language: Language, folder: str) -> Mapping[str, str]:
+    """The text of every page of an exercise folder, by file name."""
+    stored = {stage.page: _parts(stage)[0] for stage in STAGES}
+    stored |= {name: _data(f"pages/{name}") for name in ("README.md", LAST_PAGE)}
+    words = {"FOLDER": folder, "OWNER": language.file, "RUN": " ".join(_words(language))}
+    for word, value in words.items():
+        stored = {name: text.replace(f"{{{word}}}", value) for name, text in stored.items()}
+    return stored
+
+
+# The exercise folder
+
+
+class Exercise(msgspec.Struct, frozen=True, kw_only=True):
+    """An exercise folder; `exercise.json` holds the language."""
+
+    language: Language
+    folder: Path = Path()
+
+    @property
+    def owner(self) -> Path:
+        return self.folder / self.language.file
+
+
+def create(folder: Path, language: Language) -> Exercise:
+    """Create the folder. Raises `UnusableError` if it is not empty."""
+    if folder.exists() and not folder.is_dir():
+        raise UnusableError(f"{folder} is a file; expected a new or an empty folder")
+    if (folder / MARKER).exists():
+        raise UnusableError(
+            f"{folder} is already an exercise, and is not overwritten; to continue: "
+            f"delta-commit-conformance learn {shlex.quote(str(folder))} check"
+        )
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UnusableError(f"{folder} is not empty; expected a new or an empty folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    exercise = Exercise(language=language, folder=folder)
+    for name, text in pages(language, shlex.quote(str(folder))).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    exercise.owner.write_text(skeleton(language), encoding="utf-8")
+    (folder / MARKER).write_text(msgspec.json.encode({"language": language}).decode() + "\n", encoding="utf-8")
+    return exercise
+
+
+def skeleton(language: Language) -> str:
+    """The owner with which the course begins."""
+    return _data(f"skeleton/{language.file}.txt")
+
+
+def opened(folder: Path) -> Exercise:
+    """The exercise in a folder. Raises `UnusableError` if the folder is not an exercise."""
+    try:
+        exercise = msgspec.json.decode((folder / MARKER).read_bytes(), type=Exercise)
+    except (FileNotFoundError, NotADirectoryError):
+        advice = f"to create one: delta-commit-conformance learn {folder}"
+        if Path(MARKER).is_file():
+            advice = "the current folder is one: name it `.`"
+        elif folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+            advice = "to create one in a new folder: delta-commit-conformance learn NEW-FOLDER"
+        raise UnusableError(f"{folder} is not an exercise: it has no {MARKER}; {advice}") from None
+    except msgspec.DecodeError as error:
+        raise UnusableError(
+            f'invalid {folder / MARKER}: {error}; expected {{"language": "python"}} or {{"language": "javascript"}}'
+        ) from None
+    return msgspec.structs.replace(exercise, folder=folder)
+
+
+def command(exercise: Exercise) -> tuple[str, ...]:
+    """The command that starts the learner's owner. Raises `UnusableError` if the language is not installed."""
+    if exercise.language is Language.JAVASCRIPT and shutil.which("node") is None:
+        raise UnusableError("node was not found on the PATH; this exercise is in JavaScript and needs Node 20 or newer")
+    if not exercise.owner.is_file():
+        raise UnusableError(f"{exercise.owner} is missing; the owner of this exercise is expected in that file")
+    words = [sys.executable] if exercise.language is Language.PYTHON else ["node"]
+    return (*words, str(exercise.owner))
+
+
+def _words(language: Language) -> tuple[str, ...]:
+    """The same command for people to type in the folder."""
+    return ("python" if language is Language.PYTHON else "node", language.file)
+
+
+# The judge
+
+
+TIMEOUT: Final = 3.0
+"""Seconds that one answer may take, including the start of the owner."""
+VARIANT: Final = Variant(feature="managedCommit", commit_mode="staged")
+MEMORY: Final = Path("/dev/shm")
+"""The preferred parent of the owner's folder: memory, because no check of the course needs a durable disk."""
+NO_ANSWER: Final = "no answer within"
+"""The beginning of the reason after a timeout."""
+UNSUPPORTED: Final = "PROFILE-CORE-07"
+"""The requirement that a missing operation violates."""
+_NUMBERED: Final = re.compile(r"^operation \d+:? ?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A request as the owner got it, and its answer."""
+
+    client: str
+    request: str
+    answer: str
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """The first failure."""
+
+    stage: Stage
+    check: str = ""
+    """Empty if the owner answered no request at all."""
+    about: str = ""
+    """The title of the check."""
+    headline: str
+    expected: str = ""
+    rule: str = ""
+    exchange: tuple[Sent, ...] = ()
+    printed: str = ""
+    """The end of the owner's standard error, if the headline does not contain it."""
+    broken: bool = False
+    """Whether the owner does not start, or writes invalid answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    passed: int
+    """The number of judged stages, from the first one on."""
+    checks: int
+    """The number of passed stages."""
+    failure: Failure | None
+    """None if all judged stages passed."""
+    seconds: float
+
+
+def judge(command: Sequence[str], *, last: int = len(STAGES), timeout: float = TIMEOUT) -> Judgement:
+    """Judge the stages 1 to `last`."""
+    started = time.monotonic()
+    passed = checks = 0
+    failure: Failure | None = None
+    memory = MEMORY if MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="learn-", dir=memory, ignore_cleanup_errors=True) as folder:
+        try:
+            with _Recorded(StdioSubject(command, timeout=timeout, directory=Path(folder))) as subject:
+                for stage in STAGES[:last]:
+                    failure = _unpromised(stage, subject.identity)
+                    for check in () if failure else _checks(stage):
+                        failure = _judged(stage, check, subject)
+                        if failure is not None:
+                            break
+                        checks += 1
+                    if failure is not None:
+                        break
+                    passed += 1
+        except AdapterError as error:  # it never answered `hello`
+            failure = Failure(
+                stage=STAGES[0], headline=error.problem, broken=True,
+                expected="the owner starts, reads a call from each line of its standard input, and writes its reply as "
+                "one line to its standard output",
+            )  # fmt: skip
+    return Judgement(passed=passed, checks=checks, failure=failure, seconds=time.monotonic() - started)
+
+
+def _checks(stage: Stage) -> list[Check]:
+    known = {check.name: check for check in all_checks()}
+    return [known[name] for name in stage.checks]
+
+
+def _unpromised(stage: Stage, identity: Identity) -> Failure | None:
+    missing = [profile for profile in stage.needs if profile not in identity.profiles]
+    if "staged" not in identity.commit_modes.get("managedCommit", ()):
+        missing.append("staged")
+    if not missing:
+        return None
+    return Failure(
+        stage=stage,
+        headline=f"`hello` does not promise {' and '.join(f'`{profile}`' for profile in missing)}",
+        expected="the answer to `hello` lists what the owner promises; the kit does not test what it does not promise",
+    )
+
+
+def _judged(stage: Stage, check: Check, subject: "_Recorded") -> Failure | None:
+    """The failure of a check; None if it passed."""
+    subject.exchanges.clear()
+    broken: AdapterError | None = None
+    result: CaseResult | None = None
+    try:
+        result = run_case(check, VARIANT, subject)
+    except BrokenInCaseError as error:
+        broken, result = error, error.result
+    except AdapterError as error:
+        broken = error
+    if broken is None and result is not None and result.verdict is Verdict.PASSED:
+        return None
+    more: dict[str, Any] = {
+        "stage": stage, "check": check.name, "about": check.title, "exchange": tuple(subject.exchanges),
+        "printed": subject.printed(),
+    }  # fmt: skip
+    if broken is not None:
+        expected = broken.expected or "each line that the owner writes to its standard output is the reply to a call"
+        observed = re.sub(rf"[:;.] {re.escape(expected)}", "", broken.problem)
+        return Failure(headline=observed, expected=expected, broken=True, **more)
+    assert result is not None
+    if result.verdict is not Verdict.FAILED:
+        reason = subject.silent or _NUMBERED.sub("", result.reason)
+        expected = "an answer with which the check can continue"
+        if NO_ANSWER in subject.silent:
+            expected = "an answer in time: look for an endless loop or a wait, or pass a longer --timeout"
+        return Failure(headline=reason, expected=expected, **more)
+    first = result.violations[0]
+    if first.requirements[0] == UNSUPPORTED:
+        name = next((word for word in first.message.split("`") if word), "the operation")
+        return Failure(
+            headline=f"`{name}` was answered `unsupported`",
+            expected=f"an implementation of `{name}`, as the page describes it",
+            **more,
+        )
+    composed = headline(first.expected, first.observed)
+    text = first.observed[:1].upper() + first.observed[1:] if first.message == composed else first.message
+    return Failure(headline=text or first.message, expected=first.expected, rule=_rule(first.requirements[0]), **more)
+
+
+def _rule(requirement: str) -> str:
+    return f"{requirement}: {load().requirement(requirement).paraphrase}"
+
+
+class _Recorded(Closing):
+    """The owner, with a record of all requests. After one timeout it gets no further
+    requests."""
+
+    def __init__(self, subject: StdioSubject) -> None:
+        self._subject = subject
+        self.identity: Identity = subject.identity
+        self.exchanges: list[Sent] = []
+        self.silent = ""
+        """The request that it did not answer."""
+        self._crashed = False
+        """Whether the kit crashed the owner, which then need not answer."""
+
+    def ask(self, client: str, request: Request) -> Answer:
+        if self.silent:
+            return Unknown(reason=self.silent)
+        try:
+            answer = self._subject.ask(client, request)
+        except AdapterError as error:
+            self._record(client, request, error.received or "(invalid reply)")
+            raise
+        self._crashed = isinstance(request, Crash) or (self._crashed and not isinstance(request, Restart))
+        text = wire.encode(answer).decode("utf-8", "replace")
+        if isinstance(answer, Unknown) and answer.reason.startswith((GONE, NO_ANSWER)) and not self._crashed:
+            text = "(no answer)"
+            self.silent = f"`{name_of(request)}` was not answered: {answer.reason.removeprefix(f'{GONE}: ')}"
+        self._record(client, request, text)
+        return answer
+
+    def printed(self) -> str:
+        """The last lines of the standard error of an owner that still answers."""
+        _, separator, lines = self._subject.last_words().partition("the end of its standard error: ")
+        return lines if separator and not self.silent else ""
+
+    def _record(self, client: str, request: Request, answer: str) -> None:
+        if client != "kit":  # the kit reads the final log at the end of every check
+            text = wire.encode(request).decode("utf-8", "replace")
+            self.exchanges.append(Sent(client=client, request=text, answer=answer))
+
+    def close(self) -> None:
+        self._subject.close()

@@ -1,0 +1,1 @@
+"""What an operator does with an owner: verify, repair, explain, undrop, purge. The owner works without it."""

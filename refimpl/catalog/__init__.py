@@ -1,0 +1,1 @@
+"""The requests of a catalog of tables, after Unity Catalog's API."""

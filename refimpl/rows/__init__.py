@@ -1,0 +1,1 @@
+"""Values: columns, conditions, rules, data files and deletion vectors."""

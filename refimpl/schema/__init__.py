@@ -1,0 +1,1 @@
+"""What a table may hold: types, column mapping, table features and properties."""

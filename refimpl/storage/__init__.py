@@ -1,0 +1,1 @@
+"""Files and their durability, locks, object stores, clocks and ids."""

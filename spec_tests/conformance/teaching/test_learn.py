@@ -1,0 +1,388 @@
+"""The course. Every stage begins with a failing check and ends with a solution, and its pages are correct. A learner's
+owner that is broken in any way is described, and is not waited for twice.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from conformance.adapters.stdio import Process, StdioSubject
+from conformance.checks import all_checks
+from conformance.command import learning
+from conformance.command.application import application
+from conformance.findings import stored
+from conformance.interface import messages as m
+from conformance.teaching import learn
+from conformance.teaching.learn import STAGES, Language
+from spec_tests.conformance.teaching.learn_solutions import SKELETONS, solution
+
+PATIENCE = 120.0
+"""Seconds for an answer: the machine may be busy."""
+
+
+def started(language: Language) -> list[str]:
+    if language is Language.JAVASCRIPT and shutil.which("node") is None:
+        pytest.skip("there is no node on this machine")
+    return [sys.executable if language is Language.PYTHON else "node"]
+
+
+def invoke(*words: object) -> Any:
+    return CliRunner().invoke(application, ["learn", *map(str, words)], prog_name="delta-commit-conformance")
+
+
+@pytest.fixture
+def exercise(tmp_path: Path) -> Path:
+    assert invoke(tmp_path / "mine").exit_code == 0
+    return tmp_path / "mine"
+
+
+# The stages
+
+
+@pytest.mark.parametrize("language", Language)
+def test_the_skeleton_is_the_solution_without_its_stages(language: Language) -> None:
+    assert (SKELETONS / f"{language.file}.txt").read_text(encoding="utf-8") == solution(language, 0)
+
+
+def of_every_stage() -> list[Any]:
+    """Every second stage in Python, the first and the last in the other language. The others are marked `engines`."""
+    usual = {Language.PYTHON: range(0, 13, 2), Language.JAVASCRIPT: (0, 12)}
+    return [
+        pytest.param(language, stage, marks=() if stage in usual[language] else pytest.mark.engines)
+        for language in Language
+        for stage in range(len(STAGES) + 1)
+    ]
+
+
+@pytest.mark.parametrize(("language", "stage"), of_every_stage())
+def test_a_solution_passes_its_stages_and_not_the_next(language: Language, stage: int, tmp_path: Path) -> None:
+    file = tmp_path / language.file
+    file.write_text(solution(language, stage), encoding="utf-8")
+    result = learn.judge([*started(language), str(file)], timeout=PATIENCE)
+    assert result.passed == stage, result.failure
+    if stage == len(STAGES):
+        assert result.failure is None
+    else:
+        assert result.failure is not None
+        assert (result.failure.stage.number, result.failure.broken) == (stage + 1, False)
+
+
+def test_the_checks_of_the_stages_exist_and_are_used_once() -> None:
+    known = {check.name for check in all_checks()}
+    used = [name for stage in STAGES for name in stage.checks]
+    assert set(used) <= known
+    assert len(set(used)) == len(used)
+    assert [stage.number for stage in STAGES] == list(range(1, 13))
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("language", Language)
+def test_the_complete_solution_passes_the_quick_profile(language: Language, tmp_path: Path) -> None:
+    file = tmp_path / language.file
+    file.write_text(solution(language, len(STAGES)), encoding="utf-8")
+    subject = f"stdio:{' '.join(started(language))} {file}"
+    words = [sys.executable, "-m", "conformance", "run", subject, "--profile", "quick", "--json", "--timeout", "60s"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert {"staged", "idempotent-retry"} <= set(json.loads(done.stdout)["subject"]["profiles"])
+
+
+# The pages
+
+
+def test_every_stage_has_a_page_with_two_hints() -> None:
+    texts = learn.pages(Language.PYTHON, "mine")
+    for stage in STAGES:
+        text = texts[stage.page]
+        assert text.startswith(f"# Stage {stage.number}: {stage.title}\n")
+        assert "## Hint" not in text
+        assert learn.hint(stage)
+        assert learn.hint(stage, deeper=True)
+        for profile in stage.profiles[-2:] if stage.number > 1 else ():
+            assert f"`{profile}`" in text
+    assert not re.search(r"\{[A-Z]+\}", "".join(texts.values()))
+
+
+def conversation(language: Language) -> list[tuple[str, m.Call, str]]:
+    """The examples of all pages: one conversation, in the order of the pages."""
+    examples = []
+    for name, text in sorted(learn.pages(language, "mine").items()):
+        for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL) if name != "README.md" else ():
+            lines = block.splitlines()
+            for call, reply in zip(lines[::2], lines[1::2], strict=True):
+                examples.append((name, msgspec.json.decode(call, type=m.Call), reply))
+    return examples
+
+
+@pytest.mark.parametrize("language", Language)
+def test_the_examples_on_the_pages_equal_the_solutions_answers(language: Language, tmp_path: Path) -> None:
+    file = tmp_path / language.file
+    file.write_text(solution(language, len(STAGES)), encoding="utf-8")
+    examples = conversation(language)
+    assert [call.id for _, call, _ in examples] == list(range(1, len(examples) + 1))
+    with StdioSubject([*started(language), str(file)], timeout=PATIENCE, directory=tmp_path / "home") as subject:
+        storage = str(subject.identity.storage)
+        for name, call, reply in examples:
+            request = msgspec.json.encode(call.request).decode().replace("/storage", storage)
+            answer = subject.ask(call.client, msgspec.json.decode(request, type=m.Request))
+            assert answer == msgspec.json.decode(reply, type=m.Reply).answer, (name, call.id)
+
+
+def test_the_answer_to_hello_on_the_first_page_equals_the_skeletons(tmp_path: Path) -> None:
+    lines = re.search(r"```json\n(.*?)```", learn.pages(Language.PYTHON, "mine")["README.md"], re.DOTALL)
+    assert lines is not None
+    call, reply = lines[1].splitlines()
+    file = tmp_path / "owner.py"
+    file.write_text(learn.skeleton(Language.PYTHON), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(file)], input=f"{call}\n", capture_output=True, text=True)
+    assert json.loads(done.stdout) == json.loads(reply)
+
+
+def test_the_commands_on_the_pages_exist() -> None:
+    known = {command.name for command in application.registered_commands}
+    pages = "".join(learn.pages(Language.PYTHON, "mine").values())
+    assert set(re.findall(r"delta-commit-conformance ([a-z]+)", pages)) <= known
+    for words in re.findall(r"delta-commit-conformance learn mine (\w+)", pages):
+        assert words in list(learning.Action)
+
+
+def test_the_findings_on_the_last_page_exist() -> None:
+    named = re.findall(r"\| `([\w-]+)` \|$", learn.pages(Language.PYTHON, "mine")[learn.LAST_PAGE], re.MULTILINE)
+    assert len(named) > 5
+    assert set(named) <= {finding.id for finding in stored.findings()}
+
+
+@pytest.mark.parametrize("language", Language)
+def test_a_leftover_temporary_file_changes_no_published_one(language: Language, tmp_path: Path) -> None:
+    """The owner is killed after the link. It must not write the next file through the old temporary one, which is the
+    same file.
+    """
+    file = tmp_path / language.file
+    file.write_text(learn.skeleton(language), encoding="utf-8")
+    published = tmp_path / "table" / "_delta_log" / "0.json"
+    published.parent.mkdir(parents=True)
+    published.write_text("first", encoding="utf-8")
+    published.with_name("0.json.tmp").hardlink_to(published)
+    with StdioSubject([*started(language), str(file)], timeout=PATIENCE, directory=tmp_path / "home") as subject:
+        planted = m.Plant(table=str(tmp_path / "table"), file="0.json", content="second", if_absent=True)
+        assert subject.ask("kit", planted) == m.Conflict()
+    assert published.read_text(encoding="utf-8") == "first"
+
+
+# The exercise folder
+
+
+@pytest.mark.parametrize("language", Language)
+def test_a_new_exercise_has_an_owner_and_all_pages(language: Language, tmp_path: Path) -> None:
+    made = invoke(tmp_path / "mine", "--language", language)
+    assert made.exit_code == 0
+    names = {path.name for path in (tmp_path / "mine").iterdir()}
+    assert names == {language.file, "exercise.json", *learn.pages(language, "")}
+    assert len(names) == 16
+
+
+def test_a_learners_work_is_not_overwritten(exercise: Path) -> None:
+    (exercise / "owner.py").write_text("my work", encoding="utf-8")
+    again = invoke(exercise)
+    assert again.exit_code == 2
+    assert "is already an exercise" in again.stderr
+    assert (exercise / "owner.py").read_text(encoding="utf-8") == "my work"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["{new}", "check"], "is not an exercise: it has no exercise.json"),
+        (["{full}", "check"], "is not an exercise: it has no exercise.json; to create one in a new folder"),
+        (["{mine}", "chekc"], "unknown action 'chekc'; expected check, watch, hint"),
+        (["{file}"], "is a file; expected a new or an empty folder"),
+        (["{full}"], "is not empty"),
+        (["{new}", "--language", "cobol"], "unknown --language 'cobol'; expected python or javascript"),
+        (["{mine}", "check", "--stage", "13"], "invalid --stage 13; expected 1 to 12"),
+        (["{mine}", "check", "--stage", "0"], "invalid --stage 0; expected 1 to 12"),
+        (["{mine}", "check", "--deeper"], "--deeper works only with the action hint"),
+        (["{mine}", "check", "--language", "python"], "--language is only for a new folder"),
+        (["{new}", "--json"], "need an action"),
+        (["{mine}", "check", "--timeout", "soon"], "invalid --timeout 'soon'"),
+        (["{broken}", "check"], "invalid {broken}/exercise.json"),
+        (["{empty}", "check"], "owner.py is missing"),
+        (["{js}", "check"], "node was not found on the PATH"),
+    ],
+)
+def test_invalid_calls_give_a_message_and_exit_code_2(
+    words: list[str], problem: str, exercise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {name: tmp_path / name for name in ("new", "file", "full", "broken", "empty", "js")} | {"mine": exercise}
+    places["file"].write_text("", encoding="utf-8")
+    for name, marker in (("full", ""), ("broken", '{"language": 3}'), ("empty", '{"language": "python"}'),
+                         ("js", '{"language": "javascript"}')):  # fmt: skip
+        places[name].mkdir()
+        (places[name] / ("exercise.json" if marker else "thesis.txt")).write_text(marker, encoding="utf-8")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = invoke(*(word.format(**places) for word in words))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert problem.format(**places) in done.stderr
+
+
+def test_a_check_inside_the_exercise_says_how_to_name_it(exercise: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(exercise)
+    done = invoke("mine", "check")
+    assert (done.exit_code, "the current folder is one: name it `.`" in done.stderr) == (2, True)
+
+
+def test_a_hint_is_for_the_current_stage_and_the_deeper_one_has_code(exercise: Path) -> None:
+    shown = invoke(exercise, "hint", "--timeout", "120s")
+    assert (shown.exit_code, shown.stdout.splitlines()[0]) == (0, "Stage 1, create version 0")
+    assert "hint --deeper" in shown.stdout
+    deeper = invoke(exercise, "hint", "--deeper", "--stage", 3)
+    assert deeper.stdout.startswith("Stage 3, lose a race properly")
+    assert "return gap" in deeper.stdout
+
+
+# The output of a check
+
+
+def test_a_check_shows_the_first_failure_and_its_page(exercise: Path) -> None:
+    (exercise / "owner.py").write_text(solution(Language.PYTHON, 2), encoding="utf-8")
+    shown = invoke(exercise, "check", "--timeout", "120s")
+    assert shown.exit_code == 1
+    for fact in (
+        "Stage 3, lose a race properly: not yet", "observed: `commit` of version 1 was answered `rejected`",
+        "expected: version 1 is taken", '-> {"outcome": "rejected"', f"read {exercise}/03-lost-race.md",
+        "2 of 12 stages ##----------",
+    ):  # fmt: skip
+        assert fact in shown.stdout, shown.stdout
+    assert max(map(len, shown.stdout.replace(str(exercise), "mine").splitlines())) <= 79
+
+
+def test_a_check_up_to_a_stage_passes_and_names_the_next_page(exercise: Path) -> None:
+    (exercise / "owner.py").write_text(solution(Language.PYTHON, 2), encoding="utf-8")
+    shown = invoke(exercise, "check", "--stage", 2, "--timeout", "120s")
+    assert shown.exit_code == 0
+    assert f"Next: {exercise}/03-lost-race.md" in shown.stdout
+
+
+def test_the_json_of_a_check_has_all_messages(exercise: Path) -> None:
+    result = json.loads(invoke(exercise, "check", "--json", "--timeout", "120s").stdout)
+    assert result["passed"] == 0
+    assert [stage["passed"] for stage in result["stages"]] == [False] * 12
+    failure = result["failure"]
+    assert (failure["stage"], failure["page"], failure["broken"]) == (1, "01-version-0.md", False)
+    assert json.loads(failure["exchange"][0]["request"])["op"] == "create_table"
+    assert json.loads(failure["exchange"][0]["answer"])["outcome"] == "unsupported"
+
+
+def test_an_owner_that_does_not_start_is_shown_with_its_error(tmp_path: Path) -> None:
+    started(Language.JAVASCRIPT)
+    assert invoke(tmp_path / "mine", "--language", "javascript").exit_code == 0
+    (tmp_path / "mine/owner.mjs").write_text("const one = 1;\nnot a program\n", encoding="utf-8")
+    shown = invoke(tmp_path / "mine", "check", "--timeout", "120s")
+    assert shown.exit_code == 2
+    assert shown.stdout.startswith("The owner does not answer `hello`\n")
+    assert "owner.mjs:2|notaprogram|SyntaxError" in re.sub(r"\s", "", shown.stdout)
+    assert f"read {tmp_path}/mine/README.md" in shown.stdout
+
+
+def test_output_of_the_owner_is_shown_with_the_failure(exercise: Path) -> None:
+    line = '        version, attempt = request["version"]'
+    source = solution(Language.PYTHON, 2)
+    assert line in source
+    source = source.replace(line, f'        print("version", request["version"], file=sys.stderr)\n{line}')
+    (exercise / "owner.py").write_text(source, encoding="utf-8")
+    shown = invoke(exercise, "check", "--timeout", "120s")
+    assert "\nprinted:  version " in shown.stdout
+
+
+LOOP = (
+    'import json, sys\nfor line in sys.stdin:\n    call = json.loads(line)\n    if call["request"]["op"] == "hello":\n'
+)
+HELLO = learn.pages(Language.PYTHON, "")["README.md"].split("```json\n")[1].splitlines()[1]
+GREETS = f"{LOOP}        print({HELLO!r}, flush=True)\n    else:\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "headline", "broken"),
+    [
+        ("def broken(:\n", "SyntaxError", True),
+        ("import time\nprint('thinking', flush=True)\ntime.sleep(60)\n", "which is not JSON", True),
+        ("import time\ntime.sleep(60)\n", "no answer within 0.5 s", True),
+        ("while True: print('x' * 1000)\n", "which is not JSON", True),
+        (f"{GREETS}        raise RuntimeError('my mistake')\n", "my mistake", False),
+        (f"{GREETS}        sys.exit(7)\n", "exit code 7", False),
+        (f"{GREETS}        sys.stdin.readline()\n        sys.stdin.readline()\n", "no answer within 0.5 s", False),
+        (f"{GREETS}        print(json.dumps({{'id': call['id'], 'answer': {{'outcome': 'maybe'}}}}), flush=True)\n",
+         "maybe", True),
+    ],
+    ids=("syntax", "prints", "hangs", "floods", "raises", "exits", "silent", "outcome"),
+)  # fmt: skip
+def test_a_broken_owner_is_described_and_not_waited_for_twice(
+    source: str, headline: str, broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check waits for the owner's start, and once for a missing answer."""
+    file = tmp_path / "owner.py"
+    file.write_text(source, encoding="utf-8")
+    slow, original = "no answer" in headline, Process.ask
+    silences = list[m.Request]()
+
+    def ask(process: Process, client: str, request: m.Request, timeout: float) -> m.Answer:
+        starts = isinstance(request, m.Hello) and not broken
+        answer = original(process, client, request, 0.5 if slow and not starts else timeout)
+        if isinstance(answer, m.Unknown) and "no answer" in answer.reason:
+            silences.append(request)
+        return answer
+
+    monkeypatch.setattr(Process, "ask", ask)
+    result = learn.judge([sys.executable, str(file)], timeout=PATIENCE)
+    assert result.failure is not None
+    assert headline in result.failure.headline
+    assert result.failure.expected not in result.failure.headline
+    assert (result.passed, result.failure.broken) == (0, broken)
+    assert ("--timeout" in result.failure.expected) == (slow and not broken)
+    assert len(silences) == slow
+
+
+# Watching
+
+
+def change_next(changes: Iterator[Callable[[], object]]) -> None:
+    """Instead of waiting: make the next change, or, after the last one, press Ctrl-C."""
+    change = next(changes, None)
+    if change is None:
+        raise KeyboardInterrupt
+    change()
+
+
+def test_a_watch_checks_at_the_start_and_after_each_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, judged = tmp_path / "owner.py", list[str]()
+    owner.write_text("one", encoding="utf-8")
+    changes = iter([lambda: None, lambda: owner.write_text("another"), lambda: (tmp_path / "notes.txt").write_text(""),
+                    owner.unlink, lambda: owner.write_text("a third")])  # fmt: skip
+
+    monkeypatch.setattr(learning, "pause", partial(change_next, changes))
+    with pytest.raises(KeyboardInterrupt):
+        learning.watch(tmp_path, lambda: judged.append(owner.read_text() if owner.exists() else "missing"))
+    assert judged == ["one", "another", "missing", "a third"]
+
+
+def test_a_watch_continues_whatever_the_owner_does(exercise: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = exercise / "owner.py"
+    changes = iter([lambda: owner.write_text("def broken(:\n"), owner.unlink,
+                    lambda: owner.write_text(solution(Language.PYTHON, 1))])  # fmt: skip
+
+    monkeypatch.setattr(learning, "pause", partial(change_next, changes))
+    shown = invoke(exercise, "watch", "--stage", 2, "--timeout", "120s")
+    assert shown.exit_code == 1
+    assert "SyntaxError" in shown.stdout
+    assert "owner.py is missing" in shown.stderr
+    assert "1 of 2 stages #-" in shown.stdout
+    assert shown.stderr.count("Ctrl-C ends") == 4

@@ -1,0 +1,236 @@
+"""Every scenario of the player has the expected end, and every sentence is true of its step."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+from conformance.story import Step
+from conformance.teaching.play.narration import ScenarioForks, intention, steps_of
+from conformance.teaching.play.scenarios import SCENARIOS, appends, filesystem_table, reads_by_path
+from conformance.teaching.play.world import CRASH, DROP, POWER, Scenario, World
+
+ENDS = {
+    "lost-write": (None, "version 1: b.parquet"),
+    "commit": ("version 1: a.parquet", None),
+    "version-0": ("version 0: no files", None),
+    "lost-race": ("version 2: a.parquet, b.parquet", None),
+    "conflict": ("version 2: x-updated.parquet", None),
+    "lost-answer": ("version 1: a.parquet", None),
+    "dies-before-the-decision": ("version 1: b.parquet", None),
+    "dies-after-the-decision": ("version 2: a.parquet, b.parquet", None),
+    "stale-reader": ("version 1: a.parquet", "version 1: a.parquet"),
+    "lists-before-it-asks": ("version 1: a.parquet", None),
+    "two-backfillers": ("version 3: a.parquet, b.parquet, c.parquet", None),
+    "checkpoint-too-early": ("version 2: a.parquet, b.parquet", None),
+    "cleanup-under-a-reader": ("version 2: a.parquet, b.parquet", None),
+    "take-over": ("version 1: no files", None),
+    "hand-back": (None, "version 3: a.parquet, w.parquet"),
+    "clock-goes-back": ("version 2: a.parquet, b.parquet", None),
+    "time-travel-across-enablement": ("version 3: a.parquet, b.parquet", None),
+    "power-before-the-sync": ("version 0: no files", None),
+    "power-after-the-decision": ("version 1: a.parquet", None),
+    "delayed-commit": ("version 1: part-00000-….snappy.parquet, part-00001-….snappy.parquet", None),
+}
+"""The last version that a reader sees through the owner, and by path. None: the read is rejected, or the table does not
+exist.
+"""
+
+RESULTS = {
+    "lost-write": ["A: a.parquet is in version 1", "B: b.parquet is in version 1"],
+    "dies-before-the-decision": ["R: the attempt of A: NotLanded", "B: b.parquet is in version 1"],
+    "dies-after-the-decision": ["R: the attempt of A: Landed", "B: b.parquet is in version 2"],
+    "stale-reader": [
+        "A: a.parquet is in version 1", "P: sees version 0 with no file", "R: sees version 1 with a.parquet",
+        "M: published through version 1, 1 of them now", "Q: sees version 1 with a.parquet",
+    ],
+    "lists-before-it-asks": [
+        "A: a.parquet is in version 1", "L: knows of versions [0]; missing: [1]", "R: sees version 1 with a.parquet",
+    ],
+    "two-backfillers": [
+        "A: published through version 3, 3 of them now", "B: published through version 3, 0 of them now",
+    ],
+    "cleanup-under-a-reader": [
+        "C: checkpoint 2.checkpoint.parquet",
+        "D: deleted 0.json, 1.json, _staged_commits/1.setup2.json, _staged_commits/2.setup3.json",
+        "R: sees version 2 with a.parquet, b.parquet",
+    ],
+    "power-before-the-sync": ["R: sees version 0 with no file"],
+    "power-after-the-decision": ["R: sees version 1 with a.parquet"],
+}  # fmt: skip
+"""What the clients report, in scenarios that are about these reports."""
+
+ERRORS = {
+    "version-0": ["NameTakenError"],
+    "conflict": ["ConcurrentAppendError"],
+    "checkpoint-too-early": ["MaintenanceRefusedError"],
+    "take-over": ["ProtocolChangedError"],
+}
+"""The ends of clients that do not succeed."""
+
+every_scenario = pytest.mark.parametrize("name", list(SCENARIOS))
+
+
+@cache
+def story(name: str) -> tuple[Step, ...]:
+    return tuple(steps_of(SCENARIOS[name]))
+
+
+@every_scenario
+def test_a_scenario_has_its_expected_end(name: str) -> None:
+    steps = story(name)
+    for (_, sees), expected in zip(steps[-1].view.readers, ENDS[name], strict=True):
+        assert sees == expected if expected else "Error" in sees
+    if name in RESULTS:
+        assert [step.text for step in steps if step.happening.kind == "result"] == RESULTS[name]
+    assert [step.happening.target for step in steps if step.happening.kind == "error"] == ERRORS.get(name, [])
+
+
+def test_versions_stay_in_order_although_clocks_go_back() -> None:
+    times = [int(match[1].replace(",", "")) for step in story("clock-goes-back") if (match := _TIME.search(step.text))]
+    assert times == sorted(set(times))
+    assert times[2] == times[1] + 1, "the second writer's clock is an hour behind"
+
+
+def test_a_reader_by_path_sees_a_published_take_over() -> None:
+    """A reader through the owner may complete the take-over. A reader by path never does."""
+    for step in story("take-over"):
+        published = "1.json" in [name for name, _, _ in step.view.log]
+        assert ("catalogManaged" in step.view.readers[1][1]) == published
+
+
+_TIME = re.compile(r"has the timestamp \+([\d,]+) ms")
+
+
+@every_scenario
+def test_every_sentence_is_true_of_its_step(name: str) -> None:
+    """The sentence is compared with the disk and the ledger before and after the step."""
+    checked = 0
+    for before, step in pairwise(story(name)):
+        checked += _checks(before, step)
+        assert "{" not in step.text
+        assert step.text[0].isupper()
+    assert checked
+
+
+def _checks(before: Step, step: Step) -> int:
+    """Assert the claims of the sentence; return the number of claims."""
+    text, then, now = step.text, before.view, step.view
+    files = {path: durable for path, durable, _ in now.log}
+    if match := re.search(r"commits its transaction: version (\d+) is attempt (\w+)", text):
+        row = ("commit", f"version {match[1]}", match[2])
+        assert row not in [entry[:3] for entry in then.ledger]
+        assert row in [entry[:3] for entry in now.ledger]
+    elif match := re.search(r"puts (\S+) in place\. The name was free", text):
+        assert match[1] in files
+        assert match[1] not in [path for path, _, _ in then.log]
+    elif match := re.search(r"puts (\S+) in place\. The store overwrites", text):
+        old, new = ({path: content for path, _, content in view.log} for view in (then, now))
+        assert old[match[1]] != new[match[1]]
+    elif match := re.search(r"tries to put (\S+) in place, but the file already exists", text):
+        assert match[1] in [path for path, _, _ in then.log]
+    elif match := re.search(r"creates the staged file of attempt (\w+), for version (\d+)", text):
+        assert any(f"/{match[2]}.{match[1]}.json" in file for file in files)
+    elif re.search("syncs the folder _staged_commits", text):
+        assert all(durable for path, durable in files.items() if path.startswith("_staged_commits/"))
+    elif match := re.search(r"deletes the staged file of attempt (\w+), which (has lost|is published)", text):
+        landed = [row for row in now.ledger if row[0] == "commit" and row[2] == match[1]]
+        assert [row[3] for row in landed] == (["published"] if match[2] == "is published" else [])
+        assert not any(f".{match[1]}." in file for file in files)
+    elif match := re.search(r"records: the table is ([\w-]+), published through (\d+)", text):
+        assert ("table", match[1], now.ledger[0][2], f"published through {match[2]}") in now.ledger
+    elif step.happening.kind == "power cut":
+        assert all(files.values()), "every file that survives must have been synced"
+    elif step.happening.kind in ("answer", "result", "error", "crash", "done", "list", "read"):
+        assert (now.ledger, now.log) == (then.ledger, then.log)
+    else:
+        return 0
+    return 1
+
+
+def test_the_same_choices_give_the_same_run() -> None:
+    choices = story("lost-race")[-1].choices
+    again = list(steps_of(SCENARIOS["lost-race"], choices))
+    assert [(step.text, step.view) for step in again] == [(step.text, step.view) for step in story("lost-race")]
+
+
+def test_every_rule_is_in_the_catalogue() -> None:
+    from conformance.requirements.catalogue import load
+
+    rules = {step.rule for name in SCENARIOS for step in story(name) if step.rule}
+    assert len(rules) > 20
+    assert all(load().requirement(rule) for rule in rules)
+
+
+# Forks
+
+
+def fork(name: str, choices: Sequence[str], option: str) -> list[Step]:
+    return ScenarioForks(SCENARIOS[name]).follow(choices, option)
+
+
+def at_the_answer() -> tuple[str, ...]:
+    return next(step for step in story("commit") if step.text.startswith("The owner records")).choices
+
+
+def test_a_writer_whose_answer_is_lost_asks_for_the_outcome() -> None:
+    steps = fork("commit", at_the_answer(), f"{DROP} A")
+    assert any(step.happening.kind == "lost answer" for step in steps)
+    assert "A: a.parquet is in version 1" in [step.text for step in steps]
+
+
+def test_a_reader_whose_answer_is_lost_knows_that_nothing_changed() -> None:
+    steps = fork("commit", ("A",), f"{DROP} A")
+    assert [step.happening.target for step in steps if step.happening.kind == "error"] == ["OwnerUnavailableError"]
+
+
+@pytest.mark.parametrize("fault", [f"{CRASH} A", POWER])
+def test_a_fault_loses_no_ratified_commit(fault: str) -> None:
+    assert fork("commit", at_the_answer(), fault)[-1].view.readers[0][1] == "version 1: a.parquet"
+
+
+def test_a_crash_frees_the_lock() -> None:
+    """A dies while it holds the owner's lock, which B's commit needs."""
+    steps = story("lost-race")
+    inside = next(step for step in steps if step.text.startswith("The owner reads the staged file of attempt A1"))
+    assert fork("lost-race", inside.choices, f"{CRASH} A")[-1].view.readers[0][1] == "version 1: b.parquet"
+
+
+def test_every_fork_of_a_race_keeps_acknowledged_commits() -> None:
+    steps = story("lost-race")
+    decision = next(at for at, step in enumerate(steps) if "This is the decision" in step.text)
+    forks = ScenarioForks(SCENARIOS["lost-race"])
+    options = [option for option, _ in forks.options(steps[decision].choices)]
+    assert {f"{CRASH} A", f"{CRASH} B", POWER} < set(options)
+    for option in options:
+        forked = forks.follow(steps[decision].choices, option)
+        acknowledged = re.findall(r"(\w)\.parquet is in version", " ".join(step.text for step in forked))
+        assert {"a", *acknowledged} == set(re.findall(r"(\w)\.parquet", forked[-1].view.readers[0][1])), option
+
+
+def test_options_describe_the_next_step_of_each_client() -> None:
+    options = dict(ScenarioForks(SCENARIOS["lost-race"]).options(()))
+    assert options["A"] == "A goes next: starts"
+    assert intention("fsync-directory _delta_log") == "syncs the folder _delta_log: the names in it are durable now"
+    assert intention("create .tmp") == "creates a temporary file"
+    assert intention("send commit v2") == "proposes version 2"
+    assert POWER in options
+
+
+def test_a_killed_client_takes_no_step() -> None:
+    with World(SCENARIOS["lost-race"]) as world:
+        world.choose("A")
+        world.choose(f"{CRASH} A")
+        assert set(world.enabled()) == {"B"}
+
+
+def test_a_client_started_after_a_power_cut_sees_the_durable_state() -> None:
+    scenario = Scenario(
+        name="lost", title="", about="", ends="", setup=filesystem_table(),
+        clients={"A": appends("a", by_path=True), "R": reads_by_path}, story=("A past ^link", POWER, "R"),
+    )  # fmt: skip
+    *_, last = steps_of(scenario)
+    assert dict(last.view.readers)["by path"] == "version 0: no files"
+    assert "R: sees version 0 with no file" in [step.text for step in steps_of(scenario)]

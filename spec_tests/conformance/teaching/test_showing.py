@@ -1,0 +1,471 @@
+"""The player: opening a finding, a history or a trace; the terminal, the page, and the commands `play` and
+`puzzle`. Every puzzle has one solution, which the checker found. The score stays on this machine.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import html5lib
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import OptionList, Static
+from typer.testing import CliRunner
+
+from conformance import reports
+from conformance.command import playing
+from conformance.command.application import application
+from conformance.interface.results import UnusableError
+from conformance.reports.history_story import AROUND
+from conformance.story import Step, Story, page
+from conformance.teaching.play import puzzles
+from conformance.teaching.play.narration import story_of
+from conformance.teaching.play.opening import beginning, open_story
+from conformance.teaching.play.scenarios import SCENARIOS
+from conformance.teaching.play.terminal import Player
+from spec_tests.conformance.drafts import Draft, commit, log, read
+from spec_tests.conformance.reports import runs
+from spec_tests.conformance.simulation.test_commands import UnlockedOwner, simulate
+from spec_tests.support.terminal import in_terminal
+
+
+def command(*words: object, name: str = "play") -> Any:
+    return CliRunner().invoke(application, [name, *map(str, words)], prog_name="delta-commit-conformance")
+
+
+puzzle_command = partial(command, name="puzzle")
+
+
+# The command
+
+
+def test_play_without_a_scenario_lists_the_scenarios() -> None:
+    lines = command().stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["name", *SCENARIOS]
+
+
+def test_the_text_output_has_every_step_and_its_rule() -> None:
+    text = command("lost-answer", "--plain").stdout
+    assert "The owner commits its transaction: version 1 is attempt A1. This is the decision. [CM-COMMIT-02]" in text
+    assert "A reader through the owner sees: version 1: a.parquet" in text
+    assert len(re.findall(r"^ *\d+\. ", text, re.MULTILINE)) == 27
+
+
+def test_the_option_decisions_omits_the_steps_between_decisions() -> None:
+    text = command("lost-answer", "--decisions").stdout
+    assert "The answer to A is lost." in text
+    assert "creates a temporary file" not in text
+
+
+def test_the_steps_are_available_as_json() -> None:
+    document = json.loads(command("commit", "--json").stdout)
+    assert document["steps"][-1]["readers"]["through the owner"] == "version 1: a.parquet"
+    assert {"name": "1.json", "durable": True} in document["steps"][-1]["log"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("play", ["no-such"], "no scenario or file is called 'no-such'; expected a file, or one of lost-write, "),
+        ("play", ["--html", "x.html"], "no scenario given; name one, or use --all"),
+        ("play", ["--all"], "--all needs --html FOLDER"),
+        ("play", ["--all", "--html", __file__], "is a file; expected a folder"),
+        ("play", ["commit", "--html", str(Path(__file__).parent)], "is a folder; expected a file to write, or --all"),
+        ("puzzle", ["0"], "no puzzle 0; expected 1 to 20"),
+        ("puzzle", ["21"], "no puzzle 21; expected 1 to 20"),
+    ],
+)
+def test_an_error_says_what_was_expected(name: str, words: list[str], message: str) -> None:
+    answer = command(*words, name=name)
+    assert answer.exit_code == 2
+    assert message in answer.stderr
+
+
+def test_the_error_for_a_small_terminal_has_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "20")
+    with pytest.raises(Exception, match="60 columns and 20 lines, and the player needs 80 and 24"):
+        playing._watch("commit")
+
+
+@pytest.mark.parametrize(
+    ("option", "shown"), [("--decisions", "This is the decision"), ("--help", "commit-owner play lost-race")]
+)
+def test_the_owners_command_has_the_player_too(option: str, shown: str) -> None:
+    words = [sys.executable, "-c", "from refimpl.cli import main; main()", "play", "commit", option]
+    ran = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert shown in ran.stdout
+
+
+@cache
+def lost_answer() -> Story:
+    return story_of(SCENARIOS["lost-answer"])
+
+
+# The page
+
+
+def data_of(text: str) -> Any:
+    """The data in a page, which is valid and loads nothing."""
+    root = html5lib.HTMLParser(tree=html5lib.getTreeBuilder("etree"), strict=True).parse(text)
+    assert not [element for element in root.iter() if {"src", "href", "data"} & set(element.attrib)]
+    assert "url(" not in text
+    (data,) = (element for element in root.iter() if element.attrib.get("id") == "data")
+    return json.loads(data.text or "")
+
+
+def test_the_page_has_the_steps_and_their_alternatives() -> None:
+    data = data_of(page([lost_answer()], title="One story"))
+    (scenario,) = data["stories"]
+    texts = [data["texts"][step[1]] for step in scenario["steps"]]
+    assert "The answer to A is lost" in " ".join(texts)
+    for at, forks in scenario["forks"].items():
+        assert int(at) < len(texts)
+        assert {"crash A", "cut the power"} <= {option for option, _ in forks}
+        assert all(steps for _, steps in forks)
+
+
+@pytest.mark.longer
+def test_pages_are_written_to_the_given_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.teaching.play.scenarios.SCENARIOS", {"commit": SCENARIOS["commit"]})
+    assert command("commit", "--html", tmp_path / "one.html").exit_code == 0
+    assert command("--all", "--html", tmp_path / "course").exit_code == 0
+    assert (tmp_path / "one.html").read_text() == (tmp_path / "course/index.html").read_text()
+
+
+# The terminal
+
+
+Do = Callable[[Pilot[None]], Awaitable[object]]
+
+
+def played(player: Player, *actions: str | Do) -> tuple[str, str]:
+    """Press these keys, or do these actions; return the shown sentence and the title."""
+
+    async def play() -> tuple[str, str]:
+        async with player.run_test(size=(80, 24)) as pilot:
+            for action in actions:
+                await (pilot.press(action) if isinstance(action, str) else action(pilot))
+                await pilot.pause()
+            if player.return_value is not None:
+                return "", ""
+            sentence, title = (str(player.query_one(selector, Static).render()) for selector in ("#now", "#title"))
+            return sentence, title
+
+    return asyncio.run(play())
+
+
+def test_a_late_event_of_the_list_does_not_move_the_player() -> None:
+    """Otherwise two such events would trigger each other forever."""
+    player = Player(lost_answer())
+
+    async def late(pilot: Pilot[None]) -> None:
+        story = player.query_one("#story", OptionList)
+        story.post_message(OptionList.OptionHighlighted(story, story.get_option_at_index(1), 1))
+
+    played(player, "d", late)
+    assert player.steps[player.at].text == "A proposes version 1"
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence", "forked", "last"),
+    [
+        ("", "1 of 27. A asks the owner for the table", False, "A is done"),
+        ("right right left", "2 of 27.", False, "A is done"),
+        ("d d", "This is the decision", False, "A is done"),
+        ("end", "27 of 27. A is done", False, "A is done"),
+        ("end home", "1 of 27.", False, "A is done"),
+        ("d d f escape", "This is the decision", False, "A is done"),
+        ("d d f down enter", "A is killed", True, ""),
+        ("d d f down enter s", "", False, "A is done"),
+    ],
+)
+def test_keys_go_to_steps_and_decisions_and_into_a_fork(keys: str, sentence: str, forked: bool, last: str) -> None:
+    """A fork is run by the simulator. At the decision, its second option is to kill A."""
+    player = Player(lost_answer())
+    shown, title = played(player, *keys.split())
+    assert sentence in shown
+    assert ("What if: crash A" in title) is forked
+    assert last in player.steps[-1].text
+    assert player.steps[-1].view.readers[0][1] == "version 1: a.parquet"
+
+
+def bad(name: str) -> Path:
+    return runs.HISTORIES / "bad" / f"{name}.jsonl"
+
+
+def test_a_recorded_story_opens_at_its_violation_and_has_no_forks() -> None:
+    player, keys = Player(open_story(bad("lost-on-restart"))), set[str]()
+
+    async def bound(pilot: Pilot[None]) -> None:
+        keys.update(player.active_bindings)
+
+    shown, _ = played(player, "v", "f", bound)
+    assert shown.startswith("6 of 7. Violation, visible now: ") and "CM-COMMIT-08: " in shown
+    assert "v" in keys and not keys & {"f", "s"}
+
+
+def test_the_beginning_is_shown_until_a_slow_verdict_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    path, judged, titles = bad("lost-on-restart"), threading.Event(), list[str]()
+    monkeypatch.setattr("conformance.teaching.play.opening.LARGE", 1)
+    first = beginning(path)
+    assert first is not None and not any(step.violates for step in first.steps)
+
+    def later() -> Story:
+        judged.wait(120)
+        return open_story(path)
+
+    player = Player(first, later)
+
+    async def wait(pilot: Pilot[None]) -> None:
+        titles.append(str(player.query_one("#title", Static).render()))
+        judged.set()
+        while player.story is first:
+            await pilot.pause(0.01)
+
+    assert played(player, wait)[0].startswith("6 of 7. Violation")
+    assert "is being computed" in titles[0]
+
+
+def test_a_history_that_proves_invalid_ends_the_player() -> None:
+    def later() -> Story:
+        raise UnusableError("line 7 is missing")
+
+    player = Player(open_story(bad("lost-on-restart")), later)
+
+    async def wait(pilot: Pilot[None]) -> None:
+        while player.return_value is None:
+            await pilot.pause(0.01)
+
+    played(player, wait)
+    assert str(player.return_value) == "line 7 is missing"
+
+
+# Puzzles
+
+
+EVERY = range(1, len(puzzles.NAMES) + 1)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.mark.parametrize("number", EVERY)
+def test_a_puzzle_has_one_rule_and_hides_its_solution(number: int) -> None:
+    puzzle = puzzles.puzzle(number)
+    assert len(set(puzzle.rules)) == puzzles.CHOICES
+    assert 1 <= puzzle.rule <= puzzles.CHOICES
+    assert puzzle.suspects and puzzle.suspects <= {line.number for line in puzzle.lines}
+    shown = puzzle_command(number).stdout
+    assert puzzle.message not in shown and puzzle.name not in shown
+    assert puzzle.message in puzzle_command(number, "--solution").stdout
+
+
+def test_the_right_answer_is_recorded_on_this_machine(state: Path) -> None:
+    puzzle = puzzles.puzzle(3)
+    answer = puzzle_command(3, "--operation", max(puzzle.suspects), "--rule", puzzle.rule)
+    assert (answer.exit_code, answer.stdout.splitlines()[0]) == (0, "right")
+    assert json.loads((state / "delta-commit-conformance/puzzles.json").read_text()) == [3]
+    assert re.search(r"^3 +3 +true$", puzzle_command().stdout, re.MULTILINE)
+
+
+def test_a_wrong_answer_says_which_half_is_wrong(state: Path) -> None:
+    puzzle = puzzles.puzzle(3)
+    answer = puzzle_command(3, "--operation", min(puzzle.suspects), "--rule", puzzle.rule % puzzles.CHOICES + 1)
+    assert answer.exit_code == 1
+    assert "the operation is right, the rule is wrong" in answer.stderr
+    assert not state.exists()
+
+
+def test_a_damaged_score_counts_as_empty(state: Path) -> None:
+    (state / "delta-commit-conformance").mkdir(parents=True)
+    (state / "delta-commit-conformance/puzzles.json").write_text("{")
+    assert "true" not in puzzle_command().stdout
+
+
+def test_the_page_has_all_puzzles_and_loads_nothing(tmp_path: Path) -> None:
+    assert puzzle_command("--html", tmp_path / "a/puzzles.html").exit_code == 0
+    assert [puzzle["number"] for puzzle in data_of((tmp_path / "a/puzzles.html").read_text())] == [*EVERY]
+
+
+# Opening a finding, a history or a trace
+
+
+FOUND = sorted((Path(reports.__file__).parents[1] / "findings/found").iterdir())
+
+
+def before_violation(story: Story) -> Step:
+    return story.steps[[step.violates for step in story.steps].index(True) - 1]
+
+
+@pytest.mark.parametrize("path", runs.histories("bad"), ids=lambda path: path.stem)
+def test_a_bad_history_shows_its_violation_and_the_rule(path: Path) -> None:
+    story = open_story(path)
+    violations = [step for step in story.steps if step.violates]
+    assert violations and all(step.rule for step in violations)
+    assert {step.happening.lane for step in story.steps} <= {*story.lanes, ""}
+    assert violations[0].rule in story.ends
+
+
+@pytest.mark.parametrize("path", runs.histories("good"), ids=lambda path: path.stem)
+def test_a_good_history_is_played_without_a_violation(path: Path) -> None:
+    story = open_story(path)
+    assert not any(step.violates for step in story.steps)
+    assert story.ends == "No violation."
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [
+        ("lost-on-restart", "other gets the answer to operation 1: ratified, version 1"),
+        ("failed-and-yet-there", "In the final log: version 0 from before the history; version 1 by attempt first"),
+        ("published-out-of-order", "An external observer lists the files"),
+    ],
+)
+def test_a_violation_is_visible_when_its_last_operation_ends(name: str, last: str) -> None:
+    assert before_violation(open_story(bad(name))).text.startswith(last)
+
+
+def test_the_player_knows_an_owner_only_by_its_answers() -> None:
+    """Two attempts were answered `ratified` for one version. The player shows both, each with its operation."""
+    story = open_story(bad("two-winners-of-one-version"))
+    assert story.forks is None and "no other choice can be tried" in story.about
+    rows = [row[:2] for row in before_violation(story).view.ledger if row[0] == "version 1:"]
+    assert len({attempt for _, attempt in rows}) == 2
+    assert all("operation" in row[-1] for row in story.steps[-1].view.ledger)
+
+
+def test_the_files_are_those_that_an_observer_listed() -> None:
+    seen = [[name for name, *_ in step.view.log] for step in open_story(bad("published-then-gone")).steps]
+    assert ["0.json", "1.json"] in seen and seen[-1] == ["0.json"]
+
+
+def test_a_reports_finding_opens_by_its_file_or_folder(tmp_path: Path) -> None:
+    case = runs.failed(bad("lost-on-restart"))
+    (file,) = (path for path in reports.write_bundle(runs.run(case), case, tmp_path) if path.name == "finding.json")
+    story = open_story(file)
+    assert story.title == f"Check: {case.title}"
+    assert story.steps == open_story(tmp_path).steps == open_story(bad("lost-on-restart")).steps
+
+
+@pytest.mark.parametrize("folder", FOUND, ids=lambda folder: folder.name)
+def test_a_stored_finding_is_played_with_its_violations(folder: Path) -> None:
+    story = open_story(folder / "finding.json")
+    finding = reports.read_finding(folder / "finding.json")
+    assert sum(step.violates for step in story.steps) == len(finding.violations)
+
+
+# Long histories
+
+
+def long_history(path: Path, wrong_at: int) -> None:
+    """Write a history of 2000 commits and reads. The read after version `wrong_at` returns the version before it as the
+    latest.
+    """
+    versions = range(1, 2001)
+    draft = Draft(before=1, log=log("old", *(f"a{version}" for version in versions)))
+    for version in versions:
+        draft.asked.append(commit(f"a{version}", version, 4 * version, 4 * version + 1))
+        draft.asked.append(read(4 * version + 2, 4 * version + 3, version - (version == wrong_at)))
+    path.write_text(draft.text(), "utf-8")
+
+
+def test_a_long_history_shows_the_events_around_its_violation(tmp_path: Path) -> None:
+    long_history(tmp_path / "long.jsonl", wrong_at=1500)
+    story = open_story(tmp_path / "long.jsonl")
+    assert before_violation(story).text == "reader gets the answer to operation 2999: commits, latest 1499"
+    assert len(story.steps) < 4 * AROUND
+    left_out = [int(step.text.split()[0].replace(",", "")) for step in story.steps if step.happening.kind == "left out"]
+    assert left_out[0] == 4 * 1499 - AROUND
+    assert "events are not shown and not counted" in story.about
+
+
+def test_a_long_good_history_shows_its_beginning(tmp_path: Path) -> None:
+    long_history(tmp_path / "long.jsonl", wrong_at=-1)
+    story = open_story(tmp_path / "long.jsonl")
+    assert story.steps[0].text == "writer sends operation 0: commit of version 1 as attempt a1"
+    assert story.ends == "No violation."
+
+
+# Traces
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("trace") / "trace.json"
+    subject = f"python:{UnlockedOwner.__module__}:UnlockedOwner"
+    assert simulate("explore", "two-writers", "--subject", subject, "--trace", str(file)) == 1
+    return file
+
+
+def test_a_trace_is_replayed_effect_by_effect(trace: Path) -> None:
+    story = open_story(trace)
+    effects = [step.text for step in story.steps if step.happening.kind in ("read", "write", "replace")]
+    assert effects[-2:] == ["bob replaces ledger.json", "alice replaces ledger.json"]
+    assert before_violation(story).text.startswith("alice gets the answer")
+    assert story.ends == "1 violation of CM-COMMIT-08."
+
+
+def test_a_trace_with_another_order_gives_another_run(trace: Path) -> None:
+    story = open_story(trace)
+    assert story.forks is not None
+    first = next(step for step in story.steps if step.choices)
+    assert [name for name, _ in story.forks.options(first.choices)] == ["alice", "bob"]
+    steps = story.forks.follow(first.choices, "alice")
+    assert not any(step.violates for step in steps), "without a race, no write may be lost"
+
+
+# Files that cannot be played
+
+
+HEADER, *EVENTS = bad("lost-on-restart").read_text().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty; expected a finding"),
+        ("hello\n", "line 1: 'hello'; expected a finding (finding.json), a history (JSON Lines), or a trace"),
+        ("{}", "line 1: '{}'; expected"),
+        ("[" * 100_000, "line 1: '[["),
+        (EVENTS[0], "line 1: this history cannot be played: a history begins with its header, not with `invoke`"),
+        (HEADER, "it ends after line 1 without a footer"),
+        (HEADER + EVENTS[0] + "x\n", "line 3: this history cannot be played: not an event of a history"),
+        ("".join([HEADER, *EVENTS])[:-20], "line 9: this history cannot be played: cut off after"),
+        ('{"turns": 1}', "cannot be run again here"),
+        ('{"violations": 1}', "is not a finding"),
+    ],
+    ids=["empty", "text", "object", "nested", "headless", "header-only", "line", "truncated", "trace", "finding"],
+)  # fmt: skip
+def test_the_error_for_a_file_that_cannot_be_played_says_why(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "file.json").write_text(text)
+    answer = command(tmp_path / "file.json")
+    assert answer.exit_code == 2
+    assert str(tmp_path / "file.json") in answer.stderr and message in answer.stderr
+
+
+def test_the_error_for_a_finding_without_its_history_names_the_file(tmp_path: Path) -> None:
+    case = runs.failed(bad("lost-on-restart"))
+    reports.write_bundle(runs.run(case), case, tmp_path)
+    (tmp_path / "history.jsonl").unlink()
+    with pytest.raises(UnusableError, match=r"history\.jsonl cannot be read"):
+        open_story(tmp_path)
+
+
+@pytest.mark.processes
+def test_a_wrong_answer_to_a_puzzle_is_followed_by_another_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    puzzle = puzzles.puzzle(1)
+    right = f"{min(puzzle.suspects)}\n{puzzle.rule}\n"
+    code, text = in_terminal("from conformance.command import main; main()", "puzzle", "1", typed=f"99\n99\n{right}")
+    assert (code, "try again" in text, puzzles.solved()) == (0, True, {1})

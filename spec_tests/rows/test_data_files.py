@@ -1,0 +1,569 @@
+"""Data files, which are written where they stay: DELTA.md#data-files-of-a-distributed-write,
+DELTA_SPARK.md#writing-data-files.
+"""
+
+import datetime as dt
+import decimal
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from refimpl.protocol.actions import Add, Cdc
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.rows import arrow_columns, partition_values
+from refimpl.rows import data_files as d
+from refimpl.rows.data_files import read_file
+from refimpl.rows.partition_values import FileLayout
+from refimpl.schema import schema as s
+
+
+def _naive(*parts: int) -> dt.datetime:
+    return dt.datetime(*parts)  # noqa: DTZ001 - the tests need timestamps without a zone
+
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4], pa.int64()),
+        "name": ["a", None, "c", "d"],
+        "month": pa.array([1, 1, 2, None], pa.int32()),
+    }
+)
+SCHEMA = s.from_arrow(ROWS.schema)
+
+
+def _layout(location: Path, schema: s.Struct, partition_columns: tuple[str, ...] = ()) -> FileLayout:
+    return FileLayout(location=location, schema=schema, partition_columns=partition_columns)
+
+
+def _on_disk(location: Path) -> set[str]:
+    return {str(path.relative_to(location)) for path in location.rglob("*") if path.is_file()}
+
+
+def _write(location: Path, table: pa.Table, partition_columns: tuple[str, ...] = (), **options: Any) -> list[Add]:
+    """Write the table in two parts."""
+    writer = d.DataFileWriter(_layout(location, s.from_arrow(table.schema), partition_columns), **options)
+    return writer.write_all([table.slice(0, 1), table.slice(1)])
+
+
+def _rows(location: Path, add: Add) -> list[dict[str, Any]]:
+    return pq.read_table(partition_values.local_path(location, add.path), partitioning=None).to_pylist()
+
+
+def test_a_file_is_named_by_task_and_uuid() -> None:
+    """DELTA.md#data-file-names; DelayedCommitProtocol, "File Name"."""
+    assert d.file_name(7, "u") == "part-00007-u.snappy.parquet"
+    assert d.file_name(123456, "u", ".c000.zstd.parquet") == "part-123456-u.c000.zstd.parquet"
+    assert d.file_name(7, "u", change=True) == "cdc-00007-u.snappy.parquet"
+
+
+def test_change_data_files_have_their_own_folder() -> None:
+    """DELTA.md#partition-folders; DelayedCommitProtocol, "New Task Temp File"."""
+    assert d.file_folder([]) == ("", False)
+    assert d.file_folder([("p", "1"), ("q", None)]) == ("p=1/q=__HIVE_DEFAULT_PARTITION__", False)
+    assert d.file_folder([("__is_cdc", "false")]) == ("", False)
+    assert d.file_folder([("__is_cdc", "false"), ("p", "1")]) == ("p=1", False)
+    assert d.file_folder([("__is_cdc", "true")]) == ("_change_data", True)
+    assert d.file_folder([("__is_cdc", "true"), ("p", "1")]) == ("_change_data/p=1", True)
+
+
+def test_an_unpartitioned_table_gets_one_file_with_all_rows(tmp_path: Path) -> None:
+    [add] = _write(tmp_path, ROWS)
+    assert _on_disk(tmp_path) == {add.path}
+    assert _rows(tmp_path, add) == ROWS.to_pylist()
+    assert add.partition_values == {}
+    assert add.data_change
+    status = (tmp_path / add.path).stat()
+    assert (add.size, add.modification_time) == (status.st_size, status.st_mtime_ns // 1_000_000)
+    assert json.loads(add.stats or "") == {
+        "numRecords": 4,
+        "minValues": {"id": 1, "name": "a", "month": 1},
+        "maxValues": {"id": 4, "name": "d", "month": 2},
+        "nullCount": {"id": 0, "name": 1, "month": 1},
+    }
+
+
+def test_files_in_partition_folders_lack_the_partition_columns(tmp_path: Path) -> None:
+    adds = {add.partition_values["month"]: add for add in _write(tmp_path, ROWS, ("month",))}
+    assert set(adds) == {"1", "2", None}
+    assert adds["1"].path.startswith("month=1/part-00000-")
+    assert adds[None].path.startswith("month=__HIVE_DEFAULT_PARTITION__/part-00000-")
+    assert _rows(tmp_path, adds["1"]) == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    assert "month" not in json.loads(adds["1"].stats or "")["nullCount"]
+
+
+def test_special_characters_are_escaped_and_then_encoded(tmp_path: Path) -> None:
+    table = pa.table({"x": [1], "p": ["a:b c/%"]})
+    [add] = _write(tmp_path, table, ("p",))
+    [name] = _on_disk(tmp_path)
+    assert name.startswith("p=a%3Ab c%2F%25/")
+    assert add.path.startswith("p=a%253Ab%20c%252F%2525/")
+    assert add.partition_values == {"p": "a:b c/%"}
+    assert _rows(tmp_path, add) == [{"x": 1}]
+
+
+def test_null_and_the_empty_string_share_a_partition(tmp_path: Path) -> None:
+    [add] = _write(tmp_path, pa.table({"x": [1, 2], "p": ["", None]}), ("p",))
+    assert add.partition_values == {"p": None}
+    assert _rows(tmp_path, add) == [{"x": 1}, {"x": 2}]
+
+
+def test_no_rows_write_no_file(tmp_path: Path) -> None:
+    assert _write(tmp_path, ROWS.slice(0, 0), ("month",)) == []
+    assert _on_disk(tmp_path) == set()
+
+
+ALL_TYPES = pa.table(
+    {
+        "string": ["x", "", None],
+        "long": pa.array([2**63 - 1, -(2**63), None], pa.int64()),
+        "integer": pa.array([1, -1, None], pa.int32()),
+        "short": pa.array([1, -1, None], pa.int16()),
+        "byte": pa.array([127, -128, None], pa.int8()),
+        "float": pa.array([0.1, float("-inf"), None], pa.float32()),
+        "double": pa.array([0.1, 1e300, None], pa.float64()),
+        "boolean": [True, False, None],
+        "binary": [b"\x00\xff", b"", None],
+        "date": [dt.date(9999, 12, 31), dt.date(1, 1, 1), None],
+        "timestamp": pa.array(
+            [_naive(1, 1, 1), _naive(9999, 12, 31, 23, 59, 59, 999999), None], pa.timestamp("us", tz="UTC")
+        ),
+        "timestamp_ntz": pa.array([_naive(2024, 3, 31, 2, 30, 0, 1), None, None], pa.timestamp("us")),
+        "small": pa.array([decimal.Decimal("9.99"), decimal.Decimal("-9.99"), None], pa.decimal128(3, 2)),
+        "large": pa.array([decimal.Decimal("9" * 28 + "." + "9" * 10), None, None], pa.decimal128(38, 10)),
+        "struct": [{"a": 1, "b": {"c": "x"}}, {"a": None, "b": None}, None],
+        "array": [[[1, None], [], None], [], None],
+        "map": pa.array([[("k", [1])], [], None], pa.map_(pa.string(), pa.list_(pa.int64()))),
+    }
+)
+
+
+def test_every_type_is_read_back_unchanged(tmp_path: Path) -> None:
+    [add] = _write(tmp_path, ALL_TYPES)
+    assert _rows(tmp_path, add) == ALL_TYPES.to_pylist()
+    footer = pq.read_metadata(tmp_path / add.path)
+    stamp = footer.schema.column(footer.schema.names.index("timestamp"))
+    assert "microseconds" in str(stamp.logical_type)
+    assert "isAdjustedToUTC=true" in str(stamp.logical_type)
+
+
+DAYS, MICROSECONDS = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
+EXTREMES = pa.table(
+    {
+        "date": pa.array([*DAYS, -141_428], pa.int32()).cast(pa.date32()),
+        "timestamp": pa.array([*MICROSECONDS, 253_402_300_799_999_999]).cast(pa.timestamp("us", tz="UTC")),
+        "timestamp_ntz": pa.array([*MICROSECONDS, -62_135_596_800_000_000]).cast(pa.timestamp("us")),
+        "long": pa.array([*MICROSECONDS, 0]),
+    }
+)
+"""The lowest and the highest value of the type, and one at the limit of Python's type."""
+
+
+def test_values_outside_pythons_range_are_read_back(tmp_path: Path) -> None:
+    """Timestamps below year 1 or above 9999 get no bounds: JSON readers could not parse them either."""
+    [add] = _write(tmp_path, EXTREMES)
+    schema = s.from_arrow(EXTREMES.schema)
+    assert read_file(_layout(tmp_path, schema), add).equals(EXTREMES)
+    statistics = json.loads(add.stats or "")
+    assert statistics["minValues"] == {"long": -(2**63)}
+    assert statistics["maxValues"] == {"long": 2**63 - 1}
+
+
+@pytest.mark.parametrize("column", ["date", "timestamp", "timestamp_ntz"])
+def test_a_partition_value_lies_in_the_years_1_to_9999(column: str, tmp_path: Path) -> None:
+    table = EXTREMES.select([column]).append_column("row", pa.array([0, 1, 2]))
+    for number in (0, 1):
+        with pytest.raises(InvalidRequestError) as refused:
+            _write(tmp_path, table.slice(number, 1), (column,))
+        assert refused.value.column == column
+    [add] = _write(tmp_path, table.slice(2), (column,))
+    schema = s.from_arrow(table.schema)
+    assert read_file(_layout(tmp_path, schema, (column,)), add).equals(table.slice(2))
+
+
+def test_an_empty_string_in_a_required_partition_column_is_null(tmp_path: Path) -> None:
+    schema = s.from_arrow(pa.schema([("id", pa.int64()), pa.field("month", pa.string(), nullable=False)]))
+    layout = _layout(tmp_path, schema, ("month",))
+    with pytest.raises(InvalidRequestError) as refused:
+        d.DataFileWriter(layout).write_all([pa.table({"id": [1, 2], "month": ["01", ""]})])
+    assert refused.value.column == "month"
+    assert _on_disk(tmp_path) == set()
+    assert len(d.DataFileWriter(layout).write_all([pa.table({"id": [1], "month": ["01"]})])) == 1
+
+
+PRIMITIVE_COLUMNS = [
+    "string", "long", "integer", "short", "byte", "float", "double", "boolean", "date", "timestamp",
+    "timestamp_ntz", "small", "large",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("column", PRIMITIVE_COLUMNS)
+def test_partition_values_of_every_primitive_type_are_read_back(column: str, tmp_path: Path) -> None:
+    table = ALL_TYPES.select([column]).append_column("row", pa.array([0, 1, 2]))
+    kind = s.from_arrow(table.schema)[column].type
+    read = {}
+    for add in _write(tmp_path, table, (column,)):
+        for row in _rows(tmp_path, add):
+            read[row["row"]] = partition_values.from_text(add.partition_values[column], kind)
+    expected = [value if value != "" else None for value in table[column].to_pylist()]
+    assert read == dict(enumerate(expected))
+
+
+@given(
+    rows=st.lists(st.tuples(st.sampled_from([1, 2, None]), st.sampled_from(["", "a", "b/", None])), max_size=40),
+    cut=st.integers(1, 7),
+    open_files=st.integers(1, 3),
+    group_rows=st.integers(1, 9),
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_batches_keep_their_rows_and_order_in_each_partition(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: list[tuple[int | None, str | None]],
+    cut: int,
+    open_files: int,
+    group_rows: int,
+) -> None:
+    location = tmp_path_factory.mktemp("table")
+    for name, value in (
+        ("BATCH_ROWS", 5),
+        ("OPEN_FILES", open_files),
+        ("GROUP_ROWS", group_rows),
+        ("BUFFER_BYTES", 200),
+    ):
+        monkeypatch.setattr(d, name, value)
+    table = pa.table(
+        {
+            "row": pa.array(range(len(rows)), pa.int64()),
+            "p": pa.array([p for p, _ in rows], pa.int32()),
+            "q": pa.array([q for _, q in rows], pa.string()),
+        }
+    )
+    layout = _layout(location, s.from_arrow(table.schema), ("p", "q"))
+    writer = d.DataFileWriter(layout)
+    for batch in table.to_batches(max_chunksize=cut):
+        writer.write(batch)
+        assert len(writer._open) <= open_files
+    bounds: dict[int, tuple[Any, Any]] = {}
+    for add in writer.finish():
+        assert isinstance(add, Add)
+        numbers = [row["row"] for row in _rows(location, add)]
+        assert numbers == sorted(numbers)
+        assert json.loads(add.stats or "")["numRecords"] == len(numbers)
+        p = add.partition_values["p"]
+        bounds |= {number: (None if p is None else int(p), add.partition_values["q"]) for number in numbers}
+    assert bounds == {number: (p, q or None) for number, (p, q) in enumerate(rows)}
+
+
+def test_small_batches_become_one_row_group(tmp_path: Path) -> None:
+    """DELTA_SPARK.md#row-groups: `write_batch` alone would write a row group for every batch."""
+    writer = d.DataFileWriter(_layout(tmp_path, SCHEMA))
+    for _ in range(300):
+        writer.write(ROWS)
+    [add] = writer.finish()
+    footer = pq.read_metadata(tmp_path / add.path)
+    assert (footer.num_rows, footer.num_row_groups) == (1200, 1)
+
+
+def test_a_row_group_is_written_when_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(d, "BATCH_ROWS", 4)
+    monkeypatch.setattr(d, "GROUP_ROWS", 8)
+    writer = d.DataFileWriter(_layout(tmp_path, SCHEMA))
+    for _ in range(5):
+        writer.write(ROWS)
+    assert _on_disk(tmp_path)
+    [add] = writer.finish()
+    footer = pq.read_metadata(tmp_path / add.path)
+    assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [8, 8, 4]
+
+
+def test_only_columns_with_repeated_values_get_a_dictionary(tmp_path: Path) -> None:
+    """DELTA_SPARK.md#dictionaries: a dictionary for every column takes two and a half times as long."""
+    count = 2000
+    table = pa.table(
+        {
+            "unique": [f"name-{i}" for i in range(count)],
+            "few": [f"kind-{i % 5}" for i in range(count)],
+            "st": [{"few": i % 3, "unique": i} for i in range(count)],
+            "ar": [[i % 3] for i in range(count)],
+        }
+    )
+    [add] = _write(tmp_path, table)
+    group = pq.read_metadata(tmp_path / add.path).row_group(0)
+    encoded = {group.column(i).path_in_schema: group.column(i).has_dictionary_page for i in range(group.num_columns)}
+    assert encoded == {
+        "unique": False, "few": True, "st.few": True, "st.unique": False, "ar.list.element": True,
+    }  # fmt: skip
+
+
+def test_files_then_folders_are_durable_before_the_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()))
+    table = pa.table({"x": [1, 2], "p": [1, 2], "q": ["a", "b"]})
+    adds = _write(tmp_path, table, ("p", "q"))
+    files = {tmp_path / add.path for add in adds}
+    assert set(synced[:2]) == files
+    folders = {tmp_path, *(file.parent for file in files), *(file.parent.parent for file in files)}
+    assert set(synced[2:]) == folders
+    assert synced[-1] == tmp_path
+
+
+@pytest.mark.parametrize("partition_columns", [(), ("month",)])
+def test_a_file_is_synced_with_all_of_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_columns: tuple[str, ...]
+) -> None:
+    """A Parquet file without its footer cannot be read."""
+    synced: dict[Path, bytes] = {}
+
+    def fsync(fd: int) -> None:
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        if path.is_file():
+            synced[path] = path.read_bytes()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    adds = _write(tmp_path, ROWS, partition_columns)
+    files = [partition_values.local_path(tmp_path, add.path) for add in adds]
+    assert synced == {path: path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_statistics_cover_all_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: int) -> None:
+    """The NaN, the null or the extreme value may be in any row group."""
+    rows = [{"x": 1.0, "n": 5, "s": [1]} for _ in range(6)]
+    rows[2 * odd] = {"x": float("nan"), "n": 9, "s": None}
+    table = pa.Table.from_pylist(rows, pa.schema([("x", pa.float64()), ("n", pa.int64()), ("s", pa.list_(pa.int64()))]))
+    monkeypatch.setattr(d, "GROUP_ROWS", 2)
+    monkeypatch.setattr(d, "BUFFER_BYTES", 1)
+    writer = d.DataFileWriter(_layout(tmp_path, s.from_arrow(table.schema)))
+    for at in range(3):
+        writer.write(table.slice(2 * at, 2))
+        writer._split_by_partition()
+    [add] = writer.finish()
+    assert isinstance(add, Add)
+    footer = pq.read_metadata(tmp_path / add.path)
+    assert footer.num_row_groups == 3
+    bounded = [[column.is_stats_set for column in map(footer.row_group(at).column, range(3))] for at in range(3)]
+    assert bounded == [[False, True, False]] * 3, "by such bounds, Spark's reader skips NaN: DELTA_SPARK.md"
+    statistics = json.loads(add.stats or "")
+    assert (statistics["minValues"], statistics["maxValues"]) == ({"n": 5}, {"n": 9})
+    assert statistics["nullCount"] == {"x": 0, "n": 0, "s": 1}
+
+
+@pytest.mark.parametrize("partition_columns", [(), ("month",)])
+@pytest.mark.parametrize("fails", [Path.is_file, Path.is_dir])
+def test_a_failed_fsync_is_an_error_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_columns: tuple[str, ...], fails: Callable[[Path], bool]
+) -> None:
+    def full(fd: int) -> None:
+        if fails(Path(f"/proc/self/fd/{fd}").readlink()):
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            _write(tmp_path, ROWS, partition_columns)
+    assert _on_disk(tmp_path) == set()
+    assert len(_write(tmp_path, ROWS, partition_columns)) == (3 if partition_columns else 1)
+
+
+def test_rows_that_cannot_be_written_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors, split = [OSError(28, "No space left on device")], d.DataFileWriter._split_by_partition
+
+    def full_once(writer: d.DataFileWriter) -> None:
+        if errors:
+            raise errors.pop()
+        split(writer)
+
+    monkeypatch.setattr(d, "BATCH_ROWS", 1)
+    monkeypatch.setattr(d.DataFileWriter, "_split_by_partition", full_once)
+    with pytest.raises(OSError, match="No space left"):
+        _write(tmp_path, ROWS)
+
+
+def test_abort_deletes_only_the_files_of_this_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {add.path for add in _write(tmp_path, ROWS, ("month",))}
+    monkeypatch.setattr(d, "BUFFER_BYTES", 1)
+    writer = d.DataFileWriter(_layout(tmp_path, SCHEMA, ("month",)))
+    writer.write(pa.concat_tables([ROWS] * d.BATCH_ROWS).combine_chunks())
+    assert len(_on_disk(tmp_path)) == 2 * len(kept)
+    writer.abort()
+    assert _on_disk(tmp_path) == kept
+
+
+def test_delete_removes_files_and_ignores_missing_ones(tmp_path: Path) -> None:
+    adds = _write(tmp_path, pa.table({"x": [1, 2], "p": ["a b", "c:d"]}), ("p",))
+    partition_values.local_path(tmp_path, adds[0].path).unlink()
+    d.delete(_layout(tmp_path, SCHEMA), adds)
+    assert _on_disk(tmp_path) == set()
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
+    assert list(d.listing(_layout(tmp_path / "gone", SCHEMA))) == []
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        list(d.listing(_layout(tmp_path / "file", SCHEMA)))
+
+
+def test_columns_are_matched_by_name(tmp_path: Path) -> None:
+    swapped = ROWS.select(["month", "id"])
+    writer = d.DataFileWriter(_layout(tmp_path, SCHEMA))
+    writer.write(swapped)
+    [add] = writer.finish()
+    assert isinstance(add, Add)
+    assert _rows(tmp_path, add)[0] == {"id": 1, "name": None, "month": 1}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pa.table({"id": [1], "nmae": ["x"]}),
+        pa.table({"id": ["one"]}),
+        pa.table({"id": [1.5]}),
+        pa.table({"id": [1], "month": pa.array([2**40], pa.int64())}),
+        pa.table([pa.array([1]), pa.array([2])], names=["id", "id"]),
+    ],
+)
+def test_rows_that_do_not_fit_the_schema_are_refused_and_leave_no_file(rows: pa.Table, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError):
+        d.DataFileWriter(_layout(tmp_path, SCHEMA)).write_all([rows])
+    assert _on_disk(tmp_path) == set()
+    narrower = pa.table({"id": pa.array([1], pa.int8())})
+    assert len(d.DataFileWriter(_layout(tmp_path, SCHEMA)).write_all([narrower])) == 1
+
+
+I64 = pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "kept"),
+    [
+        (pa.float32(), pa.array([1.5]), pa.array([1.5], pa.float32())),
+        (pa.decimal128(38, 2), pa.array([1.5]), pa.array([1])),
+        (pa.float64(), pa.array([decimal.Decimal("1.5")]), pa.array([1.5], pa.float32())),
+        (pa.bool_(), pa.array([2]), pa.array([True])),
+        (pa.date32(), pa.array([1], pa.timestamp("us")), pa.array([86_400_000], pa.date64())),
+        (pa.timestamp("us"), pa.array([1]), pa.array([1], pa.timestamp("ms"))),
+        (pa.timestamp("us"), pa.array([1], pa.timestamp("us", "Asia/Tokyo")), pa.nulls(1, pa.timestamp("ns"))),
+        (pa.timestamp("us", "UTC"), pa.array([1], pa.timestamp("us")), pa.array([1], pa.timestamp("s", "Asia/Tokyo"))),
+        (I64, pa.array(["12"]), pa.array([12], pa.uint8())),
+        (pa.string(), pa.array([12]), pa.array(["12"], pa.large_string()).dictionary_encode()),
+        (pa.struct([("a", I64)]), pa.array([{"a": 1, "b": 2}]), pa.array([{"a": 1}], pa.struct([("a", pa.int8())]))),
+        (pa.list_(pa.struct([("a", I64)])), pa.array([[{"b": 2}]]), pa.array([[]], pa.large_list(pa.null()))),
+        (pa.map_(pa.string(), I64), pa.array([[("k", 1.5)]], pa.map_(pa.string(), pa.float64())), pa.nulls(1)),
+    ],
+    ids=lambda value: str(getattr(value, "type", value)),
+)
+def test_a_column_whose_values_would_change_is_refused(
+    wanted: pa.DataType, given: pa.Array, kept: pa.Array, tmp_path: Path
+) -> None:
+    """Arrow would silently round, cut and reinterpret values, and drop members of structs."""
+    schema = s.from_arrow(pa.schema([("x", wanted)]))
+    with pytest.raises(InvalidRequestError) as refused:
+        d.DataFileWriter(_layout(tmp_path, schema)).write_all([pa.table({"x": given})])
+    assert refused.value.column == "x"
+    assert _on_disk(tmp_path) == set()
+    assert len(d.DataFileWriter(_layout(tmp_path, schema)).write_all([pa.table({"x": kept})])) == 1
+
+
+def test_nanoseconds_are_accepted_if_no_digit_is_lost(tmp_path: Path) -> None:
+    layout = _layout(tmp_path, s.from_arrow(pa.schema([("t", pa.timestamp("us"))])))
+    with pytest.raises(InvalidRequestError) as refused:
+        d.DataFileWriter(layout).write_all([pa.table({"t": pa.array([1_001], pa.timestamp("ns"))})])
+    assert refused.value.column == "t"
+    [add] = d.DataFileWriter(layout).write_all([pa.table({"t": pa.array([1_000], pa.timestamp("ns"))})])
+    assert _rows(tmp_path, add) == [{"t": _naive(1970, 1, 1, 0, 0, 0, 1)}]
+
+
+def test_a_timestamp_without_a_zone_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    layout = _layout(tmp_path, s.from_arrow(pa.schema([("t", pa.timestamp("us", "UTC"))])))
+    naive = pa.array([_naive(2024, 1, 1)], pa.timestamp("us"))
+    with pytest.raises(InvalidRequestError, match="assume_timezone"):
+        d.DataFileWriter(layout).write_all([pa.table({"t": naive})])
+    assert len(d.DataFileWriter(layout).write_all([pa.table({"t": pc.assume_timezone(naive, "UTC")})])) == 1
+
+
+REQUIRED = [
+    (pa.field("x", pa.int64(), nullable=False), [None], [1], "x"),
+    (pa.field("x", pa.struct([pa.field("y", pa.int64(), nullable=False)])), [{"y": None}], [None], "x.y"),
+    (
+        pa.field("x", pa.struct([("free", pa.int64()), pa.field("y", pa.int64(), nullable=False)])),
+        [{"free": 1, "y": None}],
+        [{"free": None, "y": 1}],
+        "x.y",
+    ),
+    (pa.field("x", pa.list_(pa.field("element", pa.int64(), nullable=False))), [[None]], [None], "x.element"),
+    (
+        pa.field("x", pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))),
+        [[("k", None)]],
+        [[("k", 1)], None],
+        "x.value",
+    ),
+    (
+        pa.field("x", pa.list_(pa.struct([pa.field("y", pa.int64(), nullable=False)]))),
+        [[{"y": None}]],
+        [[None], [{"y": 1}]],
+        "x.element.y",
+    ),
+]
+
+
+@pytest.mark.parametrize(("item", "bad", "good", "where"), REQUIRED)
+def test_the_refusal_of_a_null_names_the_column(
+    item: pa.Field, bad: list[Any], good: list[Any], where: str, tmp_path: Path
+) -> None:
+    schema = s.from_arrow(pa.schema([item]))
+    nullable = arrow_columns.all_nullable(pa.schema([item]))
+    with pytest.raises(InvalidRequestError) as refused:
+        d.DataFileWriter(_layout(tmp_path, schema)).write_all(
+            [pa.Table.from_pylist([{"x": value} for value in bad], schema=nullable)]
+        )
+    assert refused.value.column == where
+    assert _on_disk(tmp_path) == set()
+    [add] = d.DataFileWriter(_layout(tmp_path, schema)).write_all(
+        [pa.Table.from_pylist([{"x": value} for value in good], schema=nullable)]
+    )
+    assert len(_rows(tmp_path, add)) == len(good)
+
+
+def test_nan_and_missing_collections_are_found_across_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(d, "BATCH_ROWS", 1)
+    table = pa.table(
+        {"x": [1.0, float("nan"), 2.0], "st": [{"y": float("nan")}, None, {"y": 1.0}], "a": [[1], None, None]}
+    )
+    monkeypatch.setattr(d, "GROUP_ROWS", 1)
+    writer = d.DataFileWriter(_layout(tmp_path, s.from_arrow(table.schema)))
+    for batch in table.to_batches(max_chunksize=1):
+        writer.write(batch)
+    [add] = writer.finish()
+    statistics = json.loads(add.stats or "") if isinstance(add, Add) else {}
+    assert statistics["minValues"] == {}
+    assert statistics["nullCount"] == {"x": 0, "st": {"y": 1}, "a": 2}
+
+
+def test_a_value_too_long_for_a_folder_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError):
+        _write(tmp_path, pa.table({"x": [1], "p": ["v" * 300]}), ("p",))
+    assert _on_disk(tmp_path) == set()
+    assert len(_write(tmp_path, pa.table({"x": [1], "p": ["v" * 200]}), ("p",))) == 1
+
+
+def test_rows_marked_as_changes_become_change_actions(tmp_path: Path) -> None:
+    """DELTA.md#task-messages; DelayedCommitProtocol, "buildActionFromAddedFile"."""
+    table = pa.table({"x": [1, 2], "p": ["a", "a"], "__is_cdc": ["true", "false"]})
+    writer = d.DataFileWriter(_layout(tmp_path, s.from_arrow(table.schema), ("__is_cdc", "p")), split=3)
+    writer.write(table)
+    by_kind = {type(action): action for action in writer.finish()}
+    assert by_kind[Cdc].path.startswith("_change_data/p=a/cdc-00003-")
+    assert by_kind[Add].path.startswith("p=a/part-00003-")
+    assert by_kind[Cdc].partition_values == by_kind[Add].partition_values == {"p": "a"}
+    assert not by_kind[Cdc].data_change
