@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import refimpl
+from refimpl.announced.tables import AnnouncedTables
 from refimpl.client.create import Creation
 from refimpl.client.table import Table
 from refimpl.demo.source import NULL, ROWS, Source
-from refimpl.owner.local import LocalOwner
 from refimpl.protocol.commit_owner import MaintenancePolicy, NameTaken, Registered
 from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Proposal, Ratified
 from refimpl.protocol.errors import NameTakenError
@@ -32,7 +32,7 @@ PROPOSING, RATIFIED = "proposing", "ratified"
 """Where a writer pauses: its staged file is durable, but not proposed; its commit is ratified, but not answered."""
 
 
-class ObservedOwner(LocalOwner):
+class ObservedOwner(AnnouncedTables):
     """Reports each proposal and each lost race. Pauses at the `holds`, until a message or SIGKILL arrives."""
 
     def __init__(self, directory: Path, connection: Connection) -> None:

@@ -21,7 +21,6 @@ A table may be in the warehouse or below a root, neither inside nor around anoth
 
 import contextlib
 import itertools
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -30,14 +29,13 @@ from refimpl.owner import decide, policy
 from refimpl.owner.backfill import backfill, finish
 from refimpl.owner.context import Context, contiguous_end
 from refimpl.owner.promises import promise_of
-from refimpl.owner.records import Examined, PromiseKind, TableRecord, unknown_attempt
+from refimpl.owner.records import Examined, PromiseKind, TableRecord
 from refimpl.owner.statements import View, Writer
 from refimpl.protocol import actions, commits, log_path
 from refimpl.protocol.actions import CommitInfo
 from refimpl.protocol.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
 from refimpl.protocol.errors import (
     CorruptionError,
-    CorruptLogError,
     DeltaError,
     InvalidRequestError,
     LocationError,
@@ -258,123 +256,6 @@ def _registration(
         writer.add_promise(table, promise)
     commit = context.keep(table, promise)
     return commits.Conflict(latest_ratified_version=0) if commit is None else commits.Ratified(commit=commit)
-
-
-_ID_IN_NAME: Final = 8
-
-
-def announce(
-    context: Context,
-    location: Path,
-    name: str,
-    feature: TableFeature,
-    latest: Version | None,
-    owner_conf: str | None,
-    wanted: MaintenancePolicy | None,
-) -> ResolvedTable:
-    """See `LocalOwner.announce`. A repeated call for the same location returns the same table, until it is adopted.
-
-    Order: the transaction, then the folders; a crash in between leaves a table that the next call returns.
-    """
-    refuse_unusual_path(location)
-    flaw = policy.conf_flaw(owner_conf)
-    if flaw is not None:  # after the engine's commit it is too late
-        raise InvalidRequestError(f"{location} cannot get this owner: {flaw.detail}", location=str(location))
-    record = TableRecord(
-        table_id=context.environment.new_id(),
-        name=policy.checked_name(name),
-        location=location,
-        feature=feature,
-        commit_mode=policy.checked_commit_mode(feature, CommitMode.STAGED),
-        state=TableState.STAGING,
-        policy=policy.checked_policy(wanted),
-        created_at=context.now,
-    )
-    with context.lock():
-        _check_log(context, record, latest)
-        with context.ledger.write() as writer:
-            check_roots(context, writer, location)
-            known = writer.table_at(location)
-            if known is not None and known.state is TableState.STAGING and known.feature is feature:
-                record = known
-            else:
-                refuse_overlap(context, writer, location)
-                record = writer.add_table(record)
-        context.log(record).create_folders(feature.staging_folder)
-    return context.resolve_id(record.table_id)
-
-
-def _check_log(context: Context, record: TableRecord, latest: Version | None) -> None:
-    """Check that a new table has no version, and that any other one has the version that its engine read."""
-    log = context.log(record)
-    if latest is None and log.published_versions():
-        raise LocationError(f"{record.location} already has a table", location=str(record.location))
-    if latest is not None and not log.published(latest):
-        raise InvalidRequestError(
-            f"the log of {record.location} has no version {latest}: publish it before the table gets an owner",
-            version=latest,
-        )
-
-
-def adopt(context: Context, owner_name: str, table_id: str) -> commits.Outcome:
-    """See `LocalOwner.adopt`.
-
-    Order: the earlier versions are synced, because their writers may not have done so; the version's bytes become a new
-    file, durably, because the fsync of their writer may have failed; then the transaction records it. The files of a
-    table that is not adopted stay unchanged: another owner may own it.
-    """
-    with context.lock():
-        table = context.cached_record(table_id)
-        log = context.log(table)
-        latest = max(log.published_versions(), default=None)
-        if latest is None:
-            return commits.VersionGap(latest_ratified_version=None)
-        name = log_path.commit(latest)
-        proposal = commits.DirectProposal(attempt=unknown_attempt(table_id, latest), content=log.read(name))
-        examined = decide.examine(table.feature, latest, proposal, proposal.content)
-        flaw = decide.first_version_flaw(table, examined, owner_name)
-        if flaw is None and latest > 0:
-            flaw = previous_timestamp_flaw(log, examined)
-        with context.changing(table_id) as (writer, table):
-            refusal = decide.not_new(table) or flaw
-            if refusal is not None:
-                return refusal
-            log.sync_newest()
-            log.overwrite(name, proposal.content)
-            writer.set_name(table, _free_name(writer, table))
-            commit = writer.ratify(table, examined, CommitMode.DIRECT, context.now, published=True)
-            writer.set_state(table, TableState.ACTIVE)
-    return commits.Ratified(commit=commit)
-
-
-def adopt_announced_tables(context: Context, owner_name: str) -> bool:
-    """Adopt every announced table whose log has a version; returns whether one could be adopted."""
-    with context.ledger.read() as view:
-        announced = view.announced()
-    created = [table for table in announced if context.log(table).published_versions()]
-    outcomes: list[commits.Outcome] = []
-    for table in created:
-        with contextlib.suppress(CorruptLogError):  # requests for the table itself report it
-            outcomes.append(adopt(context, owner_name, table.table_id))
-    return any(isinstance(outcome, commits.Ratified) for outcome in outcomes)
-
-
-def _free_name(view: View, table: TableRecord) -> str:
-    """A free name for a table that exists already: if another table has the name, its id is added."""
-    assert table.name is not None
-    if view.table_named(table.name) is None:
-        return table.name
-    ending = f"_{table.table_id[:_ID_IN_NAME]}"
-    return policy.checked_name(table.name[: policy.MAX_NAME_LENGTH - len(ending)] + ending)
-
-
-def name_for(location: Path, wanted: str | None) -> str:
-    """This owner's name for a table that an engine calls `wanted`, or knows by its location alone."""
-    if wanted is not None:
-        with contextlib.suppress(InvalidRequestError):
-            return policy.checked_name(wanted)
-    plain = re.sub(r"[^A-Za-z0-9_]", "_", location.name, flags=re.ASCII)[: policy.MAX_NAME_LENGTH - 1]
-    return plain if plain and not plain[0].isdigit() else f"_{plain}"
 
 
 def take_over(

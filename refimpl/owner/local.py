@@ -81,13 +81,7 @@ class LocalOwner:
     # Tables
 
     def resolve(self, reference: str | Path) -> commit_owner.ResolvedTable:
-        """Also finds, by its name, a table that an engine announced and has created since."""
-        try:
-            resolved = self._context.resolve(lambda view: self._find(view, reference))
-        except TableNotFoundError:
-            if not self._adopt_announced_tables():
-                raise
-            return self._context.resolve(lambda view: self._find(view, reference))
+        resolved = self._context.resolve(lambda view: self._find(view, reference))
         if resolved.state is commit_owner.TableState.TAKING_OVER:
             self._settle(resolved.table_id)
             return self._context.resolve(lambda view: self._find(view, reference))
@@ -100,10 +94,6 @@ class LocalOwner:
                 table = view.table(table_id)
             if table is not None and table.promised:
                 self._context.settle(table)
-
-    def _adopt_announced_tables(self) -> bool:
-        with disk_errors("look for announced tables"):
-            return lifecycle.adopt_announced_tables(self._context, self.name)
 
     def _find(self, view: View, reference: str | Path) -> TableRecord:
         if isinstance(reference, Path) or "/" in reference:
@@ -132,7 +122,6 @@ class LocalOwner:
         return self._context.describe(lambda view: self._find(view, reference))
 
     def tables(self) -> Sequence[commit_owner.TableSummary]:
-        self._adopt_announced_tables()
         return self.recorded_tables()
 
     def recorded_tables(self) -> Sequence[commit_owner.TableSummary]:
@@ -488,36 +477,6 @@ class LocalOwner:
         log_path.checked(version)
         with _reported("hand a table back", table_id, version, proposal.attempt):
             return lifecycle.hand_back(self._context, table_id, version, proposal)
-
-    def announce(
-        self,
-        location: Path,
-        name: str | None,
-        feature: TableFeature,
-        latest: Version | None,
-        *,
-        owner_conf: str | None = None,
-        policy: commit_owner.MaintenancePolicy | None = None,
-    ) -> commit_owner.ResolvedTable:
-        """Announce that an engine will itself make this owner the owner of the table at `location`, with the version
-        after `latest` (None: with version 0 of a new table).
-
-        `name`: the engine's name of the table, if it is a valid name here. The table is staging until `adopt`.
-        `owner_conf`: the JSON map for the owner's client that will be in the log.
-        Raises `LocationError`, `InvalidRequestError`.
-        """
-        with disk_errors("announce a table"):
-            called = lifecycle.name_for(location, name)
-            return lifecycle.announce(self._context, location, called, feature, latest, owner_conf, policy)
-
-    def adopt(self, table_id: str) -> commits.Outcome:
-        """Own an announced table from its newest published version on; that version must name this owner.
-
-        `VersionGap(None)`: no version is published yet. `Conflict`: it is owned already. `Rejected`: the version does
-        not name this owner, or the one before it is missing; the table stays announced.
-        """
-        with disk_errors("adopt a table"):
-            return lifecycle.adopt(self._context, self.name, table_id)
 
     def identify(self, name: str | None, conf: Mapping[str, str] | None) -> None:
         """Load the owner's name and configuration, after setting those that are not None: in one transaction, so that

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, overload
 
+from refimpl.announced.tables import AnnouncedTables
 from refimpl.owner import decide
 from refimpl.owner.local import DEFAULT_NAME, OWNER_FOLDER, LocalOwner
 from refimpl.protocol.commit_owner import CommitOwner, MaintenancePolicy, TableSummary
@@ -109,9 +110,9 @@ class _Tables:
 class Warehouse(_Tables):
     """A directory of tables with one commit owner. Made by `refimpl.open`."""
 
-    owner: LocalOwner
+    owner: AnnouncedTables
 
-    def __init__(self, directory: Path, owner: LocalOwner, environment: Environment) -> None:
+    def __init__(self, directory: Path, owner: AnnouncedTables, environment: Environment) -> None:
         self.directory = directory
         self.owner = owner
         self.environment = environment
@@ -319,7 +320,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
                         raise InvalidRequestError(
                             f"{parent} is a file; expected a warehouse's folder", directory=str(home)
                         )
-                _refuse_lost_owner(LocalOwner(home, environment), None, home, environment)
+                _refuse_lost_owner(AnnouncedTables(home, environment), None, home, environment)
                 raise InvalidRequestError(
                     f"{home} has no commit owner; create one with: commit-owner init {home}, or in Python: "
                     f"refimpl.open({str(home)!r}, create=True)",
@@ -327,7 +328,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
                 )
             _refuse_new_owner(home, environment)
         host, environment = environment, with_stores(environment, folder)
-        owner = LocalOwner(home, environment)
+        owner = AnnouncedTables(home, environment)
         if create:
             _refuse_lost_owner(owner, name, home, environment)
             if not owner.ledger.exists():
@@ -336,7 +337,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
             with owner.context.lock():
                 record_stores(folder, stores)
             environment = with_stores(host, folder)
-            owner = LocalOwner(home, environment)
+            owner = AnnouncedTables(home, environment)
         if not owner.ledger.exists():
             if not create:
                 raise CorruptLedgerError(

@@ -97,7 +97,7 @@ REFERENCE_LAYERS = (
     ("demo",),
     ("spark", "server"),
     ("warehouse",),
-    ("care", "client"),
+    ("announced", "care", "client"),
     ("rows", "log", "owner", "remote_owner"),
     ("schema", "storage", "catalog"),
     ("protocol",),
