@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import refimpl
-from refimpl.announced.tables import AnnouncedTables
 from refimpl.client.create import Creation
 from refimpl.client.table import Table
 from refimpl.demo.source import NULL, ROWS, Source
@@ -22,7 +21,7 @@ from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.schema.schema import from_arrow
 from refimpl.storage.environment import Environment
-from refimpl.warehouse import Warehouse
+from refimpl.warehouse import HostOwner, Warehouse
 
 if TYPE_CHECKING:
     from refimpl.spark import DeltaConnection
@@ -32,7 +31,7 @@ PROPOSING, RATIFIED = "proposing", "ratified"
 """Where a writer pauses: its staged file is durable, but not proposed; its commit is ratified, but not answered."""
 
 
-class ObservedOwner(AnnouncedTables):
+class ObservedOwner(HostOwner):
     """Reports each proposal and each lost race. Pauses at the `holds`, until a message or SIGKILL arrives."""
 
     def __init__(self, directory: Path, connection: Connection) -> None:

@@ -1,8 +1,7 @@
 """The commit owner of this host: decisions made durable, under one file lock.
 
 1. Stage, read, hash, parse: outside the lock.
-2. Decide: under the lock, in one transaction, which is the commit point. It decides all waiting proposals of this
-process: see `group`.
+2. Decide: under the lock, in one transaction, which is the commit point.
 3. Backfill, if the policy requires it: after the lock, under the table's publishing lock. A failed backfill does not
 make the commit fail.
 """
@@ -11,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +18,6 @@ from refimpl.catalog.owner import AttemptLookup, PreconditionFailed, TableDescri
 from refimpl.owner import decide, lifecycle, policy
 from refimpl.owner.backfill import BATCH, backfill, confirm_published
 from refimpl.owner.context import Context, disk_errors
-from refimpl.owner.group import Decision, Groups, Waiting
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.promises import promise_of
 from refimpl.owner.records import Examined, PromiseKind, TableRecord
@@ -35,7 +34,6 @@ from refimpl.protocol.errors import (
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CommitMode, TableFeature
 from refimpl.storage.environment import Environment
-from refimpl.storage.host_queue import HostQueue
 
 OWNER_FOLDER = "_owner"
 LOCK_FILE = "lock"
@@ -45,6 +43,16 @@ _DOUBTS_KEPT = 10_000
 _NAMES_SHOWN = 20
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The outcome of a proposal, durable if it is `Ratified`; whether the policy requires a backfill now (`due`), and
+    whether the next commit should wait for it (`overdue`)."""
+
+    outcome: commits.Outcome | PreconditionFailed
+    due: bool = False
+    overdue: bool = False
 
 
 class LocalOwner:
@@ -60,8 +68,6 @@ class LocalOwner:
         folder = warehouse / OWNER_FOLDER
         lock = environment.host_lock(folder / LOCK_FILE)
         self._context = Context(warehouse, Ledger(folder, lock, environment), lock, environment)
-        self._groups = Groups(environment, lock, self._decide_together, self._decide_alone)
-        self._queues: dict[str, HostQueue] = {}
         self._lost: list[tuple[int, Version, commits.AttemptId, int]] = []
         self._due: set[str] = set()
         """Tables whose policies require a backfill now."""
@@ -202,7 +208,7 @@ class LocalOwner:
         cached = self._context.cached_record(table_id)
         try:
             examined = self._examined(cached, version, proposal)
-            decided = self._groups.decided(Waiting(cached, examined, preconditions))
+            decided = self._decided(cached, examined, preconditions)
         except (OutcomeUnknown, OwnerUnavailableError, OSError) as error:
             raise _report(error, f"commit to {cached.label}", table_id, version, proposal.attempt) from error
         if decided.overdue:
@@ -298,27 +304,22 @@ class LocalOwner:
             writer.set_catalog_properties(table, properties)
         return after
 
-    def _decide_together(self, group: Sequence[Waiting]) -> list[Decision | None]:
-        """Decide several proposals, each in the state after the earlier ones. One transaction and one sync: its end
-        makes all of them durable at once."""
-        with self._context.ledger.write() as writer:
-            return [self._decide_in(writer, waiting) for waiting in group]
+    def _decided(
+        self, cached: TableRecord, examined: Examined, preconditions: UpdatePreconditions | None
+    ) -> Decision:  # fmt: skip
+        while True:
+            with self._context.lock():
+                decision = self._decide_alone(cached, examined, preconditions)
+            if decision is not None:
+                return decision
 
-    def _decide_in(self, writer: Writer, waiting: Waiting) -> Decision | None:
-        """None: an open promise of the table must be settled first, in a transaction of its own; see `changing`."""
-        table = self._context.required(writer, waiting.cached.table_id)
-        if table.promised or self._context.unnoticed(table):
-            return None
-        verdict, facts = self._judge(writer, table, waiting)
-        if isinstance(verdict, decide.Ratify):
-            return self._ratified(writer, table, waiting.examined, facts)
-        return None if verdict is None else Decision(outcome=verdict)
-
-    def _decide_alone(self, waiting: Waiting) -> Decision | None:
+    def _decide_alone(
+        self, cached: TableRecord, examined: Examined, preconditions: UpdatePreconditions | None
+    ) -> Decision | None:
         """Decide one proposal in a transaction of its own. None: see `_facts`."""
-        context, examined = self._context, waiting.examined
-        with context.changing(waiting.cached.table_id) as (writer, table):
-            verdict, facts = self._judge(writer, table, waiting)
+        context = self._context
+        with context.changing(cached.table_id) as (writer, table):
+            verdict, facts = self._judge(writer, table, examined, preconditions)
             if not isinstance(verdict, decide.Ratify):
                 return None if verdict is None else Decision(outcome=verdict)
             if not isinstance(examined.proposal, commits.DirectProposal):
@@ -328,10 +329,10 @@ class LocalOwner:
         published = context.keep(table, promise)
         if published is not None:
             return Decision(outcome=commits.Ratified(commit=published))
-        with context.changing(waiting.cached.table_id) as (writer, table):
-            verdict, _ = self._judge(writer, table, Waiting(waiting.cached, examined, None))
+        with context.changing(cached.table_id) as (writer, table):
+            verdict, _ = self._judge(writer, table, examined, None)
         if verdict is None or isinstance(verdict, decide.Ratify):
-            raise OwnerUnavailableError(f"the log of {waiting.cached.label} changed during the commit; propose again")
+            raise OwnerUnavailableError(f"the log of {cached.label} changed during the commit; propose again")
         return Decision(outcome=verdict)
 
     def _ratified(
@@ -351,10 +352,9 @@ class LocalOwner:
         return Decision(outcome=commits.Ratified(commit=commit), due=due, overdue=due and overdue)
 
     def _judge(
-        self, writer: Writer, table: TableRecord, waiting: Waiting
+        self, writer: Writer, table: TableRecord, examined: Examined, preconditions: UpdatePreconditions | None
     ) -> tuple[decide.Ratify | commits.Outcome | PreconditionFailed | None, decide.CatalogFacts | None]:
         """The verdict (None: see `_facts`), and the facts for a catalog's request."""
-        examined, preconditions = waiting.examined, waiting.preconditions
         attempt = writer.attempt_at(table, examined.version, examined.proposal.attempt)
         unknown = self._context.unknown_published_version(table) if examined.version >= table.next else None
         facts = None
@@ -394,12 +394,8 @@ class LocalOwner:
         for key, version, attempt, lost_at in lost:
             writer.add_lost(key, version, attempt, lost_at)
 
-    def turn(self, table_id: str) -> AbstractContextManager[bool]:
-        queue = self._queues.get(table_id)
-        if queue is None:
-            path = self._context.queue_path(table_id)
-            queue = self._queues[table_id] = self._context.environment.host_queue(path)
-        return queue()
+    def turn(self, table_id: str) -> AbstractContextManager[bool]:  # noqa: ARG002
+        return contextlib.nullcontext(False)
 
     def attempt_outcome(self, table_id: str, attempt: commits.AttemptId) -> commits.AttemptOutcome:
         if not commits.is_attempt_id(attempt):

@@ -149,7 +149,7 @@ def _lock(fd: int, name: str, take: Callable[[int], bool], seconds: float) -> No
 
 
 class ThreadTurn:
-    """Lets one thread of this process at a time do the work of the waiting ones; see `refimpl.owner.group`.
+    """Lets one thread of this process at a time do the work of the waiting ones; see `refimpl.served.group`.
 
     An interruption (Ctrl-C) may come at every call of a Python function. So the lock is not taken through the
     condition: its `__exit__` is such a function, and an interrupted one would leave the lock held.

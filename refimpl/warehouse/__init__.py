@@ -31,6 +31,7 @@ from refimpl.protocol.errors import (
     check_type,
 )
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
+from refimpl.served.group import GroupCommit
 from refimpl.storage.environment import Environment, HostLock
 from refimpl.storage.object_store import check_store, record_stores, with_stores
 
@@ -107,12 +108,16 @@ class _Tables:
         self.close()
 
 
+class HostOwner(GroupCommit, AnnouncedTables):
+    """The owner of a warehouse, with its rooms."""
+
+
 class Warehouse(_Tables):
     """A directory of tables with one commit owner. Made by `refimpl.open`."""
 
-    owner: AnnouncedTables
+    owner: HostOwner
 
-    def __init__(self, directory: Path, owner: AnnouncedTables, environment: Environment) -> None:
+    def __init__(self, directory: Path, owner: HostOwner, environment: Environment) -> None:
         self.directory = directory
         self.owner = owner
         self.environment = environment
@@ -320,7 +325,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
                         raise InvalidRequestError(
                             f"{parent} is a file; expected a warehouse's folder", directory=str(home)
                         )
-                _refuse_lost_owner(AnnouncedTables(home, environment), None, home, environment)
+                _refuse_lost_owner(HostOwner(home, environment), None, home, environment)
                 raise InvalidRequestError(
                     f"{home} has no commit owner; create one with: commit-owner init {home}, or in Python: "
                     f"refimpl.open({str(home)!r}, create=True)",
@@ -328,7 +333,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
                 )
             _refuse_new_owner(home, environment)
         host, environment = environment, with_stores(environment, folder)
-        owner = AnnouncedTables(home, environment)
+        owner = HostOwner(home, environment)
         if create:
             _refuse_lost_owner(owner, name, home, environment)
             if not owner.ledger.exists():
@@ -337,7 +342,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
             with owner.context.lock():
                 record_stores(folder, stores)
             environment = with_stores(host, folder)
-            owner = AnnouncedTables(home, environment)
+            owner = HostOwner(home, environment)
         if not owner.ledger.exists():
             if not create:
                 raise CorruptLedgerError(

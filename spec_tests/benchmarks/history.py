@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 
 import refimpl
-from refimpl.announced.tables import AnnouncedTables
 from refimpl.owner import ledger
 from refimpl.protocol import log_path
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.storage.log_store import LogStore
+from refimpl.warehouse import HostOwner
 from spec_tests.benchmarks import measure, table
 
 UNBACKFILLED = 9
@@ -61,7 +61,7 @@ def build(directory: Path, commits: int) -> str:
     return table_id
 
 
-def microseconds(owners: dict[str, tuple[AnnouncedTables, str]], calls: int) -> dict[str, float]:
+def microseconds(owners: dict[str, tuple[HostOwner, str]], calls: int) -> dict[str, float]:
     """The median time of so many calls to each owner. The calls alternate, so that other load disturbs all owners
     alike.
     """

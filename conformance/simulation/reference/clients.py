@@ -31,13 +31,13 @@ from conformance.interface.subject import Closing
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.reference.processes import Change, Patch, unchanged
 from conformance.simulation.schedule import WRITER, Stopped
-from refimpl.announced.tables import AnnouncedTables
 from refimpl.owner import ledger
 from refimpl.owner.local import OWNER_FOLDER
 from refimpl.protocol.commit_owner import Maintenance
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.storage.environment import Environment, HostLock, ThreadTurn
 from refimpl.storage.files import FileStatus
+from refimpl.warehouse import HostOwner
 
 START_MS: Final = 1_700_000_100_000
 """ms since the epoch, on the clock of the first client."""
@@ -284,7 +284,7 @@ class _SimulatedProcess(OwnerProcess):
         self.life = life
         environment = life.environment()
         if (directory / OWNER_FOLDER).exists():
-            owner = AnnouncedTables(directory, environment)
+            owner = HostOwner(directory, environment)
             owner.ledger.open()
             self.warehouse = refimpl.Warehouse(directory, owner, environment)
         else:

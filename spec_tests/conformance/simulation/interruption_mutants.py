@@ -12,9 +12,8 @@ from conformance.adapters.reference.host_effects import STAGING_FOLDERS
 from conformance.simulation.disk import Disk, Number, SimulatedFiles
 from refimpl.owner import lifecycle, promises
 from refimpl.owner.context import Context
-from refimpl.owner.group import Decision, Waiting
 from refimpl.owner.ledger import Ledger
-from refimpl.owner.local import OWNER_FOLDER, LocalOwner
+from refimpl.owner.local import OWNER_FOLDER, Decision
 from refimpl.owner.records import Promise, PromiseKind, TableRecord
 from refimpl.owner.statements import Writer
 from refimpl.owner.write_ahead_log import WriteAheadLog
@@ -22,6 +21,7 @@ from refimpl.protocol import log_path
 from refimpl.protocol.commits import RatifiedCommit
 from refimpl.protocol.errors import CorruptLogError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.protocol.log_path import LOG_FOLDER, Version
+from refimpl.served.group import GroupCommit, Waiting
 from refimpl.storage.environment import Environment
 from refimpl.storage.log_store import LogStore
 from spec_tests.conformance.simulation.hunting import CrashMutant, PowerMutant, Wrapped, connected, recorded, with_lock
@@ -299,13 +299,15 @@ class GroupAnsweredBeforeItsSync(_OnDisk):
             return self.wrapped.execute(statement, *values)
 
 
-def _group_decided(owner: LocalOwner, group: Sequence[Waiting], decided: list[Decision | None]) -> None:
+def _group_decided(owner: GroupCommit, group: Sequence[Waiting], decided: list[Decision | None]) -> None:
     with owner.context.ledger.write() as writer:
         decided.extend(owner._decide_in(writer, member) for member in group)
 
 
-@power("patch", "group/catalogManaged/inline", "PROFILE-DURABLE-01", LocalOwner, "_decide_together", failing_syncs=True)
-def group_failed_sync_believed_by_one(owner: LocalOwner, group: Sequence[Waiting]) -> list[Any]:
+@power(
+    "patch", "group/catalogManaged/inline", "PROFILE-DURABLE-01", GroupCommit, "_decide_together", failing_syncs=True
+)
+def group_failed_sync_believed_by_one(owner: GroupCommit, group: Sequence[Waiting]) -> list[Any]:
     """The leader reports an unknown outcome; the members after it report their decisions."""
     decided: list[Decision | None] = []
     try:
@@ -315,8 +317,8 @@ def group_failed_sync_believed_by_one(owner: LocalOwner, group: Sequence[Waiting
     return decided
 
 
-@crash("patch", "group/catalogManaged/inline", "PROFILE-DURABLE-01", LocalOwner, "_decide_together")
-def group_acknowledged_although_rolled_back(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
+@crash("patch", "group/catalogManaged/inline", "PROFILE-DURABLE-01", GroupCommit, "_decide_together")
+def group_acknowledged_although_rolled_back(owner: GroupCommit, group: Sequence[Waiting]) -> list[Decision | None]:
     """The error of one member rolls the group back, but members decided before it are acknowledged."""
     decided: list[Decision | None] = []
     try:
@@ -328,8 +330,8 @@ def group_acknowledged_although_rolled_back(owner: LocalOwner, group: Sequence[W
     return decided
 
 
-@power("patch", "group/managedCommit/staged", "PROFILE-OUTCOME-01", LocalOwner, "_decide_together")
-def group_published_before_its_sync(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
+@power("patch", "group/managedCommit/staged", "PROFILE-OUTCOME-01", GroupCommit, "_decide_together")
+def group_published_before_its_sync(owner: GroupCommit, group: Sequence[Waiting]) -> list[Decision | None]:
     """The members of a group are published before the transaction that ratifies them is durable."""
     with owner.context.ledger.write() as writer:
         decided = [owner._decide_in(writer, member) for member in group]

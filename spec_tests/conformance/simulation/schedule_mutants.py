@@ -20,13 +20,13 @@ from refimpl.log.table_state import ReplayedState
 from refimpl.owner import decide, local, promises
 from refimpl.owner.backfill import backfill
 from refimpl.owner.context import Context, stored_commits
-from refimpl.owner.group import Decision, Groups, Waiting
-from refimpl.owner.local import LocalOwner
+from refimpl.owner.local import Decision, LocalOwner
 from refimpl.owner.records import AttemptRecord, Promise, TableRecord
 from refimpl.owner.statements import Writer
 from refimpl.protocol.commit_owner import Backfilled
 from refimpl.protocol.commits import AttemptOutcome, CommitsAnswer, Landed, NotLanded, RatifiedCommit
 from refimpl.protocol.log_path import Version
+from refimpl.served.group import GroupCommit, Groups, Waiting
 from refimpl.storage.environment import Environment
 from spec_tests.conformance.simulation.hunting import ScheduleMutant, Wrapped, connected, recorded, with_lock
 
@@ -343,16 +343,16 @@ def group_answered_as_it_arrived(groups: Groups, group: Sequence[Waiting]) -> No
 
 
 @schedule(
-    "patch", "threads[managedCommit,staged]", "MC-COMMIT-02", LocalOwner, "_decide_together",
+    "patch", "threads[managedCommit,staged]", "MC-COMMIT-02", GroupCommit, "_decide_together",
     change=lambda environment: connected(environment, _LastOneStays),
 )  # fmt: skip
-def group_judged_before_any_is_written(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
+def group_judged_before_any_is_written(owner: GroupCommit, group: Sequence[Waiting]) -> list[Decision | None]:
     """The members of a group are all judged in the state before the group: two of them get the same version."""
     with owner.context.ledger.write() as writer:
         judged = []
         for member in group:
             table = owner.context.required(writer, member.cached.table_id)
-            judged.append((table, *owner._judge(writer, table, member)))
+            judged.append((table, *owner._judge(writer, table, member.examined, member.preconditions)))
         return [
             owner._ratified(writer, table, member.examined, facts) if isinstance(verdict, decide.Ratify)
             else None if verdict is None else Decision(outcome=verdict)

@@ -15,7 +15,7 @@ from conformance.simulation.power import Budget
 from conformance.simulation.reference.clients import SimulatedClients
 from conformance.simulation.reference.processes import STORAGE, SimulatedProcesses
 from conformance.simulation.schedule_scopes import NAMES, Outcome, Scope, ScopeRun, prepare, scopes
-from refimpl.owner.group import Groups, Waiting
+from refimpl.served.group import Groups, Waiting
 from spec_tests.conformance.simulation.hunting import operation_named
 
 FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs")

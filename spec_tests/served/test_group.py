@@ -18,7 +18,7 @@ import pytest
 
 import refimpl
 from refimpl.owner.context import Context
-from refimpl.owner.group import Decision, Groups, Waiting
+from refimpl.owner.local import Decision
 from refimpl.owner.records import Examined, TableRecord
 from refimpl.owner.statements import Writer
 from refimpl.protocol.commits import (
@@ -33,6 +33,7 @@ from refimpl.protocol.commits import (
 )
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from refimpl.served.group import Groups, Waiting
 from refimpl.storage.environment import Environment, HostLock, ThreadTurn
 from spec_tests.support.builders import ON_REQUEST, OwnedTable, append, create, new_attempt, refused
 from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_broken, disk_is_full, opened

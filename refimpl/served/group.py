@@ -22,23 +22,19 @@ A group never spans processes: a proposal would have to be made durable for the 
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
-from refimpl.catalog.owner import PreconditionFailed, UpdatePreconditions
+from refimpl.catalog.owner import UpdatePreconditions
+from refimpl.owner import decide
+from refimpl.owner.local import Decision, LocalOwner
 from refimpl.owner.records import Examined, TableRecord
-from refimpl.protocol.commits import DirectProposal, Outcome
+from refimpl.owner.statements import Writer
+from refimpl.protocol.commits import DirectProposal
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.storage.environment import Environment, HostLock
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """The outcome of a proposal, durable if it is `Ratified`; whether the policy requires a backfill now (`due`), and
-    whether the next commit should wait for it (`overdue`)."""
-
-    outcome: Outcome | PreconditionFailed
-    due: bool = False
-    overdue: bool = False
+from refimpl.storage.host_queue import HostQueue
 
 
 @dataclass(slots=True, eq=False)
@@ -121,3 +117,43 @@ class Groups:
             answers = [None] * len(group)
         for waiting, answer in zip(group, answers, strict=True):
             waiting.answer, waiting.alone = answer, answer is None
+
+
+class GroupCommit(LocalOwner):
+    """An owner that decides the waiting proposals of this process together, and lets its writers queue."""
+
+    def __init__(self, warehouse: Path, environment: Environment) -> None:
+        super().__init__(warehouse, environment)
+        self._groups = Groups(environment, self.context.lock, self._decide_together, self._decide_waiting)
+        self._queues: dict[str, HostQueue] = {}
+
+    def _decided(
+        self, cached: TableRecord, examined: Examined, preconditions: UpdatePreconditions | None
+    ) -> Decision:  # fmt: skip
+        return self._groups.decided(Waiting(cached, examined, preconditions))
+
+    def _decide_waiting(self, waiting: Waiting) -> Decision | None:
+        return self._decide_alone(waiting.cached, waiting.examined, waiting.preconditions)
+
+    def _decide_together(self, group: Sequence[Waiting]) -> list[Decision | None]:
+        """Decide several proposals, each in the state after the earlier ones. One transaction and one sync: its end
+        makes all of them durable at once."""
+        with self._context.ledger.write() as writer:
+            return [self._decide_in(writer, waiting) for waiting in group]
+
+    def _decide_in(self, writer: Writer, waiting: Waiting) -> Decision | None:
+        """None: an open promise of the table must be settled first, in a transaction of its own; see `changing`."""
+        table = self._context.required(writer, waiting.cached.table_id)
+        if table.promised or self._context.unnoticed(table):
+            return None
+        verdict, facts = self._judge(writer, table, waiting.examined, waiting.preconditions)
+        if isinstance(verdict, decide.Ratify):
+            return self._ratified(writer, table, waiting.examined, facts)
+        return None if verdict is None else Decision(outcome=verdict)
+
+    def turn(self, table_id: str) -> AbstractContextManager[bool]:
+        queue = self._queues.get(table_id)
+        if queue is None:
+            path = self.context.queue_path(table_id)
+            queue = self._queues[table_id] = self.context.environment.host_queue(path)
+        return queue()
