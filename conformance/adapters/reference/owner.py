@@ -42,6 +42,7 @@ from refimpl.protocol.commits import (
     is_attempt_id,
 )
 from refimpl.protocol.table_feature import DOCUMENTED_FEATURES, CommitMode, TableFeature
+from refimpl.storage.environment import Environment
 from refimpl.storage.log_store import LogStore
 
 PROFILES: Final = (
@@ -62,7 +63,7 @@ FILESYSTEM_TABLES: Final = "filesystem"
 
 
 _Asked = TypeVar("_Asked", bound=m.Request)
-_OnWarehouse = Callable[["ReferenceOwner", refimpl.Warehouse, _Asked], m.Answer]
+_OnWarehouse = Callable[["ReferenceOwner", "refimpl.Warehouse", _Asked], m.Answer]
 
 
 def _answering(method: _OnWarehouse[_Asked]) -> Callable[[ReferenceOwner, str, _Asked], m.Answer]:
@@ -85,6 +86,11 @@ class ReferenceOwner(LogAccess):
 
     concurrent = True
 
+    @staticmethod
+    def opened(directory: Path, environment: Environment) -> refimpl.Warehouse:
+        """The owner under test: a subclass may open another one."""
+        return refimpl.open(directory, environment=environment, create=True)
+
     def __init__(self, directory: Path | None = None, *, synced: bool | None = None) -> None:
         self._synced = bool(os.environ.get(SYNCED_VARIABLE)) if synced is None else synced
         named = directory or os.environ.get(DIRECTORY_VARIABLE) or None
@@ -94,7 +100,7 @@ class ReferenceOwner(LogAccess):
         self._start()
 
     def _start(self) -> None:
-        self._process = OwnerProcess(self.directory, Life(synced=self._synced))
+        self._process = OwnerProcess(self.directory, Life(synced=self._synced), self.opened)
         (self.directory / FILESYSTEM_TABLES).mkdir(exist_ok=True)
 
     def close(self) -> None:
@@ -327,9 +333,11 @@ class ReferenceOwner(LogAccess):
 class OwnerProcess:
     """One run of the owner, from its start until it stops or dies."""
 
-    def __init__(self, directory: Path, life: Life) -> None:
+    def __init__(
+        self, directory: Path, life: Life, opened: Callable[[Path, Environment], refimpl.Warehouse]
+    ) -> None:  # fmt: skip
         self.life = life
-        self.warehouse = refimpl.open(directory, environment=life.environment(), create=True)
+        self.warehouse = opened(directory, life.environment())
 
     def stop(self) -> None:
         with contextlib.suppress(Killed):

@@ -69,7 +69,7 @@ class SimulatedOwner(ReferenceOwner):
         self._start()
 
     def _start(self) -> None:
-        self._process = OwnerProcess(self.directory, _NeverDying(self._environment))
+        self._process = OwnerProcess(self.directory, _NeverDying(self._environment), self.opened)
 
     def log_of(self, table: m.TableRef) -> LogFolder:
         return _SimulatedLog(self._location(self._running().warehouse, table), self._disk)

@@ -1,0 +1,46 @@
+"""The core of the owner is an owner: without the rooms around it, and without the client, it passes the kit."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CORE = ("protocol", "catalog", "storage", "owner")
+SUBJECT = """
+from pathlib import Path
+from types import SimpleNamespace
+
+from conformance.adapters.reference.owner import ReferenceOwner
+from refimpl.owner.local import OWNER_FOLDER, LocalOwner
+
+
+class Core(ReferenceOwner):
+    @staticmethod
+    def opened(directory, environment):
+        (directory / OWNER_FOLDER).mkdir(parents=True, exist_ok=True)
+        owner = LocalOwner(directory, environment)
+        owner.ledger.create()
+        owner.ledger.open()
+        owner.identify(None, None)
+        return SimpleNamespace(owner=owner, environment=environment, close=owner.close)
+"""
+
+
+@pytest.mark.longer
+def test_the_core_alone_is_conformant(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "conformance", tmp_path / "conformance", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "refimpl/client").mkdir(parents=True)
+    for file in ("__init__.py", "client/DELTA.md"):  # the kit quotes that page
+        shutil.copy(ROOT / "refimpl" / file, tmp_path / "refimpl" / file)
+    for room in CORE:
+        shutil.copytree(ROOT / "refimpl" / room, tmp_path / "refimpl" / room)
+    (tmp_path / "core.py").write_text(SUBJECT, encoding="utf-8")
+    command = [sys.executable, "-m", "conformance", "run", "python:core:Core", "--seed", "1", "-n", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "Conformant" in ran.stdout
