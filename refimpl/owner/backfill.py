@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Final
 
-from refimpl.owner import policy
+from refimpl.owner import decide, policy
 from refimpl.owner.context import Context
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import Writer
@@ -144,6 +144,23 @@ def _record(writer: Writer, table: TableRecord, published: Sequence[_Stored], no
     if through is not None and through != table.backfilled:
         writer.mark_published(table, through, now)
     return through
+
+
+def record_published(context: Context, table_id: str, through: Version) -> str | None:
+    """Forget the versions up to `through`, which a client reports as published, in batches. Returns why one of them
+    must not be forgotten."""
+    while True:
+        with context.lock(), context.changing(table_id) as (writer, table):
+            refused = decide.not_accepting(table)
+            if refused is not None:
+                return refused.detail
+            if table.latest is None or through > table.latest:
+                return f"version {through} cannot be published: the latest version of {table.label} is {table.latest}"
+            batch = range(table.first_unbackfilled, through + 1)[:BATCH]
+            flaw = confirm_published(writer, table, context.log(table), batch)
+            if flaw is not None or not batch:
+                return flaw
+            writer.mark_published(table, batch[-1], context.now)
 
 
 def confirm_published(writer: Writer, table: TableRecord, log: LogStore, versions: Sequence[Version]) -> str | None:

@@ -6,21 +6,14 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from refimpl.catalog.owner import TableDescription
-from refimpl.owner import decide, promises
+from refimpl.owner import promises
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.records import Promise, TableRecord
 from refimpl.owner.statements import View, Writer
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import ResolvedTable, TableState, next_version
 from refimpl.protocol.commits import CommitsAnswer, RatifiedCommit
-from refimpl.protocol.errors import (
-    DeltaError,
-    InvalidRequestError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-    TableNotFoundError,
-)
+from refimpl.protocol.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.storage.environment import Environment, HostLock
@@ -262,46 +255,6 @@ class Context:
             commits=self._with_what_is_visible(table, answer, None, None),
             halted=table.halted,
         )
-
-    def describe(self, find: Callable[[View], TableRecord]) -> TableDescription:
-        """The table that `find` finds, with its metadata. `InvalidRequestError` while it has no version 0.
-
-        If a published version is newer than the read state, it reads again: otherwise the metadata would be older than
-        a commit in the answer. A published version that the ledger still lacks then stays in the answer.
-        """
-        description, latest = self._described(find)
-        for _ in range(_MAX_READS):
-            if description.table.commits.latest_ratified_version == latest:
-                break
-            before = latest
-            description, latest = self._described(find)
-            if latest == before:
-                break
-        return description
-
-    def _described(self, find: Callable[[View], TableRecord]) -> tuple[TableDescription, Version | None]:
-        """One description, and the ledger's latest version at that moment."""
-        with self.ledger.read() as view:
-            table = find(view)
-            answer = stored_commits(view, table, None, None)
-            current = view.protocol_and_metadata(table.key)
-            extra = view.catalog_properties(table.key)
-            newest = answer.commits[-1:] or (
-                () if table.latest is None else view.commits(table, table.latest, table.latest)
-            )
-        if current is None or not newest:
-            raise InvalidRequestError(f"{table.label} has no version 0 yet; create it first", table_id=table.table_id)
-        description = TableDescription(
-            table=self.resolved(table, answer),
-            protocol=current[0],
-            metadata=current[1],
-            catalog_properties=extra,
-            etag=decide.etag_of(*current, extra),
-            created_at=table.created_at,
-            updated_at=newest[0].ratified_at,
-            in_commit_timestamp=newest[0].in_commit_timestamp,
-        )
-        return description, table.latest
 
     def _with_what_is_visible(
         self, table: TableRecord, answer: CommitsAnswer, start: Version | None, end: Version | None

@@ -12,22 +12,19 @@ for a proposal that passes these.
 3. a table that accepts no commits answers why;
 4. the version is taken, or too high. Before the content: a loser's content was right when it
 was written, and a rebase will change it;
-5. the preconditions of a catalog's request: the reported published versions, then the etag. After the version,
-because a loser's report and etag are naturally stale (UNITY_CATALOG.md#order-of-judging);
-6. the content, then the request's statements about it;
-7. room in the backlog, counted after the report.
-`decide_update`, for a request without a commit, is 3, 5 and 6. The rules for a commit that starts or ends ownership
-follow below it: registration, adoption, take-over, hand-back.
+5. the content;
+6. room in the backlog.
+The rules for a commit that starts or ends ownership follow below it: registration, adoption, take-over, hand-back.
+A catalog's requests have more rules: `served.catalog_requests`.
 """
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from refimpl.catalog.owner import Precondition, PreconditionFailed, UpdatePreconditions
 from refimpl.owner import policy
 from refimpl.owner.records import AttemptRecord, Examined, TableRecord, unknown_attempt
 from refimpl.protocol import actions, log_path, table_feature
@@ -55,17 +52,6 @@ class Ratify:
     """The proposal wins `version`."""
 
     examined: Examined
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogFacts:
-    """A catalog's request, with the facts that were looked up for it."""
-
-    preconditions: UpdatePreconditions
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """The table's properties that are not in its log."""
-    unpublished: str | None = None
-    """Why one of the versions of `reported` must not be forgotten: its file is missing, or has other bytes."""
 
 
 def message_flaw(version: Version, proposal: Proposal) -> Rejected | None:
@@ -180,31 +166,30 @@ def decide(
     *,
     unknown_published: Version | None,
     current: tuple[Protocol, Metadata] | None,
-    facts: CatalogFacts | None = None,
-) -> Ratify | Outcome | PreconditionFailed:
+) -> Ratify | Outcome:
     """The outcome of a proposal. `current`: the table's protocol and metadata; required only if the proposal changes
-    them, or with `facts`. `facts`: of a catalog's request.
+    them.
 
     managed-commits and catalog-managed, "Commit Protocol": v-1 is ratified, v is not, v at most once.
     """
     return (
         admission(table, examined, attempt, unknown_published=unknown_published)
-        or (_precondition_flaw(table, facts, current) if facts else None)
-        or _commit_mode_flaw(table, examined)
-        or examined.flaw
-        or _timestamp_flaw(table, examined)
-        or _table_flaw(table, examined, current)
-        or (_request_flaw(facts, examined, current) if facts else None)
-        or _backlog_flaw(with_report(table, facts.preconditions) if facts else table)
+        or content_flaw(table, examined, current)
+        or backlog_flaw(table)
         or Ratify(examined=examined)
     )
 
 
-def decide_update(
-    table: TableRecord, facts: CatalogFacts, current: tuple[Protocol, Metadata] | None
-) -> Rejected | PreconditionFailed | None:
-    """Why an update without a commit is rejected; arguments as in `decide`."""
-    return not_accepting(table) or _precondition_flaw(table, facts, current) or _request_flaw(facts, None, current)
+def content_flaw(
+    table: TableRecord, examined: Examined, current: tuple[Protocol, Metadata] | None
+) -> Rejected | None:  # fmt: skip
+    """Why the owner rejects what is in the proposal."""
+    return (
+        _commit_mode_flaw(table, examined)
+        or examined.flaw
+        or _timestamp_flaw(table, examined)
+        or _table_flaw(table, examined, current)
+    )
 
 
 def admission(
@@ -219,12 +204,6 @@ def admission(
         or not_accepting(table)
         or _out_of_turn(table, examined.version, unknown_published=unknown_published)
     )
-
-
-def has_lost(table: TableRecord, version: Version, attempt: AttemptRecord | None) -> bool:
-    """Whether a proposal has certainly and finally lost: its version is taken and its attempt is unknown."""
-    settled = not_accepting(table) is None and not table.promised
-    return settled and attempt is None and table.latest is not None and version <= table.latest
 
 
 def unresolvable(
@@ -303,104 +282,6 @@ def _out_of_turn(table: TableRecord, version: Version, *, unknown_published: Ver
     if version != table.next:
         return VersionGap(latest_ratified_version=latest)
     return None
-
-
-def reported(table: TableRecord, preconditions: UpdatePreconditions) -> range:
-    """The versions that the owner may forget if the report is right."""
-    through, latest = preconditions.published_through, table.latest
-    if through is None or latest is None or through > latest:
-        return range(0)
-    return range(table.first_unbackfilled, through + 1)
-
-
-def with_report(table: TableRecord, preconditions: UpdatePreconditions) -> TableRecord:
-    """The table as it will be once the report is recorded; the request's own commit may use the room that it makes."""
-    versions = reported(table, preconditions)
-    return msgspec.structs.replace(table, backfilled=versions[-1]) if versions else table
-
-
-def _precondition_flaw(
-    table: TableRecord, facts: CatalogFacts, current: tuple[Protocol, Metadata] | None
-) -> PreconditionFailed | None:
-    """catalog-managed, "Publishing Commits"; UNITY_CATALOG.md#etag."""
-    through, etag = facts.preconditions.published_through, facts.preconditions.etag
-    flaw = facts.unpublished
-    if through is not None and (table.latest is None or through > table.latest):
-        flaw = f"version {through} cannot be published: the latest version of {table.label} is {table.latest}"
-    if flaw is not None:
-        return PreconditionFailed(precondition=Precondition.PUBLISHED, detail=flaw)
-    if etag is None or current is None or etag == (current_etag := etag_of(*current, facts.properties)):
-        return None
-    return PreconditionFailed(
-        precondition=Precondition.ETAG,
-        detail=f"assert-etag failed: expected {etag} but {table.label} has {current_etag}; load it again",
-    )
-
-
-def _request_flaw(
-    facts: CatalogFacts, examined: Examined | None, current: tuple[Protocol, Metadata] | None
-) -> PreconditionFailed | None:
-    """How a request differs from its staged file, or from the log."""
-    if current is None:
-        return None
-    protocol = (examined and examined.protocol) or current[0]
-    metadata = (examined and examined.metadata) or current[1]
-    preconditions, domains = facts.preconditions, () if examined is None else examined.domains
-    flaw = (
-        (None if examined is None else _file_flaw(preconditions, examined))
-        or preconditions.contradiction(protocol, metadata, domains)
-        or property_flaw(preconditions.properties, metadata, facts.properties)
-    )
-    return None if flaw is None else PreconditionFailed(precondition=Precondition.METADATA, detail=flaw)
-
-
-def _file_flaw(preconditions: UpdatePreconditions, examined: Examined) -> str | None:
-    size, timestamp = preconditions.size, preconditions.in_commit_timestamp
-    if size is not None and size != len(examined.content):
-        return f"the staged file of version {examined.version} has {len(examined.content)} bytes, not {size}"
-    if timestamp is not None and timestamp != examined.in_commit_timestamp:
-        return (
-            f"the staged file of version {examined.version} has the inCommitTimestamp {examined.in_commit_timestamp}, "
-            f"not {timestamp}"
-        )
-    return None
-
-
-def property_flaw(wanted: Mapping[str, str | None], metadata: Metadata, before: Mapping[str, str]) -> str | None:
-    """Why the catalog cannot store a property: the log has another value, its name is that of a secret, or together
-    with those stored `before` it exceeds the size limit of an answer."""
-    for key, value in wanted.items():
-        logged = metadata.configuration.get(key)
-        if logged is not None and logged != value:
-            return (
-                f"the property {key} is {logged!r} in the log, but {value!r} in the request; change it by a commit "
-                f"with a metaData action"
-            )
-        if logged is None and value is not None and policy.names_a_secret(key):
-            return f"the property {key} names a secret, and every reader of the table would see it; leave it out"
-    if not wanted:
-        return None
-    size = len(msgspec.json.encode(catalog_properties(before, wanted, metadata)))
-    if size > max(policy.MAX_CATALOG_PROPERTIES_BYTES, len(msgspec.json.encode(before))):
-        return (
-            f"the properties that are not in the log would take {size} bytes, the limit is "
-            f"{policy.MAX_CATALOG_PROPERTIES_BYTES}; remove some, or write them into the log"
-        )
-    return None
-
-
-def catalog_properties(
-    before: Mapping[str, str], wanted: Mapping[str, str | None], metadata: Metadata
-) -> dict[str, str]:
-    """The catalog's own properties after a change, without those that are in the log."""
-    after = {**before, **wanted}
-    return {key: value for key, value in after.items() if value is not None and key not in metadata.configuration}
-
-
-def etag_of(protocol: Protocol, metadata: Metadata, properties: Mapping[str, str]) -> str:
-    """The etag changes with the metadata and only with it, so it is derived and not stored."""
-    content = msgspec.json.encode([protocol, metadata, dict(properties)], order="sorted")
-    return f"etag-{hashlib.sha256(content).hexdigest()[:32]}"
 
 
 def _commit_mode_flaw(table: TableRecord, examined: Examined) -> Rejected | None:
@@ -514,13 +395,8 @@ def table_flaw(feature: table_feature.TableFeature, protocol: Protocol, metadata
     return policy.conf_flaw(metadata.configuration.get(conf)) if conf is not None else None
 
 
-def first_version_flaw(
-    table: TableRecord, examined: Examined, owner_name: str, properties: Mapping[str, str] | None = None
-) -> Rejected | None:
-    """What is wrong with a commit that makes this owner own a table: version 0, or an ownership change.
-
-    `properties`: those in the creation request of a catalog.
-    """
+def first_version_flaw(table: TableRecord, examined: Examined, owner_name: str) -> Rejected | None:
+    """What is wrong with a commit that makes this owner own a table: version 0, or an ownership change."""
     feature = table.feature
     if examined.flaw is not None:
         return examined.flaw
@@ -535,10 +411,7 @@ def first_version_flaw(
         return _rejected(
             RejectionReason.INCONSISTENT_TABLE, f"{owner} names {named!r}, but this owner is {owner_name!r}"
         )
-    flaw = table_flaw(feature, examined.protocol, examined.metadata) or _metadata_flaw(table, examined.metadata)
-    if flaw is None and (wrong := property_flaw(properties or {}, examined.metadata, {})) is not None:
-        return _rejected(RejectionReason.INCONSISTENT_TABLE, wrong)
-    return flaw
+    return table_flaw(feature, examined.protocol, examined.metadata) or _metadata_flaw(table, examined.metadata)
 
 
 def identity_flaw(current: str, name: str | None, conf: Mapping[str, str] | None, *, has_tables: bool) -> str | None:
@@ -557,7 +430,6 @@ def decide_registration(
     *,
     holder: TableRecord | None,
     owner_name: str,
-    properties: Mapping[str, str],
 ) -> Ratify | Outcome | TableRecord:
     """The outcome of version 0 of a staged table, or the other table that has its name. `holder`: the table that has
     the name now; otherwise see `first_version_flaw`.
@@ -568,7 +440,7 @@ def decide_registration(
         replay(table, examined, attempt)
         or (holder if holder is not None and holder.key != table.key else None)
         or not_new(table)
-        or first_version_flaw(table, examined, owner_name, properties)
+        or first_version_flaw(table, examined, owner_name)
         or Ratify(examined=examined)
     )
 
@@ -677,7 +549,7 @@ def _still_named_flaw(table: TableRecord, metadata: Metadata | None) -> Rejected
     )
 
 
-def _backlog_flaw(table: TableRecord) -> Rejected | None:
+def backlog_flaw(table: TableRecord) -> Rejected | None:
     limit = table.policy.backlog_limit
     if table.backlog < limit:
         return None

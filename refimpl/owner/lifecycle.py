@@ -21,7 +21,7 @@ A table may be in the warehouse or below a root, neither inside nor around anoth
 
 import contextlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -205,10 +205,14 @@ def name_taken(context: Context, holder: TableRecord) -> NameTakenError:
     )
 
 
+Also = Callable[[Writer, TableRecord, Examined], commits.Rejected | None]
+
+
 def register_table(
-    context: Context, owner_name: str, table_id: str, proposal: commits.DirectProposal, properties: Mapping[str, str]
+    context: Context, owner_name: str, table_id: str, proposal: commits.DirectProposal, also: Also
 ) -> Registered | NameTaken | commits.Outcome:
-    """Phase 3; see `CatalogOwner.register_table`.
+    """Phase 3; see `CommitOwner.register_table`. `also`: what else the transaction stores with a table that will be
+    registered; returns why it cannot.
 
     A promise: see `promises`. The transaction that gives the table its name and ratifies version 0 comes
     after `0.json` and its name are durable; a crash before it is completed by the next call for the table.
@@ -220,7 +224,7 @@ def register_table(
     examined = decide.examine(table.feature, 0, proposal, proposal.content)
     with context.lock():
         context.holder(table.name or "")
-        outcome = _registration(context, owner_name, table_id, examined, properties)
+        outcome = _registration(context, owner_name, table_id, examined, also)
     if isinstance(outcome, TableRecord):
         return NameTaken(winner=context.resolve_id(outcome.table_id))
     if isinstance(outcome, commits.Ratified):
@@ -234,7 +238,7 @@ def register_table(
 
 
 def _registration(
-    context: Context, owner_name: str, table_id: str, examined: Examined, properties: Mapping[str, str]
+    context: Context, owner_name: str, table_id: str, examined: Examined, also: Also
 ) -> TableRecord | commits.Outcome:
     """The outcome, or the other table that has the name."""
     with context.changing(table_id) as (writer, table):
@@ -244,14 +248,13 @@ def _registration(
             writer.attempt_at(table, 0, examined.proposal.attempt),
             holder=writer.table_named(table.name or ""),
             owner_name=owner_name,
-            properties=properties,
         )
         if isinstance(verdict, TableRecord) and table.state is TableState.STAGING:
             writer.set_state(table, TableState.DROPPED)
         if not isinstance(verdict, decide.Ratify):
             return verdict
-        if properties != writer.catalog_properties(table.key):
-            writer.set_catalog_properties(table, properties)
+        if (flaw := also(writer, table, examined)) is not None:
+            return flaw
         promise = promise_of(PromiseKind.CREATE, examined, context.now)
         writer.add_promise(table, promise)
     commit = context.keep(table, promise)

@@ -12,18 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
-from refimpl.catalog.owner import AttemptLookup, PreconditionFailed, TableDescription, UpdatePreconditions
 from refimpl.owner import decide, lifecycle, policy
-from refimpl.owner.backfill import BATCH, backfill, confirm_published
+from refimpl.owner.backfill import backfill, record_published
 from refimpl.owner.context import Context, disk_errors
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.promises import promise_of
-from refimpl.owner.records import Examined, PromiseKind, TableRecord
+from refimpl.owner.records import AttemptRecord, Examined, PromiseKind, TableRecord
 from refimpl.owner.statements import View, Writer
 from refimpl.protocol import commit_owner, commits, log_path
-from refimpl.protocol.actions import Metadata
 from refimpl.protocol.errors import (
     DeltaError,
     InvalidRequestError,
@@ -50,7 +47,7 @@ class Decision:
     """The outcome of a proposal, durable if it is `Ratified`; whether the policy requires a backfill now (`due`), and
     whether the next commit should wait for it (`overdue`)."""
 
-    outcome: commits.Outcome | PreconditionFailed
+    outcome: commits.Outcome
     due: bool = False
     overdue: bool = False
 
@@ -119,36 +116,12 @@ class LocalOwner:
             )
         return table
 
-    def describe(self, reference: str | Path) -> TableDescription:
-        try:
-            return self._context.describe(lambda view: self._find(view, reference))
-        except InvalidRequestError:
-            if self.resolve(reference).state is not commit_owner.TableState.ACTIVE:
-                raise
-        return self._context.describe(lambda view: self._find(view, reference))
-
     def tables(self) -> Sequence[commit_owner.TableSummary]:
         return self.recorded_tables()
 
     def recorded_tables(self) -> Sequence[commit_owner.TableSummary]:
         with self.ledger.read() as view:
             return [table for table in view.tables() if table.state is commit_owner.TableState.ACTIVE]
-
-    def look_up(self, name: str, version: Version | None, attempt: commits.AttemptId | None) -> AttemptLookup | None:
-        with self.ledger.read() as view:
-            table = view.table_named(name)
-            seen = None if table is None or attempt is None else view.attempt_at(table, version or 0, attempt)
-        if table is None:
-            return None
-        lost = version is not None and attempt is not None and decide.has_lost(table, version, seen)
-        if lost:
-            self._remember_lost(table, cast(Version, version), cast(commits.AttemptId, attempt))
-        return AttemptLookup(table=table, lost=lost)
-
-    def was_dropped(self, name: str, location: Path) -> bool:
-        with self.ledger.read() as view:
-            dropped = view.dropped()
-        return any((table.name, table.location) == (name, location) and table.latest is not None for table in dropped)
 
     def stage_table(
         self,
@@ -164,10 +137,15 @@ class LocalOwner:
             return lifecycle.stage_table(self._context, name, feature, commit_mode, location, policy, empty)
 
     def register_table(
-        self, table_id: str, proposal: commits.DirectProposal, *, properties: Mapping[str, str] | None = None
+        self, table_id: str, proposal: commits.DirectProposal
+    ) -> commit_owner.Registered | commit_owner.NameTaken | commits.Outcome:
+        return self._registered(table_id, proposal, lambda _writer, _table, _examined: None)
+
+    def _registered(
+        self, table_id: str, proposal: commits.DirectProposal, also: lifecycle.Also
     ) -> commit_owner.Registered | commit_owner.NameTaken | commits.Outcome:
         with _reported("register a table", table_id, 0, proposal.attempt):
-            return lifecycle.register_table(self._context, self.name, table_id, proposal, properties or {})
+            return lifecycle.register_table(self._context, self.name, table_id, proposal, also)
 
     def drop_table(self, table_id: str) -> None:
         with disk_errors("drop a table"):
@@ -190,25 +168,22 @@ class LocalOwner:
     # Commits
 
     def commit(self, table_id: str, version: Version, proposal: commits.Proposal) -> commits.Outcome:
-        outcome = self._commit(table_id, version, proposal, None)
-        assert not isinstance(outcome, PreconditionFailed)
-        return outcome
-
-    def commit_if(
-        self, table_id: str, version: Version, proposal: commits.Proposal, preconditions: UpdatePreconditions
-    ) -> commits.Outcome | PreconditionFailed:
-        return self._commit(table_id, version, proposal, preconditions)
+        return self._commit(table_id, version, proposal)
 
     def _commit(
-        self, table_id: str, version: Version, proposal: commits.Proposal, preconditions: UpdatePreconditions | None
-    ) -> commits.Outcome | PreconditionFailed:
+        self,
+        table_id: str,
+        version: Version,
+        proposal: commits.Proposal,
+        as_request: Callable[[Examined], Examined] = lambda examined: examined,
+    ) -> commits.Outcome:
         flaw = decide.message_flaw(log_path.checked(version), proposal)
         if flaw is not None:
             return flaw
         cached = self._context.cached_record(table_id)
         try:
-            examined = self._examined(cached, version, proposal)
-            decided = self._decided(cached, examined, preconditions)
+            examined = as_request(self._examined(cached, version, proposal))
+            decided = self._decided(cached, examined)
         except (OutcomeUnknown, OwnerUnavailableError, OSError) as error:
             raise _report(error, f"commit to {cached.label}", table_id, version, proposal.attempt) from error
         if decided.overdue:
@@ -253,97 +228,34 @@ class LocalOwner:
             raise OwnerUnavailableError(f"cannot make {file_name} durable: {error}; nothing was committed") from error
         self._in_doubt.pop(file_name, None)
 
-    def update(self, table_id: str, preconditions: UpdatePreconditions) -> PreconditionFailed | commits.Rejected | None:
-        with disk_errors("change a table"):
-            while True:
-                with self._context.lock(), self._context.changing(table_id) as (writer, table):
-                    facts = decide.CatalogFacts(preconditions=preconditions)
-                    if decide.not_accepting(table) is None:
-                        looked_up = self._facts(writer, table, preconditions)
-                        if looked_up is None:
-                            continue
-                        facts = looked_up
-                    current = writer.protocol_and_metadata(table.key)
-                    refused = decide.decide_update(table, facts, current)
-                    if refused is None and current is not None:
-                        self._apply(writer, table, facts, current[1])
-                    return refused
+    def _decided(self, cached: TableRecord, examined: Examined) -> Decision:
+        with self._context.lock():
+            return self._decide_alone(cached, examined)
 
-    def _facts(
-        self, writer: Writer, table: TableRecord, preconditions: UpdatePreconditions
-    ) -> decide.CatalogFacts | None:
-        """The facts that a catalog's request needs. None: the report is long, and only a part of it was recorded."""
-        versions = decide.reported(table, preconditions)
-        unpublished = confirm_published(writer, table, self._context.log(table), versions[:BATCH])
-        if unpublished is None and len(versions) > BATCH:
-            writer.mark_published(table, versions[BATCH - 1], self._context.now)
-            return None
-        properties = writer.catalog_properties(table.key)
-        return decide.CatalogFacts(preconditions=preconditions, properties=properties, unpublished=unpublished)
-
-    def _apply(
-        self,
-        writer: Writer,
-        table: TableRecord,
-        facts: decide.CatalogFacts,
-        current: Metadata,
-        committed: Metadata | None = None,
-    ) -> TableRecord:
-        """Store the request's changes; returns the table after them. In the commit's transaction, before it is
-        ratified.
-
-        `committed`: the metadata in the request's commit. A commit without metadata changes no property and no etag.
-        """
-        after = decide.with_report(table, facts.preconditions)
-        if after.backfilled is not None and after.backfilled != table.backfilled:
-            writer.mark_published(table, after.backfilled, self._context.now)
-        if committed is None and not facts.preconditions.properties:
-            return after
-        properties = decide.catalog_properties(facts.properties, facts.preconditions.properties, committed or current)
-        if properties != facts.properties:
-            writer.set_catalog_properties(table, properties)
-        return after
-
-    def _decided(
-        self, cached: TableRecord, examined: Examined, preconditions: UpdatePreconditions | None
-    ) -> Decision:  # fmt: skip
-        while True:
-            with self._context.lock():
-                decision = self._decide_alone(cached, examined, preconditions)
-            if decision is not None:
-                return decision
-
-    def _decide_alone(
-        self, cached: TableRecord, examined: Examined, preconditions: UpdatePreconditions | None
-    ) -> Decision | None:
-        """Decide one proposal in a transaction of its own. None: see `_facts`."""
+    def _decide_alone(self, cached: TableRecord, examined: Examined) -> Decision:
+        """Decide one proposal in a transaction of its own; one whose commit point is a file, in two."""
         context = self._context
         with context.changing(cached.table_id) as (writer, table):
-            verdict, facts = self._judge(writer, table, examined, preconditions)
+            verdict = self._judge(writer, table, examined)
             if not isinstance(verdict, decide.Ratify):
-                return None if verdict is None else Decision(outcome=verdict)
+                return Decision(outcome=verdict)
             if not isinstance(examined.proposal, commits.DirectProposal):
-                return self._ratified(writer, table, examined, facts)
+                return self._ratified(writer, table, verdict)
             promise = promise_of(PromiseKind.PUBLISH, examined, context.now)
             writer.add_promise(table, promise)
         published = context.keep(table, promise)
         if published is not None:
             return Decision(outcome=commits.Ratified(commit=published))
         with context.changing(cached.table_id) as (writer, table):
-            verdict, _ = self._judge(writer, table, examined, None)
-        if verdict is None or isinstance(verdict, decide.Ratify):
+            verdict = self._judge(writer, table, examined)
+        if isinstance(verdict, decide.Ratify):
             raise OwnerUnavailableError(f"the log of {cached.label} changed during the commit; propose again")
         return Decision(outcome=verdict)
 
-    def _ratified(
-        self, writer: Writer, table: TableRecord, examined: Examined, facts: decide.CatalogFacts | None
-    ) -> Decision:
+    def _ratified(self, writer: Writer, table: TableRecord, verdict: decide.Ratify) -> Decision:
         """Write the decision. The end of the transaction is the commit point."""
         self._record_lost(writer)
-        if facts is not None:
-            current = writer.protocol_and_metadata(table.key)
-            assert current is not None, f"{table.label} is active and has no metadata"
-            table = self._apply(writer, table, facts, current[1], examined.metadata)
+        examined = verdict.examined
         commit_mode = commits.COMMIT_MODE_OF[type(examined.proposal)]
         commit = writer.ratify(table, examined, commit_mode, self._context.now, published=False)
         backlog, every, limit = table.backlog + 1, table.policy.backfill_every, table.policy.backlog_limit
@@ -351,28 +263,28 @@ class LocalOwner:
         overdue = every is not None and (backlog >= 2 * every or backlog + every > limit)
         return Decision(outcome=commits.Ratified(commit=commit), due=due, overdue=due and overdue)
 
-    def _judge(
-        self, writer: Writer, table: TableRecord, examined: Examined, preconditions: UpdatePreconditions | None
-    ) -> tuple[decide.Ratify | commits.Outcome | PreconditionFailed | None, decide.CatalogFacts | None]:
-        """The verdict (None: see `_facts`), and the facts for a catalog's request."""
+    def _judge(self, writer: Writer, table: TableRecord, examined: Examined) -> decide.Ratify | commits.Outcome:
         attempt = writer.attempt_at(table, examined.version, examined.proposal.attempt)
         unknown = self._context.unknown_published_version(table) if examined.version >= table.next else None
-        facts = None
-        verdict: decide.Ratify | commits.Outcome | PreconditionFailed | None = None
-        if preconditions is not None:
-            verdict = decide.admission(table, examined, attempt, unknown_published=unknown)
-            if verdict is None and (facts := self._facts(writer, table, preconditions)) is None:
-                return None, None
-        if verdict is None:
-            needs_current = facts is not None or examined.protocol is not None or examined.metadata is not None
-            current = writer.protocol_and_metadata(table.key) if needs_current else None
-            verdict = decide.decide(table, examined, attempt, unknown_published=unknown, current=current, facts=facts)
+        verdict = self._verdict(writer, table, examined, attempt, unknown)
         if isinstance(verdict, commits.Conflict):
             verdict = self._lost_race(writer, table, examined, verdict)
         if isinstance(verdict, commits.Rejected) and attempt is None and table.state is commit_owner.TableState.DROPPED:
             # A repeated request that arrives after an undrop must not land either.
             writer.add_tombstone(table.table_id, examined.proposal.attempt, self._context.now)
-        return verdict, facts
+        return verdict
+
+    def _verdict(
+        self,
+        writer: Writer,
+        table: TableRecord,
+        examined: Examined,
+        attempt: AttemptRecord | None,
+        unknown: Version | None,
+    ) -> decide.Ratify | commits.Outcome:
+        needs_current = examined.protocol is not None or examined.metadata is not None
+        current = writer.protocol_and_metadata(table.key) if needs_current else None
+        return decide.decide(table, examined, attempt, unknown_published=unknown, current=current)
 
     def _lost_race(
         self, writer: Writer, table: TableRecord, examined: Examined, conflict: commits.Conflict
@@ -436,9 +348,10 @@ class LocalOwner:
             return backfill(self._context, table_id, version)
 
     def report_published(self, table_id: str, through: Version) -> None:
-        refused = self.update(table_id, UpdatePreconditions(published_through=log_path.checked(through)))
-        if refused is not None:
-            raise InvalidRequestError(refused.detail, version=through)
+        with disk_errors("record published versions"):
+            flaw = record_published(self._context, table_id, log_path.checked(through))
+        if flaw is not None:
+            raise InvalidRequestError(flaw, version=through)
 
     def _backfill_when_due(self, cached: TableRecord) -> None:
         self._due.discard(cached.table_id)  # first: this backfill may miss commits that land from now on

@@ -26,7 +26,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from refimpl.catalog.owner import UpdatePreconditions
 from refimpl.owner import decide
 from refimpl.owner.local import Decision, LocalOwner
 from refimpl.owner.records import Examined, TableRecord
@@ -43,7 +42,6 @@ class Waiting:
 
     cached: TableRecord
     examined: Examined
-    preconditions: UpdatePreconditions | None
     answer: Decision | OutcomeUnknown | OwnerUnavailableError | None = None
     alone: bool = False
     """Whether the proposal needs a transaction of its own."""
@@ -51,14 +49,14 @@ class Waiting:
 
 class Groups:
     """The waiting proposals of this process. `together` decides several in one transaction (None: it cannot decide
-    this one), and `alone` decides one (None: a part of the work is done, call it again)."""
+    this one), and `alone` decides one."""
 
     def __init__(
         self,
         environment: Environment,
         lock: HostLock,
         together: Callable[[Sequence[Waiting]], Sequence[Decision | None]],
-        alone: Callable[[Waiting], Decision | None],
+        alone: Callable[[Waiting], Decision],
     ) -> None:
         self._environment = environment
         self._lock = lock
@@ -127,13 +125,11 @@ class GroupCommit(LocalOwner):
         self._groups = Groups(environment, self.context.lock, self._decide_together, self._decide_waiting)
         self._queues: dict[str, HostQueue] = {}
 
-    def _decided(
-        self, cached: TableRecord, examined: Examined, preconditions: UpdatePreconditions | None
-    ) -> Decision:  # fmt: skip
-        return self._groups.decided(Waiting(cached, examined, preconditions))
+    def _decided(self, cached: TableRecord, examined: Examined) -> Decision:
+        return self._groups.decided(Waiting(cached, examined))
 
-    def _decide_waiting(self, waiting: Waiting) -> Decision | None:
-        return self._decide_alone(waiting.cached, waiting.examined, waiting.preconditions)
+    def _decide_waiting(self, waiting: Waiting) -> Decision:
+        return self._decide_alone(waiting.cached, waiting.examined)
 
     def _decide_together(self, group: Sequence[Waiting]) -> list[Decision | None]:
         """Decide several proposals, each in the state after the earlier ones. One transaction and one sync: its end
@@ -146,10 +142,10 @@ class GroupCommit(LocalOwner):
         table = self._context.required(writer, waiting.cached.table_id)
         if table.promised or self._context.unnoticed(table):
             return None
-        verdict, facts = self._judge(writer, table, waiting.examined, waiting.preconditions)
+        verdict = self._judge(writer, table, waiting.examined)
         if isinstance(verdict, decide.Ratify):
-            return self._ratified(writer, table, waiting.examined, facts)
-        return None if verdict is None else Decision(outcome=verdict)
+            return self._ratified(writer, table, verdict)
+        return Decision(outcome=verdict)
 
     def turn(self, table_id: str) -> AbstractContextManager[bool]:
         queue = self._queues.get(table_id)

@@ -31,6 +31,7 @@ from refimpl.protocol.errors import (
     check_type,
 )
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
+from refimpl.served.catalog_requests import CatalogRequests
 from refimpl.served.group import GroupCommit
 from refimpl.storage.environment import Environment, HostLock
 from refimpl.storage.object_store import check_store, record_stores, with_stores
@@ -108,7 +109,7 @@ class _Tables:
         self.close()
 
 
-class HostOwner(GroupCommit, AnnouncedTables):
+class HostOwner(CatalogRequests, GroupCommit, AnnouncedTables):
     """The owner of a warehouse, with its rooms."""
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import refimpl
-from refimpl.owner import decide, policy
+from refimpl.owner import policy
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.actions import Action, Metadata, Protocol
 from refimpl.protocol.commit_owner import MaintenancePolicy, Registered
@@ -35,6 +35,7 @@ from refimpl.protocol.table_feature import (
     CommitMode,
     TableFeature,
 )
+from refimpl.served.catalog_requests import has_lost
 from refimpl.storage.environment import Environment
 from spec_tests.support.builders import (
     START,
@@ -88,7 +89,7 @@ def test_only_a_settled_table_says_early_that_an_attempt_lost(
     with warehouse.owner.ledger.read() as view:
         record = view.table(table.table_id)
     assert record is not None
-    assert decide.has_lost(msgspec.structs.replace(record, **change), version, None) is lost
+    assert has_lost(msgspec.structs.replace(record, **change), version, None) is lost
 
 
 # The request: names and attempts

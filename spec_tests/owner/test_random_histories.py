@@ -25,6 +25,7 @@ from refimpl.protocol.commit_owner import Backfilled, MaintenancePolicy, TableSt
 from refimpl.protocol.errors import InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.protocol.log_path import staged_commit
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
+from refimpl.served.catalog_requests import CatalogFacts, decide_request, etag_of
 from spec_tests.support.builders import (
     FEATURES_AND_COMMIT_MODES,
     START,
@@ -256,6 +257,8 @@ def kind_of(verdict: decide.Ratify | commits.Outcome | PreconditionFailed) -> ob
             return reason
         case PreconditionFailed(precondition=failed):
             return failed
+        case decide.Ratify():
+            return decide.Ratify
     return type(verdict)
 
 
@@ -305,8 +308,8 @@ def test_first_failing_rule_decides(flaws: dict[str, object], makes_room: bool) 
         "resolved": AttemptRecord(landed=None, digest=None),
     }[flaws["attempt"]]  # type: ignore[index]
     unknown = latest + 4 if flaws["version"] == "unknown" else None
-    etag = "stale" if flaws["etag"] else decide.etag_of(*CURRENT, {})
-    facts = decide.CatalogFacts(
+    etag = "stale" if flaws["etag"] else etag_of(*CURRENT, {})
+    facts = CatalogFacts(
         preconditions=UpdatePreconditions(
             etag=etag,
             published_through=latest + 1 if flaws["report"] == "beyond" else 4 if makes_room else None,
@@ -318,7 +321,7 @@ def test_first_failing_rule_decides(flaws: dict[str, object], makes_room: bool) 
     if flaws["backlog"] and makes_room and flaws["report"] == "beyond":
         wanted.append(commits.RejectionReason.BACKLOG_FULL)
     expected = EXPECTED.get(wanted[0], wanted[0]) if wanted else decide.Ratify  # type: ignore[call-overload]
-    verdict = decide.decide(table, examined, attempt, unknown_published=unknown, current=CURRENT, facts=facts)
+    verdict = decide_request(table, examined, attempt, facts, unknown_published=unknown, current=CURRENT)
     assert kind_of(verdict) == expected
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import refimpl
 from refimpl.catalog.owner import PreconditionFailed, UpdatePreconditions
-from refimpl.owner import local, policy
+from refimpl.owner import policy
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
 from refimpl.protocol import actions, log_path
@@ -23,6 +23,7 @@ from refimpl.protocol.table_feature import (
     CommitMode,
     TableFeature,
 )
+from refimpl.served import catalog_requests
 from refimpl.storage.environment import Environment, HostLock
 from spec_tests.support.builders import (
     START,
@@ -70,7 +71,7 @@ def test_long_report_is_confirmed_in_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_commit: bool, last: int
 ) -> None:
     """Each file is read once and written once, and other processes may commit between two batches."""
-    monkeypatch.setattr(local, "BATCH", 2)
+    monkeypatch.setattr(catalog_requests, "BATCH", 2)
     faults, holds = Faults(), 0
 
     @watched_lock
@@ -148,7 +149,7 @@ def test_description_shows_one_version_while_commits_land(tmp_path: Path) -> Non
                 land()
             return record
 
-        description = warehouse.owner.context.describe(find)
+        description = warehouse.owner.description(find)
         assert description.table.commits.latest_ratified_version == 3
         assert description.catalog_properties == {"newest": "3"}
         assert looks == 3

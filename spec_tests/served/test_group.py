@@ -386,7 +386,7 @@ def test_busy_lock_replaces_no_answer_of_an_earlier_leader() -> None:
     proposal = InlineProposal(attempt=new_attempt(), content=b"")
     examined = Examined(version=1, proposal=proposal, content=b"", digest=b"")
     record: Any = None
-    decided, mine = (Waiting(record, examined, None) for _ in range(2))
+    decided, mine = (Waiting(record, examined) for _ in range(2))
     answer = decided.answer = Decision(outcome=VersionGap(latest_ratified_version=None))
     busy, unused = raising(OwnerUnavailableError("busy")), lambda _: pytest.fail("decided without the lock")
     groups = Groups(Environment(), busy, unused, unused)

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 import refimpl
 from refimpl.owner.local import LocalOwner
 from refimpl.protocol.errors import CorruptionError, OwnerUnavailableError
+from refimpl.served.catalog_requests import CatalogRequests
 from refimpl.server import delta_api
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import (
@@ -222,18 +223,18 @@ def test_tables_are_listed_page_by_page(http: TestClient, warehouse: refimpl.War
 
 
 def test_list_is_an_error_if_the_owner_cannot_describe_a_table(table: WireTable, http: TestClient) -> None:
-    with patch.object(LocalOwner, "describe", side_effect=OwnerUnavailableError("busy")):
+    with patch.object(CatalogRequests, "describe", side_effect=OwnerUnavailableError("busy")):
         answer = http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
     assert refusal(answer) == UNAVAILABLE
     WireTable(http, "the_one_after").create()
-    real, seen = LocalOwner.describe, itertools.count()
+    real, seen = CatalogRequests.describe, itertools.count()
 
     def first_is_damaged(*words: Any) -> Any:
         if next(seen) == 0:
             raise CorruptionError("damaged")
         return real(*words)
 
-    with patch.object(LocalOwner, "describe", first_is_damaged):
+    with patch.object(CatalogRequests, "describe", first_is_damaged):
         answer = http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
     assert [each["name"] for each in answer.json()["tables"]] == ["the_one_after"]
 

@@ -284,10 +284,10 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from refimpl.protocol.commits import Ratified
-from refimpl.owner.local import LocalOwner
+from refimpl.served.catalog_requests import CatalogRequests
 from refimpl.server.serving import Serving, serve
 
-original, fatal = LocalOwner.commit_if, int(sys.argv[2])
+original, fatal = CatalogRequests.commit_if, int(sys.argv[2])
 
 def commit_if(self, table_id, version, *more):
     outcome = original(self, table_id, version, *more)
@@ -295,7 +295,7 @@ def commit_if(self, table_id, version, *more):
         os.kill(os.getpid(), signal.SIGKILL)
     return outcome
 
-LocalOwner.commit_if = commit_if
+CatalogRequests.commit_if = commit_if
 serve(Serving(warehouse=Path(sys.argv[1]), log_level="error"))
 """
 """A server that kills itself after it has ratified one given version, before it answers."""

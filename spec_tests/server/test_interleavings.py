@@ -11,10 +11,10 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
-from refimpl.owner import context
-from refimpl.owner.local import LocalOwner
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.errors import OwnerUnavailableError
+from refimpl.served import catalog_requests
+from refimpl.served.catalog_requests import CatalogRequests
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.application import Server
 from spec_tests.server.conftest import Serve, inline_table
@@ -52,7 +52,7 @@ def test_former_gap_is_made_durable_before_it_lands(serve: Serve, monkeypatch: p
     faults = Faults()
     table = WireTable(serve(environment=faults.environment())).create()
     first, second = table.write_staged(1), table.write_staged(2)
-    between(monkeypatch, LocalOwner, "look_up", lambda: table.propose(first))
+    between(monkeypatch, CatalogRequests, "look_up", lambda: table.propose(first))
     before = len(faults.seen)
     assert table.propose(second).status_code == 200
     assert faults.seen[before:].count("fsync staged") == 2
@@ -64,7 +64,7 @@ def test_link_is_no_staged_file_of_a_former_gap(table: WireTable, monkeypatch: p
     elsewhere = table.location.parent / "elsewhere.json"
     second.path.rename(elsewhere)
     second.path.symlink_to(elsewhere)
-    between(monkeypatch, LocalOwner, "look_up", lambda: table.propose(first))
+    between(monkeypatch, CatalogRequests, "look_up", lambda: table.propose(first))
     assert refusal(table.propose(second)) == BAD
     assert table.state()[0] == 1
 
@@ -131,7 +131,7 @@ def test_answer_has_the_metadata_of_its_latest_version(
         local.commit()
         warehouse.owner.backfill_to_version(table.table_id)
 
-    between(monkeypatch, context, "stored_commits", change)
+    between(monkeypatch, catalog_requests, "stored_commits", change)
     loaded = table.load()
     assert loaded["latest-table-version"] == loaded["metadata"]["last-commit-version"] == 1
     assert loaded["metadata"]["properties"]["team"] == "b"
@@ -174,7 +174,7 @@ def test_a_table_is_created_with_all_of_its_properties_at_once(
     owner = server_of(http)._warehouse.owner
 
     def look() -> None:
-        seen.append(owner.context.describe(lambda view: owner._find(view, "orders")).catalog_properties)
+        seen.append(owner.description(lambda view: owner._find(view, "orders")).catalog_properties)
 
     between(monkeypatch, owner, "register_table", look)
     assert table.register(properties={**ENABLED, "steward": "x"}).status_code == 200

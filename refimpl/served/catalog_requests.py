@@ -1,0 +1,365 @@
+"""The requests of a catalog: commits and updates with preconditions, properties that are not in the log, descriptions.
+
+A commit with preconditions is judged like any other one (`owner.decide`), with two more rules: between the admission
+and the content, the reported published versions and the etag (a loser's report and etag are naturally stale:
+UNITY_CATALOG.md#order-of-judging); after the content, the request's statements about it. Room in the backlog is counted
+after the report.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+
+from refimpl.catalog.owner import AttemptLookup, Precondition, PreconditionFailed, TableDescription, UpdatePreconditions
+from refimpl.owner import decide, policy
+from refimpl.owner.backfill import BATCH, confirm_published
+from refimpl.owner.context import disk_errors, stored_commits
+from refimpl.owner.local import Decision, LocalOwner
+from refimpl.owner.records import AttemptRecord, Examined, TableRecord
+from refimpl.owner.statements import View, Writer
+from refimpl.protocol import commits
+from refimpl.protocol.actions import Metadata, Protocol
+from refimpl.protocol.commit_owner import NameTaken, Registered, TableState
+from refimpl.protocol.commits import Rejected, RejectionReason
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.protocol.log_path import Version
+
+_MAX_READS: Final = 10
+"""How often the owner reads a table again that changes while it is described."""
+
+
+class _Request(Examined, frozen=True, kw_only=True):
+    """A proposal in a catalog's request."""
+
+    preconditions: UpdatePreconditions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogFacts:
+    """A catalog's request, with the facts that were looked up for it."""
+
+    preconditions: UpdatePreconditions
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """The table's properties that are not in its log."""
+    unpublished: str | None = None
+    """Why one of the versions of `reported` must not be forgotten: its file is missing, or has other bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RatifyRequest(decide.Ratify):
+    facts: "CatalogFacts"
+
+
+def decide_request(
+    table: TableRecord,
+    examined: Examined,
+    attempt: AttemptRecord | None,
+    facts: CatalogFacts,
+    *,
+    unknown_published: Version | None,
+    current: tuple[Protocol, Metadata] | None,
+) -> decide.Ratify | commits.Outcome | PreconditionFailed:
+    """The outcome of a proposal in a request; arguments as in `decide.decide`."""
+    return (
+        decide.admission(table, examined, attempt, unknown_published=unknown_published)
+        or _precondition_flaw(table, facts, current)
+        or decide.content_flaw(table, examined, current)
+        or _request_flaw(facts, examined, current)
+        or decide.backlog_flaw(_with_report(table, facts.preconditions))
+        or _RatifyRequest(examined=examined, facts=facts)
+    )
+
+
+def _decide_update(
+    table: TableRecord, facts: CatalogFacts, current: tuple[Protocol, Metadata] | None
+) -> Rejected | PreconditionFailed | None:
+    """Why an update without a commit is rejected; arguments as in `decide.decide`."""
+    return (
+        decide.not_accepting(table) or _precondition_flaw(table, facts, current) or _request_flaw(facts, None, current)
+    )
+
+
+def has_lost(table: TableRecord, version: Version, attempt: AttemptRecord | None) -> bool:
+    """Whether a proposal has certainly and finally lost: its version is taken and its attempt is unknown."""
+    settled = decide.not_accepting(table) is None and not table.promised
+    return settled and attempt is None and table.latest is not None and version <= table.latest
+
+
+def _reported_versions(table: TableRecord, preconditions: UpdatePreconditions) -> range:
+    """The versions that the owner may forget if the report is right."""
+    through, latest = preconditions.published_through, table.latest
+    if through is None or latest is None or through > latest:
+        return range(0)
+    return range(table.first_unbackfilled, through + 1)
+
+
+def _with_report(table: TableRecord, preconditions: UpdatePreconditions) -> TableRecord:
+    """The table as it will be once the report is recorded; the request's own commit may use the room that it makes."""
+    versions = _reported_versions(table, preconditions)
+    return msgspec.structs.replace(table, backfilled=versions[-1]) if versions else table
+
+
+def _precondition_flaw(
+    table: TableRecord, facts: CatalogFacts, current: tuple[Protocol, Metadata] | None
+) -> PreconditionFailed | None:
+    """catalog-managed, "Publishing Commits"; UNITY_CATALOG.md#etag."""
+    through, etag = facts.preconditions.published_through, facts.preconditions.etag
+    flaw = facts.unpublished
+    if through is not None and (table.latest is None or through > table.latest):
+        flaw = f"version {through} cannot be published: the latest version of {table.label} is {table.latest}"
+    if flaw is not None:
+        return PreconditionFailed(precondition=Precondition.PUBLISHED, detail=flaw)
+    if etag is None or current is None or etag == (current_etag := etag_of(*current, facts.properties)):
+        return None
+    return PreconditionFailed(
+        precondition=Precondition.ETAG,
+        detail=f"assert-etag failed: expected {etag} but {table.label} has {current_etag}; load it again",
+    )
+
+
+def _request_flaw(
+    facts: CatalogFacts, examined: Examined | None, current: tuple[Protocol, Metadata] | None
+) -> PreconditionFailed | None:
+    """How a request differs from its staged file, or from the log."""
+    if current is None:
+        return None
+    protocol = (examined and examined.protocol) or current[0]
+    metadata = (examined and examined.metadata) or current[1]
+    preconditions, domains = facts.preconditions, () if examined is None else examined.domains
+    flaw = (
+        (None if examined is None else _file_flaw(preconditions, examined))
+        or preconditions.contradiction(protocol, metadata, domains)
+        or _property_flaw(preconditions.properties, metadata, facts.properties)
+    )
+    return None if flaw is None else PreconditionFailed(precondition=Precondition.METADATA, detail=flaw)
+
+
+def _file_flaw(preconditions: UpdatePreconditions, examined: Examined) -> str | None:
+    size, timestamp = preconditions.size, preconditions.in_commit_timestamp
+    if size is not None and size != len(examined.content):
+        return f"the staged file of version {examined.version} has {len(examined.content)} bytes, not {size}"
+    if timestamp is not None and timestamp != examined.in_commit_timestamp:
+        return (
+            f"the staged file of version {examined.version} has the inCommitTimestamp {examined.in_commit_timestamp}, "
+            f"not {timestamp}"
+        )
+    return None
+
+
+def _property_flaw(wanted: Mapping[str, str | None], metadata: Metadata, before: Mapping[str, str]) -> str | None:
+    """Why the catalog cannot store a property: the log has another value, its name is that of a secret, or together
+    with those stored `before` it exceeds the size limit of an answer."""
+    for key, value in wanted.items():
+        logged = metadata.configuration.get(key)
+        if logged is not None and logged != value:
+            return (
+                f"the property {key} is {logged!r} in the log, but {value!r} in the request; change it by a commit "
+                f"with a metaData action"
+            )
+        if logged is None and value is not None and policy.names_a_secret(key):
+            return f"the property {key} names a secret, and every reader of the table would see it; leave it out"
+    if not wanted:
+        return None
+    size = len(msgspec.json.encode(_catalog_properties(before, wanted, metadata)))
+    if size > max(policy.MAX_CATALOG_PROPERTIES_BYTES, len(msgspec.json.encode(before))):
+        return (
+            f"the properties that are not in the log would take {size} bytes, the limit is "
+            f"{policy.MAX_CATALOG_PROPERTIES_BYTES}; remove some, or write them into the log"
+        )
+    return None
+
+
+def _catalog_properties(
+    before: Mapping[str, str], wanted: Mapping[str, str | None], metadata: Metadata
+) -> dict[str, str]:
+    """The catalog's own properties after a change, without those that are in the log."""
+    after = {**before, **wanted}
+    return {key: value for key, value in after.items() if value is not None and key not in metadata.configuration}
+
+
+def etag_of(protocol: Protocol, metadata: Metadata, properties: Mapping[str, str]) -> str:
+    """The etag changes with the metadata and only with it, so it is derived and not stored."""
+    content = msgspec.json.encode([protocol, metadata, dict(properties)], order="sorted")
+    return f"etag-{hashlib.sha256(content).hexdigest()[:32]}"
+
+
+class CatalogRequests(LocalOwner):
+    """An owner that answers a catalog's requests: `CatalogOwner`."""
+
+    def register_table(
+        self, table_id: str, proposal: commits.DirectProposal, *, properties: Mapping[str, str] | None = None
+    ) -> Registered | NameTaken | commits.Outcome:
+        def stored(writer: Writer, table: TableRecord, examined: Examined) -> Rejected | None:
+            wanted = properties or {}
+            flaw = None if examined.metadata is None else _property_flaw(wanted, examined.metadata, {})
+            if flaw is not None:
+                return Rejected(reason=RejectionReason.INCONSISTENT_TABLE, detail=flaw)
+            if wanted != writer.catalog_properties(table.key):
+                writer.set_catalog_properties(table, wanted)
+            return None
+
+        return self._registered(table_id, proposal, stored)
+
+    def commit_if(
+        self, table_id: str, version: Version, proposal: commits.Proposal, preconditions: UpdatePreconditions
+    ) -> commits.Outcome | PreconditionFailed:
+        def request(examined: Examined) -> Examined:
+            return _Request(**msgspec.structs.asdict(examined), preconditions=preconditions)
+
+        self._shorten(table_id, preconditions)
+        return self._commit(table_id, version, proposal, request)
+
+    def _verdict(
+        self,
+        writer: Writer,
+        table: TableRecord,
+        examined: Examined,
+        attempt: AttemptRecord | None,
+        unknown: Version | None,
+    ) -> decide.Ratify | commits.Outcome:
+        if not isinstance(examined, _Request):
+            return super()._verdict(writer, table, examined, attempt, unknown)
+        admission = decide.admission(table, examined, attempt, unknown_published=unknown)
+        if admission is not None:
+            return admission
+        facts = self._facts(writer, table, examined.preconditions)
+        current = writer.protocol_and_metadata(table.key)
+        # `commit_if` alone gets a `PreconditionFailed`: no other proposal is a `_Request`.
+        return decide_request(  # type: ignore[return-value]
+            table, examined, attempt, facts, unknown_published=unknown, current=current
+        )
+
+    def _ratified(self, writer: Writer, table: TableRecord, verdict: decide.Ratify) -> Decision:
+        if isinstance(verdict, _RatifyRequest):
+            current = writer.protocol_and_metadata(table.key)
+            assert current is not None, f"{table.label} is active and has no metadata"
+            table = self._apply(writer, table, verdict.facts, current[1], verdict.examined.metadata)
+        return super()._ratified(writer, table, verdict)
+
+    def update(self, table_id: str, preconditions: UpdatePreconditions) -> PreconditionFailed | commits.Rejected | None:
+        self._shorten(table_id, preconditions)
+        with disk_errors("change a table"), self.context.lock(), self.context.changing(table_id) as (writer, table):
+            facts = CatalogFacts(preconditions=preconditions)
+            if decide.not_accepting(table) is None:
+                facts = self._facts(writer, table, preconditions)
+            current = writer.protocol_and_metadata(table.key)
+            refused = _decide_update(table, facts, current)
+            if refused is None and current is not None:
+                self._apply(writer, table, facts, current[1])
+            return refused
+
+    def _shorten(self, table_id: str, preconditions: UpdatePreconditions) -> None:
+        """Record a long report in batches, each in a transaction of its own, until one batch is left."""
+        if preconditions.published_through is None:
+            return
+        with self.ledger.read() as view:
+            table = self.context.required(view, table_id)
+        while len(_reported_versions(table, preconditions)) > BATCH:
+            with (
+                disk_errors("record published versions"),
+                self.context.lock(),
+                self.context.changing(table_id) as (writer, table),
+            ):
+                batch = _reported_versions(table, preconditions)[:BATCH]
+                if decide.not_accepting(table) or confirm_published(writer, table, self.context.log(table), batch):
+                    return
+                if batch:
+                    writer.mark_published(table, batch[-1], self.context.now)
+                table = msgspec.structs.replace(table, backfilled=batch[-1] if batch else table.backfilled)
+
+    def _facts(self, writer: Writer, table: TableRecord, preconditions: UpdatePreconditions) -> CatalogFacts:
+        versions = _reported_versions(table, preconditions)[:BATCH]
+        unpublished = confirm_published(writer, table, self.context.log(table), versions)
+        properties = writer.catalog_properties(table.key)
+        return CatalogFacts(preconditions=preconditions, properties=properties, unpublished=unpublished)
+
+    def _apply(
+        self,
+        writer: Writer,
+        table: TableRecord,
+        facts: CatalogFacts,
+        current: Metadata,
+        committed: Metadata | None = None,
+    ) -> TableRecord:
+        """Store the request's changes; returns the table after them. In the commit's transaction, before it is
+        ratified.
+
+        `committed`: the metadata in the request's commit. A commit without metadata changes no property and no etag.
+        """
+        after = _with_report(table, facts.preconditions)
+        if after.backfilled is not None and after.backfilled != table.backfilled:
+            writer.mark_published(table, after.backfilled, self.context.now)
+        if committed is None and not facts.preconditions.properties:
+            return after
+        properties = _catalog_properties(facts.properties, facts.preconditions.properties, committed or current)
+        if properties != facts.properties:
+            writer.set_catalog_properties(table, properties)
+        return after
+
+    def describe(self, reference: str | Path) -> TableDescription:
+        try:
+            return self.description(lambda view: self._find(view, reference))
+        except InvalidRequestError:
+            if self.resolve(reference).state is not TableState.ACTIVE:
+                raise
+        return self.description(lambda view: self._find(view, reference))
+
+    def description(self, find: Callable[[View], TableRecord]) -> TableDescription:
+        """The table that `find` finds, with its metadata. `InvalidRequestError` while it has no version 0.
+
+        If a published version is newer than the read state, it reads again: otherwise the metadata would be older than
+        a commit in the answer. A published version that the ledger still lacks then stays in the answer.
+        """
+        description, latest = self._described(find)
+        for _ in range(_MAX_READS):
+            if description.table.commits.latest_ratified_version == latest:
+                break
+            before = latest
+            description, latest = self._described(find)
+            if latest == before:
+                break
+        return description
+
+    def _described(self, find: Callable[[View], TableRecord]) -> tuple[TableDescription, Version | None]:
+        """One description, and the ledger's latest version at that moment."""
+        with self.context.ledger.read() as view:
+            table = find(view)
+            answer = stored_commits(view, table, None, None)
+            current = view.protocol_and_metadata(table.key)
+            extra = view.catalog_properties(table.key)
+            newest = answer.commits[-1:] or (
+                () if table.latest is None else view.commits(table, table.latest, table.latest)
+            )
+        if current is None or not newest:
+            raise InvalidRequestError(f"{table.label} has no version 0 yet; create it first", table_id=table.table_id)
+        description = TableDescription(
+            table=self.context.resolved(table, answer),
+            protocol=current[0],
+            metadata=current[1],
+            catalog_properties=extra,
+            etag=etag_of(*current, extra),
+            created_at=table.created_at,
+            updated_at=newest[0].ratified_at,
+            in_commit_timestamp=newest[0].in_commit_timestamp,
+        )
+        return description, table.latest
+
+    def look_up(self, name: str, version: Version | None, attempt: commits.AttemptId | None) -> AttemptLookup | None:
+        with self.ledger.read() as view:
+            table = view.table_named(name)
+            seen = None if table is None or attempt is None else view.attempt_at(table, version or 0, attempt)
+        if table is None:
+            return None
+        lost = version is not None and attempt is not None and has_lost(table, version, seen)
+        if lost:
+            self._remember_lost(table, cast(Version, version), cast(commits.AttemptId, attempt))
+        return AttemptLookup(table=table, lost=lost)
+
+    def was_dropped(self, name: str, location: Path) -> bool:
+        with self.ledger.read() as view:
+            dropped = view.dropped()
+        return any((table.name, table.location) == (name, location) and table.latest is not None for table in dropped)
