@@ -1,1 +1,1 @@
-"""An owner for many writers at once: group commit, and a fair queue. The owner works without it."""
+"""An owner for many writers and for a catalog: group commit, a fair queue, requests with preconditions."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CORE = ("protocol", "catalog", "storage", "owner")
+CORE = ("protocol", "storage", "owner")
 SUBJECT = """
 from pathlib import Path
 from types import SimpleNamespace
