@@ -6,7 +6,6 @@ are such that a wrong writer's proposal has a wrong timestamp.
 Not generated: no program has a commit in the future, a log older than the clocks, or disables timestamps.
 """
 
-import json
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,6 @@ from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 from conformance.scenario.snapshots import must_read
 
 SHAPE = ("ICT-05", "ICT-06", "ICT-07", "CM-TXNID-01")
-YEAR = 365 * 86_400_000
 
 
 def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Exchange:
@@ -51,22 +49,6 @@ def a_commit_is_later_than_its_predecessor(s: ClientScenario) -> None:
         log.backfill(1)
     log.touch(1, proposals.BASE_TIME)
     write(s, log.table)
-
-
-@check(Family.TIMESTAMPS, "ICT-09", *SHAPE)
-def a_commit_is_not_earlier_than_its_attempt(s: ClientScenario) -> None:
-    """The previous commit is of 2001: the in-commit timestamp is the time of the attempt, which no clock shows as
-    earlier than 14 November 2023."""
-    attempt = s.attempt()
-    old = proposals.version_0(s.feature, attempt, s.attempt(), timestamp=BASE_TIME - 22 * YEAR)
-    table = s.create(attempt=attempt, actions=old)
-    call = write(s, table)
-    time = json.loads(s.content_of(table, 1).partition("\n")[0])["commitInfo"]["inCommitTimestamp"]
-    s.require(
-        time >= BASE_TIME, "ICT-09", evidence=(call,), table=table, version=1,
-        expected=f"the time of the attempt, {BASE_TIME} or later",
-        observed=f"the in-commit timestamp is {time}, {BASE_TIME - time} ms earlier",
-    )  # fmt: skip
 
 
 @check(

@@ -253,36 +253,6 @@ def write(s: ClientScenario, table: TableHandle, *, removes: tuple[str, ...] = (
     return s.transact(table, adds=adds, removes=removes, read_version=base)
 
 
-@check(Family.WRITING, "DELAYED-05", "DELAYED-02", features=EVERY_TABLE)
-def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
-    """A write with a file outside the table's folder is rejected as a whole, or its path is correct; a write without
-    such a file succeeds."""
-    table = s.create()
-    (s.place / "elsewhere").mkdir()
-    outside = str(s.place / "elsewhere" / "one.parquet")
-    adds = (m.DataFile(path="inside"), m.DataFile(path=outside))
-    call = s.transact(table, adds=adds)
-    if isinstance(call.answer, m.Committed):
-        paths = [s.decoded(body["path"]) for body in s.actions_of(table, 1, "add")]
-        plain = [path.removeprefix("file:").removeprefix("//") for path in paths]
-        s.require(
-            len(paths) == 2 and outside in plain, "DELAYED-05",
-            evidence=(call,), expected=f"two files, one of them at {outside}", observed=f"version 1 adds {paths}",
-        )  # fmt: skip
-        table.versions = 2
-    after = s.transact(table, adds=(m.DataFile(path="inside-too"),))
-    done = s.expect(after, m.Committed, "PROFILE-CLIENT-02", expected=f"version {table.versions}")
-    s.require(
-        done.version == table.versions, "DELAYED-02", "PROFILE-CLIENT-02", evidence=(after, call),
-        expected=f"the rejected write left no commit: version {table.versions}",
-    )  # fmt: skip
-    table.versions += 1
-
-
-OFTEN = 1_000
-"""More requests than any client may send."""
-
-
 # Repeated races, and no answer
 
 OFTEN = 1_000

@@ -130,7 +130,7 @@ class BackfillsEverything(ModelOwner):
     """Publishes all commits when asked to backfill some."""
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        return super().backfill_to_version(client, msgspec.structs.replace(request, version=1 << 50))
+        return super().backfill_to_version(client, msgspec.structs.replace(request, version=1 << 60))
 
 
 @good_method("_entries")

@@ -78,7 +78,7 @@ class LocalOwner:
 
     @property
     def context(self) -> Context:
-        """The shared parts, for `verify`, `repair` and `explain`."""
+        """The shared parts, for the rooms around the core."""
         return self._context
 
     # Tables
