@@ -61,7 +61,7 @@ ALIKE: Final = 8
 """From this class on, a subject may treat the two as one name."""
 PATHS: Final = ("imports", "gr\u00f6\u00dfe a%20b+c", "a b", "a%20b")
 """The names of the folders of filesystem tables."""
-IN_EVERY_PATH: Final = frozenset(string.ascii_letters + string.digits + "/._-")
+IN_EVERY_PATH: Final = frozenset(string.ascii_letters + string.digits + "/._-:")
 """The characters of a path that no owner refuses."""
 STRAYS: Final = (
     checkpoint_file,
