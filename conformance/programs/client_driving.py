@@ -100,8 +100,6 @@ class ClientDrive:
         self.touched: set[str] = set()
         """Files that the kit itself changes during the client's operation."""
         self.clients = 0
-        self.call: Exchange | None = None
-        """The client's newest operation."""
 
     def do(self, step: steps.Step) -> None:
         if isinstance(step, steps.Free | steps.Win):
@@ -215,9 +213,12 @@ class ClientDrive:
         for version in range(log.latest + 1, owned.latest + 1):
             path = log.folder / commit_file(version)
             listed = self.s.owner.owner.listed_content(owned, version) if version in owned.unbackfilled else None
-            if listed is None and not path.exists() and self.call is not None:
-                what = f"version {version} is ratified: its staged file stays until it is published"
-                self._fail(table, Wrong(("PROFILE-UNKNOWN-03",), what, "it is gone", version), self.call)
+            if listed is None and not path.exists() and self.s.newest is not None:
+                staged = version in owned.unbackfilled
+                what = "its staged file stays until it is published" if staged else f"{path.name} stays"
+                ids = ("PROFILE-UNKNOWN-03",) if staged else ("PROFILE-CLIENT-03",)
+                wrong = Wrong(ids, f"version {version} is ratified: {what}", "it is gone", version)
+                self._fail(table, wrong, self.s.newest)
             content = path.read_text("utf-8") if listed is None else listed
             log.actions[version] = [json.loads(line) for line in proposals.lines(content)]
             table.mine.append(version)
@@ -623,7 +624,7 @@ class ClientDrive:
     ) -> tuple[Exchange, dict[str, oracle.File], dict[str, oracle.File]]:  # fmt: skip
         """The operation, and the files of the log before and after it, which other writers own."""
         before = self._folder(table)
-        self.call = call = act()
+        call = act()
         after = self._folder(table)
         seen = {name: file for name, file in before.items() if name not in self.touched}
         for wrong in oracle.folder(seen, after, cleans):
@@ -791,7 +792,9 @@ class ClientDrive:
         rows = 3 if "rowTracking" in table.make.features else None
         names = [self._name(table, 0 if number else step.path) for number in range(step.adds)]
         if step.outside:
-            names.append(f"{self.s.place}/elsewhere/{self._name(table, 0)}")
+            elsewhere = self.s.place / "elsewhere"
+            elsewhere.mkdir(exist_ok=True)
+            names.append(f"{elsewhere}/{self._name(table, 0)}")
         changes: dict[str, Any] = {
             "adds": tuple(m.DataFile(path=name, partition=value, rows=rows) for name in names),
             "removes": tuple(present if step.repartition else removed), "isolation": step.isolation,
@@ -915,7 +918,7 @@ class ClientDrive:
         adds = [action["add"] for actions in table.log.actions.values() for action in actions if "add" in action]
         files = []
         for name in (*itertools.chain(*map(oracle.files_of, adds)), "orphan.parquet", oracle.YOUNG):
-            where = location / name.removeprefix("file://")
+            where = location / name.removeprefix("file://").removeprefix("file:")
             if location in where.parents:
                 where.parent.mkdir(parents=True, exist_ok=True)
                 where.touch()

@@ -61,7 +61,7 @@ ALIKE: Final = 8
 """From this class on, a subject may treat the two as one name."""
 PATHS: Final = ("imports", "gr\u00f6\u00dfe a%20b+c", "a b", "a%20b")
 """The names of the folders of filesystem tables."""
-IN_EVERY_PATH: Final = frozenset(string.ascii_letters + string.digits + "/._-:")
+IN_EVERY_PATH: Final = frozenset(string.ascii_letters + string.digits + "/._-")
 """The characters of a path that no owner refuses."""
 STRAYS: Final = (
     checkpoint_file,
@@ -1040,7 +1040,8 @@ class Drive:
         self._swap_names(step)
         path = table.location.rstrip("/") + ("/" if step.slash and table.owned else "")
         path = quote(path) if step.encoded and table.owned else path
-        plain = not step.slash and table.base == 0 and not step.ahead and set(path) <= IN_EVERY_PATH
+        below = path.removeprefix((self.s.identity.storage or "").rstrip("/"))
+        plain = not step.slash and table.base == 0 and not step.ahead and set(below) <= IN_EVERY_PATH
         plain = plain and table.is_surely(State.PLAIN, State.RELEASED)
         for _ in range(TRIES if plain and step.fate is Fate.ANSWERED else 1):
             request = self._taking_over(table, path, step.ahead)

@@ -74,6 +74,8 @@ class ClientScenario(Scenario):
         self.host = host
         self.acting = 0
         """The number of the client's operation."""
+        self.newest: Exchange | None = None
+        """The newest operation that ended."""
         self.archive: dict[str, dict[int, events.Witness]] = {}
         """The log before a cleanup may have removed parts of it, by table."""
         self.cleaned: dict[str, dict[int, tuple[str | None, str | None]]] = {}
@@ -136,10 +138,11 @@ class ClientScenario(Scenario):
         self.strays += [(number, path) for path in sorted(self._outside(others) - before - self._places())]
         if about is not request and isinstance(answer, m.Ratified):
             self.recording.ended(number, about, m.Committed(version=answer.version))
-            return Exchange(number=number, request=request, answer=answer)
+            self.newest = Exchange(number=number, request=request, answer=answer)
+            return self.newest
         if isinstance(about, m.Transact) and isinstance(answer, m.Committed) and answer.version is not None:
             self.reported[about.table, answer.version] = about.marker
-        exchange = self._ended(number, about, answer)
+        self.newest = exchange = self._ended(number, about, answer)
         if isinstance(answer, m.Unsupported):
             why = f": {answer.reason}" if answer.reason else ""
             unsupported = f"{NO_SUCH_JOB}: `{name_of(request)}` is unsupported{why}"

@@ -161,6 +161,8 @@ def record_published(context: Context, table_id: str, through: Version) -> str |
             if flaw is not None or not batch:
                 return flaw
             writer.mark_published(table, batch[-1], context.now)
+            if batch[-1] == through:
+                return None
 
 
 def confirm_published(writer: Writer, table: TableRecord, log: LogStore, versions: Sequence[Version]) -> str | None:

@@ -20,9 +20,6 @@ from refimpl.storage.environment import Environment, HostLock
 from refimpl.storage.files import UncertainError
 from refimpl.storage.log_store import LogStore
 
-_MAX_READS: Final = 10
-"""How often the owner reads a table again that changes while it is described."""
-
 _SETTLED_MS: Final = 2000
 """A folder whose modification time is older than this has not changed since, even if its file system's clock is
 coarse."""

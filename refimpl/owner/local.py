@@ -53,7 +53,7 @@ class Decision:
 
 
 class LocalOwner:
-    """A `CatalogOwner` for any number of processes on one host; the contracts are there and in `CommitOwner`.
+    """A `CommitOwner` for any number of processes on one host; the contracts are there.
 
     Safe to share between threads, and across `fork`: a child opens its own connections.
     """

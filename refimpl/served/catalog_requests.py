@@ -32,6 +32,9 @@ _MAX_READS: Final = 10
 """How often the owner reads a table again that changes while it is described."""
 
 
+_REPORT_CONTINUES: Final = PreconditionFailed(precondition=Precondition.PUBLISHED, detail="see `_facts`")
+
+
 class _Request(Examined, frozen=True, kw_only=True):
     """A proposal in a catalog's request."""
 
@@ -46,12 +49,12 @@ class CatalogFacts:
     properties: Mapping[str, str] = field(default_factory=dict)
     """The table's properties that are not in its log."""
     unpublished: str | None = None
-    """Why one of the versions of `reported` must not be forgotten: its file is missing, or has other bytes."""
+    """Why one of the reported versions must not be forgotten: its file is missing, or has other bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RatifyRequest(decide.Ratify):
-    facts: "CatalogFacts"
+    facts: CatalogFacts
 
 
 def decide_request(
@@ -210,8 +213,10 @@ class CatalogRequests(LocalOwner):
         def request(examined: Examined) -> Examined:
             return _Request(**msgspec.structs.asdict(examined), preconditions=preconditions)
 
-        self._shorten(table_id, preconditions)
-        return self._commit(table_id, version, proposal, request)
+        outcome: commits.Outcome | PreconditionFailed = _REPORT_CONTINUES
+        while outcome is _REPORT_CONTINUES:
+            outcome = self._commit(table_id, version, proposal, request)
+        return outcome
 
     def _verdict(
         self,
@@ -226,9 +231,11 @@ class CatalogRequests(LocalOwner):
         admission = decide.admission(table, examined, attempt, unknown_published=unknown)
         if admission is not None:
             return admission
-        facts = self._facts(writer, table, examined.preconditions)
-        current = writer.protocol_and_metadata(table.key)
         # `commit_if` alone gets a `PreconditionFailed`: no other proposal is a `_Request`.
+        facts = self._facts(writer, table, examined.preconditions)
+        if facts is None:
+            return _REPORT_CONTINUES  # type: ignore[return-value]
+        current = writer.protocol_and_metadata(table.key)
         return decide_request(  # type: ignore[return-value]
             table, examined, attempt, facts, unknown_published=unknown, current=current
         )
@@ -241,39 +248,29 @@ class CatalogRequests(LocalOwner):
         return super()._ratified(writer, table, verdict)
 
     def update(self, table_id: str, preconditions: UpdatePreconditions) -> PreconditionFailed | commits.Rejected | None:
-        self._shorten(table_id, preconditions)
-        with disk_errors("change a table"), self.context.lock(), self.context.changing(table_id) as (writer, table):
-            facts = CatalogFacts(preconditions=preconditions)
-            if decide.not_accepting(table) is None:
-                facts = self._facts(writer, table, preconditions)
-            current = writer.protocol_and_metadata(table.key)
-            refused = _decide_update(table, facts, current)
-            if refused is None and current is not None:
-                self._apply(writer, table, facts, current[1])
-            return refused
+        with disk_errors("change a table"):
+            while True:
+                with self.context.lock(), self.context.changing(table_id) as (writer, table):
+                    facts = CatalogFacts(preconditions=preconditions)
+                    if decide.not_accepting(table) is None:
+                        looked_up = self._facts(writer, table, preconditions)
+                        if looked_up is None:
+                            continue
+                        facts = looked_up
+                    current = writer.protocol_and_metadata(table.key)
+                    refused = _decide_update(table, facts, current)
+                    if refused is None and current is not None:
+                        self._apply(writer, table, facts, current[1])
+                    return refused
 
-    def _shorten(self, table_id: str, preconditions: UpdatePreconditions) -> None:
-        """Record a long report in batches, each in a transaction of its own, until one batch is left."""
-        if preconditions.published_through is None:
-            return
-        with self.ledger.read() as view:
-            table = self.context.required(view, table_id)
-        while len(_reported_versions(table, preconditions)) > BATCH:
-            with (
-                disk_errors("record published versions"),
-                self.context.lock(),
-                self.context.changing(table_id) as (writer, table),
-            ):
-                batch = _reported_versions(table, preconditions)[:BATCH]
-                if decide.not_accepting(table) or confirm_published(writer, table, self.context.log(table), batch):
-                    return
-                if batch:
-                    writer.mark_published(table, batch[-1], self.context.now)
-                table = msgspec.structs.replace(table, backfilled=batch[-1] if batch else table.backfilled)
-
-    def _facts(self, writer: Writer, table: TableRecord, preconditions: UpdatePreconditions) -> CatalogFacts:
-        versions = _reported_versions(table, preconditions)[:BATCH]
-        unpublished = confirm_published(writer, table, self.context.log(table), versions)
+    def _facts(self, writer: Writer, table: TableRecord, preconditions: UpdatePreconditions) -> CatalogFacts | None:
+        """The facts for a request, each reported version confirmed. None: the report is long, this transaction records
+        a batch of it, and the request is judged again in the next one."""
+        versions = _reported_versions(table, preconditions)
+        unpublished = confirm_published(writer, table, self.context.log(table), versions[:BATCH])
+        if unpublished is None and len(versions) > BATCH:
+            writer.mark_published(table, versions[BATCH - 1], self.context.now)
+            return None
         properties = writer.catalog_properties(table.key)
         return CatalogFacts(preconditions=preconditions, properties=properties, unpublished=unpublished)
 

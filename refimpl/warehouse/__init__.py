@@ -110,7 +110,7 @@ class _Tables:
 
 
 class HostOwner(CatalogRequests, GroupCommit, AnnouncedTables):
-    """The owner of a warehouse, with its rooms."""
+    """The owner of a warehouse, a `CatalogOwner`: the core with its rooms."""
 
 
 class Warehouse(_Tables):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -100,6 +101,33 @@ def test_long_report_is_confirmed_in_batches(
         assert [commit.version for commit in table.owner.get_commits(table.table_id).commits] == [
             last + 1
         ] * with_commit
+
+
+@pytest.mark.parametrize("with_commit", [False, True])
+def test_versions_that_are_published_during_a_false_report_are_not_all_taken_for_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_commit: bool
+) -> None:
+    """A client reports five versions. The first two are published just after the owner missed them."""
+    monkeypatch.setattr(catalog_requests, "BATCH", 2)
+    with refimpl.open(tmp_path, create=True) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=5)
+        confirm, truth, folder = catalog_requests.confirm_published, table.history(), table.log.folder
+
+        def then_published(*words: Any) -> str | None:
+            flaw = confirm(*words)
+            for version in (1, 2):
+                (folder / log_path.commit(version)).write_bytes(truth[version])
+            return flaw
+
+        monkeypatch.setattr(catalog_requests, "confirm_published", then_published)
+        report, proposal = UpdatePreconditions(published_through=5), table.propose(6, append(START + 6))
+        for _ in range(2):
+            if with_commit:
+                refused = table.owner.commit_if(table.table_id, 6, proposal, report)
+            else:
+                refused = table.owner.update(table.table_id, report)  # type: ignore[assignment]
+            assert isinstance(refused, PreconditionFailed)
+        assert {3, 4, 5} <= {commit.version for commit in table.owner.get_commits(table.table_id).commits}
 
 
 def test_a_reported_file_of_another_size_is_not_read(tmp_path: Path) -> None:
