@@ -160,9 +160,12 @@ def _of_state(expected: Snapshot, read: m.SnapshotRead) -> list[str]:
 
 def _spelled(location: str, path: str) -> str:
     """A file in the table's folder by its relative path, also if its path is absolute."""
-    for scheme in ("file://", "file:"):
-        path = path.removeprefix(scheme)
-    return path.removeprefix(f"{location}/")
+    return without_scheme(path).removeprefix(f"{location}/")
+
+
+def without_scheme(path: str) -> str:
+    """The path of a local file that may be a URI."""
+    return path.removeprefix("file://").removeprefix("file:")
 
 
 # Reads
@@ -777,8 +780,8 @@ def commit(log: Log, request: m.Transact, version: int, names: Mapping[str, Sequ
 
 
 def _requested(path: str, names: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    plain = unquote(path).removeprefix("file://").removeprefix("file:")
-    return names.get(unquote(path), (plain,))
+    plain = unquote(path)
+    return names.get(plain, (without_scheme(plain),))
 
 
 def _state_changes(log: Log, request: m.Transact, version: int) -> Iterator[Wrong]:

@@ -918,7 +918,7 @@ class ClientDrive:
         adds = [action["add"] for actions in table.log.actions.values() for action in actions if "add" in action]
         files = []
         for name in (*itertools.chain(*map(oracle.files_of, adds)), "orphan.parquet", oracle.YOUNG):
-            where = location / name.removeprefix("file://").removeprefix("file:")
+            where = location / oracle.without_scheme(name)
             if location in where.parents:
                 where.parent.mkdir(parents=True, exist_ok=True)
                 where.touch()

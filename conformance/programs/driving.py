@@ -364,7 +364,7 @@ class Drive:
         self._hear_all([call for call in answered if call is theirs or not taken])  # an owner may keep the folder
         if len(table.worlds) > 1:
             raise Inconclusive(f"it is unknown who created the table in {place}")
-        if table.surely < 0:  # nobody
+        if table.surely < 0:  # neither creator
             return
         self.tables[slot] = table
         if table.can_be_taken_over:

@@ -40,6 +40,7 @@ _LOOKED_AT: Final = 100
 commit differently."""
 
 
+@disk_errors("undrop a table")
 def undrop_table(owner: LocalOwner, reference: str) -> ResolvedTable:
     """Restore a dropped table, by id or by name; of several with this name, the one that was dropped last.
 
@@ -47,7 +48,7 @@ def undrop_table(owner: LocalOwner, reference: str) -> ResolvedTable:
     location. One transaction: after a crash the table is either dropped or active.
     """
     context = owner.context
-    with disk_errors("undrop a table"), context.lock():
+    with context.lock():
         dropped = _dropped(context, reference)[0]
         holder = context.holder(dropped.name or "")
         if holder is not None:
@@ -73,12 +74,15 @@ class Purged:
     """Whether the location still exists, because it holds another table."""
 
 
+@disk_errors("find a dropped table")
 def purgeable(owner: LocalOwner, reference: str, *, older_than: int = KEPT_FOR) -> TableRecord:
     """The table that a purge of this name or id would delete. Raises the errors of `purge_table` for a table that is
     unknown, ambiguous, or was dropped too recently."""
-    context = owner.context
-    with disk_errors("find a dropped table"):
-        candidates = _dropped(context, reference, purged=True)
+    return _purgeable(owner.context, reference, older_than)
+
+
+def _purgeable(context: Context, reference: str, older_than: int) -> TableRecord:
+    candidates = _dropped(context, reference, purged=True)
     if len(candidates) > 1:
         ids = ", ".join(table.table_id for table in candidates)
         raise InvalidRequestError(f"several dropped tables are called {reference!r}; give the id: {ids}")
@@ -87,6 +91,7 @@ def purgeable(owner: LocalOwner, reference: str, *, older_than: int = KEPT_FOR) 
     return candidates[0]
 
 
+@disk_errors("purge a table")
 def purge_table(owner: LocalOwner, reference: str, *, older_than: int = KEPT_FOR) -> Purged:
     """Delete all files of a table that was dropped at least `older_than` ms ago; see `undrop_table` for the errors.
 
@@ -98,14 +103,9 @@ def purge_table(owner: LocalOwner, reference: str, *, older_than: int = KEPT_FOR
     durable before that last one; if a power cut restores the lock file, no process uses it. An interrupted purge can be
     repeated.
     """
-    with disk_errors("purge a table"):
-        return _purge(owner, reference, older_than)
-
-
-def _purge(owner: LocalOwner, reference: str, older_than: int) -> Purged:
     context = owner.context
     with context.lock():
-        dropped = purgeable(owner, reference, older_than=older_than)
+        dropped = _purgeable(context, reference, older_than)
         with context.changing(dropped.table_id) as (writer, table):
             _refuse_others(context, writer, table)
             if table.purged_at is None:

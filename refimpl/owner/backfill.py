@@ -154,10 +154,8 @@ def record_published(context: Context, table_id: str, through: Version) -> str |
             refused = decide.not_accepting(table)
             if refused is not None:
                 return refused.detail
-            if table.latest is None or through > table.latest:
-                return f"version {through} cannot be published: the latest version of {table.label} is {table.latest}"
             batch = range(table.first_unbackfilled, through + 1)[:BATCH]
-            flaw = confirm_published(writer, table, context.log(table), batch)
+            flaw = decide.report_flaw(table, through) or confirm_published(writer, table, context.log(table), batch)
             if flaw is not None or not batch:
                 return flaw
             writer.mark_published(table, batch[-1], context.now)

@@ -284,6 +284,13 @@ def _out_of_turn(table: TableRecord, version: Version, *, unknown_published: Ver
     return None
 
 
+def report_flaw(table: TableRecord, through: Version) -> str | None:
+    """Why a client cannot have published the versions up to `through`."""
+    if table.latest is None or through > table.latest:
+        return f"version {through} cannot be published: the latest version of {table.label} is {table.latest}"
+    return None
+
+
 def _commit_mode_flaw(table: TableRecord, examined: Examined) -> Rejected | None:
     commit_mode = COMMIT_MODE_OF[type(examined.proposal)]
     accepted = policy.commit_modes_accepted(table.commit_mode)

@@ -206,6 +206,7 @@ def name_taken(context: Context, holder: TableRecord) -> NameTakenError:
 
 
 Also = Callable[[Writer, TableRecord, Examined], commits.Rejected | None]
+"""Stores something in a registration's transaction, or returns why it cannot."""
 
 
 def register_table(

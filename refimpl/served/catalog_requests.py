@@ -94,8 +94,8 @@ def has_lost(table: TableRecord, version: Version, attempt: AttemptRecord | None
 
 def _reported_versions(table: TableRecord, preconditions: UpdatePreconditions) -> range:
     """The versions that the owner may forget if the report is right."""
-    through, latest = preconditions.published_through, table.latest
-    if through is None or latest is None or through > latest:
+    through = preconditions.published_through
+    if through is None or decide.report_flaw(table, through) is not None:
         return range(0)
     return range(table.first_unbackfilled, through + 1)
 
@@ -111,9 +111,7 @@ def _precondition_flaw(
 ) -> PreconditionFailed | None:
     """catalog-managed, "Publishing Commits"; UNITY_CATALOG.md#etag."""
     through, etag = facts.preconditions.published_through, facts.preconditions.etag
-    flaw = facts.unpublished
-    if through is not None and (table.latest is None or through > table.latest):
-        flaw = f"version {through} cannot be published: the latest version of {table.label} is {table.latest}"
+    flaw = (None if through is None else decide.report_flaw(table, through)) or facts.unpublished
     if flaw is not None:
         return PreconditionFailed(precondition=Precondition.PUBLISHED, detail=flaw)
     if etag is None or current is None or etag == (current_etag := etag_of(*current, facts.properties)):

@@ -233,7 +233,7 @@ def test_kit_page_shows_the_layers() -> None:
 
 def test_client_imports_no_ledger_lock_spark_or_owner() -> None:
     forbidden = ("apsw", "sqlite3", "filelock", "pyspark", "refimpl.owner")
-    assert violations(modules_in("refimpl.client", "refimpl.log", "refimpl.rows", "refimpl.schema"), *forbidden) == []
+    assert violations(OF_CLIENTS, *forbidden) == []
 
 
 def test_only_the_ledger_and_its_simulation_import_sqlite() -> None:
