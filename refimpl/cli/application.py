@@ -10,7 +10,8 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from refimpl.cli import demonstration, history, ingesting, reading, row_changes, serving, tables, upkeep
+from refimpl.cli import demonstration, history, ingesting, rows, serving, tables, upkeep
+from refimpl.cli.commands import commands
 from refimpl.cli.output import DOCUMENTED, ExitCode, exit_code, message, show_error
 from refimpl.protocol.release import __version__
 
@@ -144,6 +145,11 @@ def _commit_owner(
     """
 
 
-for module in (demonstration, tables, ingesting, reading, row_changes, history, upkeep, serving):
-    application.registered_commands += module.commands.registered_commands
-    application.registered_groups += module.commands.registered_groups
+PANELS = ("Start here", "Tables", "Rows", "Versions", "Maintenance", "Ownership", "Server")
+"""The panels of the help, in this order."""
+for _module in (demonstration, tables, ingesting, rows, history, upkeep, serving):
+    assert _module  # its import fills the table of commands
+application.registered_commands = sorted(
+    commands.registered_commands, key=lambda each: PANELS.index(each.rich_help_panel or "")
+)
+application.registered_groups = commands.registered_groups

@@ -1,38 +1,27 @@
 """The commands `demo` and `play`, and the display of `demo`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import typer
 from typer import Option
 
 from refimpl.cli import output
+from refimpl.cli.commands import command, commands
 from refimpl.cli.options import JsonOption
 from refimpl.cli.output import ExitCode
 
 if TYPE_CHECKING:
     from refimpl.demo.story import Check, Result, Timeline
 
-
-commands = typer.Typer()
-
-
-_DEMO = """Examples:
-
-commit-owner demo
-
-commit-owner demo --warehouse /tmp/demo
-
-commit-owner demo --input orders.parquet --partition-by region --json"""
+_PANEL = "Start here"
 
 
-@commands.command(rich_help_panel="Start here", epilog=_DEMO)
+@command(_PANEL, "demo", "demo --warehouse /tmp/demo", "demo --input orders.parquet --partition-by region --json")
 def demo(
     input: Annotated[  # noqa: A002 - the option's name
         Path | None,
@@ -46,7 +35,7 @@ def demo(
             "--partition-by", "-p", metavar="COLUMN", help="partition column; each of its values is ingested separately"
         ),
     ] = "month",
-    warehouse: Annotated[
+    folder: Annotated[
         Path | None,
         Option("--warehouse", "-w", metavar="FOLDER", help="new folder, kept afterwards (default: a temporary one)"),
     ] = None,
@@ -65,7 +54,7 @@ def demo(
     from refimpl.demo.story import run
 
     with _Stage(to_stderr=json) as stage:
-        result = run(stage, input, partition_by, warehouse)
+        result = run(stage, input, partition_by, folder)
     if json:
         output.show_json(result)
     else:
@@ -82,7 +71,7 @@ _PLAY: Final = (
 
 
 @commands.command(
-    rich_help_panel="Start here",
+    rich_help_panel=_PANEL,
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
@@ -123,7 +112,7 @@ class _Stage:
         self._live: Any = None
         self._started = time.perf_counter()
 
-    def __enter__(self) -> _Stage:
+    def __enter__(self) -> Self:
         from rich.status import Status
 
         if self._console.is_terminal:
@@ -146,7 +135,7 @@ class _Stage:
 
         self._console.print(Text.assemble((f"{time.perf_counter() - self._started:5.1f} s  ", "dim"), text))
 
-    def check(self, check: Check) -> None:
+    def check(self, check: "Check") -> None:
         from rich.text import Text
 
         mark = ("  ok  ", "green") if check.ok else (" FAIL ", "bold red")
@@ -159,7 +148,7 @@ class _Stage:
             self.line(text)
 
 
-def _show_result(result: Result) -> None:
+def _show_result(result: "Result") -> None:
     for timeline in result.timelines:
         output.show_line()
         _show_timeline(timeline)
@@ -178,15 +167,15 @@ def _show_result(result: Result) -> None:
         output.show_line("the temporary warehouse was removed; to keep it: commit-owner demo --warehouse FOLDER")
 
 
-def _show_timeline(timeline: Timeline) -> None:
+def _show_timeline(timeline: "Timeline") -> None:
     start = timeline.rows[0]["ratified_at"]
-    output.show_table(
-        ("v", "writer", "operation", "mode", "ratified", "backfilled", "in-commit"),
-        [_timeline_row(row, start) for row in timeline.rows],
+    output.Table(
+        columns=("v", "writer", "operation", "mode", "ratified", "backfilled", "in-commit"),
+        rows=[_timeline_row(row, start) for row in timeline.rows],
         right=("v", "ratified", "backfilled"),
         whole=("writer", "mode", "in-commit"),
         title=f"{timeline.table}: {timeline.feature}, backfilled {timeline.backfill}; seconds after version 0",
-    )
+    ).show()
     lost = [f"{row['version']} ({', '.join(row['lost'])})" for row in timeline.rows if row["lost"]]
     if lost:
         output.show_line(f"lost proposals by version: {'; '.join(lost)}")

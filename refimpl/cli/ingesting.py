@@ -1,7 +1,5 @@
 """The command `ingest`: commits the rows of files as one version, in this process or through Spark."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -11,19 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-import typer
 from typer import Argument, Option
 
-from refimpl.cli import output
-from refimpl.cli.options import (
-    AnyWarehouseOption,
-    JsonOption,
-    commit_mode_named,
-    feature_named,
-    format_of,
-    names_of,
-    reached,
-)
+from refimpl.cli import options, output
+from refimpl.cli.commands import command
+from refimpl.cli.output import Result
 from refimpl.protocol.errors import InvalidRequestError, NameTakenError, TableNotFoundError
 
 if TYPE_CHECKING:
@@ -38,23 +28,19 @@ if TYPE_CHECKING:
     from refimpl.spark.write_plan import WriteOptions, Written
     from refimpl.warehouse import AnyWarehouse
 
-
-commands = typer.Typer()
-
 LIMIT: Final = 64 * 1024 * 1024
 """Bytes of files that are read in this process; more go through Spark."""
 
-_INGEST = """Examples:
 
-commit-owner ingest sales 2026-10.parquet 2026-11.parquet
-
-commit-owner ingest sales day.csv --null NA --mode overwrite --replace-where 'month = 11'
-
-commit-owner ingest events events.csv --create --partition-by day"""
-
-
-@commands.command(rich_help_panel="Tables", epilog=_INGEST)
+@command(
+    "Rows",
+    "ingest sales 2026-10.parquet 2026-11.parquet",
+    "ingest sales day.csv --null NA --mode overwrite --replace-where 'month = 11'",
+    "ingest events events.csv --create --partition-by day",
+    server=True,
+)
 def ingest(
+    warehouse: "AnyWarehouse",
     table: Annotated[str, Argument(metavar="TABLE", help="name of the table")],
     files: Annotated[
         list[Path], Argument(metavar="FILE", help="CSV files with a header, Parquet files, or folders of them")
@@ -95,9 +81,7 @@ def ingest(
     cores: Annotated[
         int | None, Option("--cores", min=1, metavar="N", help="CPU cores for Spark (default: all)")
     ] = None,
-    address: AnyWarehouseOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> Result:
     """Add the rows of CSV or Parquet files to a table.
 
     All files become one atomic commit. Columns are matched by name. An append without rows commits nothing. CSV files
@@ -112,26 +96,26 @@ def ingest(
     from refimpl.rows.input_files import Dialect, InputFiles
     from refimpl.spark.write_plan import WriteOptions
 
-    chosen = commit_mode_named(commit_mode)
-    creation: dict[str, Any] = {"partition_columns": names_of(partition_by)}
-    creation |= {} if feature is None else {"feature": feature_named(feature)}
+    chosen = options.commit_mode_named(commit_mode)
+    creation: dict[str, Any] = {"partition_columns": options.names_of(partition_by)}
+    creation |= {} if feature is None else {"feature": options.feature_named(feature)}
     creation |= {} if chosen is None else {"commit_mode": chosen}
     separator = "\t" if delimiter == "\\t" else delimiter
     dialect = Dialect(delimiter=separator, quote=quote, escape=escape, null=null, encoding=encoding)
     inputs = InputFiles.of(files, kind=_kind(files), dialect=dialect)
-    options = WriteOptions(overwrite=mode == "overwrite", replace_where=replace_where)
+    write = WriteOptions(overwrite=mode == "overwrite", replace_where=replace_where)
     big = through_spark or inputs.size > LIMIT or any(path.is_dir() for path in files)
-    with reached(address) as warehouse, _ThroughSpark(inputs, cores) if big else _Here() as engine:
+    with _ThroughSpark(inputs, cores) if big else contextlib.nullcontext(_Here()) as engine:
         existing = _table(warehouse, table, create=create)
         written: Written | None = None
         if existing is None:
             try:
-                written = _create(warehouse, table, inputs, engine, options, creation)
+                written = _create(warehouse, table, inputs, engine, write, creation)
             except NameTakenError:  # by another process, meanwhile
                 existing = warehouse.table(table)
         if existing is not None:
-            written = _change(existing, inputs, engine, options, fill_missing=fill_missing)
-    _show(table, written, json=json)
+            written = _change(existing, inputs, engine, write, fill_missing=fill_missing)
+    return _result(table, written)
 
 
 def _kind(files: list[Path]) -> str:
@@ -142,13 +126,17 @@ def _kind(files: list[Path]) -> str:
     for path in files:
         named = path.suffix.lower() in (CSV, PARQUET)
         files_inside = [] if named else inside(path)
-        kinds |= {format_of(path)} if named or not path.is_dir() else {format_of(file.path) for file in files_inside}
+        kinds |= (
+            {options.format_of(path)}
+            if named or not path.is_dir()
+            else {options.format_of(file.path) for file in files_inside}
+        )
     if len(kinds) > 1:
         raise InvalidRequestError("CSV and Parquet files cannot be mixed in one commit; ingest them separately")
     return kinds.pop()
 
 
-def _table(warehouse: AnyWarehouse, name: str, *, create: bool) -> Table | None:
+def _table(warehouse: "AnyWarehouse", name: str, *, create: bool) -> "Table | None":
     try:
         return warehouse.table(name)
     except TableNotFoundError as error:
@@ -157,9 +145,82 @@ def _table(warehouse: AnyWarehouse, name: str, *, create: bool) -> Table | None:
         raise TableNotFoundError(f"{error}; pass --create to create it from these rows", reference=name) from None
 
 
+class _Here:
+    """Reads and writes in this process."""
+
+    def inferred(self, files: "InputFiles") -> "Struct":
+        return files.inferred()
+
+    def write(self, files: "InputFiles", task: "WriteTask") -> "JobFiles":
+        from refimpl.rows.data_files import DataFileWriter
+        from refimpl.spark.commit_protocol import JobFiles
+
+        rules, batches = task.rules, files.batches()
+        rows = batches if rules is None else (rules.completed(batch) for batch in batches)
+        adds = DataFileWriter(task.layout, indexed=task.indexed).write_all(rows)
+        reached = {} if rules is None else {name: (value,) for name, value in rules.reached.items()}
+        return JobFiles(added=tuple(adds), identities=reached)
+
+
+class _ThroughSpark:
+    """Reads and writes in Spark's tasks. Spark starts with the first of them, and stops at the end; a session that
+    already runs in this process is used, and not stopped."""
+
+    def __init__(self, inputs: "InputFiles", cores: int | None) -> None:
+        self._inputs = inputs
+        self._cores = cores
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def inferred(self, files: "InputFiles") -> "Struct":
+        return self._job.inferred(files)
+
+    def write(self, files: "InputFiles", task: "WriteTask") -> "JobFiles":
+        return self._job.write(files, task)
+
+    @functools.cached_property
+    def _job(self) -> "Job":
+        from refimpl.spark.ingestion import Job
+
+        what = output.counted(len(self._inputs.files), "file")
+        output.show_hint(f"reading {what} ({output.size(self._inputs.size)}) through Spark")
+        spark = _running_session()
+        if spark is None:
+            spark = _quietly_started(self._cores)
+            self._stack.callback(spark.stop)
+        return Job.of(spark, self._inputs, lambda ended, all_: output.show_hint(f"{ended} of {all_} tasks ended"))
+
+
+def _running_session() -> "SparkSession | None":
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:  # `local_session` reports what is missing
+        return None
+    return SparkSession.getActiveSession()
+
+
+def _quietly_started(cores: int | None) -> "SparkSession":
+    """Start Spark, and discard Java's output on the standard error, which does not help users."""
+    from refimpl.spark import local_session
+
+    with tempfile.TemporaryFile() as nowhere:
+        kept = os.dup(2)
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            return local_session(app_name="commit-owner ingest", cores=cores)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
 def _change(
-    table: Table, inputs: InputFiles, engine: _Here | _ThroughSpark, options: WriteOptions, *, fill_missing: bool
-) -> Written | None:
+    table: "Table", inputs: "InputFiles", engine: _Here | _ThroughSpark, options: "WriteOptions", *, fill_missing: bool
+) -> "Written | None":
     """Commit the rows to a table; None if there is nothing to commit."""
     from refimpl.spark.write_plan import WritePlan
 
@@ -186,13 +247,13 @@ def _check_complete(absent: dict[str, bool], table: str, *, fill_missing: bool) 
 
 
 def _create(
-    warehouse: AnyWarehouse,
+    warehouse: "AnyWarehouse",
     name: str,
-    inputs: InputFiles,
+    inputs: "InputFiles",
     engine: _Here | _ThroughSpark,
-    options: WriteOptions,
+    options: "WriteOptions",
     creation_options: dict[str, Any],
-) -> Written:
+) -> "Written":
     """Create the table with the rows in version 0."""
     from refimpl.client.create import Creation
     from refimpl.rows import file_statistics
@@ -217,100 +278,15 @@ def _create(
     return describe(0, adds)
 
 
-class _Here:
-    """Reads and writes in this process."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Nothing is open."""
-
-    def inferred(self, files: InputFiles) -> Struct:
-        return files.inferred()
-
-    def write(self, files: InputFiles, task: WriteTask) -> JobFiles:
-        from refimpl.rows.data_files import DataFileWriter
-        from refimpl.spark.commit_protocol import JobFiles
-
-        rules, batches = task.rules, files.batches()
-        rows = batches if rules is None else (rules.completed(batch) for batch in batches)
-        adds = DataFileWriter(task.layout, indexed=task.indexed).write_all(rows)
-        reached = {} if rules is None else {name: (value,) for name, value in rules.reached.items()}
-        return JobFiles(added=tuple(adds), identities=reached)
-
-
-class _ThroughSpark:
-    """Reads and writes in Spark's tasks. Spark starts with the first of them, and stops at the end; a session that
-    already runs in this process is used, and not stopped."""
-
-    def __init__(self, inputs: InputFiles, cores: int | None) -> None:
-        self._inputs = inputs
-        self._cores = cores
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    def inferred(self, files: InputFiles) -> Struct:
-        return self._job.inferred(files)
-
-    def write(self, files: InputFiles, task: WriteTask) -> JobFiles:
-        return self._job.write(files, task)
-
-    @functools.cached_property
-    def _job(self) -> Job:
-        from refimpl.spark.ingestion import Job
-
-        what = output.counted(len(self._inputs.files), "file")
-        output.show_hint(f"reading {what} ({output.size(self._inputs.size)}) through Spark")
-        spark = _running_session()
-        if spark is None:
-            spark = _quietly_started(self._cores)
-            self._stack.callback(spark.stop)
-        return Job.of(spark, self._inputs, lambda ended, all_: output.show_hint(f"{ended} of {all_} tasks ended"))
-
-
-def _running_session() -> SparkSession | None:
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:  # `local_session` reports what is missing
-        return None
-    return SparkSession.getActiveSession()
-
-
-def _quietly_started(cores: int | None) -> SparkSession:
-    """Start Spark, and discard Java's output on the standard error, which does not help users."""
-    from refimpl.spark import local_session
-
-    with tempfile.TemporaryFile() as nowhere:
-        kept = os.dup(2)
-        os.dup2(nowhere.fileno(), 2)
-        try:
-            return local_session(app_name="commit-owner ingest", cores=cores)
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-
-
-def _show(table: str, written: Written | None, *, json: bool) -> None:
-    if json:
-        output.show_json({"table": table, **(_NOTHING if written is None else dataclasses.asdict(written))})
-        return
+def _result(table: str, written: "Written | None") -> Result:
     if written is None:
-        output.show_line(f"no rows; nothing was committed to {table}")
-        return
+        nothing = dict.fromkeys(("files", "rows", "bytes", "removed", "tries", "rebased_over"), 0)
+        return Result({"table": table, "version": None, **nothing}, f"no rows; nothing was committed to {table}")
     removed = f", removed {output.counted(written.removed, 'file')}" if written.removed else ""
     races = f", after {output.counted(written.tries - 1, 'lost race')}" if written.tries > 1 else ""
     rows, files = output.counted(written.rows, "row"), output.counted(written.files, "file")
     made = f"{rows} in {files} ({output.size(written.bytes)})"
-    output.show_line(f"committed version {written.version} of {table}: {made}{removed}{races}")
-
-
-_NOTHING: Final[dict[str, Any]] = {
-    "version": None, "files": 0, "rows": 0, "bytes": 0, "removed": 0, "tries": 0, "rebased_over": 0,
-}  # fmt: skip
-"""The output of `--json` for an append without rows."""
+    return Result(
+        {"table": table, **dataclasses.asdict(written)},
+        f"committed version {written.version} of {table}: {made}{removed}{races}",
+    )

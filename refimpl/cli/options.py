@@ -45,6 +45,10 @@ AnyWarehouseOption = Annotated[
 ]
 """For commands that also work with a server."""
 JsonOption = Annotated[bool, Option("--json", help="print one JSON document to stdout")]
+PropertyOption = Annotated[
+    list[str] | None, Option("--property", metavar="KEY=VALUE", help="table property to set (repeatable)")
+]
+YesOption = Annotated[bool, Option("--yes", "-y", help="skip the confirmation")]
 TableArgument = Annotated[str, Argument(metavar="TABLE", help="name, id, or path (with a /) of the table")]
 FeatureOption = Annotated[
     str, Option("--feature", metavar="FEATURE", help=f"table feature: {', '.join(TABLE_FEATURES)}")
@@ -76,23 +80,21 @@ TimestampOption = Annotated[
 CommitModeOption = Annotated[
     str | None, Option("--commit-mode", metavar="MODE", help="commit mode: staged (default), inline or direct")
 ]
-BackfillOption = Annotated[
-    str, Option("--backfill-every", metavar="N", help="publish after every N commits, or: never")
-]
-BacklogOption = Annotated[
-    int, Option("--backlog-limit", metavar="N", help="maximum unpublished commits; further ones are rejected")
-]
+_BACKFILL = Option("--backfill-every", metavar="N", help="publish after every N commits, or: never")
+_BACKLOG = Option("--backlog-limit", metavar="N", help="maximum unpublished commits; further ones are rejected")
+_HAND_BACK = Option("--hand-back/--no-hand-back", help="accept or reject a hand-back of the table to the filesystem")
+BackfillOption = Annotated[str, _BACKFILL]
+BacklogOption = Annotated[int, _BACKLOG]
+HandBackOption = Annotated[bool, _HAND_BACK]
+NewBackfillOption = Annotated[str | None, _BACKFILL]
+NewBacklogOption = Annotated[int | None, _BACKLOG]
+NewHandBackOption = Annotated[bool | None, _HAND_BACK]
 AllowOption = Annotated[
     list[str] | None,
     Option("--allow", metavar="JOB", help="maintenance jobs to allow: metadata-cleanup, vacuum, ... (repeatable)"),
 ]
-
-
 ForbidOption = Annotated[
     list[str] | None, Option("--forbid", metavar="JOB", help="maintenance jobs to forbid (repeatable)")
-]
-HandBackOption = Annotated[
-    bool, Option("--hand-back/--no-hand-back", help="accept or reject a hand-back of the table to the filesystem")
 ]
 
 

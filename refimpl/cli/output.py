@@ -9,6 +9,7 @@ import errno
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import IntEnum
 from typing import Any, Final
@@ -19,9 +20,80 @@ from refimpl.storage.object_store import StoreError
 _WIDTH_OF_A_PIPE = 400
 
 
-def show(document: Any, line: str, *, json: bool) -> None:
-    """Show the result of a command as a line; with `--json`, as a document."""
-    show_json(document) if json else show_line(line)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows below their column names, without markup.
+
+    The columns in `right` are right-aligned. Values in the columns of `right` and `whole` stay on one line.
+    """
+
+    columns: Sequence[str]
+    rows: Iterable[Sequence[Any]]
+    right: Collection[str] = ()
+    whole: Collection[str] = ()
+    title: str | None = None
+
+    def show(self) -> None:
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        console = _console()
+        if self.title is not None:
+            show_line(self.title, style="bold")
+        table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
+        for name in self.columns:
+            table.add_column(
+                Text(name),
+                justify="right" if name in self.right else "left",
+                no_wrap=name in self.right or name in self.whole or not console.is_terminal,
+                overflow="fold",
+            )
+        for row in self.rows:
+            table.add_row(*(Text(text(value)) for value in row))
+        _print(console, table)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and values in two columns. A list has one line for each item; None is left out."""
+
+    facts: Mapping[str, Any]
+    title: str
+
+    def show(self) -> None:
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        console = _console()
+        _print(console, Text(self.title, style="bold"))
+        table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in self.facts.items():
+            if value is None:
+                continue
+            lines = [text(item) for item in value] if isinstance(value, list | tuple) else [text(value)]
+            table.add_row(name, Text("\n".join(lines)))
+        _print(console, table)
+
+
+class Result:
+    """What a command shows: the document with `--json`, otherwise the lines, tables and facts; and its exit code."""
+
+    def __init__(self, document: Any, *parts: str | Table | Facts, code: int = 0) -> None:
+        self.document, self.parts, self.code = document, parts, code
+
+    def show(self, *, json: bool) -> None:
+        """Print the result. Raises `typer.Exit` for an exit code other than 0."""
+        import typer
+
+        if json:
+            show_json(self.document)
+        else:
+            for part in self.parts:
+                show_line(part) if isinstance(part, str) else part.show()
+        if self.code:
+            raise typer.Exit(self.code)
 
 
 def show_json(value: Any) -> None:
@@ -30,56 +102,6 @@ def show_json(value: Any) -> None:
 
     content = msgspec.json.encode(value, enc_hook=str)
     sys.stdout.write(msgspec.json.format(content, indent=2).decode() + "\n")
-
-
-def show_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    *,
-    right: Collection[str] = (),
-    whole: Collection[str] = (),
-    title: str | None = None,
-) -> None:
-    """Print rows below their column names, without markup.
-
-    The columns in `right` are right-aligned. Values in the columns of `right` and `whole` stay on one line.
-    """
-    from rich.table import Table
-    from rich.text import Text
-
-    console = _console()
-    if title is not None:
-        show_line(title, style="bold")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
-    for name in columns:
-        table.add_column(
-            Text(name),
-            justify="right" if name in right else "left",
-            no_wrap=name in right or name in whole or not console.is_terminal,
-            overflow="fold",
-        )
-    for row in rows:
-        table.add_row(*(Text(text(value)) for value in row))
-    _print(console, table)
-
-
-def show_facts(facts: Mapping[str, Any], *, title: str | None = None) -> None:
-    """Print names and values in two columns. A list has one line for each item; None is left out."""
-    from rich.table import Table
-    from rich.text import Text
-
-    console = _console()
-    if title is not None:
-        _print(console, Text(title, style="bold"))
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts.items():
-        if value is None:
-            continue
-        lines = [text(item) for item in value] if isinstance(value, list | tuple) else [text(value)]
-        table.add_row(name, Text("\n".join(lines)))
-    _print(console, table)
 
 
 def show_line(line: str = "", *, style: str = "") -> None:

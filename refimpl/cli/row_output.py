@@ -70,7 +70,7 @@ def write_rows(reader: pa.RecordBatchReader, kind: str, file: Path | None, limit
             _write(sink, kind, reader.schema, batches)
         size = file.stat().st_size
         line = f"wrote {output.counted(sum(counts), 'row')} to {file} ({output.size(size)})"
-        output.show({"path": str(file.absolute()), "rows": sum(counts), "bytes": size}, line, json=json)
+        output.Result({"path": str(file.absolute()), "rows": sum(counts), "bytes": size}, line).show(json=json)
     elif sys.stdout.isatty():
         for text in _texts(kind, reader.schema, batches):
             sys.stdout.write(output.printable(text, but="\n\t"))
@@ -196,7 +196,7 @@ def _show_table(schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
         columns = columns[: sum(end <= room for end in ends)]
     numbers = {field.name for field in schema if types.is_primitive(field.type) and not types.is_temporal(field.type)}
     shown = [column[0] for column in columns]
-    output.show_table(shown, list(zip(*columns, strict=True))[1:], right=numbers, whole=shown)
+    output.Table(columns=shown, rows=list(zip(*columns, strict=True))[1:], right=numbers, whole=shown).show()
     missing = [f"the columns {', '.join(names[len(shown) :])}"] if names[len(shown) :] else []
     missing += ["the ends of long values"] if cut else []
     if missing:

@@ -1,7 +1,5 @@
 """Commands of the server: `serve`, and `token` with its own commands."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,18 +7,20 @@ from typer import Argument, Option
 
 from refimpl.catalog.messages import SERVER_PUBLISHES_AFTER
 from refimpl.cli import options, output
+from refimpl.cli.commands import command, commands, epilog
+from refimpl.cli.output import Result, Table
 from refimpl.protocol.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from refimpl.server.access import Tokens
+    from refimpl.warehouse import Warehouse
 
-commands = typer.Typer()
+_PANEL = "Server"
+_ADDING = "token add pipeline --scope write"
 tokens = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Manage the access tokens of the server.")
-_TOKEN = "Example:  commit-owner token add pipeline --scope write"
-commands.add_typer(tokens, name="token", rich_help_panel="Server", epilog=_TOKEN)
+commands.add_typer(tokens, name="token", rich_help_panel=_PANEL, epilog=epilog(_ADDING))
 
 
-@commands.command("serve", rich_help_panel="Server", epilog="Example:  commit-owner serve -w /data/lake --port 8080")
+@command(_PANEL, "serve -w /data/lake --port 8080", json=False)
 def serve(
     address: options.WarehouseOption = None,
     host: Annotated[
@@ -78,81 +78,58 @@ def serve(
     )
 
 
-NameArgument = Annotated[str, Argument(metavar="NAME", help="name of the token: letters, digits, - and _")]
+_NameArgument = Annotated[str, Argument(metavar="NAME", help="name of the token: letters, digits, - and _")]
 
 
-@tokens.command("add", epilog=_TOKEN)
-def token_add(
-    name: NameArgument,
+@command(None, _ADDING, group=tokens)
+def add(
+    warehouse: "Warehouse",
+    name: _NameArgument,
     scope: Annotated[str, Option("--scope", metavar="SCOPE", help="read, or write (includes read)")] = "read",
     expires_in: Annotated[
         str | None, Option("--expires-in", metavar="TIME", help="lifetime, for example 30d (default: no limit)")
     ] = None,
-    warehouse: options.WarehouseOption = None,
-    json: options.JsonOption = False,
-) -> None:
+) -> Result:
     """Create a token and print it once; only its hash is stored.
 
     As soon as a warehouse has a token, its servers reject requests without one.
     """
+    from refimpl.server.access import Scope, Tokens
+
     valid_ms = None if expires_in is None else options.duration_ms(expires_in)
-    with _tokens(warehouse) as tokens:
-        from refimpl.server.access import Scope
-
-        known = {member.value: member for member in Scope}
-        if scope not in known:
-            raise InvalidRequestError(f"invalid scope {scope!r}; expected {' or '.join(known)}")
-        secret = tokens.add(name, known[scope], valid_ms=valid_ms)
-    output.show({"name": name, "scope": scope, "token": secret}, secret, json=json)
+    known = {member.value: member for member in Scope}
+    if scope not in known:
+        raise InvalidRequestError(f"invalid scope {scope!r}; expected {' or '.join(known)}")
+    secret = Tokens(warehouse).add(name, known[scope], valid_ms=valid_ms)
+    return Result({"name": name, "scope": scope, "token": secret}, secret)
 
 
-@tokens.command("list", epilog="Example:  commit-owner token list")
-def token_list(warehouse: options.WarehouseOption = None, json: options.JsonOption = False) -> None:
+@command(None, "token list", group=tokens, name="list")
+def list_tokens(warehouse: "Warehouse") -> Result:
     """List the tokens: names, scopes and expiry; never the tokens themselves."""
-    with _tokens(warehouse) as tokens:
-        listed = tokens.all()
-    if json:
-        output.show_json(
-            [
-                {"name": t.name, "scope": t.scope.value, "added_at": t.added_at, "expires_at": t.expires_at}
-                for t in listed
-            ]
-        )
-        return
-    if not listed:
-        output.show_line("no tokens: servers of this warehouse accept every request that reaches them")
-        return
-    rows = [
-        (
-            token.name,
-            token.scope.value,
-            output.moment(token.added_at),
-            "never" if token.expires_at is None else output.moment(token.expires_at),
-        )
-        for token in listed
-    ]
-    output.show_table(("name", "scope", "added", "expires"), rows)
-
-
-@tokens.command("remove", epilog="Example:  commit-owner token remove pipeline")
-def token_remove(
-    name: NameArgument, warehouse: options.WarehouseOption = None, json: options.JsonOption = False
-) -> None:
-    """Remove a token. Running servers reject it at once."""
-    with _tokens(warehouse) as tokens:
-        tokens.remove(name)
-        left = len(tokens.all())
-    if json:
-        output.show_json({"name": name, "left": left})
-        return
-    output.show_line(f"removed {name}; {output.counted(left, 'token')} left")
-    if not left:
-        output.show_hint("no tokens left: servers accept every request that reaches them")
-
-
-@contextmanager
-def _tokens(address: str | None) -> "Iterator[Tokens]":
     from refimpl.server.access import Tokens
 
-    with options.opened(address) as warehouse:
-        yield Tokens(warehouse)
+    listed = Tokens(warehouse).all()
+    document = [
+        {"name": t.name, "scope": t.scope.value, "added_at": t.added_at, "expires_at": t.expires_at} for t in listed
+    ]
+    if not listed:
+        return Result(document, "no tokens: servers of this warehouse accept every request that reaches them")
+    rows = [
+        (t.name, t.scope.value, output.moment(t.added_at), output.moment(t.expires_at) if t.expires_at else "never")
+        for t in listed
+    ]
+    return Result(document, Table(columns=("name", "scope", "added", "expires"), rows=rows))
+
+
+@command(None, "token remove pipeline", group=tokens)
+def remove(warehouse: "Warehouse", name: _NameArgument) -> Result:
+    """Remove a token. Running servers reject it at once."""
+    from refimpl.server.access import Tokens
+
+    tokens = Tokens(warehouse)
+    tokens.remove(name)
+    left = len(tokens.all())
+    if not left:
+        output.show_hint("no tokens left: servers accept every request that reaches them")
+    return Result({"name": name, "left": left}, f"removed {name}; {output.counted(left, 'token')} left")

@@ -1,7 +1,5 @@
 """Commands about tables: `init`, `create`, `show`, `alter`, `drop`, `undrop`, `purge`, `take-over`, `hand-back`."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import sys
@@ -12,33 +10,28 @@ import typer
 from typer import Argument, Option
 
 from refimpl.cli import options, output
-from refimpl.cli.output import ExitCode
+from refimpl.cli.commands import command
+from refimpl.cli.output import ExitCode, Facts, Result, Table
 from refimpl.protocol.commit_owner import MaintenancePolicy, ResolvedTable, TableSummary
 from refimpl.protocol.errors import InvalidRequestError
 from refimpl.storage.object_store import SUFFIX
 
 if TYPE_CHECKING:
+    from refimpl.client import table as delta_table
     from refimpl.client.snapshot import Snapshot
-    from refimpl.client.table import Table
     from refimpl.schema.schema import Struct
-
-commands = typer.Typer()
-
+    from refimpl.warehouse import AnyWarehouse, Warehouse
 
 _PANEL = "Tables"
 _OWNERSHIP = "Ownership"
 
 
-_INIT = """Examples:
-
-commit-owner init /data/warehouse --root /data/lake
-
-commit-owner init /data/warehouse --store s3=s3://bucket/prefix
-
-commit-owner init /data/other --name lake-2 --conf warehouse=/data/other"""
-
-
-@commands.command(rich_help_panel=_PANEL, epilog=_INIT)
+@command(
+    _PANEL,
+    "init /data/warehouse --root /data/lake",
+    "init /data/warehouse --store s3=s3://bucket/prefix",
+    "init /data/other --name lake-2 --conf warehouse=/data/other",
+)
 def init(
     directory: Annotated[
         Path | None, Argument(metavar="FOLDER", help="folder of the warehouse (default: the current folder)")
@@ -60,8 +53,7 @@ def init(
         list[str] | None,
         Option("--conf", metavar="KEY=VALUE", help="configuration for clients that new tables get (repeatable)"),
     ] = None,
-    json: options.JsonOption = False,
-) -> None:
+) -> Result:
     """Create a warehouse with a commit owner in a folder.
 
     An existing warehouse keeps its content; new roots and stores are added to it. The name cannot change once the owner
@@ -84,15 +76,13 @@ def init(
             roots = [str(path) for path in view.roots()]
         facts = {"warehouse": str(warehouse.directory), "created": not existed, "roots": roots}
         facts |= {"name": warehouse.owner.name, "conf": dict(warehouse.owner.conf)}
-    if json:
-        output.show_json(facts)
-        return
-    output.show_line(f"{facts['warehouse']} {'is already a warehouse' if existed else 'is now a warehouse'}")
-    for path in roots:
-        output.show_line(f"tables below {path} may be taken over")
-    for store_name, url in stores.items():
-        output.show_line(f"tables below {facts['warehouse']}/{store_name}{SUFFIX} are in {url}")
-    output.show_line(f"next: commit-owner create NAME --columns 'id BIGINT, name STRING' -w {facts['warehouse']}")
+    return Result(
+        facts,
+        f"{facts['warehouse']} {'is already a warehouse' if existed else 'is now a warehouse'}",
+        *(f"tables below {path} may be taken over" for path in roots),
+        *(f"tables below {facts['warehouse']}/{kept}{SUFFIX} are in {url}" for kept, url in stores.items()),
+        f"next: commit-owner create NAME --columns 'id BIGINT, name STRING' -w {facts['warehouse']}",
+    )
 
 
 def _named_store(text: str) -> tuple[str, str]:
@@ -102,21 +92,17 @@ def _named_store(text: str) -> tuple[str, str]:
     return name, url
 
 
-_CREATE = """Examples:
-
-commit-owner create sales --columns 'id BIGINT, month INT, price DECIMAL(10,2)' --partition-by month
-
-commit-owner create visits --columns 'id BIGINT NOT NULL' --property 'delta.constraints.positive=id > 0'
-
-commit-owner create people --columns 'id BIGINT, name STRING' --property delta.columnMapping.mode=name
-
-commit-owner create events --like events.parquet --feature managedCommit --backfill-every 10
-
-commit-owner create sales --columns 'id BIGINT' -w 'https://catalog.example.org:8443?catalog=unity&schema=default'"""
-
-
-@commands.command(rich_help_panel=_PANEL, epilog=_CREATE)
+@command(
+    _PANEL,
+    "create sales --columns 'id BIGINT, month INT, price DECIMAL(10,2)' --partition-by month",
+    "create visits --columns 'id BIGINT NOT NULL' --property 'delta.constraints.positive=id > 0'",
+    "create people --columns 'id BIGINT, name STRING' --property delta.columnMapping.mode=name",
+    "create events --like events.parquet --feature managedCommit --backfill-every 10",
+    "create sales --columns 'id BIGINT' -w 'https://catalog.example.org:8443?catalog=unity&schema=default'",
+    server=True,
+)
 def create(
+    warehouse: "AnyWarehouse",
     name: Annotated[str, Argument(metavar="NAME", help="table name: one to three identifiers joined by dots")],
     columns: Annotated[
         str | None,
@@ -138,39 +124,33 @@ def create(
     allow: options.AllowOption = None,
     forbid: options.ForbidOption = None,
     accepts_hand_back: options.HandBackOption = True,
-    properties: Annotated[
-        list[str] | None, Option("--property", metavar="KEY=VALUE", help="table property (repeatable)")
-    ] = None,
+    properties: options.PropertyOption = None,
     location: Annotated[
         Path | None,
         Option("--location", metavar="FOLDER", help="new or empty folder inside the warehouse (default: by the name)"),
     ] = None,
-    address: options.AnyWarehouseOption = None,
-    json: options.JsonOption = False,
-) -> None:
+) -> Result:
     """Create an empty table.
 
     If several processes create the same name, exactly one succeeds; the others exit with code 1.
     """
-    schema = _schema(columns, like)
     policy = options.policy_of(backfill_every, backlog_limit, allow, forbid, hand_back=accepts_hand_back)
-    with options.reached(address) as warehouse:
-        table = warehouse.create_table(
-            name,
-            schema,
-            partition_columns=options.names_of(partition_by),
-            feature=options.feature_named(feature),
-            commit_mode=options.commit_mode_named(commit_mode),
-            location=None if location is None else location.absolute(),
-            policy=None if policy == MaintenancePolicy() else policy,
-            properties=options.properties_of(properties),
-        )
-        with options.landed(f"{name} was created at {table.location}"):
-            created = warehouse.owner.resolve(table.table_id or name)
-    output.show(_of_owner(created), f"created {created.name} at {created.location} (version 0)", json=json)
+    table = warehouse.create_table(
+        name,
+        _schema(columns, like),
+        partition_columns=options.names_of(partition_by),
+        feature=options.feature_named(feature),
+        commit_mode=options.commit_mode_named(commit_mode),
+        location=None if location is None else location.absolute(),
+        policy=None if policy == MaintenancePolicy() else policy,
+        properties=options.properties_of(properties),
+    )
+    with options.landed(f"{name} was created at {table.location}"):
+        created = warehouse.owner.resolve(table.table_id or name)
+    return Result(_of_owner(created), f"created {created.name} at {created.location} (version 0)")
 
 
-def _schema(columns: str | None, like: Path | None) -> Struct:
+def _schema(columns: str | None, like: Path | None) -> "Struct":
     if (columns is None) == (like is None):
         raise InvalidRequestError("exactly one of --columns SQL and --like FILE is required")
     if columns is not None:
@@ -179,14 +159,7 @@ def _schema(columns: str | None, like: Path | None) -> Struct:
     return options.columns_of_file(like)
 
 
-_SHOW = """Examples:
-
-commit-owner show
-
-commit-owner show sales --timestamp 2026-11-21T12:00:00"""
-
-
-@commands.command(rich_help_panel=_PANEL, epilog=_SHOW)
+@command(_PANEL, "show", "show sales --timestamp 2026-11-21T12:00:00")
 def show(
     table: Annotated[
         str | None,
@@ -198,31 +171,32 @@ def show(
         bool, Option("--by-path", help="read TABLE as a path, without the owner (may be stale)")
     ] = False,
     address: options.AnyWarehouseOption = None,
-    json: options.JsonOption = False,
-) -> None:
+) -> Result:
     """List all tables, or describe one table.
 
     The description has the owner's state, the columns, properties, files and the number of rows.
     """
     moment = options.moment_of(version, timestamp)
-    if table is None:
-        if by_path or version is not None or moment is not None:
-            raise InvalidRequestError("--version, --timestamp and --by-path need a TABLE")
-        _show_tables(address, json=json)
-        return
-    if by_path:
-        from refimpl.client.table import Table
-        from refimpl.storage.environment import Environment
-
-        _show_table(None, _snapshot(Table.by_path(Path(table).absolute(), Environment()), version, moment), json=json)
-        return
+    if table is None and (by_path or version is not None or moment is not None):
+        raise InvalidRequestError("--version, --timestamp and --by-path need a TABLE")
+    if table is not None and by_path:
+        return _described(None, _snapshot(_at_path(table), version, moment))
     with options.reached(address) as warehouse:
+        if table is None:
+            return _listed(warehouse)
         handle = warehouse.table(table)
         snapshot = _snapshot(handle, version, moment)
-        _show_table(warehouse.owner.resolve(handle.table_id or table), snapshot, json=json)
+        return _described(warehouse.owner.resolve(handle.table_id or table), snapshot)
 
 
-def _snapshot(table: Table, version: int | None, moment: int | None) -> Snapshot:
+def _at_path(path: str) -> "delta_table.Table":
+    from refimpl.client.table import Table
+    from refimpl.storage.environment import Environment
+
+    return Table.by_path(Path(path).absolute(), Environment())
+
+
+def _snapshot(table: "delta_table.Table", version: int | None, moment: int | None) -> "Snapshot":
     """The snapshot. Its warnings are in the output, so they are not logged, too."""
     logger = logging.getLogger("refimpl.log.loading")
     logger.setLevel(logging.ERROR)
@@ -232,31 +206,24 @@ def _snapshot(table: Table, version: int | None, moment: int | None) -> Snapshot
         logger.setLevel(logging.NOTSET)
 
 
-def _show_tables(address: str | None, *, json: bool) -> None:
-    with options.reached(address) as warehouse:
-        tables = warehouse.owner.tables()
-    if json:
-        output.show_json([_of_owner(table) for table in tables])
-        return
+def _listed(warehouse: "AnyWarehouse") -> Result:
+    tables = warehouse.owner.tables()
     if not tables:
-        output.show_line(f"{warehouse.label} has no tables; create one: commit-owner create NAME --columns SQL")
-        return
-    output.show_table(
-        ("name", "feature", "mode", "state", "version", "unpublished", "location"),
-        [
-            (
-                table.name,
-                table.feature.name,
-                table.commit_mode.value,
-                "halted" if table.halted else table.state.value,
-                output.plain(table.latest),
-                table.backlog,
-                _short(table.location, warehouse.label),
-            )
-            for table in tables
-        ],
-        right=("version", "unpublished"),
-    )
+        return Result([], f"{warehouse.label} has no tables; create one: commit-owner create NAME --columns SQL")
+    columns = ("name", "feature", "mode", "state", "version", "unpublished", "location")
+    rows = [
+        (
+            table.name,
+            table.feature.name,
+            table.commit_mode.value,
+            "halted" if table.halted else table.state.value,
+            output.plain(table.latest),
+            table.backlog,
+            _short(table.location, warehouse.label),
+        )
+        for table in tables
+    ]
+    return Result(list(map(_of_owner, tables)), Table(columns=columns, rows=rows, right=("version", "unpublished")))
 
 
 def _short(location: Path, directory: str) -> str:
@@ -288,16 +255,13 @@ def _of_owner(table: ResolvedTable | TableSummary) -> dict[str, Any]:
     }
 
 
-def _show_table(table: ResolvedTable | None, snapshot: Snapshot, *, json: bool) -> None:
+def _described(table: ResolvedTable | None, snapshot: "Snapshot") -> Result:
     facts = _of_snapshot(snapshot)
-    if json:
-        owner = None if table is None else _of_owner(table)
-        output.show_json({"owner": owner, "snapshot": facts})
-        return
-    if table is not None:
-        output.show_facts(_owner_facts(table), title=table.name or table.table_id)
-        output.show_line()
-    output.show_facts(_snapshot_facts(snapshot, facts), title=f"version {snapshot.version}")
+    shown = Facts(_snapshot_facts(snapshot, facts), f"version {snapshot.version}")
+    if table is None:
+        return Result({"owner": None, "snapshot": facts}, shown)
+    owner = Facts(_owner_facts(table), table.name or table.table_id)
+    return Result({"owner": _of_owner(table), "snapshot": facts}, owner, "", shown)
 
 
 def _owner_facts(table: ResolvedTable) -> dict[str, Any]:
@@ -314,7 +278,7 @@ def _owner_facts(table: ResolvedTable) -> dict[str, Any]:
     }
 
 
-def _of_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+def _of_snapshot(snapshot: "Snapshot") -> dict[str, Any]:
     from refimpl.rows.file_statistics import row_count
 
     known = [records for add in snapshot.files.values() if (records := row_count(add)) is not None]
@@ -335,7 +299,7 @@ def _of_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _snapshot_facts(snapshot: Snapshot, facts: dict[str, Any]) -> dict[str, Any]:
+def _snapshot_facts(snapshot: "Snapshot", facts: dict[str, Any]) -> dict[str, Any]:
     protocol = snapshot.protocol
     features = sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())})
     return {
@@ -352,23 +316,16 @@ def _snapshot_facts(snapshot: Snapshot, facts: dict[str, Any]) -> dict[str, Any]
     }
 
 
-_ALTER = """Examples:
-
-commit-owner alter sales --property delta.enableTypeWidening=true --type 'price=DECIMAL(12,2)'
-
-commit-owner alter sales --property delta.columnMapping.mode=name
-
-commit-owner alter sales --remove-property delta.constraints.positive
-
-commit-owner alter /data/plain --by-path --property delta.enableInCommitTimestamps=true"""
-
-
-@commands.command(rich_help_panel=_PANEL, epilog=_ALTER)
+@command(
+    _PANEL,
+    "alter sales --property delta.enableTypeWidening=true --type 'price=DECIMAL(12,2)'",
+    "alter sales --property delta.columnMapping.mode=name",
+    "alter sales --remove-property delta.constraints.positive",
+    "alter /data/plain --by-path --property delta.enableInCommitTimestamps=true",
+)
 def alter(
     table: options.TableArgument,
-    properties: Annotated[
-        list[str] | None, Option("--property", metavar="KEY=VALUE", help="table property to set (repeatable)")
-    ] = None,
+    properties: options.PropertyOption = None,
     removals: Annotated[
         list[str] | None, Option("--remove-property", metavar="KEY", help="table property to remove (repeatable)")
     ] = None,
@@ -380,8 +337,7 @@ def alter(
         bool, Option("--by-path", help="TABLE is the path of a filesystem table, which has no owner")
     ] = False,
     address: options.AnyWarehouseOption = None,
-    json: options.JsonOption = False,
-) -> None:
+) -> Result:
     """Change properties, or types of columns, in one commit.
 
     Data files stay as they are. A new type must hold every value of the old one, and needs the property
@@ -394,16 +350,11 @@ def alter(
         "types": wider,
     }
     if by_path:
-        from refimpl.client.table import Table
-        from refimpl.storage.environment import Environment
-
-        committed = Table.by_path(Path(table), Environment()).alter(**changes)
+        version = _at_path(table).alter(**changes).version
     else:
         with options.reached(address) as warehouse:
-            committed = warehouse.table(table).alter(**changes)
-    output.show(
-        {"table": table, "version": committed.version}, f"committed version {committed.version} of {table}", json=json
-    )
+            version = warehouse.table(table).alter(**changes).version
+    return Result({"table": table, "version": version}, f"committed version {version} of {table}")
 
 
 def _type(text: str) -> str:
@@ -415,53 +366,42 @@ def _type(text: str) -> str:
     return str(columns[0].type)
 
 
-_DROP = """Examples:
-
-commit-owner drop sales --yes
-
-commit-owner drop sales --purge"""
-
-
-@commands.command(rich_help_panel=_PANEL, epilog=_DROP)
+@command(_PANEL, "drop sales --yes", "drop sales --purge", server=True)
 def drop(
+    warehouse: "AnyWarehouse",
     table: options.TableArgument,
     purge: Annotated[bool, Option("--purge", help="delete its files too, at once (not with a server)")] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="skip the confirmation")] = False,
-    address: options.AnyWarehouseOption = None,
-    json: options.JsonOption = False,
-) -> None:
+    yes: options.YesOption = False,
+) -> Result:
     """Remove a table from the warehouse, and keep its files.
 
     The name becomes free. The table's files and its history stay in place until purge deletes them; before that,
     undrop restores the table.
     """
+    from refimpl.care import dropping
     from refimpl.warehouse import Warehouse
 
-    with options.opened(address) if purge else options.reached(address) as warehouse:
-        resolved = warehouse.owner.resolve(table)
-        if not yes:
-            _ask(f"drop {resolved.name} and delete all files" if purge else f"drop {resolved.name}", resolved.location)
-        warehouse.owner.drop_table(resolved.table_id)
-        if purge and isinstance(warehouse, Warehouse):
-            from refimpl.care import dropping
-
-            with options.landed(
-                f"{resolved.name} was dropped: its files can be deleted with purge {resolved.table_id}"
-            ):
-                dropping.purge_table(warehouse.owner, resolved.table_id, older_than=0)
+    resolved = warehouse.owner.resolve(table)
+    if purge and not isinstance(warehouse, Warehouse):
+        raise InvalidRequestError("--purge needs a warehouse's folder; run it on the server's host with -w FOLDER")
+    if not yes:
+        _ask(f"drop {resolved.name} and delete all files" if purge else f"drop {resolved.name}", resolved.location)
+    warehouse.owner.drop_table(resolved.table_id)
+    if purge and isinstance(warehouse, Warehouse):
+        with options.landed(f"{resolved.name} was dropped: its files can be deleted with purge {resolved.table_id}"):
+            dropping.purge_table(warehouse.owner, resolved.table_id, older_than=0)
     files = "were deleted from" if purge else "stay at"
-    output.show(
+    return Result(
         {"name": resolved.name, "table_id": resolved.table_id, "location": str(resolved.location), "purged": purge},
         f"dropped {resolved.name or resolved.table_id}; its files {files} {resolved.location}",
-        json=json,
     )
 
 
 _DroppedArgument = Annotated[str, Argument(metavar="TABLE", help="name or id of a dropped table")]
 
 
-@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner undrop sales")
-def undrop(table: _DroppedArgument, address: options.WarehouseOption = None, json: options.JsonOption = False) -> None:
+@command(_PANEL, "undrop sales")
+def undrop(warehouse: "Warehouse", table: _DroppedArgument) -> Result:
     """Restore a dropped table, with its id and history.
 
     Its files must still exist, and no other table may have its name. If several dropped tables had this name, the
@@ -469,25 +409,22 @@ def undrop(table: _DroppedArgument, address: options.WarehouseOption = None, jso
     """
     from refimpl.care import dropping
 
-    with options.opened(address) as warehouse:
-        restored = dropping.undrop_table(warehouse.owner, table)
-    output.show(
+    restored = dropping.undrop_table(warehouse.owner, table)
+    return Result(
         {"name": restored.name, "table_id": restored.table_id, "location": str(restored.location)},
         f"restored {restored.name}, at version {restored.commits.latest_ratified_version}",
-        json=json,
     )
 
 
-@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner purge sales --older-than 30d")
+@command(_PANEL, "purge sales --older-than 30d")
 def purge(
+    warehouse: "Warehouse",
     table: _DroppedArgument,
     older_than: Annotated[
         str, Option("--older-than", metavar="AGE", help="minimum time since it was dropped, for example 30d")
     ] = "7d",
-    yes: Annotated[bool, Option("--yes", "-y", help="skip the confirmation")] = False,
-    address: options.WarehouseOption = None,
-    json: options.JsonOption = False,
-) -> None:
+    yes: options.YesOption = False,
+) -> Result:
     """Delete the files of a dropped table.
 
     The table cannot be undropped afterwards. The files of other tables stay, also of tables inside its folder.
@@ -495,17 +432,15 @@ def purge(
     from refimpl.care import dropping
 
     age = options.duration_ms(older_than)
-    with options.opened(address) as warehouse:
-        if not yes:
-            dropped = dropping.purgeable(warehouse.owner, table, older_than=age)
-            _ask(f"delete all files of the dropped table {dropped.name or dropped.table_id}", dropped.location)
-            table = dropped.table_id  # the name may mean another dropped table by now
-        done = dropping.purge_table(warehouse.owner, table, older_than=age)
+    if not yes:
+        dropped = dropping.purgeable(warehouse.owner, table, older_than=age)
+        _ask(f"delete all files of the dropped table {dropped.name or dropped.table_id}", dropped.location)
+        table = dropped.table_id  # the name may mean another dropped table by now
+    done = dropping.purge_table(warehouse.owner, table, older_than=age)
     left = "; its folder stays, because another table is in it" if done.left else ""
-    output.show(
+    return Result(
         dataclasses.asdict(done) | {"location": str(done.location)},
         f"deleted {output.counted(done.files, 'file')} of {done.name or done.table_id} at {done.location}{left}",
-        json=json,
     )
 
 
@@ -517,12 +452,9 @@ def _ask(doing: str, location: Path) -> None:
         raise typer.Exit(ExitCode.REFUSED)
 
 
-@commands.command(
-    "take-over",
-    rich_help_panel=_OWNERSHIP,
-    epilog="Example:  commit-owner take-over /data/lake/sales sales --feature managedCommit",
-)
+@command(_OWNERSHIP, "take-over /data/lake/sales sales --feature managedCommit")
 def take_over(
+    warehouse: "Warehouse",
     path: Annotated[Path, Argument(metavar="PATH", help="path of a filesystem table inside the warehouse or a root")],
     name: Annotated[str, Argument(metavar="NAME", help="new name of the table")],
     feature: options.FeatureOption = options.DEFAULT_FEATURE,
@@ -532,9 +464,7 @@ def take_over(
     allow: options.AllowOption = None,
     forbid: options.ForbidOption = None,
     accepts_hand_back: options.HandBackOption = True,
-    address: options.WarehouseOption = None,
-    json: options.JsonOption = False,
-) -> None:
+) -> Result:
     """Give a filesystem table to the owner.
 
     The change is one commit: if another writer commits the same version at the same time, only one of the two succeeds.
@@ -545,35 +475,29 @@ def take_over(
 
     new_feature, chosen = options.feature_named(feature), options.commit_mode_named(commit_mode)
     policy = options.policy_of(backfill_every, backlog_limit, allow, forbid, hand_back=accepts_hand_back)
-    with options.opened(address) as warehouse:
-        table = Table.by_path(path.absolute(), warehouse.environment)
-        owned = taken_over(table, warehouse.owner, name, new_feature, commit_mode=chosen, policy=policy)
-        with options.landed(f"{owned.location} was taken over as {name}"):
-            version = owned.snapshot().version
+    table = Table.by_path(path.absolute(), warehouse.environment)
+    owned = taken_over(table, warehouse.owner, name, new_feature, commit_mode=chosen, policy=policy)
+    with options.landed(f"{owned.location} was taken over as {name}"):
+        version = owned.snapshot().version
     facts = {"name": name, "table_id": owned.table_id, "location": str(owned.location), "version": version}
-    output.show(
+    return Result(
         facts | {"feature": new_feature.name},
         f"{owned.location} is now {name}, a {new_feature.name} table from version {version} on",
-        json=json,
     )
 
 
-@commands.command("hand-back", rich_help_panel=_OWNERSHIP, epilog="Example:  commit-owner hand-back sales")
-def hand_back(
-    table: options.TableArgument, address: options.WarehouseOption = None, json: options.JsonOption = False
-) -> None:
+@command(_OWNERSHIP, "hand-back sales")
+def hand_back(warehouse: "Warehouse", table: options.TableArgument) -> Result:
     """Return a table to the filesystem.
 
     All commits are published first; then one commit removes the feature, and the owner rejects further commits.
     """
     from refimpl.client.ownership import hand_back as handed_back
 
-    with options.opened(address) as warehouse:
-        free = handed_back(warehouse.table(table))
-        with options.landed(f"{free.location} was handed back"):
-            version = free.snapshot().version
-    output.show(
+    free = handed_back(warehouse.table(table))
+    with options.landed(f"{free.location} was handed back"):
+        version = free.snapshot().version
+    return Result(
         {"location": str(free.location), "version": version},
         f"{free.location} is a filesystem table from version {version} on; use it by its path",
-        json=json,
     )

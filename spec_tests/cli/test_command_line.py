@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import refimpl
 from refimpl import __version__
-from refimpl.cli import history, output
+from refimpl.cli import output
 from refimpl.cli.application import application
 from refimpl.cli.options import duration_ms
 from refimpl.cli.output import ExitCode, exit_code, message
@@ -61,10 +62,10 @@ def test_every_error_class_has_an_exit_code(kind: type[errors.DeltaError]) -> No
 def test_every_exception_ends_as_two_lines_and_an_exit_code(
     cli: CommandLine, sales: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: ExitCode
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(history, "reached", fail)
+    monkeypatch.setattr(refimpl, "open", fail)
     answer = cli("commits", sales)
     assert answer.code == code
     assert answer.out == ""
@@ -208,12 +209,12 @@ def test_fraction_of_a_millisecond_is_cut_off() -> None:
 
 
 def test_a_table_in_a_pipe_has_no_padding_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
-    output.show_table(("n", "text"), [(1000, "a"), (2, "[bold]literally[/bold]")], right=("n",))
+    output.Table(columns=("n", "text"), rows=[(1000, "a"), (2, "[bold]literally[/bold]")], right=("n",)).show()
     assert capsys.readouterr().out == "    n  text\n1,000  a\n    2  [bold]literally[/bold]\n"
 
 
 def test_column_names_are_printed_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    output.show_table((">year", "=a", "[bold]b[/bold]"), [("1", "2", "3")])
+    output.Table(columns=(">year", "=a", "[bold]b[/bold]"), rows=[("1", "2", "3")]).show()
     assert capsys.readouterr().out.splitlines()[0].split() == [">year", "=a", "[bold]b[/bold]"]
 
 

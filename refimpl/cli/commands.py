@@ -1,0 +1,76 @@
+"""The table of the commands. A command is a function of the opened warehouse, its arguments and its options; it returns
+the `Result` to show. Its docstring is its help.
+
+The options `--warehouse` and `--json`, which most commands have, are declared here once.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import typer
+
+from refimpl.cli.options import AnyWarehouseOption, JsonOption, WarehouseOption, opened, reached
+from refimpl.cli.output import Result
+
+commands: Final = typer.Typer()
+
+Function = TypeVar("Function", bound=Callable[..., Result | None])
+
+
+def command(
+    panel: str | None,
+    *examples: str,
+    server: bool = False,
+    json: bool = True,
+    name: str | None = None,
+    group: typer.Typer = commands,
+) -> Callable[[Function], Function]:
+    """Register a function as the command of its name, in this panel of the help, with examples of its arguments.
+
+    A function with a parameter `warehouse` gets the one that the option, the environment variable or the current folder
+    names; `server`: also a server. A function with a parameter `json` prints by itself and returns None. `json` false:
+    the command has no JSON output.
+    """
+
+    def register(function: Function) -> Function:
+        own = {each.name: each.replace(kind=each.KEYWORD_ONLY) for each in _parameters(function)}
+        opens, prints = own.pop("warehouse", None) is not None, not json or "json" in own
+
+        def run(**values: Any) -> None:
+            as_json = not prints and values.pop("json")
+            with contextlib.ExitStack() as stack:
+                if opens:
+                    address = values.pop("address")
+                    values["warehouse"] = stack.enter_context(reached(address) if server else opened(address))
+                result = function(**values)
+            if result is not None:
+                result.show(json=as_json)
+
+        parameters = [parameter for key, parameter in own.items() if key != "json"]
+        if opens:
+            parameters.append(_option("address", AnyWarehouseOption if server else WarehouseOption, None))
+        if json:
+            parameters.append(_option("json", JsonOption, False))
+        called = name or function.__name__.replace("_", "-")
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # typer reads it
+        run.__doc__ = function.__doc__
+        group.command(called, rich_help_panel=panel, epilog=epilog(*examples))(run)
+        return function
+
+    return register
+
+
+def epilog(*examples: str) -> str:
+    """The end of a help: the examples, each without the name of the program."""
+    separator = "\n\n" if len(examples) > 1 else "  "
+    return separator.join(("Examples:" if len(examples) > 1 else "Example:", *(f"commit-owner {x}" for x in examples)))
+
+
+def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())
+
+
+def _option(name: str, kind: Any, default: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
