@@ -1,15 +1,13 @@
 """Writes a checkpoint, with the owner's permission, and lets `_last_checkpoint` name the newest one."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from refimpl.client.snapshot import Snapshot
 from refimpl.log.log_reading import LogReader, last_checkpoint
 from refimpl.log.log_segment import complete_checkpoints
-from refimpl.log.table_state import ReplayedState
 from refimpl.protocol import log_path
 from refimpl.protocol.actions import Sidecar
 from refimpl.protocol.commit_owner import Maintenance, ResolvedTable, TableState
@@ -74,40 +72,12 @@ class Checkpointed:
     """The number of its sidecars; `size` and `actions` include them."""
 
 
-class CheckpointFiles(Protocol):
-    """Writes the file actions of a checkpoint, in this process or in others."""
-
-    def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
-        """Write the sidecars, and make their bytes durable; yields each one with its number of actions."""
-
-    def classic(self, log: LogStore, name: str, oldest_tombstone: int) -> tuple[int, int]:
-        """Write a classic checkpoint, durably; returns its size and its number of actions."""
-
-
-@dataclass(frozen=True, slots=True)
-class _OfState:
-    state: ReplayedState
-
-    def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
-        from refimpl.log import checkpoint_format
-
-        for content, count in checkpoint_format.sidecars(self.state, oldest_tombstone=oldest_tombstone):
-            yield written_sidecar(log, content), count
-
-    def classic(self, log: LogStore, name: str, oldest_tombstone: int) -> tuple[int, int]:
-        from refimpl.log import checkpoint_format
-
-        content, count = checkpoint_format.classic(self.state, oldest_tombstone=oldest_tombstone)
-        log.overwrite(name, parquet_seal.sealed(content, name))
-        return len(content), count
-
-
-def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpointed:
+def write(snapshot: Snapshot) -> Checkpointed:
     """Write a checkpoint of the snapshot's version: V2 if the table's `delta.checkpointPolicy` is `v2`, else classic.
 
     DELTA.md#checkpoint-published: only of a version whose `<v>.json` is published. DELTA.md#v2-checkpoints.
     Order: the sidecars and their names are durable before a file names them; the checkpoint is durable before
-    `_last_checkpoint` names it, and the pointer moves forward only. `files`: by default the snapshot's own.
+    `_last_checkpoint` names it, and the pointer moves forward only.
 
     Raises `MaintenanceRefusedError` for a version that is not published (it says to backfill), or where the owner
     forbids it.
@@ -118,19 +88,17 @@ def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpoin
     ask(snapshot, Maintenance.CHECKPOINT)
     check_published(snapshot.reader, snapshot.version, Maintenance.CHECKPOINT)
     oldest = log.environment.now() - retention(snapshot.metadata, DELETED_FILES)
-    files = files or _OfState(snapshot.state)
     sidecars: list[Sidecar] = []
     count = 0
     if writes_v2_checkpoints(snapshot.protocol, snapshot.metadata):
         name = log_path.v2_checkpoint(snapshot.version, log.environment.new_id())
         try:
-            for sidecar, actions in files.sidecars(log, oldest):
-                sidecars.append(sidecar)
+            for content, actions in checkpoint_format.sidecars(snapshot.state, oldest_tombstone=oldest):
+                sidecars.append(_written_sidecar(log, content))
                 count += actions
             log.sync_sidecars()
             content, actions = checkpoint_format.top_level(snapshot.state, snapshot.version, sidecars)
             log.overwrite(name, parquet_seal.sealed(content, name))
-            size = len(content)
         except OSError as error:
             if log.find(name) is None and not isinstance(error, UncertainError):  # perhaps it appears later
                 for sidecar in sidecars:
@@ -138,16 +106,17 @@ def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpoin
             raise
     else:
         name = log_path.classic_checkpoint(snapshot.version)
-        size, actions = files.classic(log, name, oldest)
+        content, actions = checkpoint_format.classic(snapshot.state, oldest_tombstone=oldest)
+        log.overwrite(name, parquet_seal.sealed(content, name))
     count += actions
-    size += sum(sidecar.size_in_bytes for sidecar in sidecars)
+    size = len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars)
     written = log.find(name)
     if written is not None:  # otherwise a cleanup has removed the checkpoint already
         _point_to_last(log, (written,), size=count, size_in_bytes=size, files=len(snapshot.files))
     return Checkpointed(version=snapshot.version, name=name, size=size, actions=count, sidecars=len(sidecars))
 
 
-def written_sidecar(log: LogStore, content: bytes) -> Sidecar:
+def _written_sidecar(log: LogStore, content: bytes) -> Sidecar:
     """Write a sidecar and make its bytes durable; `LogStore.sync_sidecars` makes its name durable."""
     name = f"{log.environment.new_id()}.parquet"
     log.write_sidecar(name, parquet_seal.sealed(content, name))

@@ -133,7 +133,7 @@ class Table:
         return self._reader
 
     def replayed_by(self, replay: Replay) -> Table:
-        """Another handle, whose snapshots are replayed elsewhere; these may lack the file actions."""
+        """Another handle, whose snapshots have only what `replay` reads."""
         other = copy.copy(self)
         other._reader, other._newest = self._reader.replayed_by(replay), None
         return other

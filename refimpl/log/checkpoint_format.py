@@ -332,11 +332,6 @@ def sidecars(state: ReplayedState, *, oldest_tombstone: int) -> Iterator[tuple[b
         yield _encoded(_cut(runs, start, start + ACTIONS_OF_A_SIDECAR), _OF_SIDECARS)
 
 
-def sidecar(files: Iterable[Action]) -> tuple[bytes, int]:
-    """The bytes of a sidecar with these files, and how many there are."""
-    return _encoded(_alike(files), _OF_SIDECARS)
-
-
 def top_level(state: ReplayedState, version: Version, named: Sequence[Sidecar]) -> tuple[bytes, int]:
     """The bytes of the file of a V2 checkpoint that names its sidecars, and how many actions it holds."""
     return _encoded(_alike([CheckpointMetadata(version=version), *small(state), *named]), _TOP_LEVEL)
@@ -354,17 +349,12 @@ _Run: TypeAlias = Sequence[Action] | pa.Table
 
 
 def _files(state: ReplayedState, oldest_tombstone: int) -> list[_Run]:
-    removed = [file for file in state.tombstones.values() if is_kept(file, oldest_tombstone)]
+    removed = [file for file in state.tombstones.values() if (file.deletion_timestamp or 0) > oldest_tombstone]
     oldest, changes = state.files.changes()
     rows = oldest.rows_without(changes) if isinstance(oldest, FileColumns) else None
     if rows is None:
         return [removed, list(state.files.values())]
     return [removed, rows, [add for add in changes.values() if add is not None]]
-
-
-def is_kept(file: Add | Remove, oldest_tombstone: int) -> bool:
-    """Whether a checkpoint holds this action of a file."""
-    return isinstance(file, Add) or (file.deletion_timestamp or 0) > oldest_tombstone
 
 
 def _cut(runs: Iterable[_Run], start: int, end: int) -> Iterator[_Run]:

@@ -72,9 +72,10 @@ def _load_from(
         segment = log_segment.build(listing, answer, reader.feature, version=version, distrusted=distrusted)
         warnings = [f"{error}; older files were read instead; write a checkpoint" for error in distrusted.values()]
         try:
-            elsewhere = None if reader.replay is None else reader.replay(reader, segment, warnings)
-            return elsewhere or _read(reader, segment, ReplayedState(), warnings)
-        except Unreadable as failure:
+            if reader.replay is not None:
+                return reader.replay(reader, segment, warnings)
+            return _read(reader, segment, ReplayedState(), warnings)
+        except _Unreadable as failure:
             logger.warning("%s; older files are read instead", failure.cause)
             distrusted |= dict.fromkeys((path.name for path in failure.files), failure.cause)
 
@@ -93,8 +94,6 @@ def refresh(reader: LogReader, loaded: Loaded) -> Loaded:
         segment = log_segment.build(listing, answer, reader.feature, known=known)
         if segment.version == known:
             return loaded
-        if not loaded.complete:
-            return load(reader)
         return _read(reader, segment, loaded.state, list(loaded.warnings))
     except FileNotFoundError:
         return load(reader)
@@ -110,7 +109,7 @@ def _still_there(reader: LogReader, segment: LogSegment) -> bool:
     return isinstance(last, LogPath) and reader.log.find(last.name) == last
 
 
-class Unreadable(Exception):  # noqa: N818 - `load` reads the commits instead
+class _Unreadable(Exception):  # noqa: N818 - `load` reads the commits instead
     """Files that replace commits cannot be read; the commits themselves may still exist."""
 
     def __init__(self, files: tuple[LogPath, ...], cause: CorruptLogError) -> None:
@@ -128,7 +127,7 @@ def _read(reader: LogReader, segment: LogSegment, base: ReplayedState, warnings:
             try:
                 state = checkpoint_format.read(reader.log, segment.checkpoint)
             except CorruptLogError as error:
-                raise Unreadable(segment.checkpoint, error) from error
+                raise _Unreadable(segment.checkpoint, error) from error
         reached, newest = segment.checkpoint_version, None
         checksum = segment.checksum
         for commit in segment.deltas():
@@ -139,7 +138,7 @@ def _read(reader: LogReader, segment: LogSegment, base: ReplayedState, warnings:
             changes.apply(_actions(reader, commit))
             reached, newest = commit.version, commit
         state = state.after(changes)
-    time = checked_time(reader, segment, state, changes.commit_info, newest)
+    time = _checked_time(reader, segment, state, changes.commit_info, newest)
     if checksum is not None and checksum.version == segment.version:
         warnings += _compare(reader, checksum, state, time)
     return Loaded(state=state, segment=segment, in_commit_timestamp=time, warnings=tuple(warnings))
@@ -155,15 +154,15 @@ def definition(reader: LogReader, segment: LogSegment, warnings: Sequence[str]) 
         try:
             changes.apply(checkpoint_format.decode(reader.log.read(path.name), source, ("protocol", "metaData")))
         except CorruptLogError as error:
-            raise Unreadable(segment.checkpoint, error) from error
+            raise _Unreadable(segment.checkpoint, error) from error
     for commit in segment.deltas():
         changes.apply(action for action in _actions(reader, commit) if isinstance(action, Protocol | Metadata))
     state = ReplayedState(protocol=changes.protocol, metadata=changes.metadata)
-    checked_time(reader, segment, state, None, segment.last_commit)
+    _checked_time(reader, segment, state, None, segment.last_commit)
     return Loaded(state=state, segment=segment, in_commit_timestamp=None, warnings=tuple(warnings))
 
 
-def checked_time(
+def _checked_time(
     reader: LogReader, segment: LogSegment, state: ReplayedState, info: CommitInfo | None, newest: Commit | None
 ) -> int | None:
     """The in-commit timestamp of the target. `info`: of `newest`, the last commit or compaction that was read.
@@ -188,7 +187,7 @@ def _actions(reader: LogReader, commit: Commit) -> list[Action]:
         actions = reader.actions(commit)
         check_reconciled(actions, str(reader.log.folder / commit.name))
     except CorruptLogError as error:
-        raise Unreadable((commit,), error) from error
+        raise _Unreadable((commit,), error) from error
     return actions
 
 

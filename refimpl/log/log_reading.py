@@ -42,14 +42,9 @@ class Loaded:
     """The in-commit timestamp in the target's commit."""
     warnings: tuple[str, ...] = ()
 
-    @property
-    def complete(self) -> bool:
-        """Whether `state` has the files; otherwise the reader's `replay` has put them elsewhere."""
-        return True
 
-
-Replay = Callable[["LogReader", LogSegment, Sequence[str]], Loaded | None]
-"""Replays a log segment, with the warnings so far; None leaves it to this process."""
+Replay = Callable[["LogReader", LogSegment, Sequence[str]], Loaded]
+"""Reads a part of a version, such as its definition. The arguments have the log segment and the warnings so far."""
 
 
 class LogReader:
@@ -67,8 +62,8 @@ class LogReader:
         replay: Replay | None = None,
     ) -> None:
         """`catalog`: the owner by which the table was found; None for access by path. `resolved`: its
-        answer; None, or `HANDED_BACK`, for a table that it does not own. `name`: for messages. `replay`: replays
-        versions outside of this process, or returns None."""
+        answer; None, or `HANDED_BACK`, for a table that it does not own. `name`: for messages. `replay`: reads a
+        part of each version; by default, versions are read as a whole."""
         owned = resolved if resolved is not None and resolved.state is not TableState.HANDED_BACK else None
         if owned is not None and catalog is None:
             raise ValueError("an owned table requires its owner")
@@ -91,7 +86,7 @@ class LogReader:
         return LogReader(self.log, catalog=self.catalog, name=self.name, replay=self.replay)
 
     def replayed_by(self, replay: Replay) -> LogReader:
-        """A reader of the same table whose versions are replayed elsewhere."""
+        """A reader of the same table that reads only a part of each version."""
         other = copy.copy(self)
         other.replay = replay
         return other

@@ -32,7 +32,6 @@ from refimpl.schema.schema import CHANGE_COLUMN, CHANGE_TYPE, Primitive
 from refimpl.spark import commit_protocol, plan_reads
 from refimpl.spark.commit_protocol import NewRows, WriteTask
 from refimpl.spark.frames import functions, quoted, spark_schema, table_schema
-from refimpl.spark.log_replay import OnSpark
 from refimpl.spark.plan_reads import Read
 from refimpl.spark.reader import FILE_COLUMN, milliseconds_of, path_of, read_files
 from refimpl.spark.tables import TableAccess
@@ -113,13 +112,11 @@ class DeltaTable:
         return tasks.mapInArrow(_FeedTask(reader=reader).__call__, spark_schema(reader.schema))
 
     def checkpoint(self) -> Checkpointed:
-        """Write a checkpoint of the newest published version. If the log is large, tasks write it.
+        """Write a checkpoint of the newest published version, on the driver.
 
         Raises the errors of `refimpl.client.maintenance.write_checkpoint`.
         """
-        snapshot = self._access.reading(self._table).published_snapshot()
-        loaded = snapshot.loaded
-        return checkpoint_writing.write(snapshot, loaded if isinstance(loaded, OnSpark) else None)
+        return checkpoint_writing.write(self._table.published_snapshot())
 
     def _work(self, operation: str, condition: str | Column | None) -> _Work:
         text = None if condition is None else str(condition)

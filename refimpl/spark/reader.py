@@ -27,12 +27,10 @@ from refimpl.protocol import actions
 from refimpl.protocol.actions import Add
 from refimpl.protocol.errors import CorruptDataError, CorruptLogError, InvalidRequestError
 from refimpl.rows import partition_values
-from refimpl.rows.condition import FileTest
 from refimpl.rows.partition_values import FileLayout
 from refimpl.schema.schema import ColumnMapping, DataType, Field, Primitive, Struct
 from refimpl.spark import plan_reads
 from refimpl.spark.frames import functions, optional, quoted, spark_schema
-from refimpl.spark.log_replay import OnSpark
 from refimpl.spark.tables import TableAccess
 
 if TYPE_CHECKING:
@@ -55,6 +53,10 @@ _HIDDEN: Final = ("_", ".")
 _PREFIX: Final = re.compile("[A-Za-z0-9]+")
 """A random folder, over which Delta spreads the files of a table without partitions."""
 _FILES_PER_TASK: Final = 16
+_MOST_TASKS: Final = 1000
+_MOST_PATHS: Final = 50_000
+"""Spark keeps each path that it gets in the driver's memory. It reads 100,000 small files in half the time if tasks
+read them through Arrow."""
 
 
 class DeltaReader:
@@ -120,31 +122,21 @@ class DeltaReader:
         )
 
     def _frame(self, table: Table) -> DataFrame:
-        snapshot = self.snapshot(self._access.reading(table))
+        snapshot = self.snapshot(table)
         if snapshot.staleness is not None:
             warnings.warn(snapshot.staleness, stacklevel=3)
         mark = None if self._options else plan_reads.mark(snapshot)
-        if isinstance(snapshot.loaded, OnSpark):
-            task = _ReadTask(layout=snapshot.layout, tests=tuple(self._tests(snapshot)))
-            lines = snapshot.loaded.active()
-            if mark is not None:
-                lines = lines.withMetadata("action", {plan_reads.KEY: mark})
-            frame = lines.mapInArrow(task.__call__, spark_schema(snapshot.schema))
-        else:
-            frame = read_files(self._access.spark, snapshot, self._files(snapshot), mark=mark)
+        frame = read_files(self._access.spark, snapshot, self._files(snapshot), mark=mark)
         for condition in self._conditions:
             frame = frame.where(condition)
         return frame
 
     def _files(self, snapshot: Snapshot) -> Sequence[Add]:
-        """The active files that may hold rows for which every condition is true."""
-        tests = self._tests(snapshot)
+        """The active files that may hold rows for which every condition is true. Spark filters the rows by all
+        conditions, and reports invalid ones."""
+        known = (self._access.file_test(snapshot, condition) for condition in self._conditions)
+        tests = [test for test in known if test is not None]
         return [add for add in snapshot.files.values() if all(test.may_match(add) for test in tests)]
-
-    def _tests(self, snapshot: Snapshot) -> list[FileTest]:
-        """The conditions that can exclude files. Spark filters the rows by all conditions, and reports invalid ones."""
-        tests = (self._access.file_test(snapshot, condition) for condition in self._conditions)
-        return [test for test in tests if test is not None]
 
 
 def milliseconds_of(moment: Any, time_zone: str, option: str = "timestampAsOf") -> int:
@@ -200,7 +192,7 @@ def read_files(
     versions. `with_file`: `FILE_COLUMN` is the last column. `mark`: of `plan_reads`.
     """
     folders = _Folders(snapshot.schema, snapshot.partition_columns)
-    readable = snapshot.objects is None and not hidden
+    readable = snapshot.objects is None and not hidden and len(files) <= _MOST_PATHS
     plain: list[Add] = []
     other: list[Add] = []
     for add in files:
@@ -303,8 +295,6 @@ class _ReadTask:
     layout: FileLayout
     with_file: bool = False
     hidden: tuple[Field, ...] = ()
-    tests: tuple[FileTest, ...] = ()
-    """They exclude files."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -315,8 +305,6 @@ class _ReadTask:
             for line in batch.column("action").to_pylist():
                 (add,) = actions.decode(line.encode(), source="a read task")
                 assert isinstance(add, Add)
-                if not all(test.may_match(add) for test in self.tests):
-                    continue
                 rows = read_file(self.layout, add, hidden=self.hidden)
                 if self.with_file:
                     uri = f"file:{partition_values.encode_path(str(self.layout.path_of(add.path)))}"
@@ -337,5 +325,6 @@ def _read_by_arrow(
     task = _ReadTask(layout=snapshot.layout, with_file=with_file, hidden=hidden)
     lines = [(actions.encode([add]).decode(),) for add in files]
     column = StructType().add("action", "string", metadata=None if mark is None else {plan_reads.KEY: mark})
-    work = spark.createDataFrame(lines, column).repartition(-(-len(lines) // _FILES_PER_TASK))
+    tasks = min(-(-len(lines) // _FILES_PER_TASK), _MOST_TASKS)
+    work = spark.createDataFrame(lines, column).repartition(tasks)
     return work.mapInArrow(task.__call__, _schema(snapshot, with_file, hidden))

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from refimpl.client.snapshot import Snapshot
     from refimpl.rows.condition import FileTest
-    from refimpl.spark.log_replay import SparkReplay
     from refimpl.warehouse import AnyWarehouse
 
 
@@ -76,22 +75,6 @@ class TableAccess(Tables):
         super().__init__(warehouse)
         self.spark = spark
         self.rule = plan_reads.installed(spark)
-        self._reading: dict[str, tuple[Table, SparkReplay]] = {}
-
-    def reading(self, table: Table) -> Table:
-        """A handle for reads: Spark replays large logs, except those of tables in object stores."""
-        from refimpl.spark.log_replay import SparkReplay
-
-        if objects_at(table.environment, table.location) is not None:
-            return table
-        if table.table_id is None:
-            return table.replayed_by(SparkReplay(spark=self.spark))
-        known, replay = self._reading.get(table.table_id, (table, None))
-        if replay is None or replay.is_lost():
-            replay = SparkReplay(spark=self.spark)
-            known = table.replayed_by(replay)
-            self._reading[table.table_id] = (known, replay)
-        return known
 
     @property
     def time_zone(self) -> str:

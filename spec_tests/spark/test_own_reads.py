@@ -13,7 +13,7 @@ import pytest
 
 import refimpl
 from refimpl.protocol.errors import ConcurrentAppendError, DeltaError, InvalidRequestError
-from refimpl.spark import DeltaConnection, connect, log_replay, reader
+from refimpl.spark import DeltaConnection, connect, reader
 from refimpl.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -138,8 +138,7 @@ def test_own_reads_are_checked(delta: DeltaConnection, table: Table, tmp_path: P
 
 FILES: dict[str, Callable[[pytest.MonkeyPatch, Table], Any]] = {
     "by Spark": lambda *_: None,
-    "by Arrow": lambda patch, _: patch.setattr(reader._Folders, "tell_all", lambda *_: False),
-    "of a large log": lambda patch, _: patch.setattr(log_replay, "DEFAULT_BYTES", 0),
+    "by Arrow": lambda patch, _: patch.setattr(reader, "_MOST_PATHS", 0),
     "none": lambda _, table: table.delete(),
 }
 """How Spark reads the files of a frame of `delta.read`."""
