@@ -9,7 +9,7 @@ the partitions that the rows are in. A new table is created with the rows, in ve
 
 Tasks write the rows. If the driver holds the rows already (`createDataFrame` of local data, results of commands), the
 driver writes them: they are few, and starting Python workers costs more than the write (measured by
-`spec_tests.benchmarks.spark_write`).
+`python -m spec_tests.benchmarks spark_write`).
 """
 
 import dataclasses

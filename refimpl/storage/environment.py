@@ -26,7 +26,7 @@ HostLock = Callable[[], AbstractContextManager[object]]
 
 LOCK_POLL_SECONDS: Final = 0.001
 """Average pause between two attempts to take a lock. An attempt costs a system call; filelock's default of 50 ms
-starves: `spec_tests.benchmarks.contention` has the figures."""
+starves: `python -m spec_tests.benchmarks contention` has the figures."""
 
 
 class _LockFile(io.FileIO):

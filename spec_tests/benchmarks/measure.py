@@ -1,8 +1,8 @@
 """Rounds, medians and ratios, for all benchmarks.
 
-On shared machines, absolute figures change several-fold between runs. So every claim is a ratio of two programs that
-did the same work in the same run, in interleaved rounds. The claim is the median round. The spread, from the lowest to
-the highest round, says how reliable it is.
+On shared machines, absolute figures change several-fold between runs. So every claim is a ratio of two works that were
+done in the same run, in interleaved rounds. The claim is the median round. The spread, from the lowest to the highest
+round, says how reliable it is.
 """
 
 import argparse
@@ -13,102 +13,104 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 SPAWN: Final = multiprocessing.get_context("spawn")
 
+Options = argparse.Namespace
+Work = Callable[[], float | Mapping[str, float]]
+"""One round of one program: its figure, or several figures by their names."""
+Works = Mapping[str, Work]
+"""By the name of the figure, with its unit; the name of a work with several figures is only for order."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True)
 class Claim:
-    """One line of a report: `values` has one figure per round."""
+    """A row of the table of claims: a figure or, with `per`, its ratio to another figure of the same round."""
 
-    name: str
-    values: Sequence[float]
-    unit: str
+    of: str
+    _: KW_ONLY
+    per: str | None = None
     at_least: float | None = None
     at_most: float | None = None
+    optional: bool = False
+    """Whether some hosts cannot measure it."""
 
-    @property
-    def median(self) -> float:
-        return statistics.median(self.values)
-
-    @property
-    def holds(self) -> bool:
-        low = self.at_least is None or self.median >= self.at_least
-        return low and (self.at_most is None or self.median <= self.at_most)
-
-    def target(self) -> str:
-        if self.at_least is not None:
-            return f">= {self.at_least:g}"
-        return "" if self.at_most is None else f"<= {self.at_most:g}"
-
-
-@dataclass(slots=True)
-class Report:
-    """The output of one benchmark: figures, and claims with their targets."""
-
-    title: str
-    claims: list[Claim] = field(default_factory=list)
-
-    def add(self, name: str, values: Sequence[float], unit: str, **target: float) -> None:
-        self.claims.append(Claim(name=name, values=list(values), unit=unit, **target))
-
-    def add_all(self, figures: Mapping[Any, Sequence[float]], unit: str, name: str = "{}", **target: float) -> None:
-        """Add a line for each figure. Its key replaces the braces in `name`."""
-        for key, values in figures.items():
-            self.add(name.format(key), values, unit, **target)
-
-    def add_ratio(
-        self, name: str, values: Sequence[float], others: Sequence[float], unit: str = "x", **target: float
-    ) -> None:
-        """Add `values` divided by `others`, round by round."""
-        self.add(name, [value / other for value, other in zip(values, others, strict=True)], unit, **target)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "title": self.title,
-            "host": {"machine": platform.machine(), "python": platform.python_version()},
-            "claims": [
-                {
-                    "name": c.name,
-                    "unit": c.unit,
-                    "median": c.median,
-                    "lowest": min(c.values),
-                    "highest": max(c.values),
-                    "rounds": len(c.values),
-                    "target": c.target() or None,
-                    "holds": c.holds,
-                }
-                for c in self.claims
-            ],
-        }
-
-    def finish(self, *, as_json: bool) -> int:
-        """Print; exit code 1 if a target is missed."""
-        if as_json:
-            print(json.dumps(self.as_json(), indent=2))
-        else:
-            print(self.title)
-            for c in self.claims:
-                verdict = "" if not c.target() else f"  target {c.target()}: {'met' if c.holds else 'MISSED'}"
-                spread = f"[{min(c.values):.4g} .. {max(c.values):.4g}]"
-                print(f"  {c.name:<58} {c.median:>10.4g} {c.unit:<10} {spread}{verdict}")
-        return 0 if all(c.holds for c in self.claims) else 1
+    def row(self, figures: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+        """Its row in the report."""
+        values, name = list(figures[self.of]), self.of
+        if self.per is not None:
+            name = f"{self.of.rpartition(' (')[0]} / {self.per.rpartition(' (')[0]}"
+            values = [value / other for value, other in zip(values, figures[self.per], strict=True)]
+        median = statistics.median(values)
+        low, high = self.at_least, self.at_most
+        target = f">= {low:g}" if low is not None else f"<= {high:g}" if high is not None else None
+        spread = {"lowest": min(values), "highest": max(values), "rounds": len(values)}
+        holds = (low is None or median >= low) and (high is None or median <= high)
+        return {"name": name, "median": median, **spread, "target": target, "holds": holds}
 
 
-def arguments(description: str, **numbers: int) -> argparse.Namespace:
-    """Parse the usual options: `--rounds`, `--json`, and one integer option per keyword."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    for name, default in numbers.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default, help=f"default {default}")
-    return parser.parse_args()
+class Benchmark:
+    """A row of the table of benchmarks, and what is claimed of its figures."""
+
+    def __init__(self, module: str, options: Mapping[str, int], *claims: Claim, warm_up: int = 0) -> None:
+        """`module`: it has a function of the benchmark's name, which builds what the works need, yields them, and
+        removes it. `options`: those of the command, with their defaults; one is `rounds`. `warm_up`: rounds that do
+        not count."""
+        self.module = module
+        self.options = options
+        self.claims = claims
+        self.warm_up = warm_up
+
+    def run(self, begin: Callable[[Options], AbstractContextManager[Works]], options: Options) -> list[dict[str, Any]]:
+        """The rows of the report: the figures, and then the claims."""
+        with begin(options) as works:
+            interleaved(self.warm_up, works)
+            figures = interleaved(options.rounds, works)
+        claims = [
+            claim for claim in self.claims if not claim.optional or {claim.of, claim.per or claim.of} <= figures.keys()
+        ]
+        claimed = {claim.of for claim in claims if claim.per is None}
+        plain = [Claim(name) for name in figures if name not in claimed]
+        return [claim.row(figures) for claim in (*plain, *claims)]
+
+
+def show(title: str, rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> int:
+    """Print the report; exit code 1 if a target is missed."""
+    if as_json:
+        host = {"machine": platform.machine(), "python": platform.python_version()}
+        print(json.dumps({"title": title, "host": host, "claims": rows}, indent=2))
+    else:
+        print(title)
+        for row in rows:
+            met = "met" if row["holds"] else "MISSED"
+            verdict = f"  target {row['target']}: {met}" if row["target"] else ""
+            print(f"  {row['name']:<72} {row['median']:>10.4g} [{row['lowest']:.4g} .. {row['highest']:.4g}]{verdict}")
+    return 0 if all(row["holds"] for row in rows) else 1
 
 
 def progress(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
+
+
+def interleaved(rounds: int, works: Works) -> dict[str, list[float]]:
+    """Run every work once per round, in rotating order; return its figures."""
+    figures: dict[str, list[float]] = {}
+    for number in range(rounds):
+        for name in rotated(list(works), number):
+            result = works[name]()
+            for figure, value in (result if isinstance(result, Mapping) else {name: result}).items():
+                figures.setdefault(figure, []).append(value)
+        progress(f"round {number + 1} of {rounds}: " + ", ".join(f"{n} {v[-1]:.4g}" for n, v in figures.items()))
+    return figures
+
+
+def rotated(names: list[str], number: int) -> list[str]:
+    """The order of the programs in a round."""
+    return names[number % len(names) :] + names[: number % len(names)]
 
 
 def seconds(work: Callable[[], object], before: Callable[[], object] = gc.collect) -> float:
@@ -117,6 +119,31 @@ def seconds(work: Callable[[], object], before: Callable[[], object] = gc.collec
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
+
+
+def timed(work: Callable[[], object]) -> Callable[[], float]:
+    """A work whose figure is its duration in seconds."""
+    return lambda: seconds(work)
+
+
+def in_turns(
+    calls: int, programs: Mapping[str, Callable[..., object]], arguments: Callable[[], Sequence[object]] = tuple
+) -> dict[str, tuple[float, float]]:
+    """The median call of each program: seconds, and seconds of processor time. The calls alternate, so that other load
+    disturbs all programs alike. The time to make the arguments of a call is not measured."""
+    took: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
+    for number in range(calls):
+        for name in rotated(list(programs), number):
+            given = arguments()
+            start, processor = time.perf_counter(), time.process_time()
+            programs[name](*given)
+            took[name].append((time.perf_counter() - start, time.process_time() - processor))
+    return {name: _medians(times) for name, times in took.items()}
+
+
+def _medians(times: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    walls, processors = zip(*times, strict=True)
+    return statistics.median(walls), statistics.median(processors)
 
 
 def at_once(target: Callable[..., None], seconds: float, clients: Sequence[tuple[object, ...]]) -> list[Any]:
@@ -130,19 +157,3 @@ def at_once(target: Callable[..., None], seconds: float, clients: Sequence[tuple
     for process in processes:
         process.join()
     return measured
-
-
-def rotated(names: list[str], number: int) -> list[str]:
-    """The order of the programs in a round."""
-    return names[number % len(names) :] + names[: number % len(names)]
-
-
-def interleaved(rounds: int, works: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
-    """Run every program once per round, in rotating order; return its figures."""
-    figures: dict[str, list[float]] = {name: [] for name in works}
-    names = list(works)
-    for number in range(rounds):
-        for name in rotated(names, number):
-            figures[name].append(works[name]())
-        progress(f"round {number + 1} of {rounds}: " + ", ".join(f"{n} {v[-1]:.4g}" for n, v in figures.items()))
-    return figures

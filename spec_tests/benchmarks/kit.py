@@ -1,18 +1,15 @@
-"""The checker of histories: operations per second, with and without reading the file, and memory per operation.
+"""The kit: the checker of histories, and the simulator."""
 
-    python -m spec_tests.benchmarks.checker
-    python -m spec_tests.benchmarks.checker --operations 5000000 --rounds 1     # 11 million events
-
-The history is correct. Eight writers lose most races, repeat requests whose answer was lost, and look up outcomes.
-Eight readers read. Sixteen requests are open at any moment. Each figure is for the whole history.
-"""
-
+import cProfile
 import gc
+import pstats
 import resource
 import sys
 import tempfile
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -22,7 +19,11 @@ from conformance.history import events
 from conformance.history.events import Answer, Event, Request
 from conformance.history.files import read, write_events
 from conformance.history.operations import operations
+from conformance.simulation.explore import Report, by_priorities
+from conformance.simulation.reference.clients import SimulatedClients
+from conformance.simulation.schedule_scopes import Scope, ScopeRun, prepare, scopes
 from spec_tests.benchmarks import measure
+from spec_tests.benchmarks.measure import Options, Works
 from spec_tests.conformance.drafts import ended
 
 TABLE = "orders"
@@ -36,7 +37,7 @@ HEADER = events.Header(
 )
 
 
-class Busy:
+class _Busy:
     """A table in use by sixteen clients, as a stream of events that are not kept in memory."""
 
     def __init__(self, operations: int) -> None:
@@ -111,20 +112,54 @@ class Busy:
         return events.Commit(version=latest + 1, attempt=attempt), events.Ratified(version=latest + 1)
 
 
-def write(path: Path, count: int) -> int:
+@contextmanager
+def checker(options: Options) -> Iterator[Works]:
+    """The checker of histories: operations per second, with and without reading the file, and memory per operation.
+
+    The history is correct. Eight writers lose most races, repeat requests whose answer was lost, and look up outcomes.
+    Eight readers read. Sixteen requests are open at any moment. Each figure is for the whole history. Five million
+    operations are 11 million events (`--operations 5000000 --rounds 1`).
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "history.jsonl")
+        count = _write(path, options.operations)
+        measure.progress(f"{count} events, {path.stat().st_size / 1e6:.0f} MB")
+        columns = HistoryColumns(operations(read(path)))
+        tenth = max(options.operations // 10, 1000)
+        small, larger = Path(directory, "small.jsonl"), Path(directory, "larger.jsonl")
+        _write(small, tenth)
+        _write(larger, 3 * tenth)
+        memory = {
+            "memory per operation (bytes)": _memory(small),
+            "memory per operation, three times as many (bytes)": _memory(larger),
+        }
+
+        def rate(work: Callable[[], object]) -> Callable[[], float]:
+            return lambda: columns.operations / measure.seconds(work) / 1000
+
+        yield {
+            "check, reading excluded (1000 op/s)": rate(lambda: _check(columns)),
+            "read and pair, without judging (1000 op/s)": rate(lambda: sum(1 for _ in operations(read(path)))),
+            "file to verdict (1000 op/s)": rate(lambda: _check(HistoryColumns(operations(read(path))))),
+            "resident memory at the peak (MB)": lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
+            "memory": lambda: memory,
+        }
+
+
+def _write(path: Path, count: int) -> int:
     """Write a history of so many operations; return the number of its events."""
-    busy = Busy(count)
+    busy = _Busy(count)
     with path.open("wb") as stream:
         write_events(stream, busy.events())
     return sum(busy.counts.values()) + 2
 
 
-def check(columns: HistoryColumns) -> None:
+def _check(columns: HistoryColumns) -> None:
     violations, _ = judge(columns)
     assert violations == []
 
 
-def memory(path: Path) -> float:
+def _memory(path: Path) -> float:
     """Bytes per operation at the peak, for columns and check together."""
     gc.collect()
     tracemalloc.start()
@@ -135,42 +170,46 @@ def memory(path: Path) -> float:
     return peak / columns.operations
 
 
-def main() -> int:
-    options = measure.arguments("checker of histories", operations=1_000_000, rounds=5)
-    report = measure.Report(f"checker: {options.operations} operations, 16 clients")
-    with tempfile.TemporaryDirectory() as directory:
-        path, small = Path(directory, "history.jsonl"), Path(directory, "small.jsonl")
-        count = write(path, options.operations)
-        measure.progress(f"{count} events, {path.stat().st_size / 1e6:.0f} MB")
-        columns = HistoryColumns(operations(read(path)))
-        works: dict[str, Callable[[], object]] = {
-            "check": lambda: check(columns),
-            "read": lambda: sum(1 for _ in operations(read(path))),  # with all validity checks
-            "whole": lambda: check(HistoryColumns(operations(read(path)))),
+DEPTH = 3
+LENGTH = 20
+
+
+@contextmanager
+def simulation(options: Options) -> Iterator[Works]:
+    """Schedules of the two-writer scope per second of processor time, by commit mode.
+
+    A schedule is a whole run: the files are restored, two processes of the owner open the ledger and commit, and the
+    checkers judge the result. Priorities are random, so that no schedule is cheaper because of pruning. With
+    `--profile 1`, also shows where the time goes.
+    """
+    with SimulatedClients() as host:
+        works = {
+            f"{scope.id} (1/s)": _rate(scope, host, options.schedules)
+            for scope in scopes(lambda scope: scope.name == "two-writers")
         }
+        if options.profile:
+            profile = cProfile.Profile()
+            profile.runcall(next(iter(works.values())))
+            pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(25)
+        yield works
 
-        def rate(work: Callable[[], object]) -> Callable[[], float]:
-            return lambda: columns.operations / measure.seconds(work)
 
-        rates = {name: rate(work) for name, work in works.items()}
-        measure.interleaved(1, rates)  # warm-up
-        figures = measure.interleaved(options.rounds, rates)
-        report.add("check, reading excluded", [v / 1000 for v in figures["check"]], "1000 op/s", at_least=500)
-        report.add("read and pair, without judging", [v / 1000 for v in figures["read"]], "1000 op/s")
-        report.add("file to verdict", [v / 1000 for v in figures["whole"]], "1000 op/s")
-        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        report.add("resident memory at the peak", [resident / 1e6], "MB")
-        tenth = max(options.operations // 10, 1000)
-        write(small, tenth)
-        per_operation = memory(small)
-        larger = Path(directory, "larger.jsonl")
-        write(larger, 3 * tenth)
-        report.add(f"memory per operation, {tenth} operations", [per_operation], "bytes")
-        report.add(
-            "the same with three times as many operations: ratio", [memory(larger) / per_operation], "x", at_most=1.1
+def _rate(scope: Scope, host: SimulatedClients, schedules: int) -> Callable[[], float]:
+    seeds = iter(range(sys.maxsize))
+
+    def run() -> float:
+        start = prepare(scope, host)
+        began = time.process_time()
+        runs = by_priorities(
+            lambda: ScopeRun(scope, host, start),
+            Report(),
+            seed=next(seeds),
+            schedules=schedules,
+            depth=DEPTH,
+            length=LENGTH,
         )
-    return report.finish(as_json=options.json)
+        for _ in runs:
+            pass
+        return schedules / (time.process_time() - began)
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run

@@ -1,0 +1,377 @@
+"""The owner: durable commits, many writers, and long histories."""
+
+import hashlib
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import apsw
+from filelock import FileLock
+
+import refimpl
+from refimpl.owner import ledger
+from refimpl.owner.local import LOCK_FILE, OWNER_FOLDER
+from refimpl.protocol import log_path
+from refimpl.protocol.commits import InlineProposal, Ratified, StagedProposal
+from refimpl.protocol.table_feature import CommitMode
+from refimpl.storage.environment import host_lock
+from refimpl.storage.log_store import LogStore
+from spec_tests.benchmarks import measure, table
+from spec_tests.benchmarks.measure import Options, Work, Works
+from spec_tests.support.builders import create
+from spec_tests.support.faults import Faults
+
+RAM_DISK = Path("/dev/shm")
+THREADS = 8
+
+
+@contextmanager
+def commit(options: Options) -> Iterator[Works]:
+    """Durable commits by one process, against the raw limit of the same storage, on the disk and on a RAM disk.
+
+    - Inline: against one SQLite FULL transaction with the same bytes under filelock's `FileLock`.
+    - Staged: against the same, plus writing a file, an fsync of the file, and an fsync of its directory.
+    - Threads: inline commits of 8 threads of one process, each with its own table, against one thread.
+
+    Also measured: the transaction without any lock, and under the owner's own lock, which costs a tenth of a
+    `FileLock`. The processor time and the syncs of a commit do not depend on the speed of the storage.
+    """
+    places = {"disk": tempfile.gettempdir()} | ({"RAM disk": str(RAM_DISK)} if RAM_DISK.is_dir() else {})
+    works: dict[str, Work] = {}
+    with ExitStack() as stack:
+        for storage, parent in places.items():
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=parent)))
+            programs = _programs(folder, stack)
+            works[storage] = partial(_median_commits, storage, programs, itertools.count(2), options.commits)
+            warehouse = stack.enter_context(refimpl.open(folder / "threads", create=True))
+            works[f"{storage}, threads"] = _threads(storage, warehouse, max(1, options.commits // 4))
+        works["syncs"] = _syncs
+        yield works
+
+
+Program = Callable[[bytes, str], object]
+"""Commits the content of an attempt."""
+
+
+def _programs(folder: Path, stack: ExitStack) -> dict[str, Program]:
+    warehouse = stack.enter_context(refimpl.open(folder / "warehouse", create=True))
+    owner = warehouse.owner
+    inline = table.create(warehouse, "inline", CommitMode.INLINE)
+    staged = table.create(warehouse, "staged", CommitMode.STAGED)
+    log = LogStore(owner.resolve("staged").location, warehouse.environment)
+    versions = {inline: itertools.count(1), staged: itertools.count(1)}
+    database, lock = _raw_database(folder), host_lock(folder / "warehouse" / OWNER_FOLDER / LOCK_FILE)
+    stack.callback(database.close)
+    path_lock = FileLock(folder / "path-lock")
+    (folder / "files").mkdir()
+
+    def raw(content: bytes, attempt: str) -> None:
+        with path_lock:
+            _transaction(database, content)
+
+    def raw_staged(content: bytes, attempt: str) -> None:
+        _write_durably(folder / "files" / attempt, content)
+        raw(content, attempt)
+
+    def raw_by_descriptor(content: bytes, attempt: str) -> None:
+        with lock():
+            _transaction(database, content)
+
+    def commit_inline(content: bytes, attempt: str) -> None:
+        proposal = InlineProposal(attempt=attempt, content=content)
+        assert isinstance(owner.commit(inline, next(versions[inline]), proposal), Ratified)
+
+    def commit_staged(content: bytes, attempt: str) -> None:
+        version = next(versions[staged])
+        file_name = log.stage(table.FEATURE.staging_folder, version, attempt, content)
+        outcome = owner.commit(staged, version, StagedProposal(attempt=attempt, file_name=file_name))
+        assert isinstance(outcome, Ratified)
+
+    return {
+        "bare transaction": lambda content, attempt: _transaction(database, content),
+        "raw inline": raw,
+        "raw inline, descriptor lock": raw_by_descriptor,
+        "inline": commit_inline,
+        "raw staged": raw_staged,
+        "staged": commit_staged,
+    }
+
+
+def _median_commits(storage: str, programs: dict[str, Program], clock: Iterator[int], commits: int) -> dict[str, float]:
+    figures = {}
+
+    def made() -> tuple[bytes, str]:  # the writer's work, not the owner's
+        return table.one_add(next(clock)), table.new_id()
+
+    for name, (wall, processor) in measure.in_turns(commits, programs, made).items():
+        figures[f"{storage}: {name} (us)"] = wall * 1e6
+        figures[f"{storage}: {name}, processor time (us)"] = processor * 1e6
+    return figures
+
+
+def _raw_database(folder: Path) -> apsw.Connection:
+    database = apsw.Connection(str(folder / "raw.sqlite"))
+    database.execute(
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=2000;"
+        "CREATE TABLE raw(version INTEGER PRIMARY KEY, content BLOB)"
+    ).fetchall()
+    return database
+
+
+def _transaction(database: apsw.Connection, content: bytes) -> None:
+    database.execute("BEGIN IMMEDIATE")
+    database.execute("INSERT INTO raw(content) VALUES (?)", (content,))
+    database.execute("COMMIT")
+
+
+def _write_durably(file: Path, content: bytes) -> None:
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    os.write(fd, content)
+    os.fsync(fd)
+    os.close(fd)
+    fd = os.open(file.parent, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def _threads(storage: str, warehouse: refimpl.Warehouse, commits: int) -> Work:
+    """Inline commits per second of one thread, and of `THREADS` threads with a table each, whose proposals form
+    groups."""
+    tables = [table.create(warehouse, f"t{number}", CommitMode.INLINE) for number in range(THREADS)]
+    versions = {table_id: itertools.count(1) for table_id in tables}
+
+    def land(table_id: str) -> None:
+        for _ in range(commits):
+            version = next(versions[table_id])
+            proposal = InlineProposal(attempt=table.new_id(), content=table.one_add(version + 1))
+            assert isinstance(warehouse.owner.commit(table_id, version, proposal), Ratified)
+        warehouse.owner.close()  # the thread's connection
+
+    def rate(chosen: list[str]) -> float:
+        with ThreadPoolExecutor(len(chosen)) as pool:
+            return len(chosen) * commits / measure.seconds(lambda: list(pool.map(land, chosen)))
+
+    return lambda: {
+        f"{storage}: one thread (commits/s)": rate(tables[:1]),
+        f"{storage}: {THREADS} threads (commits/s)": rate(tables),
+    }
+
+
+def _syncs() -> dict[str, float]:
+    """The number of syncs that a commit waits for."""
+    faults = Faults(durable=True, below_sqlite=True)
+    syncs: dict[str, float] = {}
+    with (
+        tempfile.TemporaryDirectory() as name,
+        refimpl.open(Path(name) / "warehouse", environment=faults.environment(), create=True) as warehouse,
+    ):
+        for commit_mode in (CommitMode.INLINE, CommitMode.STAGED):
+            made = create(warehouse, table.FEATURE, commit_mode, name=commit_mode.value, commits=1)
+            faults.seen.clear()
+            made.land(10)
+            count = sum(effect.startswith("fsync") for effect in faults.seen) / 10
+            syncs[f"one {commit_mode.value} commit (syncs)"] = count
+    return syncs
+
+
+# Many writers
+
+
+@contextmanager
+def contention(options: Options) -> Iterator[Works]:
+    """Many writer processes on one table.
+
+    Fairness: every process commits transactions of one add action as fast as it can, for a number of seconds.
+
+    - `slowest / fastest` compares how many transactions each process committed.
+    - `p99 / fair share` compares the time of a transaction with 16 times the median of one writer alone, measured
+      before and after.
+    - `p99 / mean` compares it with the mean of the same round, so that other load does not count.
+
+    Against delta-rs both write the same one-row tables: a Parquet file and a commit each.
+    """
+
+    def peers(make: Callable[[str], Callable[[], object]]) -> float:
+        with _contended() as directory:
+            _, took = _transactions(make, directory, options.peer_writers, options.seconds)
+            return len(took) / int(options.seconds)
+
+    yield {
+        "fairness": partial(_fairness, options.writers, options.seconds),
+        "one-row appends, ours (commits/s)": lambda: peers(_append_rows),
+        "one-row appends, delta-rs (commits/s)": lambda: peers(_append_rows_by_peer),
+    }
+
+
+@contextmanager
+def _contended() -> Iterator[str]:
+    import deltalake
+    import pyarrow
+
+    with tempfile.TemporaryDirectory() as name:
+        with refimpl.open(name, create=True) as warehouse:
+            table.create(warehouse, "contended", CommitMode.INLINE)
+        deltalake.DeltaTable.create(str(Path(name) / "peer"), pyarrow.schema([("id", pyarrow.int64())]))
+        yield name
+
+
+def _fairness(writers: int, seconds: float) -> dict[str, float]:
+    with _contended() as directory:
+        _, alone = _transactions(_append_actions, directory, 1, seconds / 4)
+        counts, took = _transactions(_append_actions, directory, writers, seconds)
+        alone += _transactions(_append_actions, directory, 1, seconds / 4)[1]
+    p99 = sorted(took)[int(len(took) * 0.99)]
+    return {
+        "transactions of all writers (commits/s)": len(took) / seconds,
+        "slowest / fastest": min(counts) / max(counts),
+        "p99 / fair share": p99 / (writers * statistics.median(alone)),
+        "p99 / mean of the round": p99 / statistics.mean(took),
+    }
+
+
+def _append_actions(directory: str) -> Callable[[], object]:
+    """One transaction with one add action and no data file."""
+    handle = refimpl.open(directory, create=False).table("contended")
+
+    def append() -> object:
+        transaction = handle.transaction(operation="WRITE")
+        transaction.add(table.add())
+        return transaction.commit()
+
+    return append
+
+
+def _append_rows(directory: str) -> Callable[[], object]:
+    """One row appended by the plain Python client."""
+    import pyarrow
+
+    handle = refimpl.open(directory, create=False).table("contended")
+    row = pyarrow.table({"id": pyarrow.array([1], pyarrow.int64())})
+    return lambda: handle.append(row)
+
+
+def _append_rows_by_peer(directory: str) -> Callable[[], object]:
+    """The same row appended by delta-rs, with more retries than it needs."""
+    import deltalake
+    import pyarrow
+
+    row = pyarrow.table({"id": pyarrow.array([1], pyarrow.int64())})
+    properties = deltalake.CommitProperties(max_commit_retries=10_000)
+    return lambda: deltalake.write_deltalake(directory + "/peer", row, mode="append", commit_properties=properties)
+
+
+def _writer(
+    make: Callable[[str], Callable[[], object]], directory: str, seconds: float, ready: Any, results: Any
+) -> None:
+    write = make(directory)
+    write()  # imports, connections and the first snapshot are not measured
+    ready.wait()
+    took: list[float] = []
+    failures: list[str] = []
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        try:
+            write()
+        except Exception as error:  # noqa: BLE001 - any failure ends the benchmark
+            failures.append(repr(error))
+        took.append(time.perf_counter() - start)
+    results.put((took, failures))
+
+
+def _transactions(
+    make: Callable[[str], Callable[[], object]], directory: str, writers: int, seconds: float
+) -> tuple[list[int], list[float]]:
+    """The number of transactions of each writer, and the seconds of all of them. Raises if one failed."""
+    measured = measure.at_once(_writer, seconds, [(make, directory)] * writers)
+    failures = [failure for _, failed in measured for failure in failed]
+    if failures:
+        raise RuntimeError(f"{len(failures)} transactions failed, the first with {failures[0]}")
+    return [len(took) for took, _ in measured], [duration for took, _ in measured for duration in took]
+
+
+# Long histories
+
+UNBACKFILLED = 9
+"""The number of newest commits that the owner still stores, in every history."""
+
+START = """
+import sys, time
+import refimpl.warehouse
+start = time.process_time()
+warehouse = refimpl.open(sys.argv[1], create=False)
+latest = warehouse.owner.resolve("history").commits.latest_ratified_version
+print((time.process_time() - start) * 1000, latest)
+"""
+LENGTHS: Sequence[tuple[str, int | None]] = (("10", 10), ("1,000", 1000), ("100,000", 100_000), ("the most", None))
+
+
+@contextmanager
+def history(options: Options) -> Iterator[Works]:
+    """`get_commits` and the owner's start-up, against the length of a table's history.
+
+    Neither may depend on the length. The histories are written into the ledger in bulk: a million single commits would
+    take ten minutes and leave the same rows.
+    """
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        calls: dict[str, Callable[[], object]] = {}
+        works: dict[str, Work] = {}
+        for label, given in LENGTHS:
+            length = given or options.longest
+            directory = Path(name) / label
+            table_id = _long_history(directory, length)
+            owner = stack.enter_context(refimpl.open(directory, create=False)).owner
+
+            def ask(owner: Any = owner, table_id: str = table_id) -> None:
+                assert len(owner.get_commits(table_id).commits) == UNBACKFILLED
+
+            calls[label] = ask
+            works[f"start-up after {label} commits (ms)"] = partial(_start_up, directory, length)
+        works["get_commits"] = lambda: {
+            f"get_commits after {label} commits (us)": wall * 1e6
+            for label, (wall, _) in measure.in_turns(options.calls, calls).items()
+        }
+        yield works
+
+
+def _long_history(directory: Path, commits: int) -> str:
+    """Create a warehouse with a table of so many ratified commits; return the table's id."""
+    measure.progress(f"building a history of {commits} commits")
+    warehouse = refimpl.open(directory, create=True)
+    table_id = table.create(warehouse, "history", CommitMode.INLINE)
+    content = table.one_add(2)
+    digest = hashlib.sha256(content).digest()
+    log = LogStore(warehouse.owner.resolve(table_id).location, warehouse.environment)
+    newest_published = commits - UNBACKFILLED - 1
+    if newest_published:
+        log.put_if_absent(log_path.commit(newest_published), content)  # without it in the log, every call would list it
+    warehouse.close()
+    database = ledger.connect(directory / OWNER_FOLDER / ledger.FILE_NAME)
+
+    def row(v: int) -> tuple[object, ...]:
+        stored = (v, None) if v <= newest_published else (None, content)
+        return (1, v, table.new_id(), "inline", digest, len(content), v + 1, v, *stored)
+
+    with database:
+        database.executemany("INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", map(row, range(1, commits)))
+        database.execute("UPDATE tables SET backfilled = ?", (newest_published,))
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    database.close()
+    return table_id
+
+
+def _start_up(directory: Path, commits: int) -> float:
+    """The processor time, in ms, to open the owner and resolve the table, in a new process, after the imports."""
+    done = subprocess.run([sys.executable, "-c", START, str(directory)], capture_output=True, text=True, check=True)
+    took, latest = done.stdout.split()
+    assert int(latest) == commits - 1
+    return float(took)
