@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import refimpl
 from refimpl.client.create import Creation
 from refimpl.client.table import Table
-from refimpl.demo.source import NULL, ROWS, Source
+from refimpl.demo.source import ROWS, Source
 from refimpl.protocol.commit_owner import MaintenancePolicy, NameTaken, Registered
 from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Proposal, Ratified
 from refimpl.protocol.errors import NameTakenError
@@ -50,10 +50,9 @@ class ObservedOwner(HostOwner):
         return outcome
 
     def _report(self, kind: str, facts: dict[str, Any]) -> None:
-        holding = kind in self.holds
-        self.holds.discard(kind)
-        self._connection.send((kind, facts | {"holding": holding}))
-        if holding:
+        self._connection.send((kind, facts))
+        if kind in self.holds:
+            self.holds.discard(kind)
             self._connection.recv()
 
     def register_table(
@@ -88,23 +87,15 @@ def create(connection: Connection, directory: Path, name: str, source: Source) -
 
 def ingest(connection: Connection, directory: Path, name: str, source: Source) -> None:
     """Append the parts through Spark as they arrive with their `holds`, one commit for each; end at None."""
-    from refimpl.spark.frames import quoted, spark_schema
-
     owner = ObservedOwner(directory, connection)
     with Warehouse(directory, owner, Environment()) as warehouse:
         delta = _spark(warehouse)
-        reader = delta.spark.read
-        if source.path.suffix.lower() != ".parquet":  # Spark reports a CSV file with another header
-            reader = reader.schema(spark_schema(warehouse.table(name).snapshot().schema)).format("csv")
-            reader = reader.options(header=True, enforceSchema=False, nullValue=NULL, mode="FAILFAST")
-        rows = reader.load(str(source.path)).persist()
-        part = rows[quoted(source.partition_column)].cast("string")
         connection.send(("idle", {}))
         while (message := connection.recv()) is not None:
-            value, owner.holds = message
-            written = delta.write(rows.where(part == value)).mode("append").saveAsTable(name)
+            part, owner.holds = message
+            written = delta.write(delta.spark.read.parquet(source.files[part])).mode("append").saveAsTable(name)
             assert written is not None
-            connection.send(("idle", {"version": written.version, "part": value, "rows": written.rows}))
+            connection.send(("idle", {"version": written.version, "part": part, "rows": written.rows}))
         delta.spark.stop()
 
 

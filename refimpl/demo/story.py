@@ -1,17 +1,18 @@
 """The demonstration: processes race for a table and its versions, two are killed, and Spark reads all rows back.
 
 Eight processes race to create the table; then eight inline commits race for the versions of a second table. Three
-writers ingest the parts through Spark, while another process reads. All stage version 1, and propose it at the same
-moment. Later, writer 3 is killed after it has staged a file and before it proposes it, writer 2 after the owner has
-ratified its commit and before the answer arrives. From outside, the two cases look alike: managed-commits and
-catalog-managed leave a client in doubt. This owner's answer about an attempt is final: each proposal is sent once more,
-as if it had been delayed; the owner answers one that landed as before, and rejects one that did not land.
+writers ingest the parts through Spark, while another process reads. They stage the same version, and propose it at the
+same moment. In the last such race, writer 3 is killed after it has staged a file and before it proposes it, writer 2
+after the owner has ratified its commit and before the answer arrives. Writer 1 ingests the rest. From outside, the two
+cases look alike: managed-commits and catalog-managed leave a client in doubt. This owner's answer about an attempt is
+final: each proposal is sent once more, as if it had been delayed; the owner answers one that landed as before, and
+rejects one that did not land.
 """
 
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import pairwise
@@ -41,9 +42,6 @@ CREATORS, WRITERS = 8, 3
 TOTALS, ENDED = "totals", "ended"
 TIMEOUT_SECONDS: Final = 180.0
 """Maximum time without a message of any process."""
-DEATHS: Final = {"writer 2": RATIFIED, "writer 3": PROPOSING}
-"""The writers that are killed, and when."""
-
 Facts = dict[str, Any]
 
 
@@ -139,6 +137,8 @@ class Stage:
     checks: list[Check] = field(default_factory=list)
     events: list[tuple[str, str, Facts]] = field(default_factory=list)
     """The name of the process, the kind, and the facts."""
+    added: dict[int, str] = field(default_factory=dict)
+    """The part of each version of the table."""
 
     def check(self, name: str, ok: bool, detail: str, **facts: Any) -> None:
         """Record a claim and show it. The demonstration continues also if the claim is false."""
@@ -148,12 +148,34 @@ class Stage:
     def start(self, name: str, act: Callable[..., None]) -> Worker:
         return self.pool.start(name, act, self.warehouse.directory, self.table, self.source)
 
-    def listen(self) -> Iterator[tuple[Worker, str, Facts]]:
-        """The events of all processes, without an end. The last of each process is `ENDED`."""
-        for worker, message in self.pool.messages(TIMEOUT_SECONDS):
+    def wait(self, expected: Mapping[Worker, str]) -> dict[Worker, Facts]:
+        """Wait until each worker has reported an event of its expected kind; returns the facts. The last event of a
+        worker is `ENDED`. Shows what happens meanwhile."""
+        found: dict[Worker, Facts] = {}
+        for worker, message in self.pool.messages(TIMEOUT_SECONDS) if expected else ():
             kind, facts = (ENDED, {}) if isinstance(message, Ended) else message
             self.events.append((worker.name, kind, facts))
-            yield worker, kind, facts
+            self._show(worker, kind, facts)
+            if kind == expected.get(worker):
+                found[worker] = facts
+            if len(found) == len(expected):
+                break
+        return found
+
+    def _show(self, worker: Worker, kind: str, facts: Facts) -> None:
+        if kind == "finished" and facts["won"]:
+            text = f"{worker.name} (process {worker.process.pid}) created it in {facts['milliseconds']} ms"
+            self.display.line(text)
+        elif kind == "saw":
+            seen = f"{counted(len(facts['parts']), 'part')}, {counted(sum(facts['parts'].values()), 'row')}"
+            self.display.status(f"the reader sees version {facts['version']}: {seen}")
+        elif kind == "lost" and worker.name.startswith("writer"):
+            rebase = f"lost version {facts['version']} (the latest is {facts['latest']}) and rebases"
+            self.display.line(f"{worker.name} {rebase}")
+        elif kind == "idle" and facts:
+            self.added[facts["version"]] = facts["part"]
+            rows, label = counted(facts["rows"], "row"), self.label(facts["part"])
+            self.display.line(f"{worker.name} committed version {facts['version']}: {label}, {rows}")
 
     def facts(self, kind: str) -> list[Facts]:
         return [facts for _, other, facts in self.events if other == kind]
@@ -180,17 +202,16 @@ class Stage:
 
 def play(stage: Stage) -> list[Timeline]:
     race(stage)
-    ingestion = Ingestion(stage)
-    ingestion.run()
+    spark_reader = ingest_parts(stage)
     read_by_path(stage)
-    read_through_spark(stage, ingestion)
+    read_through_spark(stage, spark_reader)
     findings = verify(stage.warehouse.owner)
     errors = [finding.message for finding in findings if finding.severity is Severity.ERROR]
     tables, notes = counted(len(stage.warehouse.owner.tables()), "table"), counted(len(findings) - len(errors), "note")
     detail = f"{tables} against every invariant: {counted(len(errors), 'error')}, {notes}"
     detail += f", first error: {errors[0]}" if errors else ""
     stage.check("no invariant is violated", not errors, detail, findings=findings)
-    parts_of = {stage.table: ingestion.added, JOURNAL: {}, TOTALS: dict(enumerate(stage.source.parts, start=1))}
+    parts_of = {stage.table: stage.added, JOURNAL: {}, TOTALS: dict(enumerate(stage.source.parts, start=1))}
     return [stage.timeline(table, parts) for table, parts in parts_of.items()]
 
 
@@ -200,17 +221,11 @@ def race(stage: Stage) -> None:
     policy = MaintenancePolicy(backfill_every=None)
     journal = stage.warehouse.create_table(JOURNAL, columns, commit_mode=CommitMode.INLINE, policy=policy)
     creators = [stage.start(f"creator {number}", create) for number in range(1, CREATORS + 1)]
-    winners = []
-    for worker, kind, facts in stage.listen():
-        if kind == "finished" and facts["won"]:
-            winners.append(worker.name)
-            milliseconds, pid = facts["milliseconds"], worker.process.pid
-            stage.display.line(f"{worker.name} (process {pid}) created it in {milliseconds} ms")
-        if kind == "ready" and len(stage.facts("ready")) == CREATORS:
-            for creator in creators:
-                creator.send(GO)
-        if len(stage.facts(ENDED)) == CREATORS:
-            break
+    stage.wait(dict.fromkeys(creators, "ready"))
+    for creator in creators:
+        creator.send(GO)
+    stage.wait(dict.fromkeys(creators, ENDED))
+    winners = [name for name, kind, facts in stage.events if kind == "finished" and facts["won"]]
     finished, proposed = stage.facts("finished"), [facts["version"] for facts in stage.facts(PROPOSING)].count(0)
     detail = f"{len(winners)} of {len(finished)} processes created '{stage.table}' ({', '.join(winners)}), "
     detail += f"{len(finished) - len(winners)} lost; {proposed} of them had a version 0 in place"
@@ -229,156 +244,117 @@ def race(stage: Stage) -> None:
     stage.check("inline commits race and all land", ok and sum(row["won"] for row in rows) == 1, detail)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Writer:
-    worker: Worker
-    own: list[str]
-    """Parts that no other writer gets. Writers 2 and 3 are killed at the last of them."""
-    part: str = ""
-    proposal: Facts = field(default_factory=dict)
-    state: str = ""
-    """The kind of its last event, or `busy`."""
+def ingest_parts(stage: Stage) -> Worker:
+    """Returns the process that reads back: it starts Spark when a processor is free."""
+    rows, parts = f"{stage.source.rows:,} rows", list(stage.source.parts)
+    title = f"{WRITERS} writers ingest {rows} in {len(parts)} parts through Spark; another process reads"
+    stage.display.chapter(title)
+    reader = stage.start("reader", watch)
+    writers = [stage.start(f"writer {number}", ingest) for number in range(1, WRITERS + 1)]
+    stage.display.status(f"Spark is starting in {WRITERS} processes")
+    stage.wait(dict.fromkeys(writers, "idle"))
+    first, *_ = writers
+    races = 2 if len(parts) >= 2 * WRITERS else 1
+    for number in range(races):
+        deaths = {writers[1]: RATIFIED, writers[2]: PROPOSING} if number == races - 1 else {}
+        left = compete(stage, writers, parts[:WRITERS], deaths)
+        parts = parts[WRITERS:]
+    spark_reader = stage.start("Spark reader", read_back)
+    for part, file in left.items():
+        stage.display.line(f"{first.name} takes over {stage.label(part)}")
+        never_landed = file
+        parts.insert(0, part)
+    for part in parts:
+        first.send((part, set()))
+        stage.wait({first: "idle"})
+    first.send(None)
+    stage.wait({first: ENDED})
+    reader.send(GO)
+    stage.wait({reader: ENDED})
+    check_versions(stage, writers, never_landed)
+    return spark_reader
 
 
-class Ingestion:
-    """Run it once. Then `added` has the part of each version, and `spark_reader` is the process that reads back."""
+def compete(
+    stage: Stage, writers: Sequence[Worker], parts: Sequence[str], deaths: Mapping[Worker, str]
+) -> dict[str, str]:
+    """Let the writers propose the same version at the same moment. `deaths`: the writers that are killed, and when.
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage, self._show = stage, stage.display
-        self._parts = list(stage.source.parts)
-        self._left = self._parts[2 * WRITERS :]
-        self._writers: dict[str, _Writer] = {}
-        self._racing = False
-        self._returned: list[str] = []
-        """Parts that killed writers did not commit."""
-        self._never_landed = ""
-        """The staged file of the attempt that did not land."""
-        self.added: dict[int, str] = {}
-        self.spark_reader: Worker | None = None
-
-    def run(self) -> None:
-        rows, parts = f"{self._stage.source.rows:,} rows", f"{len(self._parts)} parts"
-        self._show.chapter(f"{WRITERS} writers ingest {rows} in {parts} through Spark; another process reads")
-        reader = self._stage.start("reader", watch)
-        for number in range(WRITERS):
-            worker = self._stage.start(f"writer {number + 1}", ingest)
-            self._writers[worker.name] = _Writer(worker=worker, own=self._parts[number : 2 * WRITERS : WRITERS])
-        self._show.status(f"Spark is starting in {WRITERS} processes")
-        for worker, kind, facts in self._stage.listen():
-            if writer := self._writers.get(worker.name):
-                self._on_writer(writer, kind, facts)
-                if kind == ENDED and all(other.state == ENDED for other in self._writers.values()):
-                    reader.send(GO)
-            elif kind == "saw":
-                seen = f"{counted(len(facts['parts']), 'part')}, {counted(sum(facts['parts'].values()), 'row')}"
-                self._show.status(f"the reader sees version {facts['version']}: {seen}")
-            elif worker is reader and kind == ENDED:
-                break
-        self._check()
-
-    def _on_writer(self, writer: _Writer, kind: str, facts: Facts) -> None:
-        name, writer.state = writer.worker.name, kind
-        if kind == PROPOSING:
-            writer.proposal = facts
-        if facts.get("holding"):
-            self._on_holding(writer)
-        elif kind == "lost":
-            self._show.line(f"{name} lost version {facts['version']} (the latest is {facts['latest']}) and rebases")
-        elif kind == "idle" and facts:
-            self.added[facts["version"]] = writer.part
-            rows, label = counted(facts["rows"], "row"), self._stage.label(writer.part)
-            self._show.line(f"{name} committed version {facts['version']}: {label}, {rows}")
-        elif kind == ENDED:
-            if writer.worker.killed:
-                self._resolve(writer)
-            if self.spark_reader is None:  # a processor is free now
-                self.spark_reader = self._stage.start("Spark reader", read_back)
-        self._hand_out()
-
-    def _on_holding(self, writer: _Writer) -> None:
-        """At version 1, each writer waits for the others. Later, a writer pauses only to be killed."""
-        if self._racing:
-            self._kill(writer)
-        elif all(other.proposal for other in self._writers.values()):
-            self._racing = True
-            self._show.line(f"{WRITERS} writers have staged version 1, and now all propose it")
-            for other in self._writers.values():
-                if not other.own and DEATHS.get(other.worker.name) == PROPOSING:
-                    self._kill(other)
-                else:
-                    other.worker.send(GO)
-
-    def _kill(self, writer: _Writer) -> None:
-        worker, version = writer.worker, writer.proposal["version"]
-        worker.kill()
-        when = "before it proposed" if DEATHS[worker.name] == PROPOSING else "after the owner ratified"
-        self._show.line(f"{worker.name} (process {worker.process.pid}) gets SIGKILL {when} version {version}")
-
-    def _resolve(self, writer: _Writer) -> None:
-        """Find out whether the killed writer's last proposal landed. If not, its part is ingested again."""
-        owner, label = self._stage.warehouse.owner, self._stage.label(writer.part)
-        table_id = owner.resolve(self._stage.table).table_id
-        version, attempt, file = (writer.proposal[key] for key in ("version", "attempt", "file"))
-        outcome = owner.attempt_outcome(table_id, attempt)
-        again = owner.commit(table_id, version, StagedProposal(attempt=attempt, file_name=file))
-        detail = f"attempt {attempt[:8]} of {writer.worker.name} "
-        if isinstance(outcome, Landed):
-            self.added[version] = writer.part
-            detail += (
-                f"landed as version {version}; sent again it gets the same answer, and {label} is not written twice"
-            )
-            ok = isinstance(again, Ratified) and again.replayed and again.commit == outcome.commit
-            self._stage.check("killed after ratification", ok, detail, attempt=attempt, version=version)
+    Returns the parts of attempts that did not land, with their staged files.
+    """
+    part_of = dict(zip(writers, parts, strict=True))
+    for writer, part in part_of.items():
+        writer.send((part, {PROPOSING, *([RATIFIED] if deaths.get(writer) == RATIFIED else [])}))
+    proposals = stage.wait(dict.fromkeys(writers, PROPOSING))
+    version = proposals[writers[0]]["version"]
+    stage.display.line(f"{WRITERS} writers have staged version {version}, and now all propose it")
+    for writer in writers:
+        if deaths.get(writer) == PROPOSING:
+            kill(stage, writer, f"before it proposed version {version}")
         else:
-            self._returned.append(writer.part)
-            self._never_landed = file
-            answer = again.reason.value if isinstance(again, Rejected) else type(again).__name__
-            detail += f"has not landed and cannot land: sent late, it is rejected ({answer}); {label} is written again"
-            ok = answer == RejectionReason.ATTEMPT_RESOLVED.value
-            self._stage.check("killed before proposing", ok, detail, attempt=attempt)
+            writer.send(GO)
+    proposing = [writer for writer in writers if deaths.get(writer) != PROPOSING]
+    reported = stage.wait({writer: deaths.get(writer, "idle") for writer in proposing})
+    left = {}
+    for writer, when in deaths.items():
+        if when == RATIFIED:
+            proposals[writer] = reported[writer]
+            kill(stage, writer, f"after the owner ratified version {reported[writer]['version']}")
+        if not resolve(stage, writer, part_of[writer], proposals[writer]):
+            left[part_of[writer]] = proposals[writer]["file"]
+    return left
 
-    def _hand_out(self) -> None:
-        """Give each idle writer its next part. When all that run are idle, end them."""
-        running = [writer for writer in self._writers.values() if writer.state != ENDED]
-        for writer in [writer for writer in running if writer.state == "idle"]:
-            name, queue = writer.worker.name, writer.own or self._returned or self._left
-            if not queue:
-                continue
-            if queue is self._returned:
-                self._show.line(f"{name} takes over {self._stage.label(queue[0])}")
-            writer.part, writer.state = queue.pop(0), "busy"
-            holds = set() if self._racing else {PROPOSING}
-            holds |= {DEATHS[name]} if name in DEATHS and not writer.own else set()
-            writer.worker.send((writer.part, holds))
-        if all(writer.state == "idle" for writer in running):
-            for writer in running:
-                writer.worker.send(None)
 
-    def _check(self) -> None:
-        stage, parts = self._stage, self._parts
-        table, versions = stage.warehouse.table(stage.table), list(range(1, len(parts) + 1))
-        snapshot = table.snapshot()
-        lost = counted(sum(kind == "lost" and name in self._writers for name, kind, _ in stage.events), "lost race")
-        killed = sum(writer.worker.killed for writer in self._writers.values())
-        detail = f"{len(self.added)} versions for {len(parts)} parts, the latest is {snapshot.version}; "
-        ok = (sorted(self.added), sorted(self.added.values())) == (versions, sorted(parts))
-        ok = ok and (snapshot.version, killed) == (len(parts), WRITERS - 1)
-        stage.check("every part lands once", ok, f"{detail}{lost} rebased, {killed} writers killed")
-        folder, never = CATALOG_MANAGED.staging_folder, self._never_landed
-        staged = actions.decode(table.log.read_staged(folder, never), source=never) if never else ()
-        added = [action for action in staged if isinstance(action, actions.Add)]
-        left = {add.path for add in added if local_path(table.location, add.path).exists()}
-        active = {add.path for add in snapshot.files.values()}
-        detail = f"the killed writer left {counted(len(left), 'data file')} besides the {len(active)} of the table; "
-        detail += f"the newest version names {len(active & left)} of them"
-        ok = 0 < len(left) == len(added) and active.isdisjoint(left)
-        stage.check("attempts that did not land stay invisible", ok, detail)
-        seen, found = stage.facts("saw"), list(faults(stage.facts("saw"), stage.source.parts))
-        detail = f"{counted(stage.facts('watched')[0]['reads'], 'read')}, {counted(len(seen), 'version')} read row by "
-        detail += f"row, the last was {seen[-1]['version']}: "
-        detail += found[0] if found else "every part complete, no part lost, timestamps increasing"
-        ok = not found and seen[-1]["version"] == len(parts)
-        stage.check("every snapshot holds whole parts", ok, detail, faults=found)
+def kill(stage: Stage, writer: Worker, when: str) -> None:
+    writer.kill()
+    stage.display.line(f"{writer.name} (process {writer.process.pid}) gets SIGKILL {when}")
+
+
+def resolve(stage: Stage, writer: Worker, part: str, proposal: Facts) -> bool:
+    """Whether the killed writer's last proposal landed. If not, its part is to be ingested again."""
+    owner, label = stage.warehouse.owner, stage.label(part)
+    table_id = owner.resolve(stage.table).table_id
+    version, attempt, file = (proposal[key] for key in ("version", "attempt", "file"))
+    outcome = owner.attempt_outcome(table_id, attempt)
+    again = owner.commit(table_id, version, StagedProposal(attempt=attempt, file_name=file))
+    detail = f"attempt {attempt[:8]} of {writer.name} "
+    if isinstance(outcome, Landed):
+        stage.added[version] = part
+        detail += f"landed as version {version}; sent again it gets the same answer, and {label} is not written twice"
+        ok = isinstance(again, Ratified) and again.replayed and again.commit == outcome.commit
+        stage.check("killed after ratification", ok, detail, attempt=attempt, version=version)
+        return True
+    answer = again.reason.value if isinstance(again, Rejected) else type(again).__name__
+    detail += f"has not landed and cannot land: sent late, it is rejected ({answer}); {label} is written again"
+    ok = answer == RejectionReason.ATTEMPT_RESOLVED.value
+    stage.check("killed before proposing", ok, detail, attempt=attempt)
+    return False
+
+
+def check_versions(stage: Stage, writers: Sequence[Worker], never_landed: str) -> None:
+    parts = list(stage.source.parts)
+    table, versions = stage.warehouse.table(stage.table), list(range(1, len(parts) + 1))
+    snapshot, names = table.snapshot(), {writer.name for writer in writers}
+    lost = counted(sum(kind == "lost" and name in names for name, kind, _ in stage.events), "lost race")
+    killed = sum(writer.killed for writer in writers)
+    detail = f"{len(stage.added)} versions for {len(parts)} parts, the latest is {snapshot.version}; "
+    ok = (sorted(stage.added), sorted(stage.added.values())) == (versions, sorted(parts))
+    ok = ok and (snapshot.version, killed) == (len(parts), WRITERS - 1)
+    stage.check("every part lands once", ok, f"{detail}{lost} rebased, {killed} writers killed")
+    staged = actions.decode(table.log.read_staged(CATALOG_MANAGED.staging_folder, never_landed), source=never_landed)
+    added = [action for action in staged if isinstance(action, actions.Add)]
+    left = {add.path for add in added if local_path(table.location, add.path).exists()}
+    active = {add.path for add in snapshot.files.values()}
+    detail = f"the killed writer left {counted(len(left), 'data file')} besides the {len(active)} of the table; "
+    detail += f"the newest version names {len(active & left)} of them"
+    ok = 0 < len(left) == len(added) and active.isdisjoint(left)
+    stage.check("attempts that did not land stay invisible", ok, detail)
+    seen, found = stage.facts("saw"), list(faults(stage.facts("saw"), stage.source.parts))
+    detail = f"{counted(stage.facts('watched')[0]['reads'], 'read')}, {counted(len(seen), 'version')} read row by "
+    detail += f"row, the last was {seen[-1]['version']}: "
+    detail += found[0] if found else "every part complete, no part lost, timestamps increasing"
+    ok = not found and seen[-1]["version"] == len(parts)
+    stage.check("every snapshot holds whole parts", ok, detail, faults=found)
 
 
 def faults(seen: list[Facts], expected: Mapping[str, Totals]) -> Iterator[str]:
@@ -431,13 +407,12 @@ def read_by_path(stage: Stage) -> None:
     stage.check("catalog-managed tables reject path access", ok, detail)
 
 
-def read_through_spark(stage: Stage, ingestion: Ingestion) -> None:
+def read_through_spark(stage: Stage, spark_reader: Worker) -> None:
     stage.display.chapter("Spark reads the table back")
     stage.display.status("Spark computes the totals of each part")
-    expected, added, earlier = stage.source.parts, ingestion.added, len(ingestion.added) // 2
-    assert ingestion.spark_reader is not None
-    ingestion.spark_reader.send(earlier)
-    result = next(facts for _, kind, facts in stage.listen() if kind == "totals")
+    expected, added, earlier = stage.source.parts, stage.added, len(stage.added) // 2
+    spark_reader.send(earlier)
+    result = stage.wait({spark_reader: "totals"})[spark_reader]
     computed, waiting = result["parts"], len(stage.warehouse.owner.resolve(stage.table).commits.commits)
     detail = f"{sum(row[ROWS] for row in computed.values()):,} rows in {len(computed)} parts of version "
     detail += f"{result['version']}, the newest {counted(waiting, 'commit')} not yet published; "
