@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -134,7 +135,9 @@ class TimeTravelUsesCachedCommits(ModelClient):
     def _read(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
         known = self.known.get((client, table.log)) if self.reads else None
         if known is not None and (version is not None or timestamp is not None):
-            table = replace(table, reference=None, latest=known.latest, commits=known.commits)
+            cached = replace(table, reference=None, latest=known.latest, commits=known.commits)
+            with suppress(Refused):  # beyond these commits
+                return super()._read(client, cached, version, timestamp)
         state = super()._read(client, table, version, timestamp)
         if table.reference is not None:
             self.known[client, table.log] = table

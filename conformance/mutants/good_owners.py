@@ -331,7 +331,7 @@ class ValidatesEverything(ModelOwner):
 
     def _proposed(self, table: OwnedTable, request: m.Commit, staged: str | None) -> Iterable[str]:
         file = self.storage.read(self._staged_path(table, staged or "")) if request.actions is None else None
-        return file.content.splitlines() if file is not None else request.actions or ()
+        return proposals.lines(file.content) if file is not None else request.actions or ()
 
     def _info(self, actions: Iterable[str]) -> dict[str, Any]:
         parsed = [msgspec.json.decode(action) for action in actions if '"commitInfo"' in action]

@@ -887,6 +887,8 @@ class ClientDrive:
             cleanable = self._as_listed(cleanable, since)
             lost = {name for name in before if name not in after}
             names = {commit_file(v): v for v in range(log.latest + 1)}
+            published = {version for name, version in names.items() if name in after}  # the owner may have published
+            cleanable = cleanable._replace(commits={*cleanable.commits, *published})
             for wrong in oracle.cleanup(log.actions, cleanable, cut, lost, self.s.feature, names):
                 disturbed = bool({*freedoms} - {Freedom.LIST_PUBLISHED})  # the folder may have changed meanwhile
                 if not (disturbed and _is_advice(wrong)):

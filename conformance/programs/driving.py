@@ -652,8 +652,13 @@ class Drive:
         if isinstance(request, m.CreateTable):
             if self._may_create_another(table, request):
                 return
-        elif table.dropped if isinstance(request, m.TakeOver) else not table.known:  # its folder may have another owner
+        elif isinstance(request, m.TakeOver):
+            if table.dropped or (request.path != table.location and not table.owned):
+                return  # its folder may have another owner; another spelling is the same folder for an owner alone
+        elif not table.known:
             return
+        elif request.table == table.handle.path:  # a writer of files proposed it, by the path
+            request = msgspec.structs.replace(request, table=table.handle.reference)
         past = self.past.get(step.table % TABLES)
         if step.old and past is not None and table.owned:
             request = next((sent for sent in reversed(past.sent) if isinstance(sent, m.Commit)), request)
