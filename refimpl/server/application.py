@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from refimpl.catalog.messages import DELTA_BASE, LEGACY_BASE, AddCommit
+from refimpl.catalog.messages import AddCommit
 from refimpl.protocol.commit_owner import MaintenancePolicy, TableSummary
 from refimpl.protocol.errors import DeltaError
 from refimpl.server import errors, scheduling
@@ -30,7 +30,7 @@ from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import ApiError, VersionConflictError
 from refimpl.server.legacy import LegacyApi
 from refimpl.server.names import Names
-from refimpl.server.routes import DELTA_ROUTES, LEGACY_ROUTES, SETTINGS_PATH, ApiRoute, Call, description
+from refimpl.server.routes import ROUTES, SETTINGS_PATH, ApiRoute, Call, description
 from refimpl.warehouse import Warehouse
 
 logger = logging.getLogger("refimpl.server")
@@ -197,9 +197,8 @@ class Server:
         return all(ended)
 
     def _routes(self) -> list[Route]:
-        listed = [(DELTA_BASE, route) for route in DELTA_ROUTES] + [(LEGACY_BASE, route) for route in LEGACY_ROUTES]
         by_path: dict[str, dict[str, ApiRoute]] = {}
-        for base, route in listed:
+        for base, route in ROUTES:
             by_path.setdefault(base + route.path, {})[route.method] = route
         return [
             *(Route(path, _Endpoint(self._dispatcher(routes))) for path, routes in by_path.items()),
@@ -220,7 +219,7 @@ class Server:
                 wanted = route.scope if route is not None else Scope.READ
                 self._admit(seen, request, wanted)
                 if route is None:
-                    raise MethodNotAllowedError(request.method, sorted(routes))
+                    raise _method_not_allowed(request.method, sorted(routes))
                 return await self._called(route, request, seen)
 
             return await self._observed(name, request, answered)
@@ -251,18 +250,16 @@ class Server:
             shows_conflict="return=representation" in request.headers.get("prefer", ""),
         )
 
-        def carried_out() -> bytes | None:
+        def carried_out() -> bytes:
             answer = route.handle(call)
-            return None if answer is None else msgspec.json.encode(answer)
+            return b"" if route.status == HTTPStatus.NO_CONTENT else msgspec.json.encode(answer)
 
         if seen.version is not None and request.client is not None:
             with self._writes.slots.taken():
                 content = await self._in_turn(request.client, tuple(path.values()), seen, carried_out)
         else:
             content = await self._carried_out(carried_out, seen.deadline, route.scope)
-        if content is None:
-            return Response(status_code=HTTPStatus.NO_CONTENT)
-        return Response(content, media_type=JSON)
+        return Response(content, status_code=route.status, media_type=JSON if content else None)
 
     async def _carried_out(self, work: Callable[[], Any], deadline: float, scope: Scope) -> Any:
         """Returns the result of `work`. A read that needs the owner's lock, for example to publish inline commits,
@@ -273,9 +270,7 @@ class Server:
         with self._writes.slots.taken():
             return await self._writes.run(work, deadline)
 
-    async def _in_turn(
-        self, client: Hashable, table: tuple[str, ...], seen: Seen, work: Callable[[], bytes | None]
-    ) -> Any:
+    async def _in_turn(self, client: Hashable, table: tuple[str, ...], seen: Seen, work: Callable[[], bytes]) -> Any:
         """Run a proposal in the client's turn; a client that lost a race is answered when it may try the next
         version."""
         assert seen.version is not None
@@ -351,7 +346,7 @@ class Server:
                 if scope is not None:
                     self._admit(seen, request, scope)
                 if request.method not in ("GET", "HEAD"):
-                    raise MethodNotAllowedError(request.method, ["GET"])
+                    raise _method_not_allowed(request.method, ["GET"])
                 with nullcontext() if scope is None else self._reads.slots.taken():
                     response: Response = await self._reads.run(work, seen.deadline)
                 return response
@@ -401,7 +396,14 @@ def _refuse_two_lengths(request: Request) -> None:
     """RFC 9112, section 6.3: `Content-Length` together with `Transfer-Encoding` may be an attempt to smuggle a request
     past a proxy that reads the other one; the connection is closed after the answer."""
     if "content-length" in request.headers and "transfer-encoding" in request.headers:
-        raise TwoLengthsError
+        message = "the request has both Content-Length and Transfer-Encoding; send one of them"
+        raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequestException", message, headers={"connection": "close"})
+
+
+def _method_not_allowed(method: str, allowed: list[str]) -> ApiError:
+    names = ", ".join(allowed)
+    message = f"method {method} is not allowed; allowed: {names}"
+    return ApiError(HTTPStatus.METHOD_NOT_ALLOWED, "BadRequestException", message, headers={"allow": names})
 
 
 def refused(seen: Seen, error: ApiError, method: str) -> Response:
@@ -409,17 +411,8 @@ def refused(seen: Seen, error: ApiError, method: str) -> Response:
     seen.message = error.message
     if not seen.admitted and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it may name files of this machine
         error = ApiError(error.status, error.kind, "the server is unavailable; see the server log, then try again")
-    headers = {}
-    if error.status is HTTPStatus.UNAUTHORIZED:
-        headers["www-authenticate"] = "Bearer"
-    if error.status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
-        headers["retry-after"] = "1"
-    if isinstance(error, MethodNotAllowedError):
-        headers["allow"] = ", ".join(error.allowed)
-    if isinstance(error, TwoLengthsError):
-        headers["connection"] = "close"
     content = b"" if method == "HEAD" else msgspec.json.encode(error.answer)
-    return Response(content, status_code=int(error.status), media_type=JSON, headers=headers)
+    return Response(content, status_code=int(error.status), media_type=JSON, headers=error.headers)
 
 
 def decoded(content: bytes, shape: type) -> Any:
@@ -428,26 +421,3 @@ def decoded(content: bytes, shape: type) -> Any:
         return msgspec.json.decode(content, type=shape)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise errors.bad_request(f"the body is not a {shape.__name__}: {error}") from None
-
-
-class TwoLengthsError(ApiError):
-    """400, after which the connection is closed."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            HTTPStatus.BAD_REQUEST,
-            "BadRequestException",
-            "the request has both Content-Length and Transfer-Encoding; send one of them",
-        )
-
-
-class MethodNotAllowedError(ApiError):
-    """405, with the allowed methods."""
-
-    def __init__(self, method: str, allowed: list[str]) -> None:
-        super().__init__(
-            HTTPStatus.METHOD_NOT_ALLOWED,
-            "BadRequestException",
-            f"method {method} is not allowed; allowed: {', '.join(allowed)}",
-        )
-        self.allowed = allowed

@@ -5,6 +5,7 @@ help, 400 that it never will, 429 and 503 that nothing landed and the same reque
 outcome is unknown and the identical request may be sent again.
 """
 
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -15,27 +16,39 @@ from refimpl.catalog.owner import Precondition, PreconditionFailed
 from refimpl.protocol import errors
 from refimpl.protocol.commits import Rejected, RejectionReason
 
+_HEADERS: Final = {
+    HTTPStatus.UNAUTHORIZED: {"www-authenticate": "Bearer"},
+    HTTPStatus.SERVICE_UNAVAILABLE: {"retry-after": "1"},
+    HTTPStatus.TOO_MANY_REQUESTS: {"retry-after": "1"},
+}
+
 
 class ApiError(Exception):
     """A request that is answered with an error. Nothing was changed, unless the status is 500."""
 
-    def __init__(self, status: HTTPStatus, kind: str, message: str) -> None:
+    def __init__(self, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind
         self.message = message
+        self.headers = _HEADERS.get(status, {}) if headers is None else headers
 
     @property
     def answer(self) -> ErrorAnswer:
         return ErrorAnswer(error=ErrorBody(message=self.message, type=self.kind, code=int(self.status)))
 
 
-def bad_request(message: str) -> ApiError:
-    return ApiError(HTTPStatus.BAD_REQUEST, "InvalidParameterValueException", message)
+def _kind(status: HTTPStatus, kind: str, text: str = "{}") -> Callable[[str], ApiError]:
+    return lambda what: ApiError(status, kind, text.format(what))
 
 
-def requirement_conflict(message: str) -> ApiError:
-    return ApiError(HTTPStatus.CONFLICT, "UpdateRequirementConflictException", message)
+bad_request = _kind(HTTPStatus.BAD_REQUEST, "InvalidParameterValueException")
+requirement_conflict = _kind(HTTPStatus.CONFLICT, "UpdateRequirementConflictException")
+already_exists = _kind(HTTPStatus.CONFLICT, "AlreadyExistsException")
+no_such_catalog = _kind(HTTPStatus.NOT_FOUND, "NoSuchCatalogException", "Catalog not found: {}")
+no_such_schema = _kind(HTTPStatus.NOT_FOUND, "NoSuchSchemaException", "Schema not found: {}")
+no_such_table = _kind(HTTPStatus.NOT_FOUND, "NoSuchTableException", "Table not found: {}")
+not_found = _kind(HTTPStatus.NOT_FOUND, "NotFoundException")
 
 
 class VersionConflictError(ApiError):
@@ -53,26 +66,6 @@ class VersionConflictError(ApiError):
     @property
     def answer(self) -> ErrorAnswer:
         return ErrorAnswer(error=super().answer.error, table=self.table)
-
-
-def already_exists(message: str) -> ApiError:
-    return ApiError(HTTPStatus.CONFLICT, "AlreadyExistsException", message)
-
-
-def no_such_catalog(name: str) -> ApiError:
-    return ApiError(HTTPStatus.NOT_FOUND, "NoSuchCatalogException", f"Catalog not found: {name}")
-
-
-def no_such_schema(name: str) -> ApiError:
-    return ApiError(HTTPStatus.NOT_FOUND, "NoSuchSchemaException", f"Schema not found: {name}")
-
-
-def no_such_table(name: str) -> ApiError:
-    return ApiError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"Table not found: {name}")
-
-
-def not_found(message: str) -> ApiError:
-    return ApiError(HTTPStatus.NOT_FOUND, "NotFoundException", message)
 
 
 _REJECTIONS: Final = {
@@ -94,23 +87,18 @@ def of_failed_precondition(failed: PreconditionFailed) -> ApiError:
     )
 
 
+_OF_OWNER: Final = (
+    (errors.TableNotFoundError, HTTPStatus.NOT_FOUND, "NoSuchTableException"),
+    (errors.NameTakenError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
+    (errors.InvalidRequestError, HTTPStatus.BAD_REQUEST, "InvalidParameterValueException"),
+    (errors.OutcomeUnknown, HTTPStatus.INTERNAL_SERVER_ERROR, "CommitStateUnknownException"),
+    (errors.OwnerUnavailableError, HTTPStatus.SERVICE_UNAVAILABLE, "InternalServerErrorException"),
+    (errors.DeltaError, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerErrorException"),
+)
+
+
 def of_owner(error: errors.DeltaError) -> ApiError:
     """The answer for an error of the owner. Its text contains only paths, names and numbers."""
-    match error:
-        case errors.TableNotFoundError():
-            return ApiError(HTTPStatus.NOT_FOUND, "NoSuchTableException", error.message)
-        case errors.NameTakenError():
-            return already_exists(error.message)
-        case errors.InvalidRequestError():
-            return bad_request(error.message)
-        case errors.OutcomeUnknown():
-            return ApiError(
-                HTTPStatus.INTERNAL_SERVER_ERROR,
-                "CommitStateUnknownException",
-                f"{error.message}; or send the identical request again, which is safe",
-            )
-        case errors.OwnerUnavailableError():
-            return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "InternalServerErrorException", error.message)
-        case errors.CorruptionError():
-            return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerErrorException", error.message)
-    return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerErrorException", error.message)
+    status, kind = next((status, kind) for known, status, kind in _OF_OWNER if isinstance(error, known))
+    advice = "; or send the identical request again, which is safe" if isinstance(error, errors.OutcomeUnknown) else ""
+    return ApiError(status, kind, error.message + advice)

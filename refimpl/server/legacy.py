@@ -87,17 +87,19 @@ class LegacyApi:
     def table(self, full_name: str) -> dict[str, Any]:
         return self._table(*_three_parts(full_name))
 
-    def check_table_id(self, table_id: str) -> None:
-        """404 unless a served table has this id."""
+    def credentials(self, table_id: str) -> dict[str, Any]:
+        """Local files need none; 404 unless a served table has this id."""
         try:
             table = self._api.owner.resolve(str(uuid.UUID(table_id)))
         except (ValueError, TableNotFoundError):
             raise no_such_table(table_id) from None
         if not is_served(table):
             raise no_such_table(table_id)
+        return {}
 
-    def drop(self, full_name: str) -> None:
+    def drop(self, full_name: str) -> dict[str, Any]:
         self._api.drop(*_three_parts(full_name))
+        return {}
 
     def _table(self, catalog: str, schema: str, name: str) -> dict[str, Any]:
         return answers.legacy_table(catalog, schema, name, self._api.describe(catalog, schema, name))

@@ -27,7 +27,8 @@ from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import bad_request
 from refimpl.server.legacy import LegacyApi
 
-_TABLES: Final = "/v1/catalogs/{catalog}/schemas/{schema}/tables"
+_SCHEMA: Final = "/v1/catalogs/{catalog}/schemas/{schema}"
+_TABLES: Final = f"{_SCHEMA}/tables"
 _TABLE: Final = f"{_TABLES}/{{table}}"
 PROTOCOL_VERSION: Final = "1.0"
 
@@ -59,30 +60,42 @@ class Call:
         return int(given)
 
     @property
+    def schema(self) -> tuple[str, str]:
+        return self.path["catalog"], self.path["schema"]
+
+    @property
     def table(self) -> tuple[str, str, str]:
-        return self.path["catalog"], self.path["schema"], self.path["table"]
+        return *self.schema, self.path["table"]
 
-
-Handler = Callable[[Call], Any]
-"""Answers with a JSON value, or None for "204, no content"."""
+    @property
+    def page(self) -> tuple[int | None, str]:
+        return self.number("max_results"), self.query.get("page_token", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRoute:
-    """One call. `name` is used in logs and metrics; `query` lists its parameters, `required` the mandatory ones."""
+    """One call. `name` is used in logs and metrics; `query` lists its parameters, `required` the mandatory ones.
+
+    Its handler answers with a JSON value; with the status 204, the answer is empty.
+    """
 
     name: str
     method: str
     path: str
-    scope: Scope
-    handle: Handler
+    handle: Callable[[Call], Any]
     summary: str
     body: type | None = None
     query: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     status: int = 200
-    refusals: tuple[int, ...] = ()
-    """Documented statuses in addition to those of every call."""
+    races: bool = False
+    """Whether another client may be first: 409."""
+    reads: bool = False
+    """Whether a request other than GET and HEAD changes nothing."""
+
+    @property
+    def scope(self) -> Scope:
+        return Scope.READ if self.reads or self.method in ("GET", "HEAD") else Scope.WRITE
 
 
 def _config(call: Call) -> Any:
@@ -94,130 +107,76 @@ def _config(call: Call) -> Any:
 
 
 def _list(call: Call) -> Any:
-    catalog, schema = call.path["catalog"], call.path["schema"]
-    return {"identifiers": [{"name": name} for name in call.delta.tables_in(catalog, schema)], "next-page-token": None}
+    return {"identifiers": [{"name": name} for name in call.delta.tables_in(*call.schema)], "next-page-token": None}
 
 
-def _stage(call: Call) -> Any:
-    return call.delta.stage(call.path["catalog"], call.path["schema"], call.body)
-
-
-def _create(call: Call) -> Any:
-    return call.delta.create(call.path["catalog"], call.path["schema"], call.body)
-
-
-def _load(call: Call) -> Any:
-    return call.delta.load(*call.table)
-
-
-def _exists(call: Call) -> Any:
-    call.delta.describe(*call.table)
-
-
-def _update(call: Call) -> Any:
-    return call.delta.update(*call.table, call.body, shows_conflict=call.shows_conflict)
-
-
-def _drop(call: Call) -> Any:
-    call.delta.drop(*call.table, call.query.get("table-id"))
-
-
-def _metrics(call: Call) -> Any:
-    description = call.delta.describe(*call.table)
-    if call.body.table_id not in (None, description.table.table_id):
-        raise bad_request(f"table-id is {call.body.table_id!r}; the table is {description.table.table_id}")
-
-
-def _credentials(call: Call) -> Any:
-    return call.delta.credentials(*call.table, call.query.get("operation", "READ"))
-
-
-def _staging_credentials(call: Call) -> Any:
-    return call.delta.staging_credentials(call.path["table_id"])
-
-
-def _legacy_credentials(call: Call) -> Any:
-    call.legacy.check_table_id(call.body.table_id)
-    return {}
-
-
-def _legacy_drop(call: Call) -> Any:
-    call.legacy.drop(call.path["full_name"])
-    return {}
-
-
-def _schemas(call: Call) -> Any:
-    return call.legacy.schemas(
-        call.required("catalog_name"), call.number("max_results"), call.query.get("page_token", "")
-    )
-
-
-def _tables(call: Call) -> Any:
-    return call.legacy.tables(
-        call.required("catalog_name"),
-        call.required("schema_name"),
-        call.number("max_results"),
-        call.query.get("page_token", ""),
-    )
+def _report(call: Call) -> Any:
+    table_id = call.delta.describe(*call.table).table.table_id
+    if call.body.table_id not in (None, table_id):
+        raise bad_request(f"table-id is {call.body.table_id!r}; the table is {table_id}")
 
 
 DELTA_ROUTES: Final = (
-    ApiRoute(name="config", method="GET", path="/v1/config", scope=Scope.READ, handle=_config,
-             summary="What this server can do", query=("catalog", "protocol-versions"), required=("catalog",),
-             refusals=(404,)),
-    ApiRoute(name="stage", method="POST", path="/v1/catalogs/{catalog}/schemas/{schema}/staging-tables",
-             scope=Scope.WRITE, handle=_stage, body=StageTable,
-             summary="A location for a new table", refusals=(404, 409)),
-    ApiRoute(name="create", method="POST", path=_TABLES, scope=Scope.WRITE, handle=_create, body=CreateTable,
-             summary="Register a table whose version 0 exists", refusals=(404, 409)),
-    ApiRoute(name="list", method="GET", path=_TABLES, scope=Scope.READ, handle=_list, summary="The tables of a schema",
-             refusals=(404,)),
-    ApiRoute(name="load", method="GET", path=_TABLE, scope=Scope.READ, handle=_load,
-             summary="A table's metadata and its unpublished commits", refusals=(404,)),
-    ApiRoute(name="update", method="POST", path=_TABLE, scope=Scope.WRITE, handle=_update, body=UpdateTable,
-             summary="Commit, report published versions, change metadata: all or none", refusals=(404, 409)),
-    ApiRoute(name="drop", method="DELETE", path=_TABLE, scope=Scope.WRITE, handle=_drop, status=204,
-             summary="Forget the table's name; its files stay", query=("table-id",), refusals=(404,)),
-    ApiRoute(name="exists", method="HEAD", path=_TABLE, scope=Scope.READ, handle=_exists, status=204,
-             summary="Whether the table exists", refusals=(404,)),
-    ApiRoute(name="credentials", method="GET", path=f"{_TABLE}/credentials", scope=Scope.READ, handle=_credentials,
-             summary="Local files need none", query=("operation",), refusals=(404,)),
-    ApiRoute(name="report", method="POST", path=f"{_TABLE}/metrics", scope=Scope.WRITE, handle=_metrics,
-             body=ReportMetrics, status=204, summary="Metrics of a commit; not stored", refusals=(404,)),
+    ApiRoute(name="config", method="GET", path="/v1/config", summary="What this server can do", handle=_config,
+             query=("catalog", "protocol-versions"), required=("catalog",)),
+    ApiRoute(name="stage", method="POST", path=f"{_SCHEMA}/staging-tables", summary="A location for a new table",
+             handle=lambda call: call.delta.stage(*call.schema, call.body), body=StageTable, races=True),
+    ApiRoute(name="create", method="POST", path=_TABLES, summary="Register a table whose version 0 exists",
+             handle=lambda call: call.delta.create(*call.schema, call.body), body=CreateTable, races=True),
+    ApiRoute(name="list", method="GET", path=_TABLES, summary="The tables of a schema", handle=_list),
+    ApiRoute(name="load", method="GET", path=_TABLE, summary="A table's metadata and its unpublished commits",
+             handle=lambda call: call.delta.load(*call.table)),
+    ApiRoute(name="update", method="POST", path=_TABLE, body=UpdateTable, races=True,
+             summary="Commit, report published versions, change metadata: all or none",
+             handle=lambda call: call.delta.update(*call.table, call.body, shows_conflict=call.shows_conflict)),
+    ApiRoute(name="drop", method="DELETE", path=_TABLE, summary="Forget the table's name; its files stay", status=204,
+             handle=lambda call: call.delta.drop(*call.table, call.query.get("table-id")), query=("table-id",)),
+    ApiRoute(name="exists", method="HEAD", path=_TABLE, summary="Whether the table exists", status=204,
+             handle=lambda call: call.delta.describe(*call.table)),
+    ApiRoute(name="credentials", method="GET", path=f"{_TABLE}/credentials", summary="Local files need none",
+             handle=lambda call: call.delta.credentials(*call.table, call.query.get("operation", "READ")),
+             query=("operation",)),
+    ApiRoute(name="report", method="POST", path=f"{_TABLE}/metrics", summary="Metrics of a commit; not stored",
+             handle=_report, body=ReportMetrics, status=204),
     ApiRoute(name="staging-credentials", method="GET", path="/v1/staging-tables/{table_id}/credentials",
-             scope=Scope.READ, handle=_staging_credentials, summary="Local files need none", refusals=(404,)),
+             summary="Local files need none",
+             handle=lambda call: call.delta.staging_credentials(call.path["table_id"])),
 )  # fmt: skip
 
 _PAGED: Final = ("max_results", "page_token")
 LEGACY_ROUTES: Final = (
-    ApiRoute(name="metastore", method="GET", path="/metastore_summary", scope=Scope.READ,
-             handle=lambda call: call.legacy.metastore(), summary="What this server is"),
-    ApiRoute(name="catalogs", method="GET", path="/catalogs", scope=Scope.READ,
-             handle=lambda call: call.legacy.catalogs(), summary="The one catalog"),
-    ApiRoute(name="catalog", method="GET", path="/catalogs/{name}", scope=Scope.READ,
-             handle=lambda call: call.legacy.catalog(call.path["name"]), summary="One catalog", refusals=(404,)),
-    ApiRoute(name="schemas", method="GET", path="/schemas", scope=Scope.READ, handle=_schemas,
-             summary="The schemas of a catalog", query=("catalog_name", *_PAGED), required=("catalog_name",),
-             refusals=(404,)),
-    ApiRoute(name="schema", method="GET", path="/schemas/{full_name}", scope=Scope.READ,
-             handle=lambda call: call.legacy.schema(call.path["full_name"]), summary="One schema", refusals=(404,)),
-    ApiRoute(name="tables", method="GET", path="/tables", scope=Scope.READ, handle=_tables,
-             summary="The tables of a schema, with their columns", query=("catalog_name", "schema_name", *_PAGED),
-             required=("catalog_name", "schema_name"), refusals=(404,)),
-    ApiRoute(name="table", method="GET", path="/tables/{full_name}", scope=Scope.READ,
-             handle=lambda call: call.legacy.table(call.path["full_name"]), summary="One table", refusals=(404,)),
-    ApiRoute(name="table-credentials", method="POST", path="/temporary-table-credentials", scope=Scope.READ,
-             handle=_legacy_credentials, body=TableCredentials, summary="Local files need none",
-             refusals=(404,)),
-    ApiRoute(name="drop-by-name", method="DELETE", path="/tables/{full_name}", scope=Scope.WRITE, handle=_legacy_drop,
-             summary="Forget the table's name; its files stay", refusals=(404,)),
+    ApiRoute(name="metastore", method="GET", path="/metastore_summary", summary="What this server is",
+             handle=lambda call: call.legacy.metastore()),
+    ApiRoute(name="catalogs", method="GET", path="/catalogs", summary="The one catalog",
+             handle=lambda call: call.legacy.catalogs()),
+    ApiRoute(name="catalog", method="GET", path="/catalogs/{name}", summary="One catalog",
+             handle=lambda call: call.legacy.catalog(call.path["name"])),
+    ApiRoute(name="schemas", method="GET", path="/schemas", summary="The schemas of a catalog",
+             handle=lambda call: call.legacy.schemas(call.required("catalog_name"), *call.page),
+             query=("catalog_name", *_PAGED), required=("catalog_name",)),
+    ApiRoute(name="schema", method="GET", path="/schemas/{full_name}", summary="One schema",
+             handle=lambda call: call.legacy.schema(call.path["full_name"])),
+    ApiRoute(name="tables", method="GET", path="/tables", summary="The tables of a schema, with their columns",
+             handle=lambda call: call.legacy.tables(
+                 call.required("catalog_name"), call.required("schema_name"), *call.page),
+             query=("catalog_name", "schema_name", *_PAGED), required=("catalog_name", "schema_name")),
+    ApiRoute(name="table", method="GET", path="/tables/{full_name}", summary="One table",
+             handle=lambda call: call.legacy.table(call.path["full_name"])),
+    ApiRoute(name="table-credentials", method="POST", path="/temporary-table-credentials", reads=True,
+             summary="Local files need none", handle=lambda call: call.legacy.credentials(call.body.table_id),
+             body=TableCredentials),
+    ApiRoute(name="drop-by-name", method="DELETE", path="/tables/{full_name}",
+             summary="Forget the table's name; its files stay",
+             handle=lambda call: call.legacy.drop(call.path["full_name"])),
 )  # fmt: skip
+ROUTES: Final = (*((DELTA_BASE, route) for route in DELTA_ROUTES), *((LEGACY_BASE, route) for route in LEGACY_ROUTES))
+"""All calls, each with the beginning of its path."""
 
 SETTINGS_PATH: Final = "/api/2.0/settings/types/{rest:path}"
 
 
 _REFERENCE: Final = "#/components/schemas/{name}"
-_COMMON: Final = (400, 401, 403, 405, 500, 503)
+_COMMON: Final = (400, 401, 403, 404, 405, 500, 503)
 _WITH_BODY: Final = (408, 413, 429)
 _TEXTS: Final = {
     400: "Rejected: a retry cannot succeed",
@@ -236,11 +195,10 @@ _TEXTS: Final = {
 
 def description() -> dict[str, Any]:
     """The OpenAPI document: every call of the API, with every status that it returns."""
-    routes = [(DELTA_BASE, route) for route in DELTA_ROUTES] + [(LEGACY_BASE, route) for route in LEGACY_ROUTES]
-    shapes = [route.body for _, route in routes if route.body is not None]
+    shapes = [route.body for _, route in ROUTES if route.body is not None]
     _, components = msgspec.json.schema_components([*shapes, ErrorAnswer], ref_template=_REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
-    for base, route in routes:
+    for base, route in ROUTES:
         paths.setdefault(base + route.path, {})[route.method.lower()] = _operation(base, route)
     return {
         "openapi": "3.1.0",
@@ -285,7 +243,7 @@ def _responses(route: ApiRoute) -> dict[str, Any]:
     done: dict[str, Any] = {"description": "Done"}
     if route.status != 204:
         done["content"] = {"application/json": {"schema": {"type": "object"}}}
-    refusals = {*_COMMON, *route.refusals, *(_WITH_BODY if route.body is not None else ())}
+    refusals = {*_COMMON, *((409,) if route.races else ()), *(_WITH_BODY if route.body is not None else ())}
     error: dict[str, Any] = {"application/json": {"schema": {"$ref": _REFERENCE.format(name="ErrorAnswer")}}}
     return {str(route.status): done} | {
         str(code): {"description": _TEXTS[code]} | ({} if route.method == "HEAD" else {"content": error})

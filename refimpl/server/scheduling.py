@@ -84,13 +84,31 @@ class SideBySide:
         beside.result()
 
 
-class Publisher:
+class _Threads:
+    """Threads for calls of one kind, and the calls that still run."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._running: set[Future[Any]] = set()
+
+    def _start(self, work: Callable[[], Any]) -> Future[Any]:
+        call = self._threads.submit(work)
+        self._running.add(call)
+        call.add_done_callback(self._running.discard)
+        return call
+
+    def close(self, seconds: float) -> bool:
+        """Start no further work; returns whether all running work ended within `seconds`."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        return not wait_for(tuple(self._running), seconds).not_done
+
+
+class Publisher(_Threads):
     """Threads on which the owner publishes commits that were already answered. Commits that are unpublished when it
     closes are published with a later commit to the table."""
 
     def __init__(self, threads: int) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="publish")
-        self._running: set[Future[None]] = set()
+        super().__init__(threads, "publish")
 
     def submit(self, work: Callable[[], None]) -> None:
         def carried_out() -> None:
@@ -102,14 +120,7 @@ class Publisher:
                 raise
 
         with suppress(RuntimeError):  # closed
-            call = self._threads.submit(carried_out)
-            self._running.add(call)
-            call.add_done_callback(self._running.discard)
-
-    def close(self, seconds: float) -> bool:
-        """Start no further work; returns whether all running work ended within `seconds`."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        return not wait_for(tuple(self._running), seconds).not_done
+            self._start(carried_out)
 
 
 def request_lock(path: Path) -> HostLock:
@@ -163,14 +174,13 @@ class Slots:
             self._taken -= 1
 
 
-class Pool:
-    """Threads for calls of one kind. `lock`: whether they may take the owner's lock."""
+class Pool(_Threads):
+    """Threads for requests. `lock`: whether they may take the owner's lock."""
 
     def __init__(self, threads: int, requests: int, *, lock: bool) -> None:
+        super().__init__(threads, "write" if lock else "read")
         self.slots = Slots(requests)
         self._lock = lock
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="write" if lock else "read")
-        self._running: set[Future[Any]] = set()
 
     async def run(self, work: Callable[[], Any], deadline: float) -> Any:
         """Run `work` on a thread, to its end even if its client disconnects.
@@ -183,9 +193,7 @@ class Pool:
             with limited(deadline, lock=self._lock):
                 return work()
 
-        call = self._threads.submit(carried_out)
-        self._running.add(call)
-        call.add_done_callback(self._running.discard)
+        call = self._start(carried_out)
         answer = asyncio.wrap_future(call)
         answer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # also without a client
         left = deadline + GRACE_SECONDS - time.monotonic()
@@ -195,11 +203,6 @@ class Pool:
         if call.cancel() or not self._lock:
             raise OwnerUnavailableError("the request was not answered in time; nothing was changed, try again")
         raise OutcomeUnknown("the request did not finish in time and may still succeed; read the table before a retry")
-
-    def close(self, seconds: float) -> bool:
-        """Start no further work; returns whether all running work ended within `seconds`."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        return not wait_for(tuple(self._running), seconds).not_done
 
 
 PATIENCE_SECONDS: Final = 0.25
