@@ -22,14 +22,13 @@ from typer.testing import CliRunner
 from uvicorn.server import ServerState
 
 import refimpl
-from refimpl.catalog.messages import DELTA_BASE, LEGACY_BASE
 from refimpl.cli.application import application
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
 from refimpl.server.application import SMALL_BODY_BYTES, Limits
-from refimpl.server.routes import DELTA_ROUTES, LEGACY_ROUTES
+from refimpl.server.routes import ROUTES
 from refimpl.server.serving import LEAST_READ, JsonLines, affordable, bound, http_protocol
 from spec_tests.server.conftest import Serve
-from spec_tests.server.wire import BAD, EXHAUSTED, VERSION_CONFLICT, WireTable, refusal
+from spec_tests.server.wire import BAD, DELTA, EXHAUSTED, LEGACY, VERSION_CONFLICT, WireTable, refusal
 
 
 def test_health_reports_whether_the_ledger_answers(http: TestClient, warehouse: refimpl.Warehouse) -> None:
@@ -195,6 +194,91 @@ def test_invalid_serve_options_are_explained_and_change_nothing(
     assert sorted(warehouse.directory.rglob("*")) == before
 
 
+# Requests that no call understands
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'"text"',
+        b"{}",
+        b'{"updates":null}',
+        b'{"updates":{}}',
+        b'{"updates":[{}]}',
+        b'{"updates":[{"action":"nonsense"}]}',
+        b'{"updates":[{"action":"add-commit"}]}',
+        b'{"updates":[{"action":"add-commit","commit":{"version":"1"}}]}',
+        b'{"updates":[],"requirements":[{"type":"nonsense"}]}',
+        b"\xff\xfe{}",
+        b'{"updates":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"updates":NaN}',
+    ],
+)
+def test_invalid_body_is_rejected(table: WireTable, http: TestClient, body: bytes) -> None:
+    before = table.state()
+    assert refusal(http.post(table.url, content=body, headers={"content-type": "application/json"})) == BAD
+    assert table.state() == before
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "FROBNICATE"])
+def test_unknown_method_is_405_with_the_allowed_methods(table: WireTable, http: TestClient, method: str) -> None:
+    answer = http.request(method, table.url)
+    assert refusal(answer) == (405, "BadRequestException")
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, POST"
+    assert table.state()[0] == 0
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/api", f"{DELTA}/nonsense", f"{LEGACY}/volumes", "/api/2.0/nothing", "/etc/passwd", "/%00", "//x"]
+)
+def test_an_unknown_call_is_404(http: TestClient, path: str) -> None:
+    assert refusal(http.get(path)) == (404, "NotFoundException")
+    assert refusal(http.post(path, json={})) == (404, "NotFoundException")
+
+
+def test_body_with_two_lengths_is_rejected_and_the_connection_closed(table: WireTable, http: TestClient) -> None:
+    answer = http.post(table.url, content=b"{}", headers={"content-length": "2", "transfer-encoding": "chunked"})
+    assert refusal(answer) == (400, "BadRequestException")
+    assert answer.headers["connection"] == "close"
+
+
+def test_too_large_body_is_413_with_and_without_its_length(serve: Serve) -> None:
+    http = serve(limits=Limits(body_bytes=2000))
+    table = WireTable(http).create()
+    large = {"requirements": [], "updates": [], "more": "x" * 3000}
+    assert refusal(table.send(large)) == (413, "BadRequestException")
+
+    def unannounced() -> Any:
+        for _ in range(30):
+            yield b" " * 100
+
+    assert refusal(http.post(table.url, content=unannounced())) == (413, "BadRequestException")
+    asked: list[str] = []
+
+    async def receive() -> dict[str, Any]:
+        assert len(asked) < 30, "the body is held in memory"
+        asked.append("chunk")
+        return {"type": "http.request", "body": b" " * 100, "more_body": True}
+
+    async def send(message: dict[str, Any]) -> None:
+        asked.append(str(message.get("status", "")))
+
+    server: Any = http.app_state["server"]
+    scope = {"type": "http", "method": "POST", "path": table.url, "headers": [(b"host", b"127.0.0.1")]}
+    more = {"query_string": b"", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "scheme": "http"}
+    asyncio.run(server.application({**scope, **more, "raw_path": table.url.encode()}, receive, send))
+    assert "413" in asked
+    assert refusal(http.post(table.url, content=b" ", headers={"content-length": "9" * 30})) == (
+        413,
+        "BadRequestException",
+    )
+    table.land(1)
+
+
 # Limits
 
 
@@ -318,8 +402,7 @@ def test_description_lists_every_call_with_its_schemas(http: TestClient) -> None
     update = answered["paths"]["/api/2.1/unity-catalog/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"]
     assert set(update) == {"get", "post", "delete", "head"}
     described = [(path, method.upper()) for path, methods in answered["paths"].items() for method in methods]
-    listed = [(DELTA_BASE, route) for route in DELTA_ROUTES] + [(LEGACY_BASE, route) for route in LEGACY_ROUTES]
-    assert sorted(described) == sorted((base + route.path, route.method) for base, route in listed)
+    assert sorted(described) == sorted((base + route.path, route.method) for base, route in ROUTES)
     body = update["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
     assert {"updates", "requirements"} <= set(answered["components"]["schemas"][body]["properties"])
 

@@ -2,6 +2,7 @@
 
 import itertools
 import uuid
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -12,6 +13,7 @@ from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.owner.local import LocalOwner
+from refimpl.owner.policy import MAX_CATALOG_PROPERTIES_BYTES
 from refimpl.protocol.errors import CorruptionError, OwnerUnavailableError
 from refimpl.served.catalog_requests import CatalogRequests
 from refimpl.server import delta_api
@@ -87,49 +89,81 @@ def test_second_creator_of_a_name_gets_a_conflict(http: TestClient) -> None:
     assert refusal(http.post(f"{first.base}/staging-tables", json={"name": "orders"})) == EXISTS
 
 
-def test_creation_can_be_repeated_after_the_owner_was_unavailable(http: TestClient) -> None:
-    table = WireTable(http).prepared()
-    with patch.object(LocalOwner, "resolve", side_effect=OwnerUnavailableError("busy")):
-        assert refusal(table.register()) == UNAVAILABLE
-    assert table.register().status_code == 200
+def nested(depth: int) -> Any:
+    kind: Any = "long"
+    for _ in range(depth):
+        kind = {"type": "array", "element-type": kind}
+    return kind
 
 
-def test_version_0_must_exist_at_the_location(http: TestClient) -> None:
-    table = WireTable(http)
-    table.stage()
-    assert refusal(table.register()) == BAD
-    assert refusal(http.get(table.url)) == NO_TABLE
-    table.write_first_version()
-    assert table.register().status_code == 200
+def fields(*columns: Any) -> dict[str, Any]:
+    return {"columns": {"type": "struct", "fields": list(columns)}}
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"name": "other"},
+    {"table-type": "EXTERNAL"},
+    fields(),
+    fields(WIRE_COLUMNS[0]),
+    fields({**WIRE_COLUMNS[0], "type": "string"}, WIRE_COLUMNS[1]),
+    fields(WIRE_COLUMNS[0], {**WIRE_COLUMNS[1], "type": "string"}),
+    *(fields(*({"name": name, "type": nested(depth)} for name in ("id", "tags"))) for depth in (10, 300, 600, 900)),
+    {"partition-columns": ["id"]},
+    {"properties": {"io.unitycatalog.tableId": str(uuid.uuid4())}},
+    {"properties": {"delta.enableInCommitTimestamps": "false"}},
+    {"properties": {"fs.s3a.secret.key": "x"}},
+    {"properties": {"delta.feature.rowTracking": "supported"}},
+    {"properties": {"k": "x" * MAX_CATALOG_PROPERTIES_BYTES}},
+    {"protocol": {"min-reader-version": 1, "min-writer-version": 2}},
+    {"protocol": {**PROTOCOL, "writer-features": PROTOCOL["reader-features"]}},
+    {"protocol": {**PROTOCOL, "reader-features": ["catalogManaged"]}},
+    {"comment": "something"},
+    {"domain-metadata": {"delta.clustering": {"clusteringColumns": []}}},
+    {"last-commit-timestamp-ms": START + 1},
+]
+LOCATIONS = [
+    "file://[", "file://[::1", "file://elsewhere{0}", "file://user@localhost{0}", "http://localhost{0}", "file://{0}?x",
+    "file://{0}#x", "file://{0}%00", "file://{0}/../{0.name}", "file://{0}/%2e%2e/{0.name}", "file://{0}/%252e%252e",
+    "file://{0.parent}", "file:///", "/" + "x/" * 1900, "{0.name}", "", "s3://bucket/orders",
+    "file://{0.parent}/elsewhere", "file://{0.parent}/link", "file://{0.parent}/invoices",
+]  # fmt: skip
+"""Locations that were not staged for the table; `{0}`: its own one."""
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"name": "other"},
-        {"table-type": "EXTERNAL"},
-        {"columns": {"type": "struct", "fields": []}},
-        {"columns": {"type": "struct", "fields": WIRE_COLUMNS[:1]}},
-        {"columns": {"type": "struct", "fields": [{**WIRE_COLUMNS[0], "type": "string"}, WIRE_COLUMNS[1]]}},
-        {"columns": {"type": "struct", "fields": [WIRE_COLUMNS[0], {**WIRE_COLUMNS[1], "type": "string"}]}},
-        {"partition-columns": ["id"]},
-        {"properties": {"io.unitycatalog.tableId": str(uuid.uuid4())}},
-        {"properties": {"delta.enableInCommitTimestamps": "false"}},
-        {"properties": {"fs.s3a.secret.key": "x"}},
-        {"properties": {"delta.feature.rowTracking": "supported"}},
-        {"protocol": {"min-reader-version": 1, "min-writer-version": 2}},
-        {"protocol": {**PROTOCOL, "writer-features": PROTOCOL["reader-features"]}},
-        {"protocol": {**PROTOCOL, "reader-features": ["catalogManaged"]}},
-        {"comment": "something"},
-        {"domain-metadata": {"delta.clustering": {"clusteringColumns": []}}},
-        {"last-commit-timestamp-ms": START + 1},
-    ],
-    ids="-".join,
+    "change", [*CHANGES, *({"location": text} for text in LOCATIONS)], ids=lambda change: str(change)[:60]
 )
 def test_creation_must_agree_with_version_0(http: TestClient, change: dict[str, Any]) -> None:
-    table = WireTable(http).prepared()
-    assert refusal(table.register(**change)) == BAD
+    table, other = WireTable(http).prepared(), WireTable(http, "invoices")
+    other.stage()
+    parent = table.location.parent
+    (parent / "link").symlink_to(parent.parent)
+    (parent / "elsewhere").mkdir()
+    if "location" in change:
+        location = change["location"].format(table.location)
+        change = {"location": other.location.as_uri() if location.endswith("/invoices") else location}
+    assert refusal(table.register(**change)) in (BAD, NO_TABLE)
     assert refusal(http.get(table.url)) == NO_TABLE, "the creation failed before the table had the name"
+    assert table.register().status_code == 200
+
+
+@pytest.mark.parametrize("problem", ["no version 0", "another table's id", "a link to another log", "a busy owner"])
+def test_creation_is_repeated_when_version_0_is_there(http: TestClient, tmp_path: Path, problem: str) -> None:
+    """A copy of another table has its id, which clients that commit through the catalog read from the log."""
+    table = WireTable(http).prepared(**({"io.unitycatalog.tableId": str(uuid.uuid4())} if "id" in problem else {}))
+    log = table.location / "_delta_log"
+    if problem == "no version 0":
+        (log / f"{0:020d}.json").unlink()
+    elif "link" in problem:
+        log.symlink_to(log.rename(tmp_path / "log"))
+    busy = patch.object(LocalOwner, "resolve", side_effect=OwnerUnavailableError("busy"))
+    with busy if "busy" in problem else nullcontext():
+        assert refusal(table.register()) == (UNAVAILABLE if "busy" in problem else BAD)
+    assert refusal(http.get(table.url)) == NO_TABLE
+    if "link" in problem:
+        log.unlink()
+    table.write_first_version()
+    assert table.register().status_code == 200
 
 
 def test_a_version_0_that_is_too_large_is_not_read(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,24 +173,6 @@ def test_a_version_0_that_is_too_large_is_not_read(http: TestClient, monkeypatch
     assert refusal(table.register()) == BAD
     monkeypatch.setattr(delta_api, "MAX_COMMIT_BYTES", size)
     assert table.register().status_code == 200
-
-
-def test_version_0_of_another_table_is_not_registered(http: TestClient) -> None:
-    """For example, a copy of another table. Clients that commit through the catalog read the table's id from the
-    log."""
-    table = WireTable(http).prepared(**{"io.unitycatalog.tableId": str(uuid.uuid4())})
-    assert refusal(table.register()) == BAD
-    table.write_first_version()
-    assert table.register().status_code == 200
-
-
-def test_version_0_behind_a_symbolic_link_is_refused(http: TestClient, tmp_path: Path) -> None:
-    table = WireTable(http).prepared()
-    log = table.location / "_delta_log"
-    log.rename(tmp_path / "log")
-    log.symlink_to(tmp_path / "log")
-    assert refusal(table.register()) == BAD
-    assert refusal(http.get(table.url)) == NO_TABLE
 
 
 # Names

@@ -1,30 +1,32 @@
-"""Failing disks, killed servers, two servers on one directory: nothing acknowledged is lost, nothing lands twice."""
+"""Failing disks, killed servers, two servers on one directory, and events between two steps of one request: nothing
+acknowledged is lost, nothing lands twice."""
 
+import json
 import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx2
 import pyarrow as pa
 import pytest
+from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.owner import decide
-from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.commits import Landed, StagedProposal
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.served.catalog_requests import CatalogRequests
 from refimpl.server import scheduling
 from refimpl.server.application import Server
-from refimpl.server.delta_api import DeltaApi
-from refimpl.server.names import Names
 from refimpl.storage.environment import Environment
-from spec_tests.server.conftest import Serve
-from spec_tests.server.wire import UNAVAILABLE, VERSION_CONFLICT, WireTable, refusal
+from spec_tests.server.conftest import Serve, inline_table
+from spec_tests.server.wire import BAD, NO_TABLE, UNAVAILABLE, UNKNOWN, VERSION_CONFLICT, Staged, WireTable, refusal
 from spec_tests.support import faults as disk
 from spec_tests.support.builders import START, append, create
 from spec_tests.support.faults import disk_is_broken, disk_is_full, read_only
@@ -188,22 +190,6 @@ def test_every_staged_file_with_a_failed_fsync_is_rewritten(serve: Serve, marked
         assert "replace staged" in faults.seen[before:]
 
 
-def test_moved_warehouse_is_served_at_its_new_path(serve: Serve, directory: Path) -> None:
-    table = WireTable(serve()).create()
-    staged = table.land(1)
-    moved = directory.rename(directory.with_name("moved"))
-    assert table.propose(table.staged_nowhere(2)).status_code in (500, 503)
-    with ExitStack() as stack:
-        warehouse = stack.enter_context(refimpl.open(moved, environment=Faults().environment(), create=True))
-        api = DeltaApi(warehouse, Names("unity"), MaintenancePolicy())
-        loaded = api.load("unity", "default", "orders")
-    assert loaded.latest_table_version == 1
-    assert loaded.metadata.location == (moved / table.location.name).as_uri()
-    assert [commit.file_name for commit in loaded.commits or ()] == [staged.name]
-    moved.rename(directory)
-    assert table.state()[0] == 1
-
-
 # Several servers
 
 
@@ -277,6 +263,137 @@ def test_closing_server_finishes_running_calls(directory: Path, monkeypatch: pyt
         assert warehouse.owner.get_commits(table.table_id).latest_ratified_version == 1
 
 
+# Events between two steps of one request
+
+
+def server_of(http: TestClient) -> Server:
+    server: Server = http.app_state["server"]
+    return server
+
+
+def between(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, act: Callable[[], object]) -> None:
+    """Run `act` once, right after the next call of `place.name`."""
+    original = getattr(target, name)
+    acted: list[bool] = []
+
+    def called(*words: Any, **more: Any) -> Any:
+        result = original(*words, **more)
+        if not acted:
+            acted.append(True)
+            act()
+        return result
+
+    monkeypatch.setattr(target, name, called)
+
+
+# A commit whose predecessor lands while the owner decides on it
+
+
+def test_former_gap_is_made_durable_before_it_lands(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = Faults()
+    table = WireTable(serve(environment=faults.environment())).create()
+    first, second = table.write_staged(1), table.write_staged(2)
+    between(monkeypatch, CatalogRequests, "look_up", lambda: table.propose(first))
+    before = len(faults.seen)
+    assert table.propose(second).status_code == 200
+    assert faults.seen[before:].count("fsync staged") == 2
+    assert table.state()[0] == 2
+
+
+def test_link_is_no_staged_file_of_a_former_gap(table: WireTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = table.write_staged(1), table.write_staged(2)
+    elsewhere = table.location.parent / "elsewhere.json"
+    second.path.rename(elsewhere)
+    second.path.symlink_to(elsewhere)
+    between(monkeypatch, CatalogRequests, "look_up", lambda: table.propose(first))
+    assert refusal(table.propose(second)) == BAD
+    assert table.state()[0] == 1
+
+
+# A landed commit or creation is never reported as failed
+
+
+@pytest.mark.parametrize("fate", ["unavailable", "dropped", "created"])
+def test_commit_that_cannot_be_described_is_unknown(
+    http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, fate: str
+) -> None:
+    """503 would mean that nothing changed, and 404 that the table does not exist."""
+    table, api = WireTable(http).prepared(), server_of(http)._delta
+    staged = None
+    if fate != "created":
+        assert table.register().status_code == 200
+        staged = table.write_staged(1)
+
+    def send() -> Any:
+        return table.register() if staged is None else table.propose(staged)
+
+    def spoil() -> None:
+        if fate == "dropped":
+            warehouse.owner.drop_table(table.table_id)
+        else:
+            patched.setattr(api, "describe", Mock(side_effect=OwnerUnavailableError("the disk does not answer")))
+
+    with monkeypatch.context() as patched:
+        between(patched, api.owner, "register_table" if staged is None else "commit_if", spoil)
+        assert refusal(send()) == UNKNOWN
+    with warehouse.owner.ledger.read() as view:
+        record = view.table(table.table_id)
+        assert record is not None
+        assert record.latest == (0 if staged is None else 1)
+    assert (send().status_code == 200) is (fate != "dropped")
+
+
+def test_load_is_consistent_while_inline_commits_land(
+    http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = inline_table(warehouse)
+    owner = server_of(http)._warehouse.owner
+    between(monkeypatch, owner, "backfill_to_version", lambda: local.append(pa.table({"id": [2]})))
+    assert WireTable(http).state()[:2] == (1, [])
+    assert WireTable(http).state()[:2] == (2, [])
+
+
+def test_published_version_that_the_ledger_lacks_is_in_the_answer(table: WireTable) -> None:
+    staged = table.land(1)
+    foreign = table.location / "_delta_log" / f"{2:020d}.json"
+    foreign.write_bytes(staged.content)
+    assert table.state()[:2] == (2, [1])
+    foreign.unlink()
+    assert table.state()[:2] == (1, [1])
+
+
+# Repeated creations
+
+
+# Dropped tables, and tables that do not exist yet
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_the_second_of_two_drops_finds_no_table(
+    table: WireTable, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, legacy: bool
+) -> None:
+    api = server_of(table.http)._delta
+    between(monkeypatch, api, "describe", lambda: warehouse.owner.drop_table(table.table_id))
+    url = "/api/2.1/unity-catalog/tables/unity.default.orders" if legacy else table.url
+    assert refusal(table.http.delete(url)) == NO_TABLE
+    assert refusal(table.http.get(table.url)) == NO_TABLE
+
+
+def test_unfinished_take_over_is_not_found(table: WireTable, warehouse: refimpl.Warehouse) -> None:
+    """Its name is taken, but it has no version until the owner keeps its promise."""
+    other = WireTable(table.http, "invoices")
+    other.stage()
+    owner = warehouse.owner
+    with owner.context.lock(), owner.ledger.write() as writer:
+        record = writer.table(other.table_id)
+        assert record is not None
+        writer.set_state(record, TableState.TAKING_OVER)
+    assert refusal(other.http.get(other.url)) == NO_TABLE
+    assert other.http.head(other.url).status_code == 404
+    assert refusal(other.propose(other.staged_nowhere(1))) == NO_TABLE
+    assert table.state()[0] == 0
+
+
 # Real processes
 
 
@@ -302,30 +419,9 @@ serve(Serving(warehouse=Path(sys.argv[1]), log_level="error"))
 
 
 @pytest.mark.processes
-def test_server_killed_between_ratifying_and_answering_loses_nothing(tmp_path: Path) -> None:
-    """The client got no answer. The next server answers its repeated request with success."""
-    directory = tmp_path / "warehouse"
-    refimpl.open(directory, create=True).close()
-    with started("-c", KILLED, directory, "2") as (server, url):
-        with httpx2.Client(base_url=url, timeout=120) as client:
-            table = WireTable(client).create()
-            table.land(1)
-            staged = table.write_staged(2)
-            with pytest.raises(httpx2.TransportError):
-                table.propose(staged)
-        assert server.wait(120) == -signal.SIGKILL
-    with started(*SERVE, directory) as (_, url), httpx2.Client(base_url=url, timeout=120) as client:
-        table.http = client
-        assert table.state()[0] == 2
-        assert table.propose(staged).status_code == 200
-        assert refusal(table.propose(table.write_staged(2))) == VERSION_CONFLICT
-        table.land(3)
-
-
-@pytest.mark.processes
 def test_commit_of_a_killed_server_is_resolved_at_the_next_one(tmp_path: Path) -> None:
-    """A client without an answer resolves it, and so does another process that knows only the attempt id. The rows
-    stay."""
+    """A client without an answer sends the request again, or resolves it, as another process does that knows only the
+    attempt id. The rows stay."""
     directory = tmp_path / "warehouse"
     refimpl.open(directory, create=True).close()
     impatient = Environment(pause=lambda seconds: None)
@@ -342,6 +438,16 @@ def test_commit_of_a_killed_server_is_resolved_at_the_next_one(tmp_path: Path) -
         outcome = remote.owner.attempt_outcome(table.table_id or "", unknown.value.attempt)
         assert isinstance(outcome, Landed)
         assert outcome.commit.version == 2
+        (content,) = table.log.read_staged("_staged_commits", outcome.commit.file_name or "").splitlines()[:1]
+        repeated = Staged(
+            version=2, name=outcome.commit.file_name or "", path=Path(), content=b"x" * outcome.commit.size,
+            timestamp=json.loads(content)["commitInfo"]["inCommitTimestamp"],
+        )  # fmt: skip
+        with httpx2.Client(base_url=url, timeout=120) as client:
+            wire = WireTable(client)
+            wire.table_id, wire.location = table.table_id or "", table.location
+            assert wire.propose(repeated).status_code == 200
+            assert refusal(wire.propose(wire.write_staged(2))) == VERSION_CONFLICT
         handle = remote.table("orders")
         handle.append(pa.table({"id": [3]}))
         assert sorted(handle.snapshot().to_arrow()["id"].to_pylist()) == [1, 2, 3]

@@ -774,22 +774,6 @@ def test_table_recreated_between_list_and_load_is_not_found(listen: Listen, dire
         assert local.tables() == ["orders"]
 
 
-def test_two_threads_that_miss_a_table_get_the_same_error(remote: RemoteWarehouse) -> None:
-    """The other thread has forgotten the table in the meantime."""
-    table_id = remote.create_table("orders", SCHEMA).table_id or ""
-    owner = remote.owner
-    original, seen = owner._calls.retried, owner._seen[table_id]
-    owner.drop_table(table_id)
-    owner._seen[table_id] = seen
-
-    def also_by_another_thread(*values: Any, **options: Any) -> Any:
-        owner._seen.clear()
-        return original(*values, **options)
-
-    with patch.object(owner._calls, "retried", also_by_another_thread), pytest.raises(TableNotFoundError):
-        owner.get_commits(table_id)
-
-
 def test_a_version_that_was_published_and_cleaned_up_is_reported(listen: Listen, reach: Reach, directory: Path) -> None:
     """Another client published it, removed its staged file, and died before it reported that; a cleanup removed the
     published one."""
@@ -821,19 +805,6 @@ def test_a_job_that_the_owner_forbids_is_forbidden_to_remote_clients(
     with refimpl.open(directory) as local:
         local.owner.set_policy(table.table_id or "", MaintenancePolicy())
     assert write_checkpoint(table).version == 0
-
-
-def test_clocks_that_differ_by_an_hour_keep_times_increasing(listen: Listen) -> None:
-    url = listen()
-    hour = 3_600_000
-    ahead = refimpl.open(url, token=None, environment=Environment(now=lambda: clock_ms() + hour))
-    behind = refimpl.open(url, token=None, environment=Environment(now=lambda: clock_ms() - hour))
-    with ahead, behind:
-        ahead.create_table("orders", SCHEMA).append(rows(1))
-        behind.table("orders").append(rows(2))
-        ahead.table("orders").append(rows(3))
-        times = [entry.timestamp for entry in behind.table("orders").history()]
-    assert times == sorted(set(times), reverse=True)
 
 
 @pytest.mark.parametrize(

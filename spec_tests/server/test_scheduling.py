@@ -7,15 +7,15 @@ import errno
 import gc
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -325,30 +325,47 @@ def test_a_server_stops_while_another_process_publishes(directory: Path) -> None
         assert [commit.version for commit in warehouse.owner.get_commits(table.table_id).commits] == [1]
 
 
-# The queue in which losers of a race get their turn; the tests do not depend on the clock
+# The queue in which losers of a race get their turn; the clock is the test's
 
-
-LONG = 120.0
-
-
-def played(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a coroutine as a test, in its own event loop."""
-
-    @wraps(test)
-    def play(*values: Any, **fixtures: Any) -> None:
-        asyncio.run(test(*values, **fixtures))
-
-    return play
-
-
-async def waits(line: FairQueue, client: str, seconds: float = LONG, version: int = 1) -> None:
-    await line.wait("orders", client, version, asyncio.get_running_loop().time() + seconds)
-
-
-async def loses(line: FairQueue, client: str, version: int = 1) -> None:
-    """Let a client lose: another client has committed its version."""
-    await waits(line, client, version=version)
-    line.lost("orders", client, version)
+STEP = re.compile(r"(?P<client>[a-z]+\d*)(?:@(?P<version>\d+))?(?P<mark>[?/!.~+]|-(?P<latest>\d+))?")
+MISSES = range(2 * scheduling.MISSES)
+SLOW = "s s-1 a@2? 1s a! s@2? a+ s! s-2 a@3?"
+"""`s` lost, came back after one second, and lost again, in its turn."""
+PROMPT = "a b? a+ b! a@2? b+ a! b@3? a+"
+"""`a` landed, proposed again at once, and landed again in its next turn, while `b` waited."""
+GONE = "x x-1 y? 0.3s y! y-1 z? 0.3s z! z-1"
+"""Three clients lost, and did not come back."""
+QUEUE = {
+    "a proposal alone does not wait": "a a+ b b+ a a+",
+    "one proposal is decided at a time": "a b? a+ b!",
+    "a loser goes before the winner": "a a-1 w? a@2 w. a+ w!",
+    "losers are answered in their order of arrival": "a b? c? a-1 a@2 a+ b! b-1 b@2 b+ c! c-1 c@2 c+",
+    "a client that loses another version keeps its turn": "a a-1 b? a@2 a-2 b. a@3 a+ b!",
+    "a client that has not loaded the table gives up its turn": "a a-5 b@6? a@5 b! a@4 b+",
+    "stale versions block no writer": "s s-100 s@0 w@101 w+ s@99 w@102 w+",
+    "the decision on a loser's proposal takes as long as it needs": "a a-1 b? a@2 60s b. a+ b!",
+    "a wait ends at its deadline, and the turn stays": "a b/ c? b-1 b+ c. a+ c!",
+    "a client that goes away blocks no other": "a b? c? b~ a+ c!",
+    "a client that goes away at the moment of its turn passes it on": "a b? c? a+ b~ c!",
+    "a slow client gets the time that it needed": f"{SLOW} 1.2s a. s@3 s+ a!",
+    "slow clients get a share of the time": f"{SLOW} 1.7s a! s@3? a+ 0.01s s! s-3 a@4? 0.3s a!",
+    "the queue ends after several clients never return": f"{GONE} a? b? c? 0.3s a! b! c! a-1 d",
+    "the queue is used again some time after it ended": f"{GONE} 0.3s 2.5s a a+ a a-1 b? a@2 a+ b!",
+    "one slow client does not end the queue": " ".join(
+        f"s{n} s{n}-1 a@{2 * n}? 0.3s a! a-{2 * n} b@{2 * n + 1}? a@{2 * n + 1} a+ b! b+" for n in MISSES
+    ),
+    "a client that lands is no miss": " ".join(
+        ["g g-1", *(f"w{n}? g{n}? 0.3s w{n}! w{n}+ g{n}! g{n}-1" for n in MISSES), "o?"]
+    ),
+    "a client that returns at once keeps its turn for a while": f"{PROMPT} a@4 b. 0.2s a+ b!",
+    "a turn ends if the client does not return": f"{PROMPT} a@4 a+ 0.01s b!",
+    "a turn ends if the client is slow": f"{PROMPT} b. 0.01s b!",
+    "a turn ends if the client had it for long": f"{PROMPT.removesuffix('a+')}0.2s a+ b!",
+    "a client that returned late has no turn to keep": "a b? a+ b! 0.01s a@2? b+ a! b@3? a+ b!",
+}
+"""`a@2`: client a proposes version 2, and is decided on at once; `a?`: it waits; `a/`: its deadline has passed; `a!`:
+its wait has ended; `a.`: it still waits; `a~`: it goes away; `a+`: it landed; `a-5`: it lost, the latest version is 5;
+`1.5s`: this time passes."""
 
 
 async def settled() -> None:
@@ -357,342 +374,52 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def blocked(line: FairQueue, client: str, version: int = 1) -> asyncio.Task[None]:
-    """A client that waits, because another one has the turn."""
-    waiting = asyncio.create_task(waits(line, client, version=version))
-    await settled()
-    assert not waiting.done()
-    return waiting
-
-
-@played
-async def test_only_proposal_does_not_wait() -> None:
-    line = FairQueue()
-    for client in ("a", "b", "a"):
-        await waits(line, client, 0.0)
-        line.done("orders", client, landed=True)
-
-
-@played
-async def test_one_proposal_is_decided_at_a_time() -> None:
-    line = FairQueue()
-    await waits(line, "a")
-    second = await blocked(line, "b")
-    line.done("orders", "a", landed=True)
-    await second
-
-
-@played
-async def test_loser_goes_before_the_winner() -> None:
-    line = FairQueue()
-    await loses(line, "loser")
-    winner = await blocked(line, "winner")
-    await waits(line, "loser", version=2)
-    await settled()
-    assert not winner.done(), "the owner still decides on the loser's proposal"
-    line.done("orders", "loser", landed=True)
-    await winner
-
-
-@played
-async def test_losers_are_answered_in_their_order_of_arrival() -> None:
-    line = FairQueue()
-    answered: list[str] = []
-
-    async def client(name: str) -> None:
-        await loses(line, name)
-        answered.append(name)
-        await settled()
-        await waits(line, name, version=2)
-        line.done("orders", name, landed=True)
-
-    names = ["a", "b", "c", "d"]
-    await asyncio.gather(*(client(name) for name in names))
-    assert answered == names
-
-
-@played
-async def test_client_that_loses_another_version_keeps_its_turn() -> None:
-    """A client of another server, or a local process, was first."""
-    line = FairQueue()
-    await loses(line, "a")
-    other = asyncio.create_task(waits(line, "b"))
-    await loses(line, "a", 2)
-    await settled()
-    assert not other.done()
-    await waits(line, "a", version=3)
-    line.done("orders", "a", landed=True)
-    await other
-
-
-@played
-async def test_client_that_resends_a_lost_version_gives_up_its_turn() -> None:
-    """The client has not loaded the table, so it would lose again after any wait."""
-    line = FairQueue()
-    await loses(line, "a", 5)
-    other = await blocked(line, "b", version=6)
-    await waits(line, "a", version=5)
-    await settled()
-    assert other.done(), "the other client does not wait for its time limit"
-    await waits(line, "a", version=4)
-    line.done("orders", "b", landed=True)
-
-
-@pytest.mark.parametrize("version", [2, 1], ids=["rebased", "sent again"])
-@played
-async def test_timer_of_the_queue_stops_when_the_loser_returns(version: int) -> None:
-    """The owner may decide on its proposal for longer than other clients wait for a loser to return."""
-    line = FairQueue()
-    await loses(line, "a")
-    timer = line._lines["orders"].patience
-    await waits(line, "a", version=version)
-    assert timer is not None
-    assert timer.cancelled()
-
-
-@pytest.mark.parametrize("versions", [[1], [0, 1], list(range(50))], ids=["one", "two", "rising"])
-def test_writer_is_not_blocked_by_a_client_with_stale_versions(versions: list[int]) -> None:
-    """Two clients send the same number of requests. Every request of the writer lands."""
-
-    async def play() -> tuple[int, int]:
-        line, latest = FairQueue(), 100
-        landed = {"writer": 0, "stale": 0}
-
-        async def propose(client: str, version: int) -> None:
-            nonlocal latest
-            await waits(line, client, version=version)
-            await settled()
-            if version == latest + 1:
-                latest += 1
-                landed[client] += 1
-                line.done("orders", client, landed=True)
-            else:
-                line.lost("orders", client, latest)
-
-        async def stale() -> None:
-            for number in range(50):
-                await propose("stale", versions[number % len(versions)])
-
-        async def writer() -> None:
-            while landed["writer"] < 50 and not ended.done():
-                await propose("writer", latest + 1)
-
-        ended = asyncio.create_task(stale())
-        await asyncio.gather(ended, writer())
-        return landed["writer"], landed["stale"]
-
-    assert asyncio.run(play()) >= (45, 0)
-
-
-@played
-async def test_wait_ends_at_its_deadline_and_the_turn_stays() -> None:
-    line = FairQueue()
-    await waits(line, "a")
-    await waits(line, "b", 0.0)
-    third = await blocked(line, "c")
-    line.lost("orders", "b", 1)
-    line.done("orders", "b", landed=True)
-    await settled()
-    assert not third.done(), "the client whose time was up does not have the turn"
-    line.done("orders", "a", landed=True)
-    await third
-
-
-@pytest.mark.parametrize("at_the_moment_of_its_turn", [False, True])
-@played
-async def test_client_that_goes_away_blocks_no_other(at_the_moment_of_its_turn: bool) -> None:
-    line = FairQueue()
-    await waits(line, "a")
-    gone, third = (asyncio.create_task(waits(line, name)) for name in "bc")
-    await settled()
-    if at_the_moment_of_its_turn:
-        line.done("orders", "a", landed=True)
-        gone.cancel()
-    else:
-        gone.cancel()
-        await settled()
-        line.done("orders", "a", landed=True)
-    await settled()
-    assert third.done(), "the third client does not wait for its time limit"
-    await third
-    assert gone.cancelled()
-
-
-def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Returns the function that lets time pass: the machine's clock does not count."""
-    loop = asyncio.get_running_loop()
+async def play_steps(steps: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, queue, waiting = asyncio.get_running_loop(), FairQueue(), dict[str, asyncio.Task[None]]()
     now = loop.time()
-
-    def let_pass(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
     monkeypatch.setattr(loop, "time", lambda: now)
-    return let_pass
+    for number, step in enumerate(steps.split()):
+        at = f"step {number}, {step}"
+        if step.endswith("s") and step[0].isdigit():
+            now += float(step[:-1])
+            await settled()
+            continue
+        match = STEP.fullmatch(step)
+        assert match is not None, at
+        client, mark = match["client"], match["mark"] or ""
+        if mark in ("", "?", "/"):
+            deadline = now if mark == "/" else now + 1e6
+            waiting[client] = asyncio.create_task(queue.wait("orders", client, int(match["version"] or 1), deadline))
+            await settled()
+            assert waiting[client].done() is (mark != "?"), at
+        elif mark in ("!", "."):
+            await settled()
+            assert waiting[client].done() is (mark == "!"), at
+        elif mark == "~":
+            waiting[client].cancel()
+            await settled()
+        elif mark == "+":
+            queue.done("orders", client, landed=True)
+        else:
+            queue.lost("orders", client, int(match["latest"]))
+    for task in waiting.values():
+        task.cancel()
 
 
-async def slow_client(monkeypatch: pytest.MonkeyPatch) -> tuple[FairQueue, Callable[[float], None]]:
-    """`slow` lost, came back after one second, and lost again, in its turn."""
-    let_pass, line = stopped_clock(monkeypatch), FairQueue()
-    await loses(line, "slow")
-    other = await blocked(line, "a", version=2)
-    let_pass(1.0)
-    await other
-    back = await blocked(line, "slow", version=2)
-    line.done("orders", "a", landed=True)
-    await back
-    line.lost("orders", "slow", 2)
-    return line, let_pass
+@pytest.mark.parametrize("steps", QUEUE.values(), ids=QUEUE)
+def test_queue_gives_turns_by_its_rules(steps: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(play_steps(steps, monkeypatch))
 
 
-@played
-async def test_slow_client_gets_the_time_that_it_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    line, let_pass = await slow_client(monkeypatch)
-    other = await blocked(line, "a", version=3)
-    let_pass(1.2)
-    await settled()
-    assert not other.done()
-    await waits(line, "slow", version=3)
-    line.done("orders", "slow", landed=True)
-    await other
+def test_each_table_has_its_own_queue() -> None:
+    async def play() -> None:
+        queue, soon = FairQueue(), asyncio.get_running_loop().time()
+        await queue.wait("invoices", "loser", 1, soon + 120)
+        queue.lost("invoices", "loser", 1)
+        await queue.wait("orders", "a", 1, soon + 120)
+        assert set(queue._lines) == {"invoices", "orders"}
 
-
-@played
-async def test_slow_clients_get_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    line, let_pass = await slow_client(monkeypatch)
-    other = await blocked(line, "a", version=3)
-    let_pass(1.7)
-    await other
-    back = await blocked(line, "slow", version=3)
-    line.done("orders", "a", landed=True)
-    let_pass(0.01)  # `a` does not propose again
-    await back
-    line.lost("orders", "slow", 3)
-    other = await blocked(line, "a", version=4)
-    let_pass(0.3)
-    await settled()
-    assert other.done()
-
-
-@played
-async def test_queue_ends_after_several_clients_never_return(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
-    line = FairQueue()
-    for number in range(scheduling.MISSES):
-        await loses(line, f"gone {number}")
-    await asyncio.gather(*(waits(line, name) for name in "abc"))
-    line.lost("orders", "a", 1)
-    last = asyncio.create_task(waits(line, "d"))
-    await settled()
-    assert last.done(), "the queue has ended, so no client has the turn"
-
-
-@played
-async def test_one_slow_client_does_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    let_pass, line = stopped_clock(monkeypatch), FairQueue()
-    for number in range(2 * scheduling.MISSES):
-        await loses(line, f"slow {number}")
-        turn = await blocked(line, "a", version=2 * number)
-        let_pass(scheduling.PATIENCE_SECONDS)
-        await turn
-        line.lost("orders", "a", 2 * number)
-        other = await blocked(line, "b", version=2 * number + 1)
-        await waits(line, "a", version=2 * number + 1)
-        line.done("orders", "a", landed=True)
-        await other
-        line.done("orders", "b", landed=True)
-
-
-@played
-async def test_separate_misses_do_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that lands in its turn has returned, so it counts as no miss."""
-    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
-    line = FairQueue()
-    await loses(line, "gone")
-    for number in range(2 * scheduling.MISSES):
-        writer = asyncio.create_task(waits(line, f"writer {number}"))
-        gone = asyncio.create_task(loses(line, f"gone {number}"))
-        await writer
-        line.done("orders", f"writer {number}", landed=True)
-        if number == 2 * scheduling.MISSES - 1:
-            monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", LONG)
-        await gone
-    other = asyncio.create_task(waits(line, "other"))
-    await settled()
-    assert not other.done(), "the queue has not ended"
-
-
-@played
-async def test_queue_is_used_again_some_time_after_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
-    monkeypatch.setattr(scheduling, "GIVEN_UP_SECONDS", 0.0)
-    line = FairQueue()
-    for number in range(scheduling.MISSES):
-        await loses(line, f"gone {number}")
-    await waits(line, "a")
-    await waits(line, "a")
-    line.done("orders", "a", landed=True)
-    await loses(line, "a")
-    other = await blocked(line, "b")
-    await waits(line, "a", version=2)
-    line.done("orders", "a", landed=True)
-    await other
-
-
-async def turn_of_a_prompt_client() -> tuple[FairQueue, asyncio.Task[None]]:
-    """`a` landed, proposed again at once, and landed again in its next turn, while `b` waited."""
-    line = FairQueue()
-    await waits(line, "a")
-    other = await blocked(line, "b")
-    line.done("orders", "a", landed=True)
-    await other
-    prompt = await blocked(line, "a", version=2)
-    line.done("orders", "b", landed=True)
-    await prompt
-    other = await blocked(line, "b", version=3)
-    line.done("orders", "a", landed=True)
-    await settled()
-    return line, other
-
-
-@played
-async def test_client_that_returns_at_once_keeps_its_turn_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("PROMPT_SECONDS", "ROUND_SECONDS"):
-        monkeypatch.setattr(scheduling, limit, LONG)
-    line, other = await turn_of_a_prompt_client()
-    await waits(line, "a", 0.0, version=4)
-    assert not other.done()
-    monkeypatch.setattr(scheduling, "ROUND_SECONDS", 0.0)
-    line.done("orders", "a", landed=True)
-    await other
-
-
-@pytest.mark.parametrize("limit", ["PROMPT_SECONDS", "ROUND_SECONDS"])
-@played
-async def test_turn_ends_if_the_client_is_slow_or_had_it_for_long(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for other_limit in ("PROMPT_SECONDS", "ROUND_SECONDS"):
-        monkeypatch.setattr(scheduling, other_limit, 0.0 if other_limit == limit else LONG)
-    _, other = await turn_of_a_prompt_client()
-    assert other.done()
-
-
-@played
-async def test_turn_ends_when_the_client_does_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("PROMPT_SECONDS", "ROUND_SECONDS"):
-        monkeypatch.setattr(scheduling, limit, LONG)
-    line, other = await turn_of_a_prompt_client()
-    monkeypatch.setattr(scheduling, "PROMPT_SECONDS", 0.0)
-    await waits(line, "a", 0.0, version=4)
-    line.done("orders", "a", landed=True)
-    await other
-
-
-@played
-async def test_each_table_has_its_own_queue() -> None:
-    line = FairQueue()
-    await line.wait("invoices", "loser", 1, asyncio.get_running_loop().time() + LONG)
-    line.lost("invoices", "loser", 1)
-    await waits(line, "a", 0.0)
+    asyncio.run(play())
 
 
 async def called(application: Any, port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
