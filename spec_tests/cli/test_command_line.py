@@ -3,12 +3,15 @@
 import datetime
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import refimpl
 from refimpl import __version__
@@ -237,7 +240,166 @@ def test_table_values_are_shown_unchanged(value: object, shown: str) -> None:
     assert output.cell(value) == shown
 
 
-# Help and usage errors
+# Calls that are refused
+
+FILES: dict[str, bytes] = {
+    "rows.csv": b"id,month\n1,1\n", "rows.json": b"{}", "latin-1.csv": "caf\u00e9\n1\n".encode("latin-1"),
+    "empty.csv": b"", "blank.csv": b"\n\n", "turned.csv": b"month,id\n1,1\n", "twice.csv": b"id,ID\n1,1\n",
+    "no.csv.gz": b"no gzip", "empty.parquet": b"", "no.parquet": b"no parquet", "ids.csv": b"id\n1\n",
+    "semicolon.csv": b"id;month\n1;1\n", "cp1252.csv": b"id,month\n1,1\n2,\x81\n", "escape.csv": b"id,month\n1,1\n2,\\",
+    "utf16.csv": "id,month\n1,1\n".encode("utf-16")[:-1], "folder.csv/_SUCCESS": b"",
+}  # fmt: skip
+REFUSED = """
+=> Usage: commit-owner
+comits => did you mean 'commits'
+show sails => 'sails'
+show sales --version 3 => version 3
+show sales --timestamp 1999-12-31 => 1999-12-31
+show sales --timestamp yesterday => 'yesterday'
+show sales --timestamp 2026-01-01 --version 1 => mutually exclusive
+show --version 0 => need a TABLE
+explain sales 1 => latest is 0
+log sales --limit 0 => not '0'
+log sales --limit ten => not 'ten'
+commits sales --start -1 => -1
+commits sales --start 3 --end 1 => is empty
+commits sales --start x => not 'x'
+resolve sales 7 => '7' is not an attempt id
+hand-back nothing => 'nothing'
+drop sales => --yes
+init place --root nowhere => nowhere
+init place --store s3=s3://a/x --store s3=s3://b/y => s3://a/x and s3://b/y
+create other => --columns
+create other -c 'id INT' --like x.csv => --like
+create other -c id => id BIGINT NOT NULL
+create other -c 'id INT DEFAULT 3' => DEFAULT 3
+create other -c 'id INTERVAL DAY' => INTERVAL
+create other -c 'id INT, id INT' => id
+create other -c 'id INT' -p month => month
+create other -c 'id INT' --feature unmanaged => 'unmanaged'
+create other -c 'id INT' --commit-mode sideways => 'sideways'
+create other -c 'id INT' --feature managedCommit --commit-mode inline => inline
+create other -c 'id INT' --backfill-every 0 => 0
+create other -c 'id INT' --backfill-every often => 'often'
+create other -c 'id INT' --allow mowing => 'mowing'
+create other -c 'id INT' --property novalue => 'novalue'
+create other -c 'id INT' --location /etc/sales => /etc/sales
+create other --like nowhere.txt => nowhere.txt
+create other --like nowhere.parquet => nowhere.parquet does not exist
+create other --like latin-1.csv => expected UTF-8
+create other -c 'id INT' --property delta.logRetentionDuration=7d => 'interval 7 days'
+alter sales => property
+alter sales --property a=b --type month=BIGINT => delta.enableTypeWidening=true
+alter sales --type month => 'month'
+alter sales --type 'month=BIGINT, x INT' => expected one Spark SQL type
+alter sales --type 'month=BIGINT NOT NULL' => expected one Spark SQL type
+alter sales --type 'month=ARRAY<INT>' => array
+alter sales --type month=FOO => unknown type 'FOO'
+alter sales --type nothing=INT => 'nothing'
+alter sales --property delta.columnMapping.mode=id => mode
+alter sales --remove-property x => 'x'
+backfill sales --to -1 => -1
+checkpoint sales --compact 3 => '3'; expected FIRST:LAST
+checkpoint sales --compact a:b => 'a:b'
+checkpoint sales --compact 0:1 --checksum => cannot be combined
+cleanup sales --older-than soon => 'soon'
+repair --older-than old => 'old'
+policy sales --backlog-limit 0 => backlog
+policy sales --backfill-every -1 => '-1'
+policy sales --allow mowing => 'mowing'
+policy sales --allow optimize,vacuum --forbid vacuum => both name vacuum
+rows sales --columns nope => 'nope'; the columns are id, month
+rows sales --limit -1 => not '-1'
+rows sales --version 9 => latest version is 0
+rows sales --version 0 --timestamp 1 => mutually exclusive
+rows sales --timestamp noon => 'noon'; expected ISO 8601
+rows sales --format xml => 'xml'; expected one of table, csv
+rows sales --format parquet => --format parquet needs a file; pass --output FILE
+rows sales --output x.xls => 'x.xls'; expected one of *.csv
+rows sales --output no/x.csv => create it first
+rows sales --json --format csv => mutually exclusive
+sql 'INSERT INTO sales VALUES (1, 1)' => not a SELECT
+sql 'SELECT 1; SELECT 2' => 2 statements
+sql "COPY sales TO 'stolen.csv'" => not a SELECT
+sql "SELECT * FROM read_text('/etc/hosts')" => Permission Error
+sql "FROM '/etc/hosts'" => DuckDB rejects the query
+sql 'SELECT nope FROM sales' => "nope" not found
+sql 'SELECT id, id FROM sales' => two columns of the result are called 'id'
+sql 'FROM sails' => commit-owner show
+sql 'SHOW TABLES' => commit-owner show
+sql 'SELECT 300::TINYINT' => Conversion Error
+delete sales => --where
+delete sales --where 'id = 1' --all => --all
+delete sales --where 'id =' => line 1, column
+delete sales --where 'price = 1' => price
+update sales --set name --all => COLUMN=SQL
+update sales --set 'id = 1' --set 'id = 2' --all => twice
+update sales --set 'id = rand()' --all => deterministic
+merge sales rows.csv --on 'target.id = source.id' => parquet
+merge sales rows.parquet --on 'target.id = source.id' --matched drop => update, delete
+merge sales empty.parquet --on 'target.id = source.id' => expected a Parquet file
+merge sales missing.parquet --on 'target.id = source.id' => missing.parquet
+changes sales => --from N
+changes sales --from 9 => version 9
+changes sales --from-time noon => noon
+ingest sales => missing argument
+ingest sales rows.csv --delimiter :: => '::'
+ingest sales nowhere.csv => nowhere.csv
+ingest sales rows.json => *.csv
+ingest sales rows.csv rows.parquet => separately
+ingest sales rows.csv --mode upsert => 'upsert'
+ingest sales rows.csv --partition-by id => require --create
+ingest sales rows.csv --create --commit-mode sideways => 'sideways'
+ingest sales rows.csv --replace-where 'id = 1' => --mode overwrite
+ingest sales empty.csv => empty.csv is empty
+ingest sales blank.csv => blank.csv is empty
+ingest sales rows.csv turned.csv => turned.csv has the columns month, id
+ingest sales twice.csv => twice
+ingest sales no.csv.gz => no.csv.gz cannot be read: Not a gzipped file
+ingest sales empty.parquet => empty.parquet is empty
+ingest sales no.parquet => no.parquet cannot be read as Parquet
+ingest sales ids.csv => lack the columns 'month'
+ingest sales rows.csv ./rows.csv => rows.csv is given twice; its rows would be too
+ingest sales semicolon.csv => if ';' is between its columns, pass --delimiter ';'
+ingest sales cp1252.csv --encoding cp1252 => line 3: invalid byte 0x81
+ingest sales utf16.csv --encoding utf-16 => line 2: invalid byte 0x0a
+ingest sales rows.csv --encoding rot13 => unknown --encoding 'rot13'
+ingest sales escape.csv --escape '\\' => line 3: the file ends with the escape character
+ingest sales pipe.csv => neither a file nor a folder
+ingest sales folder.csv => no file in the folder
+ingest sales {long}.csv => xxx
+"""
+"""A call, and a part of its message."""
+
+
+@pytest.fixture
+def files(cli: CommandLine) -> set[Path]:
+    """Files in the current directory for these calls."""
+    for name, content in FILES.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_bytes(content)
+    parquet.write_table(pa.table({"id": [1], "month": [1]}), "rows.parquet")
+    os.mkfifo("pipe.csv")
+    return set(Path().rglob("*"))
+
+
+@pytest.mark.parametrize("row", REFUSED.strip().splitlines())
+def test_refused_call_says_what_is_wrong_and_changes_nothing(
+    cli: CommandLine, warehouse: Warehouse, sales: str, files: set[Path], row: str
+) -> None:
+    """Spark is not started."""
+    words, _, wanted = row.replace("{long}", "x" * 300).partition("=> ")
+    answer = cli(*shlex.split(words))
+    assert answer.code == ExitCode.USAGE, answer
+    assert wanted in " ".join((answer.out + answer.err).split())
+    assert not answer.out or not words
+    assert warehouse.tables() == [sales]
+    assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
+    assert set(Path().rglob("*")) == files
+    assert not list(warehouse.directory.rglob("*.parquet"))
+
+
+# Help
 
 KIT = {"play"}
 """Commands of the kit, which run in another process. Their tests are in `spec_tests/conformance/teaching/play`."""

@@ -127,37 +127,6 @@ def test_a_failed_output_leaves_no_file(cli: CommandLine, warehouse: Warehouse, 
     assert list(target.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("rows", "sales", "--columns", "nope"), "'nope'; the columns are id, month"),
-        (("rows", "sales", "--limit", "-1"), "not '-1'"),
-        (("rows", "sales", "--version", "9"), "latest version is 0"),
-        (("rows", "sales", "--version", "0", "--timestamp", "1"), "mutually exclusive"),
-        (("rows", "sales", "--timestamp", "noon"), "'noon'; expected ISO 8601"),
-        (("rows", "sales", "--format", "xml"), "'xml'; expected one of table, csv"),
-        (("rows", "sales", "--format", "parquet"), "--format parquet needs a file; pass --output FILE"),
-        (("rows", "sales", "--output", "x.xls"), "'x.xls'; expected one of *.csv"),
-        (("rows", "sales", "--output", "no/x.csv"), "create it first"),
-        (("rows", "sales", "--json", "--format", "csv"), "mutually exclusive"),
-        (("sql", "INSERT INTO sales VALUES (1, 1)"), "not a SELECT"),
-        (("sql", "SELECT 1; SELECT 2"), "2 statements"),
-        (("sql", "COPY sales TO 'stolen.csv'"), "not a SELECT"),
-        (("sql", "SELECT * FROM read_text('/etc/hosts')"), "Permission Error"),
-        (("sql", "FROM '/etc/hosts'"), "DuckDB rejects the query"),
-        (("sql", "SELECT nope FROM sales"), '"nope" not found'),
-        (("sql", "FROM sails"), "commit-owner show"),
-        (("sql", "SHOW TABLES"), "commit-owner show"),
-        (("sql", "SELECT 300::TINYINT"), "Conversion Error"),
-    ],
-)
-def test_an_invalid_call_is_a_usage_error(cli: CommandLine, sales: str, words: tuple[str, ...], message: str) -> None:
-    answer = cli(*words)
-    assert (answer.code, answer.out) == (ExitCode.USAGE, "")
-    assert message in answer.err.splitlines()[0]
-    assert list(Path().iterdir()) == []
-
-
 def test_sql_joins_tables_and_reads_what_it_needs(
     cli: CommandLine, warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,11 +146,6 @@ def test_sql_joins_tables_and_reads_what_it_needs(
         "1",
     ]
     assert asked == [("month",)]
-
-
-def test_sql_refuses_two_columns_of_one_name(cli: CommandLine, sales: str) -> None:
-    answer = cli("sql", f"SELECT id, id FROM {sales}")
-    assert (answer.code, "two columns of the result are called 'id'" in answer.err) == (ExitCode.USAGE, True)
 
 
 @pytest.mark.parametrize("condition", ["x > 1", "f >= 2.0::FLOAT", "s.x > 1"])

@@ -64,11 +64,6 @@ def test_checkpoints_need_published_versions(cli: CommandLine, warehouse: Wareho
     assert "wrote" in cli("checkpoint", busy).out
 
 
-@pytest.mark.parametrize("words", [("--compact", "3"), ("--compact", "a:b"), ("--compact", "0:1", "--checksum")])
-def test_compaction_needs_a_range_and_no_other_option(cli: CommandLine, busy: str, words: tuple[str, ...]) -> None:
-    assert cli("checkpoint", busy, *words).code == ExitCode.USAGE
-
-
 def test_cleanup_needs_permission_and_an_old_checkpoint(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     """catalog-managed, "Maintenance Operations" and "Metadata Cleanup"."""
     refused = cli("cleanup", busy, "--older-than", "0s")
@@ -156,18 +151,6 @@ def test_policy_lists_allowed_jobs_in_alphabetical_order(cli: CommandLine, sales
     allowed = cli("policy", sales, "--allow", "vacuum,optimize,metadata-cleanup", "--json").json["allowed"]
     assert len(allowed) >= 5
     assert allowed == sorted(allowed)
-
-
-def test_invalid_policy_is_rejected_and_changes_nothing(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
-    before = warehouse.owner.resolve(sales).policy
-    for words in (
-        ("--backlog-limit", "0"),
-        ("--backfill-every", "-1"),
-        ("--allow", "mowing"),
-        ("--allow", "optimize,vacuum", "--forbid", "vacuum"),
-    ):
-        assert cli("policy", sales, *words).code == ExitCode.USAGE
-    assert warehouse.owner.resolve(sales).policy == before
 
 
 def test_policy_forbids_checkpoints_and_hand_backs(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
