@@ -27,7 +27,6 @@ from refimpl.storage.log_store import LogStore
 from refimpl.warehouse import make_folders
 from spec_tests.support.builders import new_attempt
 from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_full
-from spec_tests.support.written_log import inline
 
 FOLDER = "_staged_commits"
 TEMPORARY = ["create temporary", "write temporary", "fsync temporary"]
@@ -72,14 +71,6 @@ def test_folders_are_durable_from_the_outside_in(tmp_path: Path, faults: Faults)
     assert [step for step in faults.seen if step.startswith("fsync")] == [f"fsync {p}/" for p in parents[2:5]]
 
 
-def test_a_staged_file_is_durable_before_stage_returns(log: LogStore, faults: Faults) -> None:
-    attempt = new_attempt()
-    assert log.stage(FOLDER, 7, attempt, b"x") == log_path.staged_commit(7, attempt)
-    assert faults.seen == ["create staged", "write staged", "fsync staged", f"fsync {FOLDER}/"]
-    assert log.read_staged(FOLDER, log_path.staged_commit(7, attempt)) == b"x"
-    assert log.staged_size(FOLDER, log_path.staged_commit(7, attempt)) == 1
-
-
 def test_a_staging_folder_is_made_when_it_is_missing(tmp_path: Path) -> None:
     store = LogStore(tmp_path / "table", Environment())
     name = store.stage("_commits", 0, new_attempt(), b"x")
@@ -96,17 +87,6 @@ def test_attempt_stages_only_one_file(log: LogStore) -> None:
         log.stage(FOLDER, 7, "../../evil", b"x")
 
 
-def test_staging_again_writes_a_new_file_with_the_same_bytes(log: LogStore, faults: Faults) -> None:
-    name = log.stage(FOLDER, 7, new_attempt(), b"x")
-    before = (log.folder / FOLDER / name).stat().st_ino
-    faults.seen.clear()
-    log.stage_again(FOLDER, name, b"x")
-    assert faults.seen == [*TEMPORARY, "replace staged", f"fsync {FOLDER}/"]
-    assert log.read_staged(FOLDER, name) == b"x"
-    assert (log.folder / FOLDER / name).stat().st_ino != before
-    assert [path.name for path in (log.folder / FOLDER).iterdir()] == [name]
-
-
 @pytest.mark.parametrize("after", range(5))
 def test_crash_while_staging_again_leaves_only_known_files(log: LogStore, after: int) -> None:
     """A cleanup and a repair delete old temporary files that `temporaries` lists."""
@@ -121,38 +101,12 @@ def test_crash_while_staging_again_leaves_only_known_files(log: LogStore, after:
     assert files[0].read_bytes() == b"x"
 
 
-@pytest.mark.parametrize("effect", [1, 2, 3, 4])
-def test_failure_while_staging_again_leaves_no_other_file(log: LogStore, effect: int) -> None:
-    name = log.stage(FOLDER, 7, new_attempt(), b"x")
-    with pytest.raises(OSError, match="No space left"):
-        broken(log, fail_from=effect, fail_count=1).stage_again(FOLDER, name, b"x")
-    assert [path for path in log.folder.rglob("*") if path.is_file()] == [log.folder / FOLDER / name]
-
-
 @pytest.mark.parametrize("effect", [1, 2, 3])
 def test_staged_file_is_removed_if_it_cannot_be_made_durable(log: LogStore, effect: int) -> None:
     """A writer never proposes a name whose bytes may be lost. The next attempt has another name."""
     with pytest.raises(OSError, match="No space left"):
         broken(log, fail_from=effect, fail_count=1, error=disk_is_full).stage(FOLDER, 7, new_attempt(), b"x")
     assert log.staged_listing(FOLDER) == []
-
-
-def test_a_published_name_appears_after_its_bytes_are_durable(log: LogStore, faults: Faults) -> None:
-    assert log.put_if_absent(log_path.commit(3), b"x")
-    assert faults.seen == [*TEMPORARY, "link 3.json", "fsync _delta_log/", "unlink temporary"]
-    assert log.published(3)
-    assert log.read(log_path.commit(3)) == b"x"
-
-
-def test_existing_file_stays_unchanged_and_becomes_durable(log: LogStore, faults: Faults) -> None:
-    """FB28: never rename over a commit."""
-    assert log.put_if_absent(log_path.commit(3), b"first")
-    faults.seen.clear()
-    assert not log.put_if_absent(log_path.commit(3), b"second")
-    assert faults.seen == [*TEMPORARY, "link 3.json", "fsync 3.json", "fsync _delta_log/", "unlink temporary"]
-    assert log.read(log_path.commit(3)) == b"first"
-    assert [path.name for path in log.listing()] == [log_path.commit(3)]
-    assert log.temporaries() == []
 
 
 @pytest.mark.parametrize("after", range(7))
@@ -206,35 +160,30 @@ STAGED = log_path.staged_commit(7, ATTEMPT)
 COMMIT = log_path.commit(7)
 
 
-@pytest.mark.parametrize(
-    ("prepare", "act"),
-    [
-        ((), lambda log: log.create_folders(FOLDER)),
-        ((), lambda log: log.create_location()),
-        ((), lambda log: log.stage(FOLDER, 7, ATTEMPT, b"x")),
-        (("stage",), lambda log: log.stage_again(FOLDER, STAGED, b"x")),
-        (("stage",), lambda log: log.make_staged_durable(FOLDER, STAGED)),
-        (("folders",), lambda log: log.put_if_absent(COMMIT, b"x")),
-        (("folders", "put"), lambda log: log.put_if_absent(COMMIT, b"y")),
-        (("folders", "put"), lambda log: log.put_once(COMMIT, b"x")),
-        (("folders", "put"), lambda log: log.publish(7, b"x")),
-        (("folders", "put"), lambda log: log.overwrite(COMMIT, b"y")),
-        (("folders", "put"), lambda log: log.delete(COMMIT)),
-        (("folders",), lambda log: log.sync()),
-    ],
-    ids=[
-        "folders", "location", "stage", "stage-again", "make-staged-durable", "put", "put-taken", "put-once", "publish",
-        "overwrite", "delete", "sync",
-    ],
-)  # fmt: skip
-def test_each_failed_effect_is_an_error(
-    tmp_path: Path, prepare: tuple[str, ...], act: Callable[[LogStore], object]
-) -> None:
+EFFECTS: dict[str, tuple[str, Callable[[LogStore], object]]] = {
+    "folders": ("", lambda log: log.create_folders(FOLDER)),
+    "location": ("", lambda log: log.create_location()),
+    "stage": ("", lambda log: log.stage(FOLDER, 7, ATTEMPT, b"x")),
+    "stage again": ("stage", lambda log: log.stage_again(FOLDER, STAGED, b"x")),
+    "make staged durable": ("stage", lambda log: log.make_staged_durable(FOLDER, STAGED)),
+    "put": ("folders", lambda log: log.put_if_absent(COMMIT, b"x")),
+    "put over a file": ("folders put", lambda log: log.put_if_absent(COMMIT, b"y")),
+    "put once": ("folders put", lambda log: log.put_once(COMMIT, b"x")),
+    "publish": ("folders put", lambda log: log.publish(7, b"x")),
+    "overwrite": ("folders put", lambda log: log.overwrite(COMMIT, b"y")),
+    "delete": ("folders put", lambda log: log.delete(COMMIT)),
+    "sync": ("folders", lambda log: log.sync()),
+}
+"""The steps before a call, and the call."""
+
+
+@pytest.mark.parametrize(("prepare", "act"), EFFECTS.values(), ids=EFFECTS)
+def test_each_failed_effect_is_an_error(tmp_path: Path, prepare: str, act: Callable[[LogStore], object]) -> None:
     """Except a failed removal of a file that this call did not complete."""
 
     def prepared(number: int, faults: Faults) -> LogStore:
         log = LogStore(tmp_path / str(number) / "table", Environment())
-        for step in prepare:
+        for step in prepare.split():
             if step == "folders":
                 log.create_folders()
             elif step == "put":
@@ -309,13 +258,6 @@ def test_no_version_is_published_after_a_gap(log: LogStore) -> None:
     assert not log.published(MAX_VERSION + 1)
 
 
-def test_version_0_is_published_without_one_before_it(tmp_path: Path) -> None:
-    log = LogStore(tmp_path / "orders", Environment())
-    log.create_folders()
-    log.publish_ratified(STAGING, [inline(0, NEW)])
-    assert log.read(log_path.commit(0)) == NEW
-
-
 # A power cut at each effect, on a simulated disk: finished work stays, and other files are complete or absent
 
 STAGING = "_staged_commits"
@@ -384,77 +326,61 @@ class Case:
     folders: bool = True
 
 
+def writes(path: str, content: bytes = NEW) -> Callable[[Host], None]:
+    return lambda at: at.write(at.folder / path, content)
+
+
+def writes_in_vain(path: str) -> Callable[[Host], None]:
+    return lambda at: at.write_in_vain(at.folder / path)
+
+
+FILE = f"{STAGING}/{STAGED_3}"
+SIDECAR = f"{SIDECAR_FOLDER}/1.parquet"
 CASES = {
-    "stage": Case(act=lambda log: log.stage(STAGING, 3, ATTEMPT, NEW), path=f"{STAGING}/{STAGED_3}"),
-    "stage without folders": Case(
-        act=lambda log: log.stage(STAGING, 3, ATTEMPT, NEW), path=f"{STAGING}/{STAGED_3}", folders=False
-    ),
-    "stage an unsynced file again": Case(
-        before=lambda at: at.write(at.folder / STAGING / STAGED_3),
-        act=lambda log: log.stage_again(STAGING, STAGED_3, NEW),
-        path=f"{STAGING}/{STAGED_3}",
-    ),
-    "stage a file with a failed sync again": Case(
-        before=lambda at: at.write_in_vain(at.folder / STAGING / STAGED_3),
-        act=lambda log: log.stage_again(STAGING, STAGED_3, NEW),
-        path=f"{STAGING}/{STAGED_3}",
-    ),
-    "stage a durable file again": Case(
-        before=lambda at: at.write(at.folder / STAGING / STAGED_3),
-        durable=True,
-        act=lambda log: log.stage_again(STAGING, STAGED_3, NEW),
-        path=f"{STAGING}/{STAGED_3}",
-        meanwhile=(NEW,),
-    ),
+    **{
+        name: Case(act=lambda log: log.stage(STAGING, 3, ATTEMPT, NEW), path=FILE, folders=folders)
+        for name, folders in (("stage", True), ("stage without folders", False))
+    },
+    **{
+        f"stage {name} again": Case(
+            act=lambda log: log.stage_again(STAGING, STAGED_3, NEW), path=FILE, before=before, durable=bool(meanwhile),
+            meanwhile=meanwhile,
+        )
+        for name, before, meanwhile in (
+            ("an unsynced file", writes(FILE), None),
+            ("a file with a failed sync", writes_in_vain(FILE), None),
+            ("a durable file", writes(FILE), (NEW,)),
+        )
+    },
     "make an engine's staged file durable": Case(
-        before=lambda at: at.write(at.folder / STAGING / STAGED_3),
-        act=lambda log: log.make_staged_durable(STAGING, STAGED_3),
-        path=f"{STAGING}/{STAGED_3}",
+        act=lambda log: log.make_staged_durable(STAGING, STAGED_3), path=FILE, before=writes(FILE)
     ),
     "put": Case(act=lambda log: log.put_if_absent(COMMIT_3, NEW), path=COMMIT_3, meanwhile=(None, NEW)),
     "put after another writer": Case(
-        before=lambda at: at.write(at.folder / COMMIT_3, OLD),
-        act=lambda log: log.put_if_absent(COMMIT_3, NEW),
-        path=COMMIT_3,
-        after=OLD,
-    ),
-    "publish": Case(act=lambda log: log.publish(3, NEW), path=COMMIT_3, meanwhile=(None, NEW)),
-    "publish an existing file": Case(
-        before=lambda at: at.write(at.folder / COMMIT_3), act=lambda log: log.publish(3, NEW), path=COMMIT_3
-    ),
-    "publish a file with a failed sync": Case(
-        before=lambda at: at.write_in_vain(at.folder / COMMIT_3), act=lambda log: log.publish(3, NEW), path=COMMIT_3
+        act=lambda log: log.put_if_absent(COMMIT_3, NEW), path=COMMIT_3, before=writes(COMMIT_3, OLD), after=OLD
     ),
     "put a file with a failed sync again": Case(
-        before=lambda at: at.write_in_vain(at.folder / COMMIT_3),
-        act=lambda log: log.put_once(COMMIT_3, NEW),
-        path=COMMIT_3,
+        act=lambda log: log.put_once(COMMIT_3, NEW), path=COMMIT_3, before=writes_in_vain(COMMIT_3)
+    ),
+    "publish": Case(act=lambda log: log.publish(3, NEW), path=COMMIT_3, meanwhile=(None, NEW)),
+    "publish an existing file": Case(act=lambda log: log.publish(3, NEW), path=COMMIT_3, before=writes(COMMIT_3)),
+    "publish a file with a failed sync": Case(
+        act=lambda log: log.publish(3, NEW), path=COMMIT_3, before=writes_in_vain(COMMIT_3)
     ),
     "sync the newest commit of another writer": Case(
-        before=lambda at: at.write(at.folder / COMMIT_3), act=lambda log: log.sync_newest(), path=COMMIT_3
+        act=lambda log: log.sync_newest(), path=COMMIT_3, before=writes(COMMIT_3)
     ),
-    "sync a sidecar of another writer": Case(
-        before=unsynced_sidecar, act=lambda log: log.sync_newest(), path=f"{SIDECAR_FOLDER}/1.parquet"
-    ),
+    "sync a sidecar of another writer": Case(act=lambda log: log.sync_newest(), path=SIDECAR, before=unsynced_sidecar),
+    "write a sidecar": Case(act=lambda log: (log.write_sidecar("1.parquet", NEW), log.sync_sidecars()), path=SIDECAR),
     "overwrite": Case(
-        before=lambda at: at.write(at.folder / "_last_checkpoint", OLD),
-        durable=True,
-        act=lambda log: log.overwrite("_last_checkpoint", NEW),
-        path="_last_checkpoint",
-        meanwhile=(OLD, NEW),
-    ),
-    "write a sidecar": Case(
-        act=lambda log: (log.write_sidecar("1.parquet", NEW), log.sync_sidecars()), path=f"{SIDECAR_FOLDER}/1.parquet"
+        act=lambda log: log.overwrite("_last_checkpoint", NEW), path="_last_checkpoint",
+        before=writes("_last_checkpoint", OLD), durable=True, meanwhile=(OLD, NEW),
     ),
     "delete": Case(
-        before=lambda at: at.write(at.folder / COMMIT_3),
-        durable=True,
-        act=lambda log: (log.delete(COMMIT_3), log.sync()),
-        path=COMMIT_3,
-        meanwhile=(None, NEW),
-        after=None,
+        act=lambda log: (log.delete(COMMIT_3), log.sync()), path=COMMIT_3, before=writes(COMMIT_3), durable=True,
+        meanwhile=(None, NEW), after=None,
     ),
-}
+}  # fmt: skip
 
 
 def left(disk: Disk) -> Iterator[Disk]:
@@ -489,16 +415,6 @@ def test_power_cut_leaves_complete_files_or_none(name: str) -> None:
 
 def names(at: Host, folder: str) -> list[str]:
     return [entry.name for entry in at.files.list_directory(at.folder / folder)]
-
-
-def test_new_folders_and_their_parents_are_durable() -> None:
-    at = host()
-    at.log.create_folders(STAGING)
-    assert all(disk.find(at.folder / STAGING) is not None for disk in left(at.disk))
-    at = host()
-    at.log.create_folders()
-    assert all(disk.find(at.folder) is not None for disk in left(at.disk))
-    assert at.disk.find(at.folder / STAGING) is None
 
 
 def test_folders_of_a_new_warehouse_are_durable() -> None:
@@ -638,16 +554,6 @@ def test_no_descriptor_stays_open(tmp_path: Path, use: Callable[[Path], None]) -
     after = os.dup(0)
     os.close(after)
     assert after == before
-
-
-def test_directories_are_created_and_removed(tmp_path: Path) -> None:
-    files = PosixFiles()
-    files.make_directory(tmp_path / "made")
-    assert (tmp_path / "made").is_dir()
-    with pytest.raises(FileExistsError):
-        files.make_directory(tmp_path / "made")
-    files.remove_directory(tmp_path / "made")
-    assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.skipif(not HAS_DESCRIPTION_LOCKS, reason="this host has no locks of open file descriptions")

@@ -27,6 +27,7 @@ from refimpl.cli.output import ExitCode
 from refimpl.client.data_maintenance import missing_files, optimize, vacuum
 from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import hand_back
+from refimpl.client.table import Table
 from refimpl.protocol import log_path
 from refimpl.protocol.actions import DeletionVector
 from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy
@@ -94,6 +95,18 @@ def directory(tmp_path: Path, store: str) -> Path:
     return directory
 
 
+@pytest.fixture
+def lake(directory: Path) -> Iterator[refimpl.Warehouse]:
+    with refimpl.open(directory) as opened:
+        yield opened
+
+
+def orders(lake: refimpl.Warehouse, **options: Any) -> Table:
+    """A new table in the store. Its policy allows every maintenance job."""
+    options = {"policy": MaintenancePolicy(allowed=frozenset(Maintenance)), **options}
+    return lake.create_table("orders", SCHEMA, location=lake.directory / "s3.store" / "orders", **options)
+
+
 def objects(url: str) -> set[str]:
     """The names of all objects below the store."""
     return {entry["path"] for page in obstore.list(from_url(url)) for entry in page}
@@ -147,7 +160,7 @@ def test_writers_with_their_own_handles_lose_no_row(directory: Path, mode: Commi
 @pytest.mark.parametrize("landed", [True, False])
 @pytest.mark.parametrize("mode", sampled(CommitMode, 3))
 def test_failed_put_of_a_commit_is_resolved(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, mode: CommitMode, landed: bool
+    lake: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, mode: CommitMode, landed: bool
 ) -> None:
     """The put of the staged or of the published file fails, before or after its effect: the rows are in the table once
     or not at all.
@@ -163,25 +176,23 @@ def test_failed_put_of_a_commit_is_resolved(
             failed.append(key)
             raise exceptions.GenericError("the answer was lost")
 
-    with refimpl.open(directory) as warehouse:
-        location = directory / "s3.store" / "orders"
-        table = warehouse.create_table("orders", SCHEMA, location=location, commit_mode=mode)
-        with monkeypatch.context() as patched:
-            patched.setattr(obstore, "put", put)
-            try:
-                table.append(rows(1))
-                expected = [1]
-            except OwnerUnavailableError:
-                expected = []
-            except OutcomeUnknown as unknown:
-                outcome = warehouse.owner.attempt_outcome(table.table_id or "", unknown.attempt)
-                expected = [1] if isinstance(outcome, Landed) else []
-            warehouse.owner.backfill_to_version(table.table_id or "")
-        assert failed
-        assert ids_in(table) == expected
-        table.append(rows(2))
-        warehouse.owner.backfill_to_version(table.table_id or "")
-        assert ids_in(warehouse.table("orders")) == [*expected, 2]
+    table = orders(lake, commit_mode=mode)
+    with monkeypatch.context() as patched:
+        patched.setattr(obstore, "put", put)
+        try:
+            table.append(rows(1))
+            expected = [1]
+        except OwnerUnavailableError:
+            expected = []
+        except OutcomeUnknown as unknown:
+            outcome = lake.owner.attempt_outcome(table.table_id or "", unknown.attempt)
+            expected = [1] if isinstance(outcome, Landed) else []
+        lake.owner.backfill_to_version(table.table_id or "")
+    assert failed
+    assert ids_in(table) == expected
+    table.append(rows(2))
+    lake.owner.backfill_to_version(table.table_id or "")
+    assert ids_in(lake.table("orders")) == [*expected, 2]
 
 
 def late_puts(
@@ -200,18 +211,18 @@ def late_puts(
     return late
 
 
-def test_put_that_lands_after_its_timeout_loses_no_row(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_put_that_lands_after_its_timeout_loses_no_row(
+    lake: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In commit mode direct, the put is the commit point."""
-    with refimpl.open(directory) as warehouse:
-        location = directory / "s3.store" / "orders"
-        table = warehouse.create_table("orders", SCHEMA, location=location, commit_mode=CommitMode.DIRECT)
-        late = late_puts(monkeypatch, log_path.commit(1), exceptions.GenericError("timeout"), most=1)
-        with suppress(OutcomeUnknown):
-            table.append(rows(1))
-        with suppress(exceptions.AlreadyExistsError):
-            late[0]()
-        table.append(rows(2))
-        assert ids_in(warehouse.table("orders")) == [1, 2]
+    table = orders(lake, commit_mode=CommitMode.DIRECT)
+    late = late_puts(monkeypatch, log_path.commit(1), exceptions.GenericError("timeout"), most=1)
+    with suppress(OutcomeUnknown):
+        table.append(rows(1))
+    with suppress(exceptions.AlreadyExistsError):
+        late[0]()
+    table.append(rows(2))
+    assert ids_in(lake.table("orders")) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -220,37 +231,34 @@ def test_put_that_lands_after_its_timeout_loses_no_row(directory: Path, monkeypa
     ids=["none", "conflict"],
 )
 def test_data_files_stay_after_a_put_without_an_answer(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, answer: Exception
+    lake: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, answer: Exception
 ) -> None:
     """The table has no owner. The client keeps the data files, because the log may name them later. S3 answers 409 to
     the repetition of a put that is still on its way."""
-    with refimpl.open(directory) as warehouse:
-        location = directory / "s3.store" / "orders"
-        table = hand_back(warehouse.create_table("orders", SCHEMA, location=location, feature=MANAGED_COMMIT))
-        late = late_puts(monkeypatch, log_path.commit(2), answer, most=99)
-        with pytest.raises(OutcomeUnknown):
-            table.append(rows(1))
-        late[0]()
-        assert ids_in(table) == [1]
-
-
-def test_put_with_a_lost_answer_is_one_commit(directory: Path, store: str) -> None:
-    """The library sends the put again; the store answers that the object exists."""
-    with refimpl.open(directory) as warehouse:
-        location = directory / "s3.store" / "orders"
-        table = warehouse.create_table("orders", SCHEMA, location=location)
+    table = hand_back(orders(lake, feature=MANAGED_COMMIT))
+    late = late_puts(monkeypatch, log_path.commit(2), answer, most=99)
+    with pytest.raises(OutcomeUnknown):
         table.append(rows(1))
-        log = LogStore(location, warehouse.environment)
-        content = log.read(log_path.commit(0))
-        assert log.put_if_absent(log_path.commit(0), content)
-        assert not log.put_if_absent(log_path.commit(0), content + b"{}\n")
-        assert log.read(log_path.commit(0)) == content
-        with pytest.raises(CorruptLogError):
-            log.publish(0, b"other")
-        assert ids_in(table) == [1]
+    late[0]()
+    assert ids_in(table) == [1]
 
 
-def test_object_has_the_same_time_in_a_list_and_alone(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_put_with_a_lost_answer_is_one_commit(lake: refimpl.Warehouse, store: str) -> None:
+    """The library sends the put again; the store answers that the object exists."""
+    location = lake.directory / "s3.store" / "orders"
+    table = orders(lake)
+    table.append(rows(1))
+    log = LogStore(location, lake.environment)
+    content = log.read(log_path.commit(0))
+    assert log.put_if_absent(log_path.commit(0), content)
+    assert not log.put_if_absent(log_path.commit(0), content + b"{}\n")
+    assert log.read(log_path.commit(0)) == content
+    with pytest.raises(CorruptLogError):
+        log.publish(0, b"other")
+    assert ids_in(table) == [1]
+
+
+def test_object_has_the_same_time_in_a_list_and_alone(lake: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A HEAD answers with whole seconds, the lists of some stores with milliseconds. A table without an owner is loaded
     again if its last commit has another time."""
     listed = obstore.list_with_delimiter
@@ -263,75 +271,68 @@ def test_object_has_the_same_time_in_a_list_and_alone(directory: Path, monkeypat
         }
 
     monkeypatch.setattr(obstore, "list_with_delimiter", finer)
-    with refimpl.open(directory) as warehouse:
-        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
-        assert table.log.listing() == [table.log.find(log_path.commit(0))]
+    table = orders(lake)
+    assert table.log.listing() == [table.log.find(log_path.commit(0))]
 
 
-def test_hidden_folder_in_a_store_has_its_own_objects(directory: Path, store: str) -> None:
-    with refimpl.open(directory) as warehouse:
-        warehouse.create_table("hidden", SCHEMA, location=directory / "s3.store" / ".orders").append(rows(1))
-        warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders").append(rows(2))
-        assert ids_in(warehouse.table("hidden")) == [1]
+def test_hidden_folder_in_a_store_has_its_own_objects(directory: Path, lake: refimpl.Warehouse, store: str) -> None:
+    lake.create_table("hidden", SCHEMA, location=directory / "s3.store" / ".orders").append(rows(1))
+    orders(lake).append(rows(2))
+    assert ids_in(lake.table("hidden")) == [1]
     assert {name.split("/")[0] for name in objects(store)} == {".orders", "orders"}
 
 
-def test_forked_process_gets_an_error(directory: Path, store: str) -> None:
+def test_forked_process_gets_an_error(lake: refimpl.Warehouse, store: str) -> None:
     """Without the error, the child would wait forever for a thread that exists only in its parent."""
-    with refimpl.open(directory) as warehouse:
-        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
-        child = os.fork()
-        if not child:
-            signal.alarm(20)
-            try:
-                table.append(rows(1))
-            except OwnerUnavailableError:
-                os._exit(0)
-            os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
-        table.append(rows(2))
-        assert ids_in(table) == [2]
+    table = orders(lake)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        try:
+            table.append(rows(1))
+        except OwnerUnavailableError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    table.append(rows(2))
+    assert ids_in(table) == [2]
 
 
-def test_rows_are_changed_and_files_compacted(directory: Path, store: str) -> None:
-    with refimpl.open(directory) as warehouse:
-        fed = {"delta.enableChangeDataFeed": "true"}
-        location = directory / "s3.store" / "orders"
-        allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
-        table = warehouse.create_table("orders", SCHEMA, location=location, properties=fed, policy=allowed)
-        table.append(rows(1, 2))
-        table.append(rows(3, 4))
-        table.delete("id = 1")
-        table.update({"day": "7"}, where="id = 2")
-        assert optimize(table).removed == 2
-        assert table.snapshot().to_arrow().sort_by("id").to_pydict() == {"id": [2, 3, 4], "day": [7, 1, 0]}
-        assert [name for name in objects(store) if name.startswith("orders/_change_data/")]
-        assert len(table.snapshot().files) == 1
-        changes = [(row["_change_type"], row["id"]) for row in table.changes(3).read_all().to_pylist()]
-        assert changes == [("delete", 1), ("update_preimage", 2), ("update_postimage", 2)]
-        for condition, landed in (("id > 2", False), ("id > 1", True)):
-            adding = table.transaction()
-            adding.set_properties({"delta.constraints.low": condition})
-            with contextlib.nullcontext() if landed else pytest.raises(InvalidRequestError, match="low"):
-                adding.commit()
-        assert missing_files(table) == (6, [])
-        (add,) = table.snapshot().files.values()
-        warehouse.environment.files.unlink(location / add.path)
-        assert missing_files(table) == (6, [add.path])
+def test_rows_are_changed_and_files_compacted(lake: refimpl.Warehouse, store: str) -> None:
+    fed = {"delta.enableChangeDataFeed": "true"}
+    location = lake.directory / "s3.store" / "orders"
+    table = orders(lake, properties=fed)
+    table.append(rows(1, 2))
+    table.append(rows(3, 4))
+    table.delete("id = 1")
+    table.update({"day": "7"}, where="id = 2")
+    assert optimize(table).removed == 2
+    assert table.snapshot().to_arrow().sort_by("id").to_pydict() == {"id": [2, 3, 4], "day": [7, 1, 0]}
+    assert [name for name in objects(store) if name.startswith("orders/_change_data/")]
+    assert len(table.snapshot().files) == 1
+    changes = [(row["_change_type"], row["id"]) for row in table.changes(3).read_all().to_pylist()]
+    assert changes == [("delete", 1), ("update_preimage", 2), ("update_postimage", 2)]
+    for condition, landed in (("id > 2", False), ("id > 1", True)):
+        adding = table.transaction()
+        adding.set_properties({"delta.constraints.low": condition})
+        with contextlib.nullcontext() if landed else pytest.raises(InvalidRequestError, match="low"):
+            adding.commit()
+    assert missing_files(table) == (6, [])
+    (add,) = table.snapshot().files.values()
+    lake.environment.files.unlink(location / add.path)
+    assert missing_files(table) == (6, [add.path])
 
 
-def test_code_for_local_files_is_refused_and_writes_nothing(directory: Path, store: str) -> None:
-    with refimpl.open(directory) as warehouse:
-        location = directory / "s3.store" / "orders"
-        table = warehouse.create_table("orders", SCHEMA, location=location, partition_columns=["day"])
-        table.append(rows(1, 2))
-        before = objects(store)
-        (add, _) = table.snapshot().files.values()
-        local = dataclasses.replace(table.snapshot().layout, objects=None)
-        for work in (lambda: DataFileWriter(local).write_all([rows(3)]), lambda: read_file(local, add)):
-            with pytest.raises(InvalidRequestError, match="object store"):
-                work()
-        assert (objects(store), table.snapshot().version) == (before, 1)
+def test_code_for_local_files_is_refused_and_writes_nothing(lake: refimpl.Warehouse, store: str) -> None:
+    table = orders(lake, partition_columns=["day"])
+    table.append(rows(1, 2))
+    before = objects(store)
+    (add, _) = table.snapshot().files.values()
+    local = dataclasses.replace(table.snapshot().layout, objects=None)
+    for work in (lambda: DataFileWriter(local).write_all([rows(3)]), lambda: read_file(local, add)):
+        with pytest.raises(InvalidRequestError, match="object store"):
+            work()
+    assert (objects(store), table.snapshot().version) == (before, 1)
 
 
 LATER = -86_400_000
@@ -347,88 +348,85 @@ def vacuumed(table: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("mode", sampled([CommitMode.STAGED, CommitMode.INLINE], 2))
-def test_vacuum_keeps_files_of_versions_and_proposals(directory: Path, store: str, mode: CommitMode) -> None:
+def test_vacuum_keeps_files_of_versions_and_proposals(
+    directory: Path, lake: refimpl.Warehouse, store: str, mode: CommitMode
+) -> None:
     """The commits are ratified but not published, or staged but not ratified. The partition values have special
     characters.
     """
     schema = pa.schema({"id": pa.int64(), "p": pa.string()})
     values = ["a b", "a:b", "x%41", "ü/ö", None, "plain", "p=q"]
-    with refimpl.open(directory) as warehouse:
-        allowed = MaintenancePolicy(allowed=frozenset(Maintenance), backfill_every=None)
-        table = warehouse.create_table(
-            "orders", schema, location=directory / "s3.store" / "orders", partition_columns=["p"], policy=allowed,
-            commit_mode=mode, properties={"delta.enableChangeDataFeed": "true"},
-        )  # fmt: skip
-        table.append(pa.table({"id": range(7), "p": values}, schema=schema))
-        staged = table.transaction()
-        waiting = staged.data_file_writer().write_all([pa.table({"id": [99], "p": ["a:b"]}, schema=schema)])
-        staged.add(*waiting)
-        if mode is CommitMode.STAGED:
-            gone = patch.object(warehouse.owner, "commit", side_effect=OwnerUnavailableError("gone"))
-            with gone, suppress(OwnerUnavailableError, OutcomeUnknown):
-                staged.commit()
-        waits = {f"orders/{decode_path(add.path)}" for add in waiting}
-        spared = waits if mode is CommitMode.STAGED else set()
-        assert {f"orders/{path}" for path in vacuumed(table)} == waits - spared
-        table.delete("id = 3")
-        table.update({"p": "'a b'"}, "id = 1")
-        assert [path for path in vacuumed(table) if "_change_data/" in path]
-        active = {f"orders/{decode_path(add.path)}" for add in table.snapshot().files.values()}
-        assert {name for name in objects(store) if name.endswith(".parquet")} == active | spared
-        assert ids_in(warehouse.table("orders")) == [0, 1, 2, 4, 5, 6]
+    allowed = MaintenancePolicy(allowed=frozenset(Maintenance), backfill_every=None)
+    table = lake.create_table(
+        "orders", schema, location=directory / "s3.store" / "orders", partition_columns=["p"], policy=allowed,
+        commit_mode=mode, properties={"delta.enableChangeDataFeed": "true"},
+    )  # fmt: skip
+    table.append(pa.table({"id": range(7), "p": values}, schema=schema))
+    staged = table.transaction()
+    waiting = staged.data_file_writer().write_all([pa.table({"id": [99], "p": ["a:b"]}, schema=schema)])
+    staged.add(*waiting)
+    if mode is CommitMode.STAGED:
+        gone = patch.object(lake.owner, "commit", side_effect=OwnerUnavailableError("gone"))
+        with gone, suppress(OwnerUnavailableError, OutcomeUnknown):
+            staged.commit()
+    waits = {f"orders/{decode_path(add.path)}" for add in waiting}
+    spared = waits if mode is CommitMode.STAGED else set()
+    assert {f"orders/{path}" for path in vacuumed(table)} == waits - spared
+    table.delete("id = 3")
+    table.update({"p": "'a b'"}, "id = 1")
+    assert [path for path in vacuumed(table) if "_change_data/" in path]
+    active = {f"orders/{decode_path(add.path)}" for add in table.snapshot().files.values()}
+    assert {name for name in objects(store) if name.endswith(".parquet")} == active | spared
+    assert ids_in(lake.table("orders")) == [0, 1, 2, 4, 5, 6]
 
 
-def test_vacuum_keeps_other_tables_and_objects_that_are_no_paths(directory: Path, store: str, server: str) -> None:
+def test_vacuum_keeps_other_tables_and_objects_that_are_no_paths(
+    lake: refimpl.Warehouse, store: str, server: str
+) -> None:
     """`orders//FILE` and `orders/FILE` are different objects, but the same path."""
-    with refimpl.open(directory) as warehouse:
-        allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
-        location = directory / "s3.store" / "orders"
-        table = warehouse.create_table("orders", SCHEMA, location=location, policy=allowed)
-        table.append(rows(1, 2))
-        ((name, _),) = table.snapshot().files
-        bucket = from_url(store)
-        for key in ("inside/_delta_log/0.json", "inside/a/b.parquet", "inside2/c.parquet", ".hidden/d", "old.parquet"):
-            obstore.put(bucket, f"orders/{key}", b"rows")
-        assert vacuumed(table) == {"inside2/c.parquet", "old.parquet"}
-        assert obstore.get(bucket, "orders/inside/a/b.parquet").bytes() == b"rows"
-        obstore.put(bucket, "orders/old.parquet", b"rows")
-        odd = f"{server}/{store.removeprefix('s3://')}/orders//{name}"
-        urllib.request.urlopen(urllib.request.Request(odd, method="PUT", data=b"other"))
-        with pytest.raises(OSError, match="invalid path"):
-            vacuum(table, older_than=LATER, force=True, dry_run=False)
-        assert obstore.get(bucket, "orders/old.parquet").bytes() == b"rows"
-        assert ids_in(warehouse.table("orders")) == [1, 2]
+    table = orders(lake)
+    table.append(rows(1, 2))
+    ((name, _),) = table.snapshot().files
+    bucket = from_url(store)
+    for key in ("inside/_delta_log/0.json", "inside/a/b.parquet", "inside2/c.parquet", ".hidden/d", "old.parquet"):
+        obstore.put(bucket, f"orders/{key}", b"rows")
+    assert vacuumed(table) == {"inside2/c.parquet", "old.parquet"}
+    assert obstore.get(bucket, "orders/inside/a/b.parquet").bytes() == b"rows"
+    obstore.put(bucket, "orders/old.parquet", b"rows")
+    odd = f"{server}/{store.removeprefix('s3://')}/orders//{name}"
+    urllib.request.urlopen(urllib.request.Request(odd, method="PUT", data=b"other"))
+    with pytest.raises(OSError, match="invalid path"):
+        vacuum(table, older_than=LATER, force=True, dry_run=False)
+    assert obstore.get(bucket, "orders/old.parquet").bytes() == b"rows"
+    assert ids_in(lake.table("orders")) == [1, 2]
 
 
-def test_files_with_urls_are_read_and_kept(directory: Path, store: str) -> None:
+def test_files_with_urls_are_read_and_kept(lake: refimpl.Warehouse, store: str) -> None:
     """Engines write the URLs of objects into the log, for clones and for deletion vectors."""
     pytest.importorskip("pyroaring")
-    with refimpl.open(directory) as warehouse:
-        allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
-        location = directory / "s3.store" / "orders"
-        fed = {"delta.enableChangeDataFeed": "true"}
-        table = warehouse.create_table("orders", SCHEMA, location=location, policy=allowed, properties=fed)
-        table.append(rows(1, 2, 3))
-        (add,) = table.snapshot().files.values()
-        bucket = from_url(store)
-        content = bitmap(1)
-        obstore.put(bucket, "orders/a b.bin", b"\x01" + stored(content))
-        vector = DeletionVector(
-            storage_type="p", path_or_inline_dv=f"{store.replace('s3:', 's3a:')}/orders/a%20b.bin", offset=1,
-            size_in_bytes=len(content), cardinality=1,
-        )  # fmt: skip
-        for path, chosen in ((f"{store}/orders/{add.path}", None), (f"{store}/orders/{add.path}", vector)):
-            transaction = table.transaction()
-            transaction.add_feature("deletionVectors")
-            new = msgspec.structs.replace(add, path=path, deletion_vector=chosen, data_change=chosen is not None)
-            transaction.remove(*transaction.read_whole_table(), data_change=chosen is not None)
-            transaction.add(new)
-            transaction.commit()
-        obstore.put(bucket, "orders/old.parquet", b"rows")
-        assert vacuumed(table) == {"old.parquet"}
-        assert ids_in(warehouse.table("orders")) == [1, 3]
-        changes = [(row["_change_type"], row["id"]) for row in table.changes(3).read_all().to_pylist()]
-        assert changes == [("delete", 2)]
+    fed = {"delta.enableChangeDataFeed": "true"}
+    table = orders(lake, properties=fed)
+    table.append(rows(1, 2, 3))
+    (add,) = table.snapshot().files.values()
+    bucket = from_url(store)
+    content = bitmap(1)
+    obstore.put(bucket, "orders/a b.bin", b"\x01" + stored(content))
+    vector = DeletionVector(
+        storage_type="p", path_or_inline_dv=f"{store.replace('s3:', 's3a:')}/orders/a%20b.bin", offset=1,
+        size_in_bytes=len(content), cardinality=1,
+    )  # fmt: skip
+    for path, chosen in ((f"{store}/orders/{add.path}", None), (f"{store}/orders/{add.path}", vector)):
+        transaction = table.transaction()
+        transaction.add_feature("deletionVectors")
+        new = msgspec.structs.replace(add, path=path, deletion_vector=chosen, data_change=chosen is not None)
+        transaction.remove(*transaction.read_whole_table(), data_change=chosen is not None)
+        transaction.add(new)
+        transaction.commit()
+    obstore.put(bucket, "orders/old.parquet", b"rows")
+    assert vacuumed(table) == {"old.parquet"}
+    assert ids_in(lake.table("orders")) == [1, 3]
+    changes = [(row["_change_type"], row["id"]) for row in table.changes(3).read_all().to_pylist()]
+    assert changes == [("delete", 2)]
 
 
 def test_files_with_urls_are_kept_in_overlapping_stores(tmp_path: Path, store: str) -> None:
@@ -499,92 +497,80 @@ def test_purge_holds_the_lock_for_few_objects_at_a_time(
     assert max(deleted) == dropping.BATCH_OF_OBJECTS
 
 
-def test_interrupted_vacuum_is_repeated(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_vacuum_is_repeated(lake: refimpl.Warehouse, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """VACUUM dies after each deletion in turn, also when the deletion's answer is lost."""
     plain = obstore.delete
-    with refimpl.open(directory) as warehouse:
-        allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
-        location = directory / "s3.store" / "orders"
-        table = warehouse.create_table("orders", SCHEMA, location=location, policy=allowed)
-        table.append(rows(1, 2))
-        for key in "abc":
-            obstore.put(from_url(store), f"orders/{key}.parquet", b"rows")
-        for count in range(2):
-            left = [count]
+    table = orders(lake)
+    table.append(rows(1, 2))
+    for key in "abc":
+        obstore.put(from_url(store), f"orders/{key}.parquet", b"rows")
+    for number in range(2):
+        left = [number]
 
-            def delete(target: Any, key: str, left: list[int] = left) -> None:
-                plain(target, key)
-                if not left[0]:
-                    raise exceptions.GenericError("the answer was lost")
-                left[0] -= 1
+        def delete(target: Any, key: str, left: list[int] = left) -> None:
+            plain(target, key)
+            if not left[0]:
+                raise exceptions.GenericError("the answer was lost")
+            left[0] -= 1
 
-            with monkeypatch.context() as patched, pytest.raises(OSError, match="the answer was lost"):
-                patched.setattr(obstore, "delete", delete)
-                vacuum(table, older_than=LATER, force=True, dry_run=False)
-        vacuum(table, older_than=LATER, force=True, dry_run=False)
-        assert {name for name in objects(store) if name.endswith(".parquet")} == {
-            f"orders/{path}" for path, _ in table.snapshot().files
-        }
-        assert ids_in(warehouse.table("orders")) == [1, 2]
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="the answer was lost"):
+            patched.setattr(obstore, "delete", delete)
+            vacuum(table, older_than=LATER, force=True, dry_run=False)
+    vacuum(table, older_than=LATER, force=True, dry_run=False)
+    assert {name for name in objects(store) if name.endswith(".parquet")} == {
+        f"orders/{path}" for path, _ in table.snapshot().files
+    }
+    assert ids_in(lake.table("orders")) == [1, 2]
 
 
-def test_delta_rs_reads_the_published_objects(directory: Path, store: str) -> None:
-    with refimpl.open(directory) as warehouse:
-        location = directory / "s3.store" / "orders"
-        table = warehouse.create_table(
-            "orders", SCHEMA, location=location, feature=MANAGED_COMMIT, partition_columns=["day"]
-        )
-        table.append(rows(1, 2))
-        table.append(rows(3))
-        warehouse.owner.backfill_to_version(table.table_id or "")
-        table.append(rows(4))
+def test_delta_rs_reads_the_published_objects(lake: refimpl.Warehouse, store: str) -> None:
+    table = orders(lake, feature=MANAGED_COMMIT, partition_columns=["day"])
+    table.append(rows(1, 2))
+    table.append(rows(3))
+    lake.owner.backfill_to_version(table.table_id or "")
+    table.append(rows(4))
     peer = deltalake.DeltaTable(f"{store}/orders")
     assert peer.version() in (2, 3)
     expected = list(range(1, peer.version() + 2))
     assert sorted(pa.table(peer.to_pyarrow_table())["id"].to_pylist()) == expected
 
 
-def test_failed_commit_deletes_its_objects(directory: Path, store: str) -> None:
-    with refimpl.open(directory) as warehouse:
-        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
-        before = objects(store)
-        gone = patch.object(warehouse.owner, "commit", side_effect=OwnerUnavailableError("gone"))
-        with gone, pytest.raises(OwnerUnavailableError):
-            table.append(rows(1))
-        assert {name for name in objects(store) - before if name.endswith(".parquet")} == set()
+def test_failed_commit_deletes_its_objects(lake: refimpl.Warehouse, store: str) -> None:
+    table = orders(lake)
+    before = objects(store)
+    gone = patch.object(lake.owner, "commit", side_effect=OwnerUnavailableError("gone"))
+    with gone, pytest.raises(OwnerUnavailableError):
+        table.append(rows(1))
+    assert {name for name in objects(store) - before if name.endswith(".parquet")} == set()
 
 
-def test_partition_value_too_long_for_a_key_is_refused(directory: Path, store: str) -> None:
+def test_partition_value_too_long_for_a_key_is_refused(lake: refimpl.Warehouse, store: str) -> None:
     """A key in S3 has at most 1024 bytes, and contains the prefix of the store, the table and the file name."""
     schema = pa.schema({"id": pa.int64(), "p": pa.string()})
-    with refimpl.open(directory) as warehouse:
-        location = directory / "s3.store" / "orders"
-        table = warehouse.create_table("orders", schema, location=location, partition_columns=["p"])
+    location = lake.directory / "s3.store" / "orders"
+    table = lake.create_table("orders", schema, location=location, partition_columns=["p"])
 
-        def append(value: str) -> None:
-            table.append(pa.table({"id": [1, 2], "p": ["short", value]}, schema=schema))
+    def append(value: str) -> None:
+        table.append(pa.table({"id": [1, 2], "p": ["short", value]}, schema=schema))
 
-        append("x")
-        (name,) = [name for name in objects(store) if "/p=x/" in name]
-        longest = 1024 - len(f"{store.split('/', 3)[3]}/{name}") + 1
-        append("ü" * (longest // 2) + "y" * (longest % 2))
-        before = objects(store)
-        with pytest.raises(
-            InvalidRequestError, match=r"a key of 1025 bytes, .*: p=yyy.*; partition by something shorter"
-        ):
-            append("y" * (longest + 1))
-        assert (objects(store), table.snapshot().version) == (before, 2)
+    append("x")
+    (name,) = [name for name in objects(store) if "/p=x/" in name]
+    longest = 1024 - len(f"{store.split('/', 3)[3]}/{name}") + 1
+    append("ü" * (longest // 2) + "y" * (longest % 2))
+    before = objects(store)
+    with pytest.raises(InvalidRequestError, match=r"a key of 1025 bytes, .*: p=yyy.*; partition by something shorter"):
+        append("y" * (longest + 1))
+    assert (objects(store), table.snapshot().version) == (before, 2)
 
 
-def test_failed_write_deletes_its_objects(directory: Path, store: str) -> None:
-    with refimpl.open(directory) as warehouse:
-        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
-        writer = table.transaction().data_file_writer()
-        writer.write(rows(1))
-        writer.end_files()
-        assert any(name.endswith(".parquet") for name in objects(store))
-        writer.abort()
-        assert not any(name.endswith(".parquet") for name in objects(store))
+def test_failed_write_deletes_its_objects(lake: refimpl.Warehouse, store: str) -> None:
+    table = orders(lake)
+    writer = table.transaction().data_file_writer()
+    writer.write(rows(1))
+    writer.end_files()
+    assert any(name.endswith(".parquet") for name in objects(store))
+    writer.abort()
+    assert not any(name.endswith(".parquet") for name in objects(store))
 
 
 def test_store_is_named_on_the_command_line(tmp_path: Path, store: str, cli: CommandLine) -> None:
@@ -665,31 +651,30 @@ def test_unreachable_store_is_refused(directory: Path, store: str, monkeypatch: 
 
 
 def test_store_that_does_not_answer_is_not_corruption(
-    directory: Path, store: str, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+    directory: Path, lake: refimpl.Warehouse, store: str, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A script handles the two errors differently."""
-    with refimpl.open(directory) as warehouse:
-        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
-        table.append(rows(1))
-        (add,) = table.snapshot().files.values()
-        vector = DeletionVector(
-            storage_type="p", path_or_inline_dv=f"{store}/orders/deletions.bin", size_in_bytes=1, cardinality=1
-        )
-        masked = msgspec.structs.replace(add, deletion_vector=vector)
-        plain, silent = obstore.get, list[str]()
+    table = orders(lake)
+    table.append(rows(1))
+    (add,) = table.snapshot().files.values()
+    vector = DeletionVector(
+        storage_type="p", path_or_inline_dv=f"{store}/orders/deletions.bin", size_in_bytes=1, cardinality=1
+    )
+    masked = msgspec.structs.replace(add, deletion_vector=vector)
+    plain, silent = obstore.get, list[str]()
 
-        def get(given: Any, key: str) -> Any:
-            if key.endswith(silent[-1]):
-                raise exceptions.GenericError("no answer")
-            return plain(given, key)
+    def get(given: Any, key: str) -> Any:
+        if key.endswith(silent[-1]):
+            raise exceptions.GenericError("no answer")
+        return plain(given, key)
 
-        monkeypatch.setattr(obstore, "get", get)
-        files = table.environment.files
-        assert isinstance(files, ObjectFiles)
-        for ending in (".bin", ".parquet"):
-            silent.append(ending)
-            with pytest.raises(StoreError, match="no answer"):
-                read_file(table.snapshot().layout, masked)
+    monkeypatch.setattr(obstore, "get", get)
+    files = table.environment.files
+    assert isinstance(files, ObjectFiles)
+    for ending in (".bin", ".parquet"):
+        silent.append(ending)
+        with pytest.raises(StoreError, match="no answer"):
+            read_file(table.snapshot().layout, masked)
     answer = cli("rows", "orders", "-w", str(directory))
     assert answer.code == ExitCode.UNAVAILABLE
     assert "no answer; check the store" in answer.err
@@ -777,63 +762,39 @@ def test_object_is_stored_at_the_end_of_its_block(store: str, tmp_path: Path, mo
     assert [files.exists(str(path)) for path in (whole, half, moved)] == [False, False, True]
 
 
-def test_staged_object_is_durable_without_a_request(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staged_object_is_durable_without_a_request(lake: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark of a failed sync is never an object, so a commit does not ask the store for it either."""
-    with refimpl.open(directory) as warehouse:
-        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
-        name = table.log.stage(CATALOG_MANAGED.staging_folder, 1, random_uuid(), b"{}")
-        requests: list[str] = []
-        for call in ("head", "list", "get"):
-            original = getattr(obstore, call)
+    table = orders(lake)
+    name = table.log.stage(CATALOG_MANAGED.staging_folder, 1, random_uuid(), b"{}")
+    requests: list[str] = []
+    for call in ("head", "list", "get"):
+        original = getattr(obstore, call)
 
-            def counted(*given: Any, call: str = call, original: Any = original, **options: Any) -> Any:
-                requests.append(call)
-                return original(*given, **options)
+        def counted(*given: Any, call: str = call, original: Any = original, **options: Any) -> Any:
+            requests.append(call)
+            return original(*given, **options)
 
-            monkeypatch.setattr(obstore, call, counted)
-        assert table.table_id is not None
-        warehouse.owner.make_staged_durable(table.table_id, name)
-        assert requests == []
-
-
-def test_cleanup_rewrites_no_durable_checkpoint(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with refimpl.open(directory) as warehouse:
-        allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
-        location = directory / "s3.store" / "orders"
-        table = warehouse.create_table("orders", SCHEMA, location=location, policy=allowed)
-        table.append(rows(1))
-        warehouse.owner.backfill_to_version(table.table_id or "")
-        write_checkpoint(table)
-        plain, keys = obstore.put, list[str]()
-
-        def put(target: Any, key: str, content: bytes, **options: Any) -> Any:
-            keys.append(key)
-            return plain(target, key, content, **options)
-
-        monkeypatch.setattr(obstore, "put", put)
-        assert log_path.commit(0) in clean_up(table, older_than=LATER).deleted
-        assert keys == []
-        assert ids_in(warehouse.table("orders")) == [1]
+        monkeypatch.setattr(obstore, call, counted)
+    assert table.table_id is not None
+    lake.owner.make_staged_durable(table.table_id, name)
+    assert requests == []
 
 
-def test_effects_on_local_files_use_the_hosts_files(tmp_path: Path) -> None:
-    host = FailingFiles()
-    files = ObjectFiles(host, {})
-    file, other, folder = (tmp_path / name for name in ("file", "other", "folder"))
-    steps: list[Callable[[], object]] = [
-        lambda: files.make_directory(folder), lambda: files.remove_directory(folder), lambda: files.fsync(file),
-        lambda: files.fsync_directory(tmp_path), lambda: files.link(file, other),
-        lambda: files.replace(other, file), lambda: files.unlink(file),
-    ]  # fmt: skip
-    names = ["make_directory", "remove_directory", "fsync", "fsync_directory", "link", "replace", "unlink"]
-    file.write_bytes(b"x")
-    for name, step in zip(names, steps, strict=True):
-        host.fail_when = lambda *_: True
-        with pytest.raises(OSError, match="injected"):
-            step()
-        host.fail_when = lambda *_: False
-        step()
-        assert host.done[-1][0] == name
+def test_cleanup_rewrites_no_durable_checkpoint(lake: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = orders(lake)
+    table.append(rows(1))
+    lake.owner.backfill_to_version(table.table_id or "")
+    write_checkpoint(table)
+    plain, keys = obstore.put, list[str]()
+
+    def put(target: Any, key: str, content: bytes, **options: Any) -> Any:
+        keys.append(key)
+        return plain(target, key, content, **options)
+
+    monkeypatch.setattr(obstore, "put", put)
+    assert log_path.commit(0) in clean_up(table, older_than=LATER).deleted
+    assert keys == []
+    assert ids_in(lake.table("orders")) == [1]
 
 
 def test_missing_package_is_named(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
