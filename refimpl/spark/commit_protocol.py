@@ -24,7 +24,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -216,10 +216,7 @@ def gather(messages: pa.Table) -> JobFiles:
             for name, value in totals.identities.items():
                 identities.setdefault(name, []).append(value)
             continue
-        for action in actions.decode(message["action"].encode(), source=f"the message of task {split}"):
-            if isinstance(action, Add | Cdc):
-                _check_relative(action.path)
-                files.append(action)
+        files += _files_in(message["action"], f"the message of task {split}")
     return JobFiles(
         added=tuple(action for action in files if isinstance(action, Add)),
         changes=tuple(action for action in files if isinstance(action, Cdc)),
@@ -242,16 +239,14 @@ def delete_files(messages: pa.Table, layout: FileLayout) -> None:
     of a task that failed, and of a task whose message had not arrived when another task failed."""
     for text in messages.column("action").drop_null().to_pylist():
         with contextlib.suppress(DeltaError):
-            files = [action for action in actions.decode(text.encode(), source="a task") if _is_file(action)]
-            data_files.delete(layout, files)
+            data_files.delete(layout, [*_files_in(text, "a task")])
 
 
-def _is_file(action: actions.Action) -> TypeGuard[Add | Cdc]:
-    """Whether an action names a file that a task can write."""
-    if not isinstance(action, Add | Cdc):
-        return False
-    _check_relative(action.path)
-    return True
+def _files_in(text: str, source: str) -> Iterator[Add | Cdc]:
+    for action in actions.decode(text.encode(), source=source):
+        if isinstance(action, Add | Cdc):
+            _check_relative(action.path)
+            yield action
 
 
 def _rebuilt(text: str) -> DeltaError:

@@ -294,10 +294,7 @@ class DeltaOwnerSource(datasource.DataSource):
         columns = self.options.get("partitionBy")
         partition_by = None if columns is None else tuple(name.strip() for name in columns.split(","))
         options = WriteOptions.parse(
-            {name.lower(): value for name, value in self.options.items()},
-            overwrite=overwrite,
-            default_mode=default_mode,
-            partition_by=partition_by,
+            self.options, overwrite=overwrite, default_mode=default_mode, partition_by=partition_by
         )
         table = self._existing(given, given.spelled(partition_by or ()))
         snapshot = table.transaction().snapshot  # raises for a table that cannot be written, before a task writes

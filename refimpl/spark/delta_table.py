@@ -15,9 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from refimpl.client import checkpoint_writing, row_changes
+from refimpl.client import row_changes
 from refimpl.client.change_feed import ChangedFile, FeedReader
-from refimpl.client.checkpoint_writing import Checkpointed
 from refimpl.client.merging import METRICS, Clause, Clauses, Kind, bound_on
 from refimpl.client.table import Table
 from refimpl.protocol import actions
@@ -110,13 +109,6 @@ class DeltaTable:
             work = work.withMetadata("actions", {plan_reads.KEY: mark})
         tasks = work.repartition(-(-len(lines) // _FILES_PER_TASK))
         return tasks.mapInArrow(_FeedTask(reader=reader).__call__, spark_schema(reader.schema))
-
-    def checkpoint(self) -> Checkpointed:
-        """Write a checkpoint of the newest published version, on the driver.
-
-        Raises the errors of `refimpl.client.maintenance.write_checkpoint`.
-        """
-        return checkpoint_writing.write(self._table.published_snapshot())
 
     def _work(self, operation: str, condition: str | Column | None) -> _Work:
         text = None if condition is None else str(condition)

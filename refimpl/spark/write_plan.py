@@ -97,14 +97,20 @@ class WriteOptions:
 
     @classmethod
     def parse(
-        cls, given: dict[str, str], *, overwrite: bool, default_mode: str, partition_by: tuple[str, ...] | None = None
+        cls,
+        given: Mapping[str, str],
+        *,
+        overwrite: bool,
+        default_mode: str,
+        partition_by: tuple[str, ...] | None = None,
     ) -> "WriteOptions":
         """A writer's options, by their names in `OPTIONS`. Ignores case, and other options.
 
         `default_mode`: the session's `partitionOverwriteMode`. As in Delta, it applies only to an overwrite without
         `replaceWhere` and `overwriteSchema`.
         """
-        values = {name: given[name.lower()] for name in OPTIONS if name.lower() in given}
+        lower = {name.lower(): value for name, value in given.items()}
+        values = {name: lower[name.lower()] for name in OPTIONS if name.lower() in lower}
         overwrites_schema = truth("overwriteSchema", values.get("overwriteSchema"))
         if not overwrite or overwrites_schema or "replaceWhere" in values:
             default_mode = "static"

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.protocol.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.protocol.table_feature import TABLE_FEATURES, CommitMode
@@ -181,9 +180,9 @@ class DeltaWriter:
 
     def _change(self, table: Table, *, overwrite: bool, by_position: bool) -> Written | None:
         snapshot = table.snapshot()
-        plan = self._plan(snapshot, overwrite=overwrite)
-        filled = plan.rules.filled
-        frame = frames.matched(self._frame, plan.schema, by_position=by_position, filled=filled)
+        options, given = self._write_options(overwrite=overwrite), frames.table_schema(self._frame)
+        plan = WritePlan.of(snapshot, given, options, in_utc=self._access.in_utc)
+        frame = frames.matched(self._frame, plan.schema, by_position=by_position, filled=plan.rules.filled)
         job = self._job(frame, plan.task)
         if job is not None:
             plan = dataclasses.replace(plan, reads=plan_reads.of(self._access.rule, job))
@@ -193,14 +192,9 @@ class DeltaWriter:
         files = _write_files(frame, plan.task, job)
         return plan.commit(transaction, files)
 
-    def _plan(self, snapshot: Snapshot, *, overwrite: bool) -> WritePlan:
-        options = self._write_options(overwrite=overwrite)
-        return WritePlan.of(snapshot, frames.table_schema(self._frame), options, in_utc=self._access.in_utc)
-
     def _write_options(self, *, overwrite: bool) -> WriteOptions:
-        given = {name.lower(): value for name, value in self._options.items()}
         return WriteOptions.parse(
-            given,
+            self._options,
             overwrite=overwrite,
             default_mode=self._access.partition_overwrite_mode,
             partition_by=self._partition_columns,

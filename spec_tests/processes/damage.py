@@ -28,7 +28,6 @@ import io
 import itertools
 import json
 import logging
-import multiprocessing
 import random
 import shutil
 import sys
@@ -37,9 +36,8 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -49,6 +47,7 @@ import pyarrow as pa
 import refimpl
 from refimpl.client import maintenance, ownership
 from refimpl.client.table import Table
+from refimpl.demo.workers import Ended, WorkerPool
 from refimpl.log import checkpoint_format
 from refimpl.owner.local import OWNER_FOLDER
 from refimpl.protocol import log_path
@@ -223,21 +222,27 @@ class Reader:
         self._start()
 
     def _start(self) -> None:
-        self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        self._pool = WorkerPool()
+        self._worker = self._pool.start("reader", _answer)
 
     def ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
         """The answer; None if the process ended or did not answer."""
-        try:
-            return self._pool.submit(question, *arguments).result(SECONDS_TO_ANSWER)
-        except (BrokenProcessPool, TimeoutError):
-            self.end()
-            self._start()
-            return None
+        self._worker.send((question, arguments))
+        for _, answer in self._pool.receive(SECONDS_TO_ANSWER):
+            if not isinstance(answer, Ended):
+                return answer
+        self.end()
+        self._start()
+        return None
 
     def end(self) -> None:
-        for process in multiprocessing.active_children():
-            process.kill()
-        self._pool.shutdown()
+        self._pool.__exit__()
+
+
+def _answer(connection: Connection) -> None:
+    while True:
+        question, arguments = connection.recv()
+        connection.send(question(*arguments))
 
 
 # Damaging

@@ -1,19 +1,19 @@
 """A few rounds of `spec_tests.processes.storm`; its check finds each kind of damage; and races between processes."""
 
 import json
-import multiprocessing
 import random
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import refimpl
+from refimpl.demo.workers import GO, Ended, WorkerPool
 from refimpl.protocol.commit_owner import NameTaken, Registered
 from refimpl.protocol.commits import Conflict, DirectProposal, Ratified
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
@@ -141,18 +141,32 @@ def test_an_operation_that_landed_twice_is_found(tmp_path: Path) -> None:
 # Races of processes: first starts of an owner, creators of a table, writers of a version
 
 COUNT = 4
-FORK = multiprocessing.get_context("fork")
-at_once = FORK.Barrier(COUNT)
+Race = Callable[[Connection, Path], Any]
 
 
-def race(act: Callable[[Path], Any], directory: Path) -> list[Any]:
+def race(act: Race, directory: Path) -> list[Any]:
     """The results of several processes, each of which waits for the others before it acts (`at_once`)."""
-    with ProcessPoolExecutor(COUNT, mp_context=FORK) as pool:
-        return [racer.result(60) for racer in [pool.submit(act, directory) for _ in range(COUNT)]]
+    with WorkerPool(fork=True) as pool:
+        racers = [pool.start(str(number), _reported, act, directory) for number in range(COUNT)]
+        messages = (message for _, message in pool.messages(60) if not isinstance(message, Ended))
+        assert [next(messages) for _ in racers] == [GO] * COUNT
+        for racer in racers:
+            racer.send(GO)
+        return [next(messages) for _ in racers]
 
 
-def start(directory: Path) -> int:
-    at_once.wait(60)
+def _reported(connection: Connection, act: Race, directory: Path) -> None:
+    connection.send(act(connection, directory))
+
+
+def at_once(connection: Connection) -> None:
+    """Wait until all racers are here."""
+    connection.send(GO)
+    connection.recv()
+
+
+def start(connection: Connection, directory: Path) -> int:
+    at_once(connection)
     with refimpl.open(directory, create=True) as warehouse:
         return len(warehouse.tables())
 
@@ -168,11 +182,11 @@ def test_concurrent_first_starts_create_one_owner(tmp_path: Path) -> None:
     assert sorted(path.name for path in (folder / "_owner").iterdir() if ".new" in path.name) == []
 
 
-def create_orders(directory: Path) -> tuple[bool, str]:
+def create_orders(connection: Connection, directory: Path) -> tuple[bool, str]:
     """Whether this process won, and the id of the table that has the name."""
     with refimpl.open(directory, create=True) as warehouse:
         staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.STAGED)
-        at_once.wait(60)
+        at_once(connection)
         proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
         outcome = warehouse.owner.register_table(staged.table_id, proposal)
         assert isinstance(outcome, Registered | NameTaken), outcome
@@ -191,12 +205,12 @@ def test_one_creator_of_a_name_wins_and_losers_get_the_winner(tmp_path: Path) ->
         winner.land(2)
 
 
-def commit_1(directory: Path) -> tuple[bool, str, str]:
+def commit_1(connection: Connection, directory: Path) -> tuple[bool, str, str]:
     """Whether this process won version 1, its attempt, and the winner's attempt."""
     with refimpl.open(directory, create=True) as warehouse:
         table = owned(warehouse, "orders")
         proposal = table.propose(1, append(START + 1))
-        at_once.wait(60)
+        at_once(connection)
         outcome = table.owner.commit(table.table_id, 1, proposal)
         assert isinstance(outcome, Ratified | Conflict), outcome
         winner = outcome.commit if isinstance(outcome, Ratified) else outcome.winners[0]
@@ -217,25 +231,19 @@ def test_one_writer_of_a_version_wins_and_losers_get_the_winner(tmp_path: Path, 
         assert owned(warehouse, "orders").latest == 1
 
 
-def hold_lock(directory: Path, pipe: Any) -> None:
+def hold_lock(connection: Connection, directory: Path) -> None:
     with refimpl.open(directory, create=True) as warehouse, warehouse.owner.context.lock():
-        pipe.send("held")
-        pipe.recv()
+        at_once(connection)
 
 
 @pytest.mark.processes
 def test_reads_need_no_lock_and_a_dead_holder_releases_it(tmp_path: Path) -> None:
-    ours, theirs = FORK.Pipe()
-    with refimpl.open(tmp_path / "w", create=True) as warehouse:
+    with refimpl.open(tmp_path / "w", create=True) as warehouse, WorkerPool(fork=True) as pool:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
-        holder = FORK.Process(target=hold_lock, args=(tmp_path / "w", theirs))
-        holder.start()
-        try:
-            assert ours.recv() == "held"
-            assert table.latest == 2
-            assert list(table.history()) == [0, 1, 2]
-        finally:
-            holder.kill()
-            holder.join()
+        holder = pool.start("holder", hold_lock, tmp_path / "w")
+        assert next(pool.messages(60)) == (holder, GO)
+        assert table.latest == 2
+        assert list(table.history()) == [0, 1, 2]
+        holder.kill()
         table.land()
         assert table.latest == 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,22 +12,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from refimpl.protocol import actions
 from refimpl.protocol.actions import Add
-from refimpl.protocol.errors import InvalidRequestError
 from refimpl.rows import file_statistics, partition_values
 from refimpl.rows.partition_values import FileLayout
-from refimpl.schema import schema as s
-from refimpl.spark import DeltaConnection, commit_protocol, frames
+from refimpl.spark import DeltaConnection, frames
 from refimpl.spark.commit_protocol import MESSAGE_SCHEMA, WriteTask, gather
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-FILE_NAME = re.compile(r"part-\d{5}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.snappy\.parquet")
 
 
 @pytest.fixture
@@ -55,35 +48,15 @@ def _rows(added: tuple[Add, ...]) -> int:
     return sum(json.loads(add.stats or "")["numRecords"] for add in added)
 
 
-def test_task_sends_one_add_action_for_each_file(frame: DataFrame, tmp_path: Path) -> None:
-    messages = frame.mapInArrow(_task(tmp_path, frame, "month").__call__, MESSAGE_SCHEMA).collect()
-    assert len(messages) == len(_on_disk(tmp_path)) == 6
-    assert {message["split"] for message in messages} == {0, 1}
-    for message in messages:
-        [add] = actions.decode(message["action"].encode(), source="a message")
-        assert isinstance(add, Add)
-        folder, name = add.path.split("/")
-        assert folder == f"month={add.partition_values['month']}"
-        assert FILE_NAME.fullmatch(name)
-        assert name.startswith(f"part-{message['split']:05d}-")
-        assert add.size == (tmp_path / add.path).stat().st_size
-
-
-def test_a_task_without_rows_sends_no_message(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
-    messages = frame.where("id < 50").mapInArrow(_task(tmp_path, frame).__call__, MESSAGE_SCHEMA).toArrow()
-    assert messages["split"].to_pylist() == [0]
-    assert gather(messages.slice(0, 0)).added == ()
-
-
-def _dies_after_writing(task: WriteTask, failing_attempts: int) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """The task of split 0 writes all its files, and then its process dies before it reports them."""
+def _dies_after_writing(task: WriteTask) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """The first attempt of split 0 writes all its files, and then its process dies before it reports them."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         message = task.run(batches, split=context.partitionId(), attempt=context.taskAttemptId())
-        if context.partitionId() == 0 and context.attemptNumber() < failing_attempts:
+        if context.partitionId() == 0 and context.attemptNumber() == 0:
             os._exit(1)
         yield message
 
@@ -91,25 +64,12 @@ def _dies_after_writing(task: WriteTask, failing_attempts: int) -> Callable[...,
 
 
 def test_no_message_names_the_files_of_a_killed_task(frame: DataFrame, tmp_path: Path) -> None:
-    run = _dies_after_writing(_task(tmp_path, frame, "month"), failing_attempts=1)
+    run = _dies_after_writing(_task(tmp_path, frame, "month"))
     files = gather(frame.mapInArrow(run, MESSAGE_SCHEMA).toArrow())
     assert _rows(files.added) == 100
     named, there = _named(files.added), _on_disk(tmp_path)
     assert (len(named), len(there)) == (6, 9)
     assert named < there
-
-
-def test_a_failed_job_leaves_nothing_in_the_log(delta: DeltaConnection, frame: DataFrame) -> None:
-    delta.write(frame).partitionBy("month").saveAsTable("t")
-    table = delta.tables.by_name("t")
-    before = set(table.snapshot().files)
-    run = _dies_after_writing(_task(table.location, frame, "month"), failing_attempts=9)
-    with pytest.raises(Py4JJavaError):
-        frame.mapInArrow(run, MESSAGE_SCHEMA).toArrow()
-    snapshot = table.snapshot()
-    assert (snapshot.version, set(snapshot.files)) == (0, before)
-    assert len(_on_disk(table.location)) > len(before)
-    assert delta.read.table("t").count() == 100
 
 
 def test_a_failing_row_leaves_the_table_unchanged(delta: DeltaConnection, frame: DataFrame) -> None:
@@ -123,16 +83,6 @@ def test_a_failing_row_leaves_the_table_unchanged(delta: DeltaConnection, frame:
     assert _on_disk(table.location) >= {add.path for add in snapshot.files.values()}
     assert delta.read.table("t").count() == 100
     assert delta.write(frame).mode("append").saveAsTable("t") is not None
-
-
-def test_rejected_rows_are_one_error_and_leave_no_file(spark: SparkSession, tmp_path: Path) -> None:
-    rows = spark.range(0, 10, numPartitions=2).selectExpr("nullif(id, 7) x")
-    schema = s.Struct(fields=(s.Field(name="x", type=s.Primitive(name="long"), nullable=False),))
-    task = WriteTask(layout=FileLayout(location=tmp_path, schema=schema), indexed=file_statistics.indexed(schema))
-    with pytest.raises(InvalidRequestError, match=r"'x' must not be null, but 1 of 5"):
-        commit_protocol.write(commit_protocol.job(rows, task), task.layout)
-    assert not _on_disk(tmp_path)  # the files of the other task are deleted
-    assert _rows(commit_protocol.write(commit_protocol.job(rows.where("x != 7"), task), task.layout).added) == 9
 
 
 def test_tasks_never_see_the_owner(frame: DataFrame, tmp_path: Path) -> None:
@@ -150,10 +100,7 @@ def test_tasks_never_see_the_owner(frame: DataFrame, tmp_path: Path) -> None:
     assert {row["loaded"] for row in frame.mapInArrow(run, "loaded string").collect()} == {""}
 
 
-@pytest.mark.parametrize("partition_columns", [[], ["month"]])
-def test_a_write_computes_its_rows_exactly_once(
-    partition_columns: list[str], delta: DeltaConnection, spark: SparkSession, frame: DataFrame, tmp_path: Path
-) -> None:
+def test_a_write_computes_its_rows_exactly_once(delta: DeltaConnection, frame: DataFrame, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
 
@@ -163,5 +110,5 @@ def test_a_write_computes_its_rows_exactly_once(
         (marks / str(uuid.uuid4())).touch()
         yield from batches
 
-    delta.write(frame.mapInArrow(marking, frame.schema)).partitionBy(partition_columns).saveAsTable("t")
+    delta.write(frame.mapInArrow(marking, frame.schema)).partitionBy("month").saveAsTable("t")
     assert len(list(marks.iterdir())) == 2

@@ -225,17 +225,18 @@ def test_a_column_that_the_frame_lacks_is_not_overwritten(delta: DeltaConnection
     assert "keep" in table.snapshot().to_arrow()["c"].to_pylist()
 
 
+@pytest.mark.parametrize("write", [formatted("overwrite"), saved("overwrite")])
 def test_an_overwrite_has_the_mode_of_the_session_when_it_runs(
-    spark: SparkSession, delta: DeltaConnection, table: Table
+    spark: SparkSession, delta: DeltaConnection, table: Table, write: Write
 ) -> None:
     rows = spark.createDataFrame([(9, 1)], "id long, p int")
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     try:
-        formatted("overwrite")(delta, rows)
+        write(delta, rows)
     finally:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     assert stored(table) == [0, 2, 4, 9]
-    formatted("overwrite")(delta, rows)
+    write(delta, rows)
     assert stored(table) == [9]
 
 
@@ -330,24 +331,24 @@ def test_write_without_the_rule_is_rejected(spark: SparkSession, table: Table) -
     assert stored(table) == [*range(6)]
 
 
-def test_the_session_has_another_time_zone_when_the_data_source_writes(
-    spark: SparkSession, delta: DeltaConnection
-) -> None:
-    """The condition of the overwrite would mean another moment than the session's other conditions."""
-    from pyspark.errors import PySparkException
-
+def test_replace_where_on_a_timestamp_needs_a_session_in_utc(spark: SparkSession, delta: DeltaConnection) -> None:
+    """The session's zone when the write runs: its other conditions would mean another moment."""
     rows_at = spark.sql("select 1 id, timestamp'2024-01-01 00:00:00Z' moment")
     delta.write(rows_at).partitionBy("moment").saveAsTable("moments")
-    write = rows_at.write.format(FORMAT).mode("overwrite").option("replaceWhere", "moment = '2024-01-01 00:00:00'")
+    where = {"replaceWhere": "moment = '2024-01-01 00:00:00'"}
+    by_source = rows_at.write.format(FORMAT).mode("overwrite").options(**where)
+    by_writer = delta.write(rows_at).mode("overwrite").options(**where)
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
-        with pytest.raises(PySparkException, match="timeZone"):
-            write.save("moments")
+        for write in (lambda: by_source.save("moments"), lambda: by_writer.saveAsTable("moments")):
+            with pytest.raises(Exception, match="timeZone"):
+                write()
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
-    write.save("moments")
-    assert delta.tables.by_name("moments").snapshot().version == 1
+    by_source.save("moments")
+    by_writer.saveAsTable("moments")
+    assert delta.tables.by_name("moments").snapshot().version == 2
 
 
 def test_subquery_in_a_row_change_is_rejected(spark: SparkSession, delta: DeltaConnection, table: Table) -> None:

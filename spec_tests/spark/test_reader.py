@@ -110,14 +110,6 @@ def test_read_by_time_returns_the_newest_version_of_that_time(
         delta.read.options(versionAsOf=0, timestampAsOf=first).table("t")
 
 
-def test_a_frame_keeps_its_version_while_others_commit(delta: DeltaConnection, rows: DataFrame) -> None:
-    delta.write(rows).saveAsTable("t")
-    frame = delta.read.table("t")
-    delta.write(rows).mode("overwrite").saveAsTable("t")
-    delta.write(rows).mode("append").saveAsTable("t")
-    assert frame.count() == 12
-
-
 # Pruning
 
 

@@ -34,6 +34,8 @@ __all__ = ["directory", "server", "store"]  # fixtures
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32())])
 COLUMNS_OF_TABLE = StructType().add("id", "long").add("month", "integer")
 COLUMNS = StructType().add("ID", "integer").add("month", "integer")
+DYNAMIC = {plan_reads.MODE: "dynamic"}
+"""The session's `spark.sql.sources.partitionOverwriteMode`."""
 QUERY = "2ac6ec97-0000-4000-8000-7f5b0b6d6c01"
 
 
@@ -243,11 +245,10 @@ def test_a_batch_without_rows_makes_no_version(warehouse: Warehouse, table: Tabl
     assert table.snapshot().version == 1
 
 
-def test_complete_mode_replaces_the_rows(warehouse: Warehouse, table: Table) -> None:
-    writer = stream(warehouse, overwrite=True)
-    writer.commit([message(writer, (9, 9))], 0)
-    writer = stream(warehouse, overwrite=True)
-    writer.commit([message(writer)], 1)
+def test_complete_mode_replaces_the_rows_also_in_a_dynamic_session(warehouse: Warehouse, table: Table) -> None:
+    for number, rows in enumerate([[(9, 9)], []]):
+        writer = stream(warehouse, overwrite=True, **DYNAMIC)
+        writer.commit([message(writer, *rows)], number)
     assert ids(table) == []
     assert table.snapshot().version == 3
 
@@ -304,11 +305,16 @@ def batch(
         ({"partitionOverwriteMode": "dynamic"}, [2, 3]),
         ({"overwriteSchema": "true"}, [3]),
         ({"overwriteSchema": "true", "partitionBy": "ID"}, [3]),
+        (DYNAMIC, [2, 3]),
+        (DYNAMIC | {"partitionOverwriteMode": "static"}, [3]),
+        (DYNAMIC | {"replaceWhere": "month < 3"}, [3]),
+        (DYNAMIC | {"overwriteSchema": "true"}, [3]),
     ],
 )
 def test_overwrite_replaces_the_selected_rows(
     warehouse: Warehouse, table: Table, options: dict[str, str], expected: list[int]
 ) -> None:
+    """In a dynamic session, too: as in Delta, other options come first."""
     batch(warehouse, (3, 1), overwrite=True, **options)
     name = "ID" if "overwriteSchema" in options else "id"
     assert sorted(table.snapshot().to_arrow()[name].to_pylist()) == expected
@@ -524,35 +530,6 @@ def test_a_number_of_bytes_may_have_a_unit(warehouse: Warehouse, table: Table, t
             reader.initialOffset()
     else:
         assert reader._max_bytes == size
-
-
-@pytest.mark.parametrize(
-    ("options", "after"),
-    [
-        ({}, [2, 3]),
-        ({"partitionOverwriteMode": "static"}, [3]),
-        ({"replaceWhere": "month < 3"}, [3]),
-        ({"overwriteSchema": "true"}, [3]),
-    ],
-)
-def test_an_overwrite_follows_the_sessions_mode(
-    warehouse: Warehouse, table: Table, options: dict[str, str], after: list[int]
-) -> None:
-    """spark.sql.sources.partitionOverwriteMode=dynamic; as in Delta, other options come first."""
-    kind = type("Source", (DeltaOwnerSource,), {"connection": Connection.of(warehouse)})
-    writer = kind({plan_reads.KEY: "[]", plan_reads.MODE: "dynamic", "path": "sink", **options}).writer(
-        COLUMNS_OF_TABLE, True
-    )
-    writer.commit([message(writer, (3, 1), query=None, columns=["id", "month"])])
-    assert ids(table) == after
-
-
-def test_mode_complete_replaces_all_rows_in_a_dynamic_session(warehouse: Warehouse, table: Table) -> None:
-    writer = type("Source", (DeltaOwnerSource,), {"connection": Connection.of(warehouse)})(
-        {plan_reads.KEY: "[]", plan_reads.MODE: "dynamic", "path": "sink"}
-    ).streamWriter(COLUMNS, True)
-    writer.commit([message(writer, (3, 1))], 0)
-    assert ids(table) == [3]
 
 
 def test_rejected_rows_leave_no_files(warehouse: Warehouse) -> None:

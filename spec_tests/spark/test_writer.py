@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
 import refimpl
@@ -80,15 +79,6 @@ def test_a_table_is_created_with_its_rows_in_version_0(
         "CREATE TABLE AS SELECT"
     ]
     assert _content(delta, "t") == _tuples(rows)
-
-
-def test_a_frame_without_rows_creates_an_empty_table(delta: DeltaConnection, rows: DataFrame) -> None:
-    for columns in ([], ["month"]):
-        name = f"t{len(columns)}"
-        delta.write(rows.where("id < 0")).partitionBy(columns).saveAsTable(name)
-        assert delta.tables.by_name(name).snapshot().files == {}
-        assert delta.read.table(name).columns == ["id", "month"]
-        assert delta.read.table(name).count() == 0
 
 
 @pytest.mark.parametrize(
@@ -205,18 +195,15 @@ def test_overwrite_replaces_all_rows(delta: DeltaConnection, flights: str, rows:
     assert delta.read.option("versionAsOf", 0).table(flights).count() == 12
 
 
-def test_a_table_may_be_overwritten_with_rows_read_from_it(delta: DeltaConnection, flights: str) -> None:
-    """With plain Parquet, Spark would delete files that it has not read yet."""
-    delta.write(delta.read.table(flights).where("id > 5")).mode("overwrite").saveAsTable(flights)
-    assert delta.read.table(flights).count() == 6
-
-
-def test_append_without_rows_is_an_empty_version(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+def test_a_frame_without_rows_creates_and_appends(delta: DeltaConnection, rows: DataFrame) -> None:
     """The transaction's `commit` writes empty commits."""
-    written = delta.write(rows.where("id < 0")).mode("append").saveAsTable(flights)
+    none = rows.where("id < 0")
+    delta.write(none).partitionBy("month").saveAsTable("t")
+    assert delta.read.table("t").columns == ["id", "month"]
+    written = delta.write(none).mode("append").saveAsTable("t")
     assert written is not None
     assert (written.version, written.files) == (1, 0)
-    assert _content(delta, flights) == _tuples(rows)
+    assert delta.read.table("t").count() == 0
 
 
 @pytest.mark.parametrize("partition_columns", [[], ["month"]])
@@ -271,22 +258,6 @@ def test_replace_where_creates_with_matching_rows_only(delta: DeltaConnection, r
     assert delta.tables.required_warehouse().tables() == []
     write(rows.where("month = 1"))
     assert delta.read.table("t").count() == 4
-
-
-def test_replace_where_on_a_timestamp_needs_a_session_in_utc(
-    delta: DeltaConnection, spark: SparkSession, time_zone: None
-) -> None:
-    """Spark and the log would read a time without a zone as different moments."""
-    rows = spark.sql("select 1 id, timestamp'2024-01-01 00:00:00Z' moment")
-    delta.write(rows).partitionBy("moment").saveAsTable("t")
-    replace = delta.write(rows).mode("overwrite").option("replaceWhere", "moment = '2024-01-01 00:00:00'")
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    with pytest.raises(errors.InvalidRequestError, match="timeZone"):
-        replace.saveAsTable("t")
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    written = replace.saveAsTable("t")
-    assert written is not None
-    assert written.removed == 1
 
 
 # Columns
@@ -502,17 +473,6 @@ def test_files_stay_when_the_outcome_is_unknown(
 # Paths
 
 
-def test_an_overwrite_follows_the_sessions_mode(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
-    delta.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    try:
-        delta.write(rows.where("month = 1")).mode("overwrite").saveAsTable(flights)
-    finally:
-        delta.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
-    assert delta.read.table(flights).count() == 12
-    delta.write(rows.where("month = 1")).mode("overwrite").saveAsTable(flights)
-    assert delta.read.table(flights).count() == 4
-
-
 def test_plain_table_at_a_path_needs_no_warehouse(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
     delta, path = connect(spark), tmp_path / "plain"
     assert delta.write(rows).partitionBy("month").save(path) is not None
@@ -626,24 +586,3 @@ def test_rules_of_rows_hold_in_tasks_and_on_the_driver(delta: DeltaConnection, s
     rows = sorted(_content(delta, "t").elements())
     assert [row[1:] for row in rows] == [(1, 2), (2, 4), (3, 6)]
     assert len({row[0] for row in rows}) == 3
-
-
-def test_tasks_give_each_row_a_unique_identity_value(delta: DeltaConnection, spark: SparkSession) -> None:
-    """DELTA.md#identity-columns: after earlier writes, and besides rows that have their own values."""
-    identity = {"delta.identity.start": 5, "delta.identity.step": -2, "delta.identity.allowExplicitInsert": True}
-    fields = (
-        s.Field(name="id", type=s.Primitive(name="long"), metadata=identity),
-        s.Field(name="x", type=s.Primitive(name="long")),
-    )
-    table = delta.tables.required_warehouse().create_table("t", s.Struct(fields=fields))
-    rows = spark.range(0, 40, numPartitions=4).toDF("x")
-    given = spark.range(0, 4, numPartitions=2).selectExpr("-(id + 100000) id", "id x")
-    delta.write(rows).mode("append").saveAsTable("t")
-    delta.write(given).mode("append").saveAsTable("t")
-    rows.write.format("delta-owner").mode("append").save("t")
-    table.append(pa.table({"x": [0]}))
-    ids = table.snapshot().to_arrow()["id"].to_pylist()
-    assert len(set(ids)) == len(ids) == 85
-    assert all(number % 2 for number in ids if number not in (-100000, -100002))
-    assert table.snapshot().schema["id"].metadata["delta.identity.highWaterMark"] == min(ids)
-    assert min(ids) > 5 - 2 * 4096 * 25 - 100_003
