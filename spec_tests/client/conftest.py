@@ -2,7 +2,8 @@
 owners.
 """
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from refimpl.storage.environment import Environment
 from spec_tests.support.faults import FailingFiles, ScriptedHost
 from spec_tests.support.other_readers import Rows
 from spec_tests.support.unreliable_owner import UnreliableOwner
-from spec_tests.support.written_log import SCHEMA
+from spec_tests.support.written_log import SCHEMA, add
 
 ON_REQUEST = MaintenancePolicy(backfill_every=None)
 """The owner publishes a commit only when a test asks for it."""
@@ -39,8 +40,7 @@ OWNED_COMMIT_MODES = [
 
 
 def adding(path: str, month: str = "01", **fields: Any) -> Add:
-    values = {"size": 1, "modification_time": 0, "data_change": True} | fields
-    return Add(path=path, partition_values={"month": month}, **values)
+    return add(path, month, **{"size": 1} | fields)
 
 
 def appending(table: Table, path: str, **options: int) -> Transaction:
@@ -65,31 +65,14 @@ class Setting:
         *,
         name: str = "orders",
         policy: MaintenancePolicy | None = ON_REQUEST,
-        properties: dict[str, str] | None = None,
         **options: Any,
     ) -> Table:
         """Create a table partitioned by `month`. Without a feature, it is a filesystem table."""
+        options["partition_columns"] = ["month"]
         if feature is None:
-            return create_filesystem_table(
-                self.folder / name,
-                self.environment,
-                SCHEMA,
-                partition_columns=["month"],
-                properties=properties,
-                **options,
-            )
-        return create_table(
-            self.owner,
-            self.environment,
-            name,
-            SCHEMA,
-            partition_columns=["month"],
-            feature=feature,
-            commit_mode=commit_mode,
-            policy=policy,
-            properties=properties,
-            **options,
-        )
+            return create_filesystem_table(self.folder / name, self.environment, SCHEMA, **options)
+        own = {"feature": feature, "commit_mode": commit_mode, "policy": policy}
+        return create_table(self.owner, self.environment, name, SCHEMA, **own, **options)
 
     def again(self, table: Table) -> Table:
         """Open the same table again, as another process would."""
@@ -107,6 +90,30 @@ class Setting:
         transaction = self.again(table).transaction()
         transaction.add(*(adding(path, month) for path in paths))
         transaction.commit()
+
+
+def once(
+    storage: FailingFiles, moment: tuple[str, Path], act: Callable[[], object], when: Callable[[], bool] = lambda: True
+) -> list[str]:
+    """Act just before this operation on this path, the first time that `when` is true. The list is filled then."""
+    acted: list[str] = []
+
+    def interfere(operation: str, path: Path) -> bool:
+        if not acted and (operation, path) == moment and when():
+            acted.append(operation)
+            act()
+        return False
+
+    storage.fail_when = interfere
+    return acted
+
+
+@contextlib.contextmanager
+def failing(storage: FailingFiles, operations: str, name: str = "") -> Iterator[None]:
+    """Inside, these operations fail on each path that ends with `name`."""
+    storage.fail_when = lambda operation, path: operation in operations.split() and str(path).endswith(name)
+    yield
+    storage.fail_when = lambda operation, path: False
 
 
 @pytest.fixture
@@ -134,10 +141,13 @@ DAY = 86_400_000
 GENEROUS = MaintenancePolicy(backfill_every=None, allowed=ALLOWED_BY_DEFAULT | {Maintenance.METADATA_CLEANUP})
 EVERY_COMMIT = MaintenancePolicy(backfill_every=1, allowed=ALLOWED_BY_DEFAULT | {Maintenance.METADATA_CLEANUP})
 
-every_kind = pytest.mark.parametrize(
-    "feature", [None, *TABLE_FEATURES.values()], ids=lambda feature: feature.name if feature else "filesystem"
-)
-both = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=lambda feature: feature.name)
+
+def name_of(value: object) -> str:
+    return str(getattr(value, "name", "filesystem")).lower()
+
+
+every_kind = pytest.mark.parametrize("feature", [None, *TABLE_FEATURES.values()], ids=name_of)
+both = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=name_of)
 
 
 def backfill(setting: Setting, table: Table, version: int | None = None) -> None:

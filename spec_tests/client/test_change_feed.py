@@ -7,24 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
-import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.client import change_feed
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.table import Table
-from refimpl.log.in_commit_timestamp import CommitTimes
 from refimpl.protocol import log_path
-from refimpl.protocol.actions import Cdc, Remove, encode
+from refimpl.protocol.actions import Remove, encode
 from refimpl.protocol.errors import CorruptionError, InvalidRequestError, NotFoundInHistoryError
 from refimpl.protocol.table_feature import MANAGED_COMMIT, CommitMode
 from refimpl.schema.schema import Field, Primitive, Struct
 from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
 from spec_tests.client.conftest import ON_REQUEST
+from spec_tests.support.builders import commit, redefine
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32())])
@@ -196,19 +194,6 @@ def test_other_readers_see_the_same_rows_and_the_same_feed(warehouse: Warehouse)
     assert sorted(theirs, key=str) == feed_of(table) == sorted(BUSY, key=str)
 
 
-def test_commits_of_whole_files_write_no_change_files(warehouse: Warehouse) -> None:
-    table = busy(fed(warehouse))
-    with_files = {
-        version
-        for version in range(1, 7)
-        if any(
-            isinstance(action, Cdc)
-            for action in table.reader.actions(table.reader.ask(version, version).commits[0])  # type: ignore[union-attr]
-        )
-    }
-    assert with_files == {2, 3, 5}, "the other commits append, delete a partition, or overwrite"
-
-
 @pytest.mark.parametrize("updated", ["0", "1"])
 def test_a_merge_that_changed_no_row_has_an_empty_feed(warehouse: Warehouse, updated: str) -> None:
     """A MERGE of Delta Spark that changes no row still replaces files, without change data:
@@ -217,10 +202,13 @@ def test_a_merge_that_changed_no_row_has_an_empty_feed(warehouse: Warehouse, upd
     table = fed(warehouse, partition_columns=[])
     table.append(rows([(1, 1)]))
     metrics = {"numTargetRowsInserted": "0", "numTargetRowsUpdated": updated, "numTargetRowsDeleted": "0"}
-    transaction = table.transaction(operation="MERGE", metrics=metrics)
-    transaction.remove(*transaction.read_whole_table())
-    transaction.add(*transaction.data_file_writer().write_all([rows([(1, 1)])]))
-    transaction.commit()
+    commit(
+        table,
+        lambda t: t.remove(*t.read_whole_table()),
+        lambda t: t.add(*t.data_file_writer().write_all([rows([(1, 1)])])),
+        operation="MERGE",
+        metrics=metrics,
+    )
     replaced = [] if updated == "0" else [(2, "delete", 1, 1), (2, "insert", 1, 1)]
     assert feed_of(table, 2) == replaced
 
@@ -280,22 +268,12 @@ def test_removal_of_an_inactive_file_is_no_change(tmp_path: Path) -> None:
     assert feed_of(table, 1) == [(1, "insert", 1, 7), (3, "delete", 1, 7)]
 
 
-@pytest.mark.parametrize(("first", "last"), [(3, 6), (2, 4), (6, 6)])
-def test_a_range_with_an_end_outside_the_history_is_rejected(first: int, last: int) -> None:
-    """A cleanup deleted the older versions."""
-    times = CommitTimes(first=3, last=5, enabled=None, modified=[30, 40, 50], stored=lambda _: 0)
-    with pytest.raises(NotFoundInHistoryError):
-        change_feed.versions(times, from_version=first, to_version=last, from_timestamp=None, to_timestamp=None)
-
-
 def test_versions_with_the_feed_off_are_rejected(warehouse: Warehouse) -> None:
     """DELTA.md#feed-was-off: the feed is on at the commit that enables it."""
     table = fed(warehouse, properties={})
     table.append(rows([(1, 1)]))
     for value in ("true", "false"):
-        transaction = table.transaction()
-        transaction.set_properties({"delta.enableChangeDataFeed": value})
-        transaction.commit()
+        table.alter(properties={"delta.enableChangeDataFeed": value})
         table.append(rows([(2, 2)]))
     assert feed_of(table, 2, 3) == [(3, "insert", 2, 2)]
     for first, last in ((1, 3), (2, 4), (2, None), (5, 5)):
@@ -324,16 +302,11 @@ def test_a_range_over_an_incompatible_schema_change_is_rejected(warehouse: Wareh
     table = fed(warehouse, partition_columns=[])
     table.append(rows([(1, 1)]))
     text = Field(name="name", type=Primitive(name="string"))
-    wider = Struct(fields=(*table.snapshot().schema.fields, text))
-    transaction = table.transaction()
-    transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, schema_string=wider.to_json()))
-    transaction.commit()
+    wider = Struct(fields=(*table.snapshot().schema.fields, text)).to_json()
+    commit(table, lambda t: redefine(t, schema_string=wider))
     assert table.changes(1).read_all()["name"].to_pylist() == [None]
-    other = Struct(fields=(table.snapshot().schema["id"],))
-    transaction = table.transaction()
-    transaction.remove(*transaction.read_whole_table())
-    transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, schema_string=other.to_json()))
-    transaction.commit()
+    other = Struct(fields=(table.snapshot().schema["id"],)).to_json()
+    commit(table, lambda t: t.remove(*t.read_whole_table()), lambda t: redefine(t, schema_string=other))
     with pytest.raises(InvalidRequestError, match="'month' would be dropped"):
         table.changes(1)
     assert table.changes(1, 2).read_all().num_rows == 1

@@ -7,7 +7,6 @@ import decimal
 import errno
 import io
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
@@ -24,10 +23,11 @@ from refimpl.protocol import log_path
 from refimpl.protocol.actions import Action, Add, DeletionVector, DomainMetadata, Protocol, Remove, Txn
 from refimpl.protocol.errors import CorruptLogError
 from refimpl.protocol.log_path import LAST_CHECKPOINT, FileKind
-from refimpl.protocol.table_feature import TableFeature
+from refimpl.protocol.table_feature import MANAGED_COMMIT, TableFeature
 from refimpl.storage.files import UncertainError
 from refimpl.storage.log_store import LogStore
-from spec_tests.client.conftest import DAY, EVERY_COMMIT, Setting, busy, every_kind, hide, state
+from spec_tests.client.conftest import DAY, EVERY_COMMIT, Setting, busy, every_kind, failing, hide, once, state
+from spec_tests.support.builders import commit
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
@@ -53,9 +53,7 @@ def test_a_checkpoint_holds_the_whole_state(setting: Setting, feature: TableFeat
     """Delta's protocol, "Checkpoints": a reader of the checkpoint does not need older commits."""
     table = setting.table(feature, policy=EVERY_COMMIT if feature else None)
     rows = busy(setting, table, 5)
-    transaction = table.transaction()
-    transaction.set_domain("some", '{"a":1}')
-    transaction.commit()
+    commit(table, lambda t: t.set_domain("some", '{"a":1}'))
     before = table.snapshot()
     made = write_checkpoint(table)
     assert (made.version, made.name) == (6, log_path.classic_checkpoint(6))
@@ -182,17 +180,10 @@ def test_the_pointer_names_the_newer_of_two_concurrent_checkpoints(setting: Sett
     """FB31: the writer of the older checkpoint reads the pointer again after its own write."""
     table = setting.table(None)
     busy(setting, table, 4)
-    waiting = [4]
     others: list[Checkpointed] = []
-
-    def write_the_newer_one(operation: str, path: Path) -> bool:
-        if operation == "replace" and path.name == LAST_CHECKPOINT and waiting:
-            others.append(write_checkpoint(setting.again(table), waiting.pop()))
-        return False
-
-    storage.fail_when = write_the_newer_one  # before the replacement by the older pointer
+    moment = ("replace", table.log.folder / LAST_CHECKPOINT)
+    once(storage, moment, lambda: others.append(write_checkpoint(setting.again(table), 4)))
     write_checkpoint(table, 2)
-    assert [made.version for made in others] == [4]
     pointer = json.loads(table.log.read(LAST_CHECKPOINT))
     assert (pointer["version"], pointer["size"]) == (4, others[0].actions)
 
@@ -205,10 +196,8 @@ def test_a_checkpoint_that_fails_leaves_the_table_as_it_was(
     table = setting.table(None, properties=properties)
     busy(setting, table, 3)
     before, files = state(table.snapshot()), sorted(path.name for path in table.log.folder.iterdir())
-    storage.fail_when = lambda name, path: name == operation
-    with pytest.raises(OSError, match="injected"):
+    with failing(storage, operation), pytest.raises(OSError, match="injected"):
         write_checkpoint(table)
-    storage.fail_when = lambda name, path: False
     assert sorted(path.name for path in table.log.folder.iterdir() if path.name != "_sidecars") == files
     assert sidecars(table) == []
     assert state(setting.again(table).snapshot()) == before
@@ -229,10 +218,7 @@ def test_a_v2_checkpoint_holds_the_whole_state(
     monkeypatch.setattr(checkpoint_format, "ACTIONS_OF_A_SIDECAR", 3)
     table = setting.table(feature, policy=EVERY_COMMIT if feature else None, properties=V2)
     rows = busy(setting, table, 5)
-    transaction = table.transaction()
-    transaction.set_domain("some", '{"a":1}')
-    transaction.claim("app", 7)
-    transaction.commit()
+    commit(table, lambda t: t.set_domain("some", '{"a":1}'), lambda t: t.claim("app", 7))
     before = table.snapshot()
     made = write_checkpoint(table)
     files = len(before.files) + len(before.tombstones)
@@ -326,16 +312,12 @@ def test_sidecars_stay_when_the_checkpoint_may_appear_later(setting: Setting, mo
 def test_the_v2_policy_adds_the_feature_for_readers_and_writers(setting: Setting) -> None:
     """Without the feature, a reader would ignore the checkpoint's sidecars."""
     table = setting.table(None)
-    transaction = table.transaction()
-    transaction.set_properties(V2)
-    transaction.commit()
+    table.alter(properties=V2)
     protocol = table.snapshot().protocol
     assert protocol.reads("v2Checkpoint")
     assert protocol.writes("v2Checkpoint")
     assert write_checkpoint(table).name.count("-") == 4
-    transaction = table.transaction()
-    transaction.set_properties({"delta.checkpointPolicy": "classic"})
-    transaction.commit()
+    table.alter(properties={"delta.checkpointPolicy": "classic"})
     assert write_checkpoint(table).name == log_path.classic_checkpoint(2)
 
 
@@ -347,9 +329,9 @@ def test_a_table_without_the_feature_gets_classic_checkpoints(tmp_path: Path) ->
 
 def test_a_due_checkpoint_is_not_written_twice(setting: Setting) -> None:
     table = setting.table(None, properties=V2 | {"delta.checkpointInterval": "1"})
-    (busy_commit,) = [table.append(pa.table({"id": [1], "month": ["01"]}))]
-    assert busy_commit is not None
-    table.checkpoint_if_due(busy_commit)
+    committed = table.append(pa.table({"id": [1], "month": ["01"]}))
+    assert committed is not None
+    table.checkpoint_if_due(committed)
     assert [path.version for path in table.log.listing() if path.kind is FileKind.V2_CHECKPOINT] == [1]
 
 
@@ -385,10 +367,6 @@ def log(tmp_path: Path) -> WrittenLog:
 
 
 class TestKinds:
-    def test_a_classic_checkpoint(self, log: WrittenLog) -> None:
-        log.write(log_path.classic_checkpoint(5), classic_content(STATE))
-        check(log.table().snapshot(), version=5)
-
     @pytest.mark.parametrize("counted", [True, False])
     def test_null_columns_are_not_read(
         self, log: WrittenLog, monkeypatch: pytest.MonkeyPatch, *, counted: bool
@@ -432,12 +410,6 @@ class TestKinds:
         log.write(v2(5, extension).name, lines(manifest) if extension == "json" else parquet(manifest))
         check(log.table().snapshot(), version=5)
 
-    @pytest.mark.parametrize("extension", ["json", "parquet"])
-    def test_a_v2_checkpoint_without_sidecars(self, log: WrittenLog, extension: str) -> None:
-        rows = [{"checkpointMetadata": {"version": 5}}, *(row(action) for action in STATE)]
-        log.write(v2(5, extension).name, lines(rows) if extension == "json" else parquet(rows))
-        check(log.table().snapshot(), version=5)
-
     def test_a_v2_checkpoint_with_a_classic_name(self, log: WrittenLog) -> None:
         """The columns of a checkpoint say what kind it is, not its name."""
         files = [action for action in STATE if isinstance(action, Add | Remove)]
@@ -447,27 +419,6 @@ class TestKinds:
         pointer = {"sidecar": {"path": "x.parquet", "sizeInBytes": len(content), "modificationTime": 0}}
         log.write(log_path.classic_checkpoint(5), parquet([{"checkpointMetadata": {"version": 5}}, *rest, pointer]))
         check(log.table().snapshot(), version=5)
-
-
-class TestCheckpointsOfOtherWriters:
-    def test_a_checkpoint_by_delta_rs_is_read(self, tmp_path: Path) -> None:
-        from deltalake import DeltaTable
-
-        log = WrittenLog(tmp_path / "t").create()
-        log.publish(1, add("a", stats='{"numRecords":3}'), add("b", None), Txn(app_id="x", version=1))
-        log.publish(2, remove("a", deletion_timestamp=9_999_999_999_999, size=100))
-        expected = log.table().snapshot()
-        DeltaTable(log.location).create_checkpoint()
-        for version in range(3):
-            log.delete(log_path.commit(version))
-        snapshot = log.table().snapshot()
-        assert snapshot.loaded.segment.checkpoint_version == 2
-        assert snapshot.protocol == expected.protocol
-        assert snapshot.metadata == expected.metadata
-        assert set(snapshot.files) == set(expected.files)
-        assert snapshot.files["b", None].partition_values == {"month": None}
-        assert set(snapshot.tombstones) == set(expected.tombstones)
-        assert snapshot.transactions["x"].version == 1
 
 
 class TestStatisticsAsColumns:
@@ -613,8 +564,6 @@ class TestCheckpointsThatCannotBeRead:
 
 def test_the_time_of_a_checkpointed_version_comes_from_its_commit(tmp_path: Path) -> None:
     """DELTA.md#ict-commit-time: a checkpoint does not hold the time."""
-    from refimpl.protocol.table_feature import MANAGED_COMMIT
-
     log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a"))
     expected = log.table(log.owner()).snapshot().in_commit_timestamp
     log.write(log_path.classic_checkpoint(1), classic_content([*definition(MANAGED_COMMIT), add("a")]))
@@ -626,4 +575,3 @@ def test_the_time_of_a_checkpointed_version_comes_from_its_commit(tmp_path: Path
     assert (without.in_commit_timestamp, without.warnings) == (None, ()), "an unknown time disagrees with no checksum"
     with pytest.raises(CorruptLogError):
         _ = without.timestamp
-    shutil.rmtree(log.folder)

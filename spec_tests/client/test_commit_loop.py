@@ -5,7 +5,6 @@ import itertools
 import os
 import shutil
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -31,7 +30,6 @@ from refimpl.protocol.commits import (
     Landed,
     Outcome,
     Proposal,
-    RejectionReason,
     StagedProposal,
     VersionGap,
 )
@@ -46,17 +44,15 @@ from spec_tests.client.conftest import (
     appending,
     backfill,
     every_kind,
+    failing,
     hide,
+    name_of,
     names,
+    once,
 )
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles, ScriptedHost
 from spec_tests.support.unreliable_owner import UnreliableOwner
-
-
-def name_of(value: object) -> str:
-    return str(getattr(value, "name", "filesystem")).lower()
-
 
 every_owned_mode = pytest.mark.parametrize(("feature", "commit_mode"), OWNED_COMMIT_MODES, ids=name_of)
 
@@ -64,6 +60,14 @@ every_owned_mode = pytest.mark.parametrize(("feature", "commit_mode"), OWNED_COM
 def staged_versions(table: Table) -> list[int]:
     assert table.feature is not None
     return [path.version for path in table.log.staged_listing(table.feature.staging_folder)]
+
+
+ROW = pa.table({"id": [1], "month": ["01"]})
+
+
+def rows_of(setting: Setting, table: Table) -> int:
+    """The number of rows, as another process reads them."""
+    return int(setting.again(table).snapshot().to_arrow().num_rows)
 
 
 def compete(setting: Setting, table: Table, times: int) -> None:
@@ -286,52 +290,42 @@ def test_a_landed_attempt_keeps_its_file_despite_a_conflict(setting: Setting) ->
     assert setting.paths(table) == {"mine"}
 
 
-@pytest.mark.parametrize("resolved", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "failing", "known"),
+    [
+        ("conflict_for_replay", ("get_commits",), True),
+        ("conflict_for_replay", ("get_commits", "attempt_outcome"), False),
+        ("full_for_replay", (), True),
+        ("full_for_replay", ("backfill_to_version",), True),
+        ("full_for_replay", ("backfill_to_version", "get_commits", "attempt_outcome"), False),
+    ],
+)
 @pytest.mark.parametrize(
     "error", [errors.InvalidRequestError("the token expired"), errors.OwnerUnavailableError("busy")], ids=type
 )
-def test_a_conflict_with_unreadable_winners_may_be_our_own_commit(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, error: Exception, resolved: bool
+def test_a_refusal_may_be_the_answer_to_our_own_commit(
+    setting: Setting,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    fault: str,
+    failing: tuple[str, ...],
+    known: bool,
 ) -> None:
-    """The owner gets the proposal twice, and the client only its second answer, a conflict. The data files stay."""
+    """The owner gets the proposal twice, and the client only its second answer: a conflict, or that the backlog is
+    full. The requests that would explain it fail, or the backfill makes no room. The data files stay."""
     table = setting.table()
 
     def refuse() -> None:
-        for name in ("get_commits",) if resolved else ("get_commits", "attempt_outcome"):
+        for name in failing:
             monkeypatch.setattr(setting.owner, name, Mock(side_effect=error))
 
-    setting.owner.faults.twice = setting.owner.faults.conflict_for_replay = True
+    setting.owner.faults.twice = True
+    setattr(setting.owner.faults, fault, True)
     setting.owner.faults.after_proposal = [refuse]
-    with contextlib.nullcontext() if resolved else pytest.raises(errors.OutcomeUnknown):
-        table.append(pa.table({"id": [1], "month": ["01"]}))
-    monkeypatch.undo()
-    assert setting.again(table).snapshot().to_arrow().num_rows == 1
-
-
-@pytest.mark.parametrize(
-    ("failing", "known"),
-    [(("backfill_to_version",), True), (("backfill_to_version", "get_commits", "attempt_outcome"), False), ((), True)],
-    ids=["no backfill", "nothing", "never empty"],
-)
-def test_a_full_backlog_may_be_the_answer_to_our_own_commit(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, failing: tuple[str, ...], known: bool
-) -> None:
-    """The owner gets the proposal twice, and the client only its second answer: the backlog is full. The backfill
-    fails, or makes no room. The data files stay."""
-    table = setting.table()
-
-    def fail() -> None:
-        for name in failing:
-            monkeypatch.setattr(
-                setting.owner, name, Mock(side_effect=errors.OwnerUnavailableError("the owner is gone"))
-            )
-
-    setting.owner.faults.twice = setting.owner.faults.full_for_replay = True
-    setting.owner.faults.after_proposal = [fail]
     with contextlib.nullcontext() if known else pytest.raises(errors.OutcomeUnknown):
-        table.append(pa.table({"id": [1], "month": ["01"]}))
+        table.append(ROW)
     monkeypatch.undo()
-    assert setting.again(table).snapshot().to_arrow().num_rows == 1
+    assert rows_of(setting, table) == 1
 
 
 def test_a_lost_race_with_unreadable_winners_raises_the_reason(
@@ -372,44 +366,34 @@ def test_a_conflict_stays_a_conflict_after_its_winner_was_cleaned_up(setting: Se
     assert setting.paths(table) == {"theirs", "more"}
 
 
-def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) -> None:
-    """FB40: the writer keeps the staged file, because the commit may have landed."""
-    table = setting.table()
-    transaction = appending(table, "mine")
-    setting.owner.faults.lose_answers = 1
-    setting.owner.faults.unresolvable = MAX_LOOKS
-    with pytest.raises(errors.OutcomeUnknown) as caught:
-        transaction.commit()
-    error = caught.value
-    assert (error.table_id, error.version) == (table.table_id, 1)
-    assert staged_versions(table) == [1]
-    assert isinstance(setting.owner.attempt_outcome(error.table_id, error.attempt), Landed)
-    assert setting.paths(table) == {"mine"}
-
-
 @pytest.mark.parametrize(
     ("refusal", "raised", "lookups"),
     [
+        (errors.OwnerUnavailableError("the owner cannot be reached"), errors.OutcomeUnknown, MAX_LOOKS),
         (errors.TableNotFoundError("dropped"), errors.OutcomeUnknown, MAX_LOOKS),
         (errors.InvalidRequestError("the token expired"), errors.OutcomeUnknown, MAX_LOOKS),
         (errors.CorruptionError("version 7 is published, the latest is 1"), errors.CorruptionError, 1),
     ],
     ids=type,
 )
-def test_an_outcome_stays_unknown_if_the_lookup_is_rejected(
+def test_an_outcome_stays_unknown_if_the_lookup_fails(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, refusal: Exception, raised: type[Exception], lookups: int
 ) -> None:
-    """A rejected lookup proves nothing about the commit. The owner may restore the table, whose log then names the data
-    file. An owner that finds damage is not asked again.
+    """FB40: a rejected lookup proves nothing about the commit. The owner may restore the table, whose log then names
+    the data file. An owner that finds damage is not asked again.
     """
     table = setting.table()
     setting.owner.faults.lose_answers = 1
     lookup = Mock(side_effect=refusal)
-    monkeypatch.setattr(setting.owner, "attempt_outcome", lookup)
-    with pytest.raises(raised, match=str(refusal)):
-        table.append(pa.table({"id": [1], "month": ["01"]}))
+    with monkeypatch.context() as patched, pytest.raises(raised, match=str(refusal)) as caught:
+        patched.setattr(setting.owner, "attempt_outcome", lookup)
+        table.append(ROW)
     assert lookup.call_count == lookups
-    assert setting.again(table).snapshot().to_arrow().num_rows == 1, "the data files stay"
+    assert staged_versions(table) == [1]
+    if isinstance(caught.value, errors.OutcomeUnknown):
+        assert (caught.value.table_id, caught.value.version) == (table.table_id, 1)
+        assert isinstance(setting.owner.attempt_outcome(caught.value.table_id, caught.value.attempt), Landed)
+    assert rows_of(setting, table) == 1, "the data files stay"
 
 
 def test_an_outcome_is_looked_up_until_it_is_known(setting: Setting) -> None:
@@ -432,14 +416,9 @@ def test_an_error_after_the_commit_point_does_not_fail_the_commit(setting: Setti
 def test_an_error_before_the_commit_point_is_raised_unchanged(setting: Setting) -> None:
     """The opposite of the test above: the commit certainly did not land."""
     table = setting.table()
-    transaction = appending(table, "mine")
-
-    def fail() -> None:
-        raise RuntimeError("a bug in the owner's client")
-
-    setting.owner.faults.before_proposal = [fail]
+    setting.owner.faults.before_proposal = [Mock(side_effect=RuntimeError("a bug in the owner's client"))]
     with pytest.raises(RuntimeError):
-        transaction.commit()
+        appending(table, "mine").commit()
     assert setting.again(table).snapshot().version == 0
 
 
@@ -470,15 +449,10 @@ def test_a_backlog_that_cannot_be_emptied_is_an_error(
 ) -> None:
     table = setting.table(policy=MaintenancePolicy(backfill_every=None, backlog_limit=1))
     setting.append(table, "a")
-
-    def fail(table_id: str, version: int | None = None) -> None:
-        raise error
-
-    monkeypatch.setattr(setting.owner, "backfill_to_version", fail)
-    with pytest.raises(errors.BacklogFullError):
+    with monkeypatch.context() as patched, pytest.raises(errors.BacklogFullError):
+        patched.setattr(setting.owner, "backfill_to_version", Mock(side_effect=error))
         appending(table, "b").commit()
     assert setting.again(table).snapshot().version == 1
-    monkeypatch.undo()
     backfill = Mock(wraps=setting.owner.backfill_to_version)
     monkeypatch.setattr(setting.owner, "backfill_to_version", backfill)
     assert appending(table, "b").commit().version == 2
@@ -495,16 +469,6 @@ def test_a_gap_that_a_second_answer_fills_is_no_error(setting: Setting, monkeypa
     committed = transaction.commit()
     assert (committed.version, committed.tries) == (2, 2)
     assert setting.paths(table) == {"a", "mine"}
-
-
-def test_a_rejection_carries_its_reason(setting: Setting) -> None:
-    table = setting.table()
-    transaction = appending(table, "mine")
-    assert table.table_id is not None
-    setting.owner.drop_table(table.table_id)
-    with pytest.raises(errors.CommitRejectedError) as caught:
-        transaction.commit()
-    assert caught.value.reason is RejectionReason.NOT_ACTIVE
 
 
 def test_commits_that_another_writer_published_are_explained(setting: Setting) -> None:
@@ -550,16 +514,6 @@ def test_the_error_for_a_missing_base_version_has_the_reason(setting: Setting, m
     assert not table.log.published(2)
 
 
-def test_a_malformed_winner_stops_the_writer(setting: Setting) -> None:
-    """DELTA.md#malformed-commit: a zero-byte or malformed published commit is an error that names the file."""
-    table = setting.table(None)
-    transaction = appending(table, "mine")
-    table.log.put_if_absent(log_path.commit(1), b"")
-    with pytest.raises(errors.CorruptLogError) as caught:
-        transaction.commit()
-    assert str(caught.value.path).endswith(log_path.commit(1))
-
-
 # Failing storage, and slow writers
 
 
@@ -578,13 +532,10 @@ def test_a_commit_whose_file_is_not_durable_did_not_land(
     again."""
     table = setting.table(feature)
     transaction = appending(table, "mine")
-    staging = table.log.folder / CATALOG_MANAGED.staging_folder
-    storage.fail_when = lambda name, path: name == operation and (feature is None or staging in (path, path.parent))
     setting.owner.proposals.clear()
-    with pytest.raises(errors.OwnerUnavailableError):
+    with failing(storage, operation), pytest.raises(errors.OwnerUnavailableError):
         transaction.commit()
     assert setting.owner.proposals == []
-    storage.fail_when = lambda name, path: False
     assert setting.again(table).snapshot().version == 0
     assert appending(table, "mine").commit().version == 1
 
@@ -593,11 +544,9 @@ def test_a_visible_commit_with_a_failed_fsync_is_unknown(setting: Setting, stora
     """After a failed fsync the outcome is unknown, and the client does not repeat the commit."""
     table = setting.table(None)
     transaction = appending(table, "mine")
-    storage.fail_when = lambda name, path: name == "fsync_directory" and path.name == LOG_FOLDER
-    with pytest.raises(errors.OutcomeUnknown) as caught:
+    with failing(storage, "fsync_directory", LOG_FOLDER), pytest.raises(errors.OutcomeUnknown) as caught:
         transaction.commit()
     assert caught.value.version == 1
-    storage.fail_when = lambda name, path: False
     assert setting.paths(table) == {"mine"}
 
 
@@ -609,9 +558,9 @@ def test_an_unreadable_new_commit_keeps_its_data_files(setting: Setting, storage
         ("link", table.log.folder / log_path.commit(1)) in storage.done and (name in ("fsync_directory", "read"))
     )
     with pytest.raises(errors.OutcomeUnknown):
-        table.append(pa.table({"id": [1], "month": ["01"]}))
+        table.append(ROW)
     storage.fail_when = lambda name, path: False
-    assert setting.again(table).snapshot().to_arrow().num_rows == 1
+    assert rows_of(setting, table) == 1
 
 
 def test_an_unreadable_staged_commit_is_an_error(setting: Setting, storage: FailingFiles) -> None:
@@ -627,28 +576,15 @@ def test_a_filesystem_commit_recognizes_its_own_bytes(setting: Setting, storage:
     """FB24: the link succeeded but raised an error. The file at the version is this commit's."""
     table = setting.table(None)
     transaction = appending(table, "mine")
-    linked: list[str] = []
-
-    def fail_after_the_link(name: str, path: object) -> bool:
-        if name == "link" and not linked:
-            linked.append(name)
-            return True
-        return False
-
-    storage.after, storage.error, storage.fail_when = True, 17, fail_after_the_link
+    linked = iter((True,))
+    storage.after, storage.error = True, 17
+    storage.fail_when = lambda name, path: name == "link" and next(linked, False)
     assert transaction.commit().version == 1
     assert setting.again(table).snapshot().version == 1
     assert ("replace", table.log.folder / log_path.commit(1)) in storage.done, "its fsync may have failed"
     transaction = appending(table, "more")
-    storage.fail_when = lambda name, path: name in ("link", "replace")
-    with pytest.raises(errors.OutcomeUnknown):
+    with failing(storage, "link replace"), pytest.raises(errors.OutcomeUnknown):
         transaction.commit()
-
-
-def late(setting: Setting, table: Table, path: str = "late") -> Transaction:
-    transaction = setting.again(table).transaction()
-    transaction.add(adding(path))
-    return transaction
 
 
 def move_on(setting: Setting, table: Table, *, commits: int = 3) -> int:
@@ -667,7 +603,7 @@ def test_a_writer_whose_base_was_cleaned_up_must_start_again(setting: Setting, f
     """The file name of its version is free again. A commit there would be acknowledged and then lost."""
     table = setting.table(feature, policy=GENEROUS)
     setting.append(table, "first")
-    transaction = late(setting, table)
+    transaction = appending(setting.again(table), "late")
     newest = move_on(setting, table)
     before = setting.again(table).snapshot()
     with pytest.raises(errors.ConcurrentModificationError) as caught:
@@ -675,7 +611,7 @@ def test_a_writer_whose_base_was_cleaned_up_must_start_again(setting: Setting, f
     assert (caught.value.version, caught.value.latest) == (2, newest)
     assert not table.log.published(2)
     assert setting.again(table).snapshot().files == before.files
-    assert late(setting, table).commit().version == newest + 1
+    assert appending(setting.again(table), "late").commit().version == newest + 1
 
 
 def test_no_second_version_0_is_created_below_a_history(setting: Setting) -> None:
@@ -695,7 +631,7 @@ def test_commits_deleted_newest_first_do_not_free_their_versions(setting: Settin
     """
     table = setting.table(None)
     setting.append(table, "first")
-    transaction = late(setting, table)
+    transaction = appending(setting.again(table), "late")
     for number in range(newest - 1):
         setting.append(table, f"other-{number}")
     write_checkpoint(table, newest)
@@ -708,20 +644,6 @@ def test_commits_deleted_newest_first_do_not_free_their_versions(setting: Settin
     assert not table.log.published(2)
 
 
-def test_a_writer_is_rejected_if_the_table_was_created_anew(setting: Setting) -> None:
-    """A commit at the writer's version would leave a gap before it."""
-    table = setting.table(None)
-    for number in range(3):
-        setting.append(table, f"old-{number}")
-    transaction = late(setting, table)
-    hide(table, 0, 1, 2, 3)
-    create_filesystem_table(table.location, setting.environment, SCHEMA, partition_columns=["month"])
-    with pytest.raises(errors.ConcurrentModificationError):
-        transaction.commit()
-    assert setting.again(table).snapshot().version == 0
-    assert not table.log.published(4)
-
-
 def test_a_commit_can_follow_a_version_that_only_a_checkpoint_holds(setting: Setting) -> None:
     """Other programs may also delete the commit at the checkpoint's version."""
     table = setting.table(None)
@@ -729,7 +651,7 @@ def test_a_commit_can_follow_a_version_that_only_a_checkpoint_holds(setting: Set
     write_checkpoint(table, 1)
     hide(table, 0, 1)
     table.log.overwrite(LAST_CHECKPOINT, b'{"version": 7, "size": 1}')
-    assert late(setting, table).commit().version == 2
+    assert appending(setting.again(table), "late").commit().version == 2
     assert {path for path, _ in setting.again(table).snapshot().files} == {"first", "late"}
 
 
@@ -740,58 +662,35 @@ def test_a_cleanup_during_the_link_leaves_the_outcome_unknown(
     """The commit landed in one of the two cases only, but both leave the same files in the log."""
     table = setting.table(None)
     setting.append(table, "first")
-    transaction = late(setting, table)
+    transaction = appending(setting.again(table), "late")
     target = table.log.folder / log_path.commit(2)
-    interfered: list[bool] = []
-
-    def interfere(operation: str, path: Path) -> bool:
-        moment = ("fsync_directory", target.parent) if landed else ("link", target)
-        if not interfered and (operation, path) == moment and table.log.published(2) is landed:
-            interfered.append(True)
-            move_on(setting, table)
-        return False
-
-    storage.fail_when = interfere
+    moment = ("fsync_directory", target.parent) if landed else ("link", target)
+    acted = once(storage, moment, lambda: move_on(setting, table), lambda: table.log.published(2) is landed)
     with pytest.raises(errors.OutcomeUnknown) as caught:
         transaction.commit()
-    assert interfered
+    assert acted
     assert caught.value.version == 2
-    assert ("late" in {path for path, _ in setting.again(table).snapshot().files}) is landed
+    assert ("late" in setting.paths(table)) is landed
 
 
 def test_a_cleanup_up_to_the_new_commit_leaves_its_outcome_known(setting: Setting, storage: FailingFiles) -> None:
     table = setting.table(None)
     setting.append(table, "first")
-    transaction = late(setting, table)
-    interfered: list[bool] = []
-
-    def interfere(operation: str, path: Path) -> bool:
-        if not interfered and (operation, path) == ("fsync_directory", table.log.folder) and table.log.published(2):
-            interfered.append(True)
-            assert move_on(setting, table, commits=0) == 2
-        return False
-
-    storage.fail_when = interfere
+    transaction = appending(setting.again(table), "late")
+    moved: list[int] = []
+    moment = ("fsync_directory", table.log.folder)
+    once(storage, moment, lambda: moved.append(move_on(setting, table, commits=0)), lambda: table.log.published(2))
     assert transaction.commit().version == 2
-    assert interfered
+    assert moved == [2]
 
 
 def test_a_cleaned_up_winner_is_reported(setting: Setting, storage: FailingFiles) -> None:
     table = setting.table(None)
     setting.append(table, "first")
-    transaction = late(setting, table)
+    transaction = appending(setting.again(table), "late")
     setting.append(table, "winner")
-    target = table.log.folder / log_path.commit(2)
-    reads: list[Path] = []
-
-    def interfere(operation: str, path: Path) -> bool:
-        if (operation, path) == ("read", target):
-            reads.append(path)
-            if len(reads) == 2:  # after the read that shows that the winner is another commit
-                move_on(setting, table)
-        return False
-
-    storage.fail_when = interfere
+    reads = iter((False, True))  # after the read that shows that the winner is another commit
+    once(storage, ("read", table.log.folder / log_path.commit(2)), lambda: move_on(setting, table), lambda: next(reads))
     with pytest.raises(errors.ConcurrentModificationError):
         transaction.commit()
     assert not table.log.published(2)
@@ -799,19 +698,11 @@ def test_a_cleaned_up_winner_is_reported(setting: Setting, storage: FailingFiles
 
 def test_writers_right_after_a_creation_leave_its_outcome_known(setting: Setting, storage: FailingFiles) -> None:
     folder = setting.folder / "new"
-    seen: list[bool] = []
-
-    def follow(operation: str, path: Path) -> bool:
-        if operation == "fsync_directory" and path == folder / "_delta_log" and not seen:
-            table = Table.by_path(folder, setting.environment)
-            if table.log.published(0):
-                seen.append(True)
-                setting.append(table, "second")
-        return False
-
-    storage.fail_when = follow
+    new = Table.by_path(folder, setting.environment)
+    moment = ("fsync_directory", folder / LOG_FOLDER)
+    acted = once(storage, moment, lambda: setting.append(new, "second"), lambda: new.log.published(0))
     table = create_filesystem_table(folder, setting.environment, SCHEMA, partition_columns=["month"])
-    assert seen
+    assert acted
     assert table.snapshot().version == 1
 
 
@@ -907,19 +798,3 @@ def test_every_transaction_lands_as_often_as_reported(
         assert len(snapshot.files) == snapshot.version
         stamps = in_commit_timestamps(setting.again(table))
         assert all(a is not None and b is not None and a < b for a, b in itertools.pairwise(stamps))
-
-
-@pytest.mark.parametrize("owned", [True, False], ids=["owned", "filesystem"])
-def test_concurrent_writers_lose_nothing(setting: Setting, owned: bool) -> None:
-    """Four threads append to one table. The table has each file once, and one version for each commit."""
-    table = setting.table(*OWNED_COMMIT_MODES[-1]) if owned else setting.table(None)
-    versions: list[int] = []
-
-    def write(writer: int) -> None:
-        handle = setting.again(table)
-        versions.extend(appending(handle, f"{writer}-{number}").commit().version for number in range(6))
-
-    with ThreadPoolExecutor(4) as writers:
-        list(writers.map(write, range(4)))
-    assert sorted(versions) == list(range(1, 25))
-    assert setting.paths(table) == {f"{writer}-{number}" for writer in range(4) for number in range(6)}

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -56,40 +55,47 @@ from refimpl.protocol.errors import (
 from refimpl.schema.features import isolation_level
 from refimpl.schema.schema import Field, Primitive, Struct
 from refimpl.storage.environment import Environment
-from spec_tests.support.written_log import SCHEMA
+from spec_tests.support.builders import commit, redefine
+from spec_tests.support.written_log import SCHEMA, add, remove
 
-WIDER = SCHEMA.replace('"id"', '"identity"')
+
+def protocol(*features: str) -> Protocol:
+    return Protocol(min_reader_version=1, min_writer_version=7, writer_features=(*features, "domainMetadata"))
+
+
 PARTITIONED = Metadata(id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "1"})
-UNPARTITIONED = Metadata(id="t", schema_string=SCHEMA, configuration={"delta.x": "1"})
-PROTOCOL = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "domainMetadata"))
-DROPPED = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("domainMetadata",))
-EXTENDED = Protocol(
-    min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "domainMetadata", "inCommitTimestamp")
-)
-FOREIGN = Protocol(
-    min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "domainMetadata", "icebergCompatV2")
-)
-OWNED = Protocol(
-    min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "domainMetadata", "managedCommit")
-)
+UNPARTITIONED = replace(PARTITIONED, partition_columns=())
+OTHER_COMMENT = replace(PARTITIONED, description="hello")
+OTHER_ID = replace(OTHER_COMMENT, id="another")
+OTHER_FORMAT = replace(OTHER_COMMENT, format=Format(provider="orc"))
+OTHER_SCHEMA = replace(PARTITIONED, schema_string=SCHEMA.replace('"id"', '"identity"'))
+OTHER_USER_PROPERTY = replace(PARTITIONED, configuration={"delta.x": "1", "team": "a"})
+OTHER_PROPERTY = replace(PARTITIONED, configuration={"delta.x": "2"})
+ADDED_PROPERTY = replace(PARTITIONED, configuration={"delta.x": "1", "delta.y": "1"})
+NO_PROPERTY = replace(PARTITIONED, configuration={})
+PROTOCOL, DROPPED = protocol("appendOnly"), protocol()
+EXTENDED = protocol("appendOnly", "inCommitTimestamp")
+FOREIGN = protocol("appendOnly", "icebergCompatV2")
+OWNED = protocol("appendOnly", "managedCommit")
 
 SERIALIZABLE = IsolationLevel.SERIALIZABLE
 WRITE_SERIALIZABLE = IsolationLevel.WRITE_SERIALIZABLE
 SNAPSHOT_ISOLATION = IsolationLevel.SNAPSHOT_ISOLATION
 
 
-def adding(path: str, month: str = "01", *, data_change: bool = True) -> Add:
-    return Add(path=path, partition_values={"month": month}, size=1, modification_time=0, data_change=data_change)
+def adding(path: str, month: str = "01", **fields: bool) -> Add:
+    return add(path, month, **fields)
 
 
-def removing(path: str, *, data_change: bool = True) -> Remove:
-    return Remove(path=path, data_change=data_change, deletion_timestamp=0)
+def removing(path: str, **fields: bool) -> Remove:
+    return remove(path, **fields)
 
 
 def info(*, blind: bool) -> CommitInfo:
     return CommitInfo({"operation": "WRITE", "isBlindAppend": blind})
 
 
+BLIND = info(blind=True)
 JANUARY = ReadPredicate(text="month = '01'", may_match=lambda add: add.partition_values["month"] == "01")
 FEBRUARY = ReadPredicate(text="month = '02'", may_match=lambda add: add.partition_values["month"] == "02")
 NOTHING = Reads()
@@ -114,27 +120,13 @@ class Row:
     metadata: Metadata = PARTITIONED
 
 
-OTHER_COMMENT = Metadata(
-    id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "1"}, description="hello"
-)
-OTHER_ID = msgspec.structs.replace(OTHER_COMMENT, id="another")
-OTHER_FORMAT = msgspec.structs.replace(OTHER_COMMENT, format=Format(provider="orc"))
-OTHER_USER_PROPERTY = Metadata(
-    id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "1", "team": "a"}
-)
-OTHER_SCHEMA = Metadata(id="t", schema_string=WIDER, partition_columns=("month",), configuration={"delta.x": "1"})
-OTHER_PROPERTY = Metadata(id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "2"})
-ADDED_PROPERTY = Metadata(
-    id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "1", "delta.y": "1"}
-)
-NO_PROPERTY = Metadata(id="t", schema_string=SCHEMA, partition_columns=("month",))
-
-
 def appended(title: str, winner: Sequence[Action], twin: Sequence[Action], **more: Any) -> Row:
     """A row of step 5: an overwrite of one partition races a winner that adds files."""
     return Row(title, ConcurrentAppendError, winner, twin, **{"reads": SOME, "actions": OVERWRITE, **more})
 
 
+OTHER_TXN = [Txn(app_id="other", version=7)]
+MINE, SAME, OTHER = (DomainMetadata(domain=name, configuration="1", removed=False) for name in "dde")
 ROWS = [
     Row("1: an unsupported winner", UnsupportedFeatureError, [FOREIGN], [EXTENDED]),
     Row("1: both change the protocol", ProtocolChangedError, [EXTENDED], [OTHER_COMMENT], actions=(EXTENDED,)),
@@ -148,42 +140,28 @@ ROWS = [
     Row("2: the winner changes a property of Delta's", MetadataChangedError, [OTHER_PROPERTY], [OTHER_USER_PROPERTY]),
     Row("2: the winner adds a property of Delta's", MetadataChangedError, [ADDED_PROPERTY], [OTHER_USER_PROPERTY]),
     Row("2: the winner removes a property of Delta's", MetadataChangedError, [NO_PROPERTY], [OTHER_USER_PROPERTY]),
-    Row(
-        "3: the same domain",
-        ConcurrentTransactionError,
-        [DomainMetadata(domain="d", configuration="1", removed=False)],
-        [DomainMetadata(domain="e", configuration="1", removed=False)],
-        actions=(DomainMetadata(domain="d", configuration="2", removed=False),),
-    ),
+    Row("3: the same domain", ConcurrentTransactionError, [SAME], [OTHER], actions=(MINE,)),
     Row(
         "3: the same domain, which the loser removes",
         ConcurrentTransactionError,
-        [DomainMetadata(domain="d", configuration="1", removed=False)],
-        [DomainMetadata(domain="e", configuration="1", removed=False)],
-        actions=(DomainMetadata(domain="d", configuration="", removed=True),),
+        [SAME],
+        [OTHER],
+        actions=(replace(MINE, removed=True),),
     ),
     Row(
         "4: an application that was read",
         ConcurrentTransactionError,
         [Txn(app_id="stream", version=7)],
-        [Txn(app_id="other", version=7)],
+        OTHER_TXN,
         reads=Reads(app_ids=frozenset({"stream"})),
     ),
-    Row(
-        "5: an added file after a whole-table read",
-        ConcurrentAppendError,
-        [adding("b", "02")],
-        [Txn(app_id="other", version=7)],
-        reads=WHOLE,
-    ),
+    appended("5: an added file after a whole-table read", [adding("b", "02")], OTHER_TXN, reads=WHOLE),
     appended("5: an added file in a partition that was read", [adding("b", "01")], [adding("b", "02")]),
-    Row(
+    appended(
         "5: an added file in the second of the partitions that were read",
-        ConcurrentAppendError,
         [adding("b", "01")],
         [adding("b", "03")],
         reads=Reads(predicates=(FEBRUARY, JANUARY)),
-        actions=OVERWRITE,
     ),
     appended(
         "5: an added file that changes no data",
@@ -193,21 +171,8 @@ ROWS = [
     appended(
         "5: any added file in an unpartitioned table", [adding("b", "02")], [removing("b")], metadata=UNPARTITIONED
     ),
-    Row(
-        "6: a removed file that was read",
-        ConcurrentDeleteReadError,
-        [removing("a")],
-        [removing("b")],
-        reads=SOME,
-        actions=(adding("new"),),
-    ),
-    Row(
-        "6: any removal after a whole-table read",
-        ConcurrentDeleteReadError,
-        [removing("b")],
-        [Txn(app_id="other", version=7)],
-        reads=WHOLE,
-    ),
+    Row("6: a removed file that was read", ConcurrentDeleteReadError, [removing("a")], [removing("b")], reads=SOME),
+    Row("6: any removal after a whole-table read", ConcurrentDeleteReadError, [removing("b")], OTHER_TXN, reads=WHOLE),
     Row("7: a file that both remove", ConcurrentDeleteDeleteError, [removing("a")], [removing("b")], actions=OVERWRITE),
     Row(
         "7: a file that both rewrite",
@@ -216,40 +181,28 @@ ROWS = [
         [removing("b", data_change=False)],
         actions=(removing("a", data_change=False), adding("new", data_change=False)),
     ),
-    appended(
-        "isolation: Serializable sees a blind append",
-        [info(blind=True), adding("b")],
-        [info(blind=True), adding("b", "02")],
-    ),
+    appended("isolation: Serializable sees a blind append", [BLIND, adding("b")], [BLIND, adding("b", "02")]),
     appended(
         "isolation: WriteSerializable sees an append that is not blind",
         [info(blind=False), adding("b")],
-        [info(blind=True), adding("b")],
+        [BLIND, adding("b")],
         isolation=WRITE_SERIALIZABLE,
     ),
     appended(
         "isolation: WriteSerializable sees an append that does not say whether it is blind",
         [CommitInfo({"operation": "WRITE"}), adding("b")],
-        [info(blind=True), adding("b")],
+        [BLIND, adding("b")],
         isolation=WRITE_SERIALIZABLE,
     ),
-    Row(
-        "isolation: WriteSerializable with a change of metadata sees blind appends too",
-        ConcurrentAppendError,
-        [info(blind=True), adding("b")],
-        [info(blind=True), adding("b", "02")],
-        reads=SOME,
-        actions=(*OVERWRITE, OTHER_COMMENT),
-        isolation=WRITE_SERIALIZABLE,
-    ),
-    Row(
-        "isolation: SnapshotIsolation with a change of metadata sees appends",
-        ConcurrentAppendError,
-        [info(blind=True), adding("b")],
-        [info(blind=True), adding("b", "02")],
-        reads=SOME,
-        actions=(*OVERWRITE, OTHER_COMMENT),
-        isolation=SNAPSHOT_ISOLATION,
+    *(
+        appended(
+            f"isolation: {level.value} with a change of metadata sees blind appends too",
+            [BLIND, adding("b")],
+            [BLIND, adding("b", "02")],
+            actions=(*OVERWRITE, OTHER_COMMENT),
+            isolation=level,
+        )
+        for level in (WRITE_SERIALIZABLE, SNAPSHOT_ISOLATION)
     ),
     Row(
         "isolation: SnapshotIsolation sees a change of the partitioning",
@@ -494,11 +447,8 @@ def row_changes(number: int, month: int) -> list[Callable[[Table], object]]:
 
 
 def add_column(table: Table) -> object:
-    transaction = table.transaction(operation="ADD COLUMNS")
-    before = transaction.snapshot.metadata
-    fields = (*transaction.snapshot.schema.fields, Field(name="day", type=Primitive(name="date")))
-    transaction.set_metadata(replace(before, schema_string=Struct(fields=fields).to_json()))
-    return transaction.commit()
+    fields = (*table.snapshot().schema.fields, Field(name="day", type=Primitive(name="date")))
+    return commit(table, lambda t: redefine(t, schema_string=Struct(fields=fields).to_json()))
 
 
 OPERATIONS: dict[str, list[Callable[[Table], object]]] = {

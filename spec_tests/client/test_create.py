@@ -1,6 +1,5 @@
 """Version 0: its content, the winner of a race for it, and the clean-up by losers."""
 
-import itertools
 import json
 from typing import Any
 from unittest.mock import Mock
@@ -16,25 +15,11 @@ from refimpl.protocol.actions import Add, CommitInfo, Metadata, Protocol
 from refimpl.protocol.commit_owner import NewTableDemands, ResolvedTable
 from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Rejected, RejectionReason
 from refimpl.protocol.log_path import LOG_FOLDER
-from refimpl.protocol.table_feature import (
-    CATALOG_MANAGED,
-    MANAGED_COMMIT,
-    TABLE_FEATURES,
-    CommitMode,
-    TableFeature,
-    inconsistencies,
-)
-from refimpl.schema import features
-from refimpl.schema.features import WRITTEN, check_writable
-from spec_tests.client.conftest import SCHEMA, Setting, adding
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature, inconsistencies
+from spec_tests.client.conftest import SCHEMA, Setting, adding, both, failing
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import unavailable
-
-both = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=lambda feature: feature.name)
-NTZ = json.dumps(
-    {"type": "struct", "fields": [{"name": "at", "type": "timestamp_ntz", "nullable": True, "metadata": {}}]}
-)
 
 
 def begun(setting: Setting, name: str = "orders", feature: TableFeature = CATALOG_MANAGED) -> Creation:
@@ -74,31 +59,6 @@ def test_version_0_enables_feature_and_in_commit_timestamps(setting: Setting, fe
     assert table.snapshot().version == 0
 
 
-@pytest.mark.parametrize("feature", [None, *TABLE_FEATURES.values()], ids=lambda f: f.name if f else "filesystem")
-@pytest.mark.parametrize("schema", [SCHEMA, NTZ])
-@pytest.mark.parametrize("append_only", [False, True])
-def test_the_list_of_features_that_are_written_is_closed(
-    setting: Setting, feature: TableFeature | None, schema: str, append_only: bool
-) -> None:
-    """The list is the table in `refimpl.schema.features`. This client can write to a table with any of its features."""
-    properties = {"delta.appendOnly": "true"} if append_only else {}
-    if feature is None:
-        table = create_filesystem_table(setting.folder / "t", setting.environment, schema, properties=properties)
-    else:
-        table = create_table(setting.owner, setting.environment, "t", schema, feature=feature, properties=properties)
-    snapshot = table.snapshot()
-    listed = {*(snapshot.protocol.reader_features or ()), *(snapshot.protocol.writer_features or ())}
-    assert listed <= WRITTEN
-    check_writable(snapshot.protocol, snapshot.metadata)
-    assert ("timestampNtz" in listed) == (schema == NTZ)
-    if feature is None and schema == SCHEMA:
-        assert snapshot.protocol == features.PLAIN_PROTOCOL
-    elif append_only:
-        assert "appendOnly" in listed
-    table.transaction().commit()
-    assert table.snapshot().version == 1
-
-
 def test_the_owners_configuration_is_kept(setting: Setting) -> None:
     """managed-commits, "Enablement": a JSON map of strings."""
     table = setting.table(MANAGED_COMMIT, owner_conf={"endpoint": "local"})
@@ -109,14 +69,6 @@ def test_the_owners_configuration_is_kept(setting: Setting) -> None:
         setting.table(CATALOG_MANAGED, name="other", owner_conf={"endpoint": "local"})
     with pytest.raises(errors.TableNotFoundError):
         setting.owner.resolve("other")
-
-
-def test_a_filesystem_table_may_start_with_in_commit_timestamps(setting: Setting) -> None:
-    table = setting.table(None, in_commit_timestamps=True)
-    assert table.snapshot().in_commit_timestamp == START
-    assert table.snapshot().metadata.configuration == {"delta.enableInCommitTimestamps": "true"}
-    setting.append(table, "a")
-    assert table.snapshot().in_commit_timestamp == START + 1
 
 
 def test_creating_as_select_puts_the_files_into_version_0(setting: Setting) -> None:
@@ -328,17 +280,15 @@ def test_a_replayed_registration_that_is_refused_keeps_the_table(
 ) -> None:
     """FB09 and FB25 at version 0: the client took its own table for another one, and deleted its files."""
     creation = begun(setting)
-    register, requests = setting.owner.register_table, itertools.count(1)
+    register = setting.owner.register_table
 
-    def refusing_replays(table_id: str, proposal: DirectProposal) -> object:
-        number = next(requests)
-        if number == 1:
-            register(table_id, proposal)
-        if number <= (1 if calls == 1 else MAX_LOOKS):
-            raise errors.OutcomeUnknown("the answer was lost on its way")
-        return answer
+    def landed(table_id: str, proposal: DirectProposal) -> object:
+        register(table_id, proposal)
+        answers = iter([*[errors.OutcomeUnknown("the answer was lost")] * (0 if calls == 1 else MAX_LOOKS - 1), answer])
+        monkeypatch.setattr(setting.owner, "register_table", Mock(side_effect=answers))
+        raise errors.OutcomeUnknown("the answer was lost on its way")
 
-    monkeypatch.setattr(setting.owner, "register_table", refusing_replays)
+    monkeypatch.setattr(setting.owner, "register_table", landed)
     if calls == 2:
         with pytest.raises(errors.OutcomeUnknown):
             creation.finish()
@@ -360,10 +310,8 @@ def test_a_refused_registration_of_unknown_outcome_keeps_its_files(
 
 def test_a_version_0_that_cannot_be_written_creates_no_table(setting: Setting, storage: FailingFiles) -> None:
     creation = begun(setting)
-    storage.fail_when = lambda operation, path: operation == "link" and creation.location in path.parents
-    with pytest.raises(errors.OwnerUnavailableError):
+    with failing(storage, "link", log_path.commit(0)), pytest.raises(errors.OwnerUnavailableError):
         creation.finish()
-    storage.fail_when = lambda operation, path: False
     with pytest.raises(errors.TableNotFoundError):
         setting.owner.resolve("orders")
     assert creation.finish().snapshot().version == 0

@@ -4,6 +4,8 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pyarrow as pa
@@ -23,12 +25,11 @@ from refimpl.rows import data_files
 from refimpl.rows.partition_values import FileLayout
 from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
-from spec_tests.client.conftest import Setting, adding
+from spec_tests.client.conftest import DAY, Setting, adding, failing
+from spec_tests.support.builders import commit
 from spec_tests.support.faults import FailingFiles
-from spec_tests.support.other_readers import by_delta_rs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.string())])
-DAY = 86_400_000
 UNDECIDED = "00000000-0000-4000-8000-000000000000"
 """The attempt of a staged commit that was never proposed to the owner."""
 ALL = MaintenancePolicy(allowed=ALLOWED_BY_DEFAULT | {Maintenance.OPTIMIZE, Maintenance.VACUUM})
@@ -131,39 +132,33 @@ def test_new_files_keep_to_the_target_size(table: Table) -> None:
 
 
 def test_an_append_is_no_conflict_for_optimize(warehouse: Warehouse, table: Table) -> None:
-    other = warehouse.table("sales")
-    committed = _with_a_race(table, lambda: other.append(rows(100)))
-    assert committed == 5
+    before_the_proposal(table, lambda: warehouse.table("sales").append(rows(100)))
+    assert optimize(table).version == 5
     assert len(content(table)) == 7
 
 
 def test_optimize_loses_against_a_commit_that_removes_its_files(warehouse: Warehouse, table: Table) -> None:
     """The loser deletes its new files."""
-    other = warehouse.table("sales")
+    before_the_proposal(table, lambda: warehouse.table("sales").overwrite(rows(7)))
     with pytest.raises(errors.ConcurrentDeleteDeleteError):
-        _with_a_race(table, lambda: other.overwrite(rows(7)))
+        optimize(table)
     assert content(table) == [(7, "01")]
     assert vacuum(table, older_than=-DAY, force=True).files == tuple(sorted(on_disk(table) - files(table)))
     assert len(on_disk(table)) == 7, "the six overwritten files, and the new one"
 
 
-def _with_a_race(table: Table, other: object) -> int | None:
-    """Run OPTIMIZE; just before its first proposal, run `other`."""
-    owner, pending = table.owner, [other]
+def before_the_proposal(table: Table, act: Callable[[], object]) -> None:
+    """Act just before the next proposal of this table reaches its owner."""
+    owner = table.owner
     assert owner is not None
-    commit = owner.commit
 
-    def beaten(*arguments: object) -> object:
-        if pending:
-            pending.pop()()  # type: ignore[operator]
-        return commit(*arguments)  # type: ignore[arg-type]
-
-    owner.commit = beaten  # type: ignore[method-assign, assignment]
-    owner.turn = lambda _table_id: contextlib.nullcontext(False)  # type: ignore[method-assign]  # `other` does not queue
-    try:
-        return optimize(table).version
-    finally:
+    def beaten(*arguments: Any) -> Any:
         del owner.commit, owner.turn  # type: ignore[method-assign]
+        act()
+        return owner.commit(*arguments)
+
+    owner.commit = beaten  # type: ignore[method-assign]
+    owner.turn = lambda _table_id: contextlib.nullcontext(False)  # type: ignore[method-assign]  # `act` does not queue
 
 
 def test_new_files_stay_after_an_unknown_outcome(setting: Setting) -> None:
@@ -234,6 +229,10 @@ def test_vacuum_keeps_removed_files_after_the_retention_was_made_longer(tmp_path
 
 def test_vacuum_beside_a_cleanup_deletes_nothing(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cleanup removes a commit after VACUUM has listed the log. The commit may have removed files."""
+    orphan = table.location / "orphan.parquet"
+    orphan.write_bytes(b"")
+    os.utime(orphan, (0, 0))
+    table.snapshot()
     read = LogReader.content
 
     def cleaned_up(reader: LogReader, commit: Commit) -> bytes:
@@ -241,11 +240,7 @@ def test_vacuum_beside_a_cleanup_deletes_nothing(table: Table, monkeypatch: pyte
             raise FileNotFoundError(log_path.commit(2))
         return read(reader, commit)
 
-    table.snapshot()
     monkeypatch.setattr(LogReader, "content", cleaned_up)
-    orphan = table.location / "orphan.parquet"
-    orphan.write_bytes(b"")
-    os.utime(orphan, (0, 0))
     with pytest.raises(errors.NotFoundInHistoryError, match="version 2 was cleaned up"):
         vacuum(table, dry_run=False)
     assert orphan.exists()
@@ -323,19 +318,15 @@ def test_vacuum_keeps_the_files_of_unpublished_commits(warehouse: Warehouse, mod
 
 def test_vacuum_keeps_the_files_of_an_undecided_staged_commit(warehouse: Warehouse, table: Table) -> None:
     """The writer may still propose or rebase this commit."""
-    owner = table.owner
-    assert owner is not None
-    staged: list[str] = []
+    deleted: list[str] = []
 
-    def lost(table_id: str, version: int, proposal: object) -> object:
+    def clean() -> None:
         make_old(table)
-        staged.extend(vacuumed(warehouse.table("sales"), older_than=-DAY, force=True))
-        del owner.commit  # type: ignore[method-assign]
-        return owner.commit(table_id, version, proposal)  # type: ignore[arg-type]
+        deleted.extend(vacuumed(warehouse.table("sales"), older_than=-DAY, force=True))
 
-    owner.commit = lost  # type: ignore[method-assign, assignment]
+    before_the_proposal(table, clean)
     table.append(rows(50))
-    assert staged == []
+    assert deleted == []
     assert len(content(table)) == 7
 
 
@@ -411,9 +402,8 @@ def test_a_failing_disk_stops_vacuum(setting: Setting, storage: FailingFiles, op
     table.append(rows(1))
     table.overwrite(rows(2))
     table.log.stage("_staged_commits", 3, UNDECIDED, b"")
-    storage.fail_when = lambda done, path: done == operation and path.name.endswith(suffix)
     before = on_disk(table)
-    with pytest.raises(OSError, match="injected"):
+    with failing(storage, operation, suffix), pytest.raises(OSError, match="injected"):
         vacuum(table, older_than=-(10**13), force=True, dry_run=False)
     assert on_disk(table) == before
 
@@ -428,17 +418,6 @@ def test_newest_version_is_durable_before_vacuum_deletes(setting: Setting, stora
     done = [(operation, path.name) for operation, path in storage.done]
     synced = done.index(("fsync", log_path.commit(2))), done.index(("fsync_directory", "_delta_log"))
     assert synced[0] < synced[1] < [operation for operation, _ in done].index("unlink")
-
-
-def test_other_readers_read_an_optimized_and_vacuumed_table(tmp_path: Path) -> None:
-    table = create_filesystem_table(tmp_path / "plain", Environment(), SCHEMA, partition_columns=["month"])
-    for number in range(3):
-        table.append(rows(2 * number, 2 * number + 1))
-    before = content(table)
-    optimize(table)
-    vacuumed(table, older_than=-DAY, force=True)
-    assert len(on_disk(table)) == 2
-    assert by_delta_rs(table.location) == content(table) == before
 
 
 # Automatic checkpoints
@@ -475,11 +454,9 @@ def test_every_operation_on_rows_writes_due_checkpoints(warehouse: Warehouse) ->
 def test_a_commit_without_a_due_checkpoint_sends_no_more_requests(setting: Setting) -> None:
     table = setting.table()
     begun = table.snapshot()
-    calls_before = dict(setting.owner.calls)
-    transaction = table.transaction(snapshot=begun, landed=table.checkpoint_if_due)
-    transaction.add(adding("a"))
-    transaction.commit()
-    assert {name for name, count in setting.owner.calls.items() if count > calls_before.get(name, 0)} == {"commit"}
+    setting.owner.calls.clear()
+    commit(table, lambda t: t.add(adding("a")), snapshot=begun, landed=table.checkpoint_if_due)
+    assert set(setting.owner.calls) == {"commit"}
 
 
 def test_an_automatic_checkpoint_is_of_the_newest_published_version(warehouse: Warehouse) -> None:
@@ -495,11 +472,7 @@ def test_an_automatic_checkpoint_is_of_the_newest_published_version(warehouse: W
 
 def test_a_commit_succeeds_although_its_checkpoint_fails(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     table = warehouse.create_table("full", SCHEMA, properties={"delta.checkpointInterval": "1"})
-
-    def fails(name: str, content: bytes) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(table.log, "overwrite", fails)
+    monkeypatch.setattr(table.log, "overwrite", Mock(side_effect=OSError(28, "No space left on device")))
     assert table.append(rows(1)) is not None
     assert checkpoints(table) == []
 
@@ -535,9 +508,7 @@ def test_missing_files_outside_of_the_listing(table: Table, tmp_path: Path) -> N
         "_b": "_b",
         (tmp_path / "c").as_uri(): os.path.relpath(tmp_path / "c", table.location),
     }
-    transaction = table.transaction()
-    transaction.add(*(adding(path) for path in (*names, "file://another-host/d")))
-    transaction.commit()
+    commit(table, lambda t: t.add(*(adding(path) for path in (*names, "file://another-host/d"))))
     assert missing_files(table) == (4, sorted(names.values()))
     for relative in names.values():
         (table.location / relative).touch()

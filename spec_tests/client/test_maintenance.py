@@ -7,6 +7,8 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,7 +17,7 @@ from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import CleanedUp, clean_up, compact, write_checkpoint, write_checksum
 from refimpl.client.table import Table
 from refimpl.protocol import actions, log_path
-from refimpl.protocol.actions import Add, CommitInfo, DomainMetadata, Metadata, Remove
+from refimpl.protocol.actions import Add, CommitInfo, Metadata, Remove
 from refimpl.protocol.commit_owner import Backfilled, Maintenance, MaintenancePolicy
 from refimpl.protocol.commits import CommitsAnswer
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError, InvalidTableError, MaintenanceRefusedError
@@ -35,6 +37,7 @@ from spec_tests.client.conftest import (
     both,
     busy,
     every_kind,
+    failing,
     hide,
     names,
     state,
@@ -124,19 +127,6 @@ def _foreign(tag: str) -> dict[str, object]:
     return {**fields, "futureField": {"nested": tag}}
 
 
-def test_a_compaction_keeps_removed_domains_and_latest_metadata(setting: Setting) -> None:
-    table = setting.table(None)
-    for work in ("set", "remove"):
-        transaction = table.transaction()
-        transaction.set_domain("some", "{}" if work == "set" else None)
-        transaction.set_properties({"step": work})
-        transaction.commit()
-    compacted = actions.decode(table.log.read(compact(table, 1, 2)), source="compaction")
-    assert [a.removed for a in compacted if isinstance(a, DomainMetadata)] == [True]
-    assert [a.configuration["step"] for a in compacted if isinstance(a, Metadata)] == ["remove"]
-    assert not setting.again(table).snapshot().domains
-
-
 @pytest.mark.parametrize(("start", "end"), [(2, 2), (3, 2), (-1, 2)])
 def test_a_range_of_fewer_than_two_versions_is_no_compaction(setting: Setting, start: int, end: int) -> None:
     table = setting.table(None)
@@ -197,32 +187,28 @@ def test_a_file_that_cannot_be_written_is_an_error(
 ) -> None:
     table = setting.table(None)
     busy(setting, table, 2)
-    storage.fail_when = lambda operation, path: operation in ("link", "replace") and path.name == name
-    with pytest.raises(OSError, match="injected"):
+    with failing(storage, "link replace", name), pytest.raises(OSError, match="injected"):
         job(table)
-    storage.fail_when = lambda operation, path: False
     assert setting.again(table).snapshot().version == 2
 
 
-def job_of(name: str) -> Callable[[Table], object]:
-    jobs: dict[str, Callable[[Table], object]] = {
-        "checkpoint": lambda table: write_checkpoint(table, 2),
-        "log-compaction": lambda table: compact(table, 0, 2),
-        "checksum": lambda table: write_checksum(table, 2),
-        "metadata-cleanup": clean_up,
-    }
-    return jobs[name]
+JOBS: dict[str, Callable[[Table], object]] = {
+    "checkpoint": lambda table: write_checkpoint(table, 2),
+    "log-compaction": lambda table: compact(table, 0, 2),
+    "checksum": lambda table: write_checksum(table, 2),
+    "metadata-cleanup": clean_up,
+}
 
 
 @both
-@pytest.mark.parametrize("name", ["checkpoint", "log-compaction", "checksum", "metadata-cleanup"])
+@pytest.mark.parametrize("name", JOBS)
 def test_every_job_asks_the_owner_each_time(setting: Setting, feature: TableFeature, name: str) -> None:
     """catalog-managed, "Maintenance Operations", as tightened: three jobs are allowed by default, the others need
     permission; the owner may forbid each. FB06.
     """
     table = setting.table(feature, policy=MaintenancePolicy(backfill_every=1))
     busy(setting, table, 2)
-    job = job_of(name)
+    job = JOBS[name]
     setting.owner.calls.clear()
     assert table.table_id is not None
     if name != "metadata-cleanup":
@@ -243,18 +229,9 @@ def test_an_owned_table_is_not_maintained_by_its_path(setting: Setting) -> None:
     table = setting.table(MANAGED_COMMIT, policy=MaintenancePolicy(backfill_every=1))
     busy(setting, table, 2)
     by_path = Table.by_path(table.location, setting.environment)
-    for name in ("checkpoint", "log-compaction", "checksum", "metadata-cleanup"):
+    for job in JOBS.values():
         with pytest.raises(MaintenanceRefusedError):
-            job_of(name)(by_path)
-
-
-def test_a_table_that_was_dropped_is_not_maintained(setting: Setting) -> None:
-    table = setting.table(policy=MaintenancePolicy(backfill_every=1))
-    busy(setting, table, 2)
-    assert table.table_id is not None
-    setting.owner.drop_table(table.table_id)
-    with pytest.raises(InvalidRequestError):
-        write_checkpoint(table, 2)
+            job(by_path)
 
 
 @pytest.mark.parametrize(
@@ -323,10 +300,8 @@ def test_commits_are_durable_and_in_order_before_they_are_reported(setting: Sett
 def test_an_interrupted_publication_is_continued(setting: Setting, storage: FailingFiles) -> None:
     table = setting.table(CATALOG_MANAGED)
     busy(setting, table, 3)
-    storage.fail_when = lambda operation, path: operation == "link" and path.name == log_path.commit(2)
-    with pytest.raises(OSError, match="injected"):
+    with failing(storage, "link", log_path.commit(2)), pytest.raises(OSError, match="injected"):
         table.publish()
-    storage.fail_when = lambda operation, path: False
     assert table.log.published_versions() == {0, 1}
     assert "report_published" not in setting.owner.calls
     assert setting.again(table).publish() == Backfilled(through=3, published=3)
@@ -354,12 +329,8 @@ def test_commits_are_published_again_after_a_cleanup(
     removed."""
     table = setting.table(CATALOG_MANAGED, policy=GENEROUS)
     rows = busy(setting, table, 3)
-
-    def died(table_id: str, through: int) -> None:
-        raise SimulatedCrash
-
     with monkeypatch.context() as patch, pytest.raises(SimulatedCrash):
-        patch.setattr(setting.owner.owner, "report_published", died)
+        patch.setattr(setting.owner.owner, "report_published", Mock(side_effect=SimulatedCrash))
         table.publish()
     write_checkpoint(table)
     setting.host.clock += DAY
@@ -419,21 +390,23 @@ def old(setting: Setting, table: Table, *, checkpoint: int | None = 4, compactio
     return {"newest": state(table.snapshot())}
 
 
+def stamped(setting: Setting, feature: TableFeature | None = None) -> Table:
+    """A table whose commits carry the host's time, so that a file's modification time does not matter."""
+    options: dict[str, Any] = {"policy": GENEROUS} if feature else {"in_commit_timestamps": True}
+    return setting.table(feature, **options)
+
+
 def cleaned(setting: Setting, table: Table) -> CleanedUp:
     return clean_up(setting.again(table), older_than=30 * DAY)
 
 
-def test_deletions_are_durable_when_they_are_reported(
-    setting: Setting, storage: FailingFiles, stamped: Callable[[TableFeature | None], Table]
-) -> None:
+def test_deletions_are_durable_when_they_are_reported(setting: Setting, storage: FailingFiles) -> None:
     """A power cut must not bring some of the files back: the log would have a gap."""
-    table = stamped(None)
+    table = stamped(setting)
     old(setting, table)
     storage.done.clear()
-    storage.fail_when = lambda operation, path: operation == "fsync_directory"
-    with pytest.raises(OSError, match="injected"):
+    with failing(storage, "fsync_directory"), pytest.raises(OSError, match="injected"):
         cleaned(setting, table)
-    storage.fail_when = lambda operation, path: False
     table.log.put_if_absent(log_path.commit(0), b"{}")
     assert cleaned(setting, table).deleted
     assert storage.done[-1] == ("fsync_directory", table.log.folder)
@@ -443,7 +416,7 @@ def test_deletions_are_durable_when_they_are_reported(
 def test_checkpoint_is_durable_before_its_commits_are_deleted(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its writer synced nothing, or one of its syncs failed. After a power cut, the table must still have its files."""
     cleanups = 0
-    for failing in range(8):
+    for failed in range(8):
         at = simulated()
         environment = dataclasses.replace(at.log.environment, new_id=random_uuid)
         properties = {"delta.checkpointPolicy": policy}
@@ -455,34 +428,20 @@ def test_checkpoint_is_durable_before_its_commits_are_deleted(policy: str, monke
         at.files.make_directory(at.folder / "_sidecars")
         at.disk.sync_everything()
         with monkeypatch.context() as patched, contextlib.suppress(OSError):
-            at.disk.failing_sync = at.disk.syncs + failing
-            for sync in ("sync", "sync_directory") if not failing else ():
+            at.disk.failing_sync = at.disk.syncs + failed
+            for sync in ("sync", "sync_directory") if not failed else ():
                 patched.setattr(at.disk, sync, lambda _: None)
             write_checkpoint(table)
         at.disk.failing_sync = None
         cleanups += bool(clean_up(Table.by_path(LOCATION, environment), older_than=-DAY).deleted)
         for disk in left(at.disk):
-            assert len(Table.by_path(LOCATION, simulated(disk).log.environment).snapshot().files) == 2, failing
+            assert len(Table.by_path(LOCATION, simulated(disk).log.environment).snapshot().files) == 2, failed
     assert cleanups > 3
 
 
-@pytest.fixture
-def stamped(setting: Setting) -> Callable[[TableFeature | None], Table]:
-    """Tables whose commits carry the host's time, so that a file's modification time does not matter."""
-
-    def make(feature: TableFeature | None) -> Table:
-        if feature is None:
-            return setting.table(None, in_commit_timestamps=True)
-        return setting.table(feature, policy=GENEROUS)
-
-    return make
-
-
-def test_an_unreadable_checkpoint_is_no_cut_off(
-    setting: Setting, stamped: Callable[[TableFeature | None], Table]
-) -> None:
+def test_an_unreadable_checkpoint_is_no_cut_off(setting: Setting) -> None:
     """FB29: the kept versions must be readable, so the cut-off is the older checkpoint."""
-    table = stamped(None)
+    table = stamped(setting)
     old(setting, table)
     table.log.overwrite(log_path.classic_checkpoint(4), b"not Parquet")
     assert cleaned(setting, table).cut_off == 1
@@ -490,9 +449,9 @@ def test_an_unreadable_checkpoint_is_no_cut_off(
     assert setting.again(table).snapshot().version == 6
 
 
-def test_young_commits_stay(setting: Setting, stamped: Callable[[TableFeature | None], Table]) -> None:
+def test_young_commits_stay(setting: Setting) -> None:
     """Cleanup deletes only files older than the retention: the table's property, or thirty days by default."""
-    table = stamped(CATALOG_MANAGED)
+    table = stamped(setting, CATALOG_MANAGED)
     old(setting, table)
     before = names(table)
     setting.host.clock = START + 30 * DAY - 1
@@ -503,28 +462,22 @@ def test_young_commits_stay(setting: Setting, stamped: Callable[[TableFeature | 
 
 
 @pytest.mark.parametrize("v2", [False, True])
-def test_nothing_is_deleted_until_the_pointer_is_moved(
-    setting: Setting, storage: FailingFiles, stamped: Callable[[TableFeature | None], Table], v2: bool
-) -> None:
-    table = stamped(None)
+def test_nothing_is_deleted_until_the_pointer_is_moved(setting: Setting, storage: FailingFiles, v2: bool) -> None:
+    table = stamped(setting)
     old(setting, table, checkpoint=3 if v2 else 4)
     if v2:
         v2_checkpoint(table, 4, "json", age=2 * DAY)
     table.log.overwrite(LAST_CHECKPOINT, json.dumps({"version": 1, "size": 5}).encode())
     before = names(table)
-    storage.fail_when = lambda operation, path: operation == "replace" and path.name == LAST_CHECKPOINT
-    with pytest.raises(OSError, match="injected"):
+    with failing(storage, "replace", LAST_CHECKPOINT), pytest.raises(OSError, match="injected"):
         cleaned(setting, table)
     assert names(table) == before
-    storage.fail_when = lambda operation, path: False
     assert cleaned(setting, table).cut_off == 4
     assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 4
 
 
-def test_the_pointer_is_moved_to_a_readable_checkpoint(
-    setting: Setting, stamped: Callable[[TableFeature | None], Table]
-) -> None:
-    table = stamped(None)
+def test_the_pointer_is_moved_to_a_readable_checkpoint(setting: Setting) -> None:
+    table = stamped(setting)
     old(setting, table)
     write_checkpoint(table, 6)
     table.log.overwrite(log_path.classic_checkpoint(6), b"not Parquet")
@@ -535,10 +488,8 @@ def test_the_pointer_is_moved_to_a_readable_checkpoint(
 
 
 @pytest.mark.parametrize("crash", range(0, 12, 3))
-def test_an_interrupted_cleanup_is_completed_later(
-    setting: Setting, storage: FailingFiles, stamped: Callable[[TableFeature | None], Table], crash: int
-) -> None:
-    table = stamped(None)
+def test_an_interrupted_cleanup_is_completed_later(setting: Setting, storage: FailingFiles, crash: int) -> None:
+    table = stamped(setting)
     before = old(setting, table)
     left = [crash]
 
@@ -568,27 +519,21 @@ def test_an_interrupted_cleanup_is_completed_later(
 
 
 def test_a_cleanup_that_another_one_overtakes_deletes_nothing(
-    setting: Setting, stamped: Callable[[TableFeature | None], Table], monkeypatch: pytest.MonkeyPatch
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = stamped(None)
+    table = stamped(setting)
     old(setting, table)
     before = table.log.listing()
-
-    def overtaken(log: LogStore, name: str, content: bytes) -> None:
-        raise FileNotFoundError(name)
-
-    monkeypatch.setattr(LogStore, "overwrite", overtaken)
+    monkeypatch.setattr(LogStore, "overwrite", Mock(side_effect=FileNotFoundError("deleted")))
     with pytest.raises(MaintenanceRefusedError, match="another cleanup"):
         cleaned(setting, table)
     assert table.log.listing() == before
 
 
 @both
-def test_staged_files_up_to_the_cut_off_are_deleted(
-    setting: Setting, stamped: Callable[[TableFeature | None], Table], feature: TableFeature
-) -> None:
+def test_staged_files_up_to_the_cut_off_are_deleted(setting: Setting, feature: TableFeature) -> None:
     """managed-commits and catalog-managed, "Metadata Cleanup"; FB29, FB30."""
-    table = stamped(feature)
+    table = stamped(setting, feature)
     old(setting, table)
     orphan, later = (
         table.log.stage(feature.staging_folder, version, setting.environment.new_id(), b"{}") for version in (4, 5)
@@ -617,11 +562,9 @@ def v2_checkpoint(table: Table, version: int, extension: str, *, age: int) -> st
 
 
 @pytest.mark.parametrize("extension", ["json", "parquet"])
-def test_sidecars_are_deleted_with_the_last_checkpoint_that_names_them(
-    setting: Setting, stamped: Callable[[TableFeature | None], Table], extension: str
-) -> None:
+def test_sidecars_are_deleted_with_the_last_checkpoint_that_names_them(setting: Setting, extension: str) -> None:
     """Young sidecars stay: they may belong to a checkpoint that another process is writing."""
-    table = stamped(None)
+    table = stamped(setting)
     busy(setting, table, 6)
     setting.host.clock = START + 40 * DAY
     gone = {v2_checkpoint(table, version, extension, age=2 * DAY) for version in (2, 4)}
@@ -635,11 +578,9 @@ def test_sidecars_are_deleted_with_the_last_checkpoint_that_names_them(
 
 
 @every_kind
-def test_old_temporary_files_are_deleted(
-    setting: Setting, stamped: Callable[[TableFeature | None], Table], feature: TableFeature | None
-) -> None:
+def test_old_temporary_files_are_deleted(setting: Setting, feature: TableFeature | None) -> None:
     """A writer died before it deleted them. A young one stays, because a running write may need it."""
-    table = stamped(feature)
+    table = stamped(setting, feature)
     old(setting, table)
     for name, age in ((".tmp-dead", 2 * DAY), (".tmp-alive", 0)):
         (table.log.folder / name).write_bytes(b"half")
@@ -649,11 +590,9 @@ def test_old_temporary_files_are_deleted(
     assert [name for name, _ in table.log.temporaries()] == [".tmp-alive"]
 
 
-def test_sidecars_stay_while_a_checkpoint_is_unreadable(
-    setting: Setting, stamped: Callable[[TableFeature | None], Table]
-) -> None:
+def test_sidecars_stay_while_a_checkpoint_is_unreadable(setting: Setting) -> None:
     """The unreadable checkpoint may name any of the sidecars."""
-    table = stamped(None)
+    table = stamped(setting)
     busy(setting, table, 6)
     setting.host.clock = START + 40 * DAY
     sidecars = {v2_checkpoint(table, version, "json", age=2 * DAY) for version in (2, 4)}

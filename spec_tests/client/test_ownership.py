@@ -21,16 +21,13 @@ from refimpl.protocol.table_feature import (
     ENABLEMENT_TIMESTAMP,
     ENABLEMENT_VERSION,
     MANAGED_COMMIT,
-    TABLE_FEATURES,
     CommitMode,
     TableFeature,
 )
-from spec_tests.client.conftest import DAY, ON_REQUEST, SCHEMA, Setting, names
+from spec_tests.client.conftest import DAY, ON_REQUEST, SCHEMA, Setting, both, failing, names
 from spec_tests.support import written_log
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import unavailable
-
-both = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=lambda feature: feature.name)
 
 
 def taken(setting: Setting, table: Table, feature: TableFeature = MANAGED_COMMIT, name: str = "owned") -> Table:
@@ -65,56 +62,46 @@ def test_a_taken_over_table_continues_with_its_owner(setting: Setting, feature: 
     assert not table.log.published(3)
 
 
+def described(setting: Setting, protocol: Protocol) -> Table:
+    """A filesystem table with this protocol, which another client created."""
+    (setting.folder / "described").mkdir()
+    table = Table.by_path(setting.folder / "described", setting.environment)
+    table.log.create_folders()
+    first: list[Action] = [protocol, Metadata(id="t", schema_string=SCHEMA)]
+    table.log.put_if_absent(log_path.commit(0), actions.encode(first))
+    return table
+
+
 @pytest.mark.parametrize(
-    ("legacy", "writer"),
+    ("reader", "writer", "implied"),
     [
-        (Protocol(min_reader_version=1, min_writer_version=1), set()),
-        (Protocol(min_reader_version=1, min_writer_version=2), {"appendOnly", "invariants"}),
-        (
-            Protocol(min_reader_version=1, min_writer_version=4),
-            {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"},
-        ),
-        (
-            Protocol(min_reader_version=2, min_writer_version=5),
-            {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping"},
-        ),
+        (1, 1, ""),
+        (1, 2, "appendOnly invariants"),
+        (1, 4, "appendOnly invariants checkConstraints changeDataFeed generatedColumns"),
+        (2, 5, "appendOnly invariants checkConstraints changeDataFeed generatedColumns columnMapping"),
     ],
 )
 def test_features_implied_by_legacy_versions_are_listed_by_name(
-    setting: Setting, legacy: Protocol, writer: set[str]
+    setting: Setting, reader: int, writer: int, implied: str
 ) -> None:
     """Delta's protocol, "Table Features": an upgrade to lists keeps the features that the versions implied."""
-    location = setting.folder / "legacy"
-    location.mkdir()
-    table = Table.by_path(location, setting.environment)
-    table.log.create_folders()
-    first: list[Action] = [legacy, Metadata(id="t", schema_string=SCHEMA)]
-    table.log.put_if_absent(log_path.commit(0), actions.encode(first))
+    table = described(setting, Protocol(min_reader_version=reader, min_writer_version=writer))
     protocol = taken(setting, table, CATALOG_MANAGED).snapshot().protocol
-    own = {"catalogManaged", "vacuumProtocolCheck", "inCommitTimestamp"}
+    own = {"catalogManaged", "vacuumProtocolCheck"}
     assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)
-    assert set(protocol.writer_features or ()) == writer | own
-    mapping = {"columnMapping"} if legacy.min_reader_version == 2 else set()
-    assert set(protocol.reader_features or ()) == mapping | {"catalogManaged", "vacuumProtocolCheck"}
+    assert set(protocol.writer_features or ()) == {*implied.split(), *own, "inCommitTimestamp"}
+    assert set(protocol.reader_features or ()) == ({"columnMapping"} if reader == 2 else set()) | own
 
 
 @pytest.mark.parametrize("before", [True, False])
 def test_a_hand_back_keeps_features_from_before_the_take_over(setting: Setting, before: bool) -> None:
     """A hand-back removes a feature only if the take-over added it."""
     names = ("vacuumProtocolCheck",) if before else ()
-    location = setting.folder / "plain"
-    location.mkdir()
-    table = Table.by_path(location, setting.environment)
-    table.log.create_folders()
     protocol = Protocol(
         min_reader_version=3, min_writer_version=7, reader_features=names, writer_features=(*names, "appendOnly")
     )
-    first: list[Action] = [protocol, Metadata(id="t", schema_string=SCHEMA)]
-    table.log.put_if_absent(log_path.commit(0), actions.encode(first))
-    owned = taken(setting, table, CATALOG_MANAGED)
-    transaction = owned.transaction()
-    transaction.set_properties({"mine": "1"})
-    transaction.commit()
+    owned = taken(setting, described(setting, protocol), CATALOG_MANAGED)
+    owned.alter(properties={"mine": "1"})
     snapshot = hand_back(owned).snapshot()
     assert tuple(snapshot.protocol.reader_features or ()) == names
     assert set(snapshot.protocol.writer_features or ()) == {*names, "appendOnly", "inCommitTimestamp"}
@@ -145,9 +132,7 @@ def test_a_take_over_that_loses_a_race_starts_again(setting: Setting) -> None:
 def test_the_first_metadata_change_after_a_take_over_adds_the_id(setting: Setting, feature: TableFeature) -> None:
     """Before this change the owner's id is not in the log. A hand-back removes it."""
     owned = taken(setting, setting.table(None), feature)
-    change = owned.transaction(operation="SET TBLPROPERTIES")
-    change.set_properties({"team": "b"})
-    change.commit()
+    owned.alter(properties={"team": "b"})
     configuration = owned.snapshot().metadata.configuration
     assert configuration["team"] == "b"
     ids = {key: value for key, value in configuration.items() if value == owned.table_id}
@@ -175,14 +160,7 @@ def test_a_rejection_after_a_lost_answer_leaves_the_outcome_unknown(
     setting: Setting, refusal: Rejected | errors.DeltaError
 ) -> None:
     """The client keeps all files of the change: it may have landed before the client lost its access."""
-    answers = iter([errors.OutcomeUnknown("lost"), *[refusal] * MAX_LOOKS])
-
-    def send() -> Rejected:
-        answer = next(answers)
-        if isinstance(answer, errors.DeltaError):
-            raise answer
-        return answer
-
+    send = Mock(side_effect=[errors.OutcomeUnknown("lost"), *[refusal] * MAX_LOOKS])
     retries = RetryPolicy(setting.environment, max_tries=1, label="t")
     with pytest.raises(errors.OutcomeUnknown, match="may or may not"):
         retries.ask_until_answered(send, errors.OutcomeUnknown("may or may not"))
@@ -429,19 +407,6 @@ def test_a_handle_follows_a_table_into_another_feature(setting: Setting) -> None
 
 
 @both
-def test_a_dropped_table_is_no_longer_found_by_its_handles(setting: Setting, feature: TableFeature) -> None:
-    table = setting.table(feature)
-    setting.append(table, "a")
-    handle = setting.again(table)
-    assert handle.snapshot().version == 1
-    assert table.table_id is not None
-    setting.owner.drop_table(table.table_id)
-    for version in (None, 1):
-        with pytest.raises(errors.TableNotFoundError):
-            handle.snapshot(version=version)
-
-
-@both
 def test_following_the_owner_costs_nothing_while_it_stays(setting: Setting, feature: TableFeature) -> None:
     table = setting.table(feature)
     handle = setting.again(table)
@@ -502,10 +467,7 @@ def test_an_old_version_is_stale_if_the_newest_is_unreadable(setting: Setting) -
 def test_an_unreadable_commit_time_is_not_a_missing_one(setting: Setting, storage: FailingFiles) -> None:
     """The version was read from its checkpoint. The next commit's time must be later than this one's."""
     table = setting.table(None)
-    transaction = table.transaction()
-    transaction.enable_in_commit_timestamps()
-    transaction.commit()
+    table.alter(properties={"delta.enableInCommitTimestamps": "true"})
     write_checkpoint(setting.again(table))
-    storage.fail_when = lambda operation, path: operation == "read" and path.name == log_path.commit(1)
-    with pytest.raises(OSError, match="injected"):
+    with failing(storage, "read", log_path.commit(1)), pytest.raises(OSError, match="injected"):
         setting.again(table).snapshot()

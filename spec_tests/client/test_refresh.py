@@ -15,9 +15,8 @@ from refimpl.protocol import log_path
 from refimpl.protocol.actions import Action, DeletionVector, DomainMetadata, Txn
 from refimpl.protocol.errors import CorruptLogError
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
+from spec_tests.client.conftest import both
 from spec_tests.support.written_log import FEATURES, WatchedFiles, WrittenLog, add, classic_content, definition, remove
-
-both_features = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])
 
 
 def content(snapshot: Snapshot) -> tuple[object, ...]:
@@ -35,18 +34,6 @@ def content(snapshot: Snapshot) -> tuple[object, ...]:
 
 
 class TestCost:
-    def test_a_refresh_reads_only_new_commits_without_a_listing(self, tmp_path: Path) -> None:
-        log = WrittenLog(tmp_path / "t").create()
-        for version in range(1, 30):
-            log.publish(version, add(f"f{version}"))
-        files = WatchedFiles()
-        snapshot = log.table(files=files).snapshot()
-        log.publish(30, add("new")).publish(31, remove("f3"))
-        files.listings, files.reads = 0, []
-        later = snapshot.refresh()
-        assert (later.version, files.listings) == (31, 0)
-        assert files.reads == [log_path.commit(30), log_path.commit(31)]
-
     def test_time_travel_by_path_reads_the_newest_version_once(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").create()
         for version in range(1, 10):
@@ -58,7 +45,7 @@ class TestCost:
         assert table.snapshot(version=1).version == 1
         assert [name for name in files.reads if name.endswith(".json")] == [log_path.commit(0), log_path.commit(1)]
 
-    @both_features
+    @both
     def test_the_owner_is_asked_only_for_the_next_versions(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
         owner, files = log.owner(), WatchedFiles()
@@ -69,7 +56,7 @@ class TestCost:
         assert (later.version, files.listings, owner.asked) == (2, 0, [(2, None)])
         assert len(files.reads) == 1
 
-    @both_features
+    @both
     def test_new_published_commits_are_found_without_a_listing(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
         files = WatchedFiles()
@@ -93,18 +80,15 @@ class TestCost:
         assert log_path.checksum(1) not in files.looks
 
     def test_a_table_handle_refreshes_its_last_snapshot(self, tmp_path: Path) -> None:
+        """It reads only new commits, and lists nothing."""
         log = WrittenLog(tmp_path / "t").create().publish(1, add("a"))
         files = WatchedFiles()
         table = log.table(files=files)
         assert table.snapshot() is table.snapshot()
-        log.publish(2, add("b"))
-        files.reads = []
-        assert table.snapshot().version == 2
-        assert files.reads == [log_path.commit(2)]
-
-    def test_a_pinned_snapshot_refreshes_to_the_newest_version(self, tmp_path: Path) -> None:
-        log = WrittenLog(tmp_path / "t").create().publish(1, add("a")).publish(2, add("b"))
-        assert log.table().snapshot(version=0).refresh().version == 2
+        log.publish(2, add("b")).publish(3, remove("a"))
+        files.listings, files.reads = 0, []
+        assert table.snapshot().version == 3
+        assert (files.listings, files.reads) == (0, [log_path.commit(2), log_path.commit(3)])
 
 
 class TestWhenTheLogMovedMore:
@@ -119,16 +103,6 @@ class TestWhenTheLogMovedMore:
         assert caught.value.missing_version == 2
         log.write(log_path.commit(2), hidden)
         assert snapshot.refresh().version == 3
-
-    @both_features
-    def test_a_ratified_commit_that_is_missing_is_an_error(self, tmp_path: Path, feature: TableFeature) -> None:
-        log = WrittenLog(tmp_path / "t", feature).create()
-        owner = log.owner()
-        snapshot = log.table(owner).snapshot()
-        owner.latest = lambda: 1
-        with pytest.raises(CorruptLogError) as caught:
-            snapshot.refresh()
-        assert caught.value.missing_version == 1
 
     def test_new_commits_that_were_cleaned_up_are_in_the_checkpoint(self, tmp_path: Path) -> None:
         from deltalake import DeltaTable
@@ -151,7 +125,7 @@ class TestWhenTheLogMovedMore:
         again.delete(log_path.commit(1))
         assert snapshot.refresh().version == 0
 
-    @both_features
+    @both
     def test_a_commit_published_during_the_refresh_is_read(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create()
         owner = log.owner()

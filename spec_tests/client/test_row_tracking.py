@@ -22,7 +22,7 @@ from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.rows import row_tracking
 from refimpl.schema.properties import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
-from spec_tests.support.builders import name_of
+from spec_tests.support.builders import commit, name_of
 from spec_tests.support.faults import ScriptedHost
 from spec_tests.support.unreliable_owner import UnreliableOwner
 
@@ -90,24 +90,18 @@ def test_a_restored_file_keeps_its_ids(setting: Setting) -> None:
     begun(table, "a", 3).commit()
     begun(table, "b", 2).commit()
     (old,) = [add for add in table.snapshot().files.values() if add.path == "a"]
-    removal = table.transaction(operation="DELETE")
-    removal.remove(old)
-    removal.commit()
+    commit(table, lambda t: t.remove(old))
     (removed,) = table.snapshot().tombstones.values()
     assert (removed.base_row_id, removed.default_row_commit_version) == (0, 1)
-    restored = table.transaction(operation="RESTORE")
-    restored.add(old)
-    restored.commit()
+    commit(table, lambda t: t.add(old), operation="RESTORE")
     assert ranges(table) == {"a": (0, 1), "b": (3, 2)}
     assert mark(table) == 4
 
 
 def test_a_file_without_a_row_count_is_refused(setting: Setting) -> None:
     table = setting.table(properties=TRACKED)
-    transaction = table.transaction()
-    transaction.add(adding("uncounted"))
     with pytest.raises(InvalidRequestError, match=r"uncounted.*numRecords"):
-        transaction.commit()
+        commit(table, lambda t: t.add(adding("uncounted")))
     assert table.snapshot().version == 0
 
 
@@ -116,10 +110,8 @@ def test_enabling_row_tracking_gives_ids_to_existing_files(setting: Setting) -> 
     table = setting.table(None)
     begun(table, "a", 3).commit()
     begun(table, "b", 2).commit()
-    enabling = table.transaction(operation="SET TBLPROPERTIES")
-    enabling.set_properties(TRACKED)
     rival = begun(setting.again(table), "c", 7)
-    enabling.commit()
+    table.alter(properties=TRACKED)
     assert set(ranges(table).values()) in ({(0, 3), (3, 3)}, {(0, 3), (2, 3)})
     assert mark(table) == 4
     with pytest.raises(ConcurrentModificationError):
@@ -246,10 +238,7 @@ def test_rows_that_a_caller_replaces_are_not_marked_as_kept(setting: Setting) ->
     table = setting.table(properties=TRACKED)
     begun(table, "a", 3).commit()
     assert preserved(table) == "true"
-    rewriting = table.transaction()
-    rewriting.remove(*rewriting.read_whole_table())
-    rewriting.add(rows_file("b", 3))
-    rewriting.commit()
+    commit(table, lambda t: t.remove(*t.read_whole_table()), lambda t: t.add(rows_file("b", 3)))
     assert preserved(table) == "false"
 
 

@@ -11,8 +11,8 @@ from refimpl.protocol import errors, log_path
 from refimpl.protocol.actions import Txn
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
+from spec_tests.client.conftest import both
 from spec_tests.support.written_log import (
-    FEATURES,
     START,
     WatchedFiles,
     WrittenLog,
@@ -22,8 +22,6 @@ from spec_tests.support.written_log import (
     remove,
     uuid,
 )
-
-both_features = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])
 
 
 def paths(table: Table, **options: int) -> set[str]:
@@ -151,7 +149,7 @@ class TestBrokenLogs:
 
 
 class TestThroughTheOwner:
-    @both_features
+    @both
     def test_the_error_names_the_missing_staged_file(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
         assert paths(log.table(log.owner())) == {"a"}
@@ -202,7 +200,7 @@ class TestThroughTheOwner:
         with pytest.raises(errors.CorruptLogError, match="changed during each"):
             log.table(owner).snapshot()
 
-    @both_features
+    @both
     def test_a_commit_published_after_the_answer_is_read(self, tmp_path: Path, feature: TableFeature) -> None:
         """FB01, FB03: the staged file is deleted; the client reads the published file."""
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))

@@ -20,6 +20,7 @@ from refimpl.protocol.table_feature import MANAGED_COMMIT
 from refimpl.rows.data_files import read_file
 from refimpl.schema.schema import Field, Primitive, Struct
 from refimpl.warehouse import Warehouse
+from spec_tests.support.builders import commit, redefine
 
 POLICY = MaintenancePolicy(backfill_every=None, allowed=frozenset(Maintenance))
 """The owner publishes a commit only when a test asks for it, and permits every maintenance job."""
@@ -86,11 +87,7 @@ def test_a_batch_ends_at_its_limits(table: Table, limits: dict[str, int], batche
 def test_files_of_one_commit_are_counted(table: Table) -> None:
     stream = TableStream(table, StreamOptions(starting_version="latest"))
     start = stream.initial()
-    several = pa.table({"id": range(3)}, schema=SCHEMA)
-    transaction = table.transaction()
-    for number in range(3):
-        transaction.add(*transaction.data_file_writer().write_all([several.slice(number, 1)]))
-    transaction.commit()
+    commit(table, *[lambda t, n=n: t.add(*t.data_file_writer().write_all([rows(n)])) for n in range(3)])
     assert [len(batch) for batch in drained(table, stream, start, max_files=2)] == [2, 1]
 
 
@@ -149,35 +146,23 @@ def test_a_restart_during_the_first_batch_repeats_it(table: Table, options: Stre
     assert drained(table, again, end) == [[5]]
 
 
-def overwrite(table: Table) -> None:
-    table.overwrite(rows(7))
-
-
-def delete(table: Table) -> None:
-    table.delete()
-
-
-def optimize(table: Table) -> None:
-    data_maintenance.optimize(table)
-
-
 IGNORE, SKIP = {"ignore_deletes": True}, {"skip_change_commits": True}
 
 
 @pytest.mark.parametrize(
     ("change", "options", "allowed"),
     [
-        (overwrite, {}, False),
-        (overwrite, IGNORE, False),
-        (overwrite, SKIP, True),
-        (delete, {}, False),
-        (delete, IGNORE, True),
-        (delete, SKIP, True),
-        (optimize, {}, True),
+        (lambda table: table.overwrite(rows(7)), {}, False),
+        (lambda table: table.overwrite(rows(7)), IGNORE, False),
+        (lambda table: table.overwrite(rows(7)), SKIP, True),
+        (Table.delete, {}, False),
+        (Table.delete, IGNORE, True),
+        (Table.delete, SKIP, True),
+        (data_maintenance.optimize, {}, True),
     ],
 )
 def test_a_removal_of_rows_is_skipped_only_with_an_option(
-    table: Table, change: Callable[[Table], None], options: dict[str, bool], allowed: bool
+    table: Table, change: Callable[[Table], object], options: dict[str, bool], allowed: bool
 ) -> None:
     stream = TableStream(table, StreamOptions(starting_version="latest", **options))  # type: ignore[arg-type]
     start = stream.initial()
@@ -192,13 +177,9 @@ def test_a_removal_of_rows_is_skipped_only_with_an_option(
 
 
 def with_columns(table: Table, *names: str) -> None:
-    snapshot = table.snapshot()
-    schema = Struct(
-        fields=(*snapshot.schema.fields, *(Field(name=name, type=Primitive(name="long")) for name in names))
-    )
-    transaction = table.transaction()
-    transaction.set_metadata(msgspec.structs.replace(snapshot.metadata, schema_string=schema.to_json()))
-    transaction.commit()
+    more = (Field(name=name, type=Primitive(name="long")) for name in names)
+    schema = Struct(fields=(*table.snapshot().schema.fields, *more)).to_json()
+    commit(table, lambda t: redefine(t, schema_string=schema))
 
 
 def test_a_schema_change_stops_the_stream(table: Table) -> None:

@@ -3,11 +3,12 @@
 import json
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.table import Table
@@ -23,19 +24,16 @@ from refimpl.protocol.errors import (
     InvalidRequestError,
     MetadataChangedError,
 )
-from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 from refimpl.schema.features import IsolationLevel
 from refimpl.schema.properties import KNOWN, checkpoint_interval
 from refimpl.schema.schema import Field, Primitive, Struct
 from refimpl.storage.environment import Environment
-from spec_tests.client.conftest import OWNED_COMMIT_MODES, SCHEMA, Setting, adding
+from spec_tests.client.conftest import OWNED_COMMIT_MODES, SCHEMA, Setting, adding, both, name_of
+from spec_tests.support.builders import commit, redefine
 from spec_tests.support.faults import HOST_START as START
 
 EVERY_COMMIT_MODE = [*OWNED_COMMIT_MODES, (None, None)]
-
-
-def name_of(value: object) -> str:
-    return str(getattr(value, "name", "filesystem")).lower()
 
 
 def commit_of(table: Table, version: int) -> list[Action]:
@@ -54,6 +52,14 @@ def info_of(table: Table, version: int) -> dict[str, Any]:
     return first.fields
 
 
+Step = Callable[[Transaction], object]
+NEVER_ALONE = ("managedCommit", "inCommitTimestamp", "columnMapping", "unheardOf")
+
+
+def claim(batch: Any, transaction: Transaction) -> object:
+    return transaction.claim(*batch)
+
+
 def test_the_commit_info_comes_first(setting: Setting) -> None:
     """in-commit timestamps, rule 2; catalog-managed, "Commit Provenance Information"."""
     table = setting.table()
@@ -70,6 +76,32 @@ def test_the_commit_info_comes_first(setting: Setting) -> None:
     assert fields["inCommitTimestamp"] == committed.in_commit_timestamp == START + 1
 
 
+REFUSED: list[tuple[str, Step]] = [
+    ("the removal of a file that is not active", lambda t: t.remove(adding("b"))),
+    ("other partition values", lambda t: t.add(adding("b"), replace(adding("a"), partition_values={"year": "2013"}))),
+    ("an unknown partition column", lambda t: redefine(t, partition_columns=("nothing",))),
+    ("only partition columns", lambda t: redefine(t, partition_columns=("id", "month"))),
+    ("a column with a space in its name", lambda t: redefine(t, schema_string=SCHEMA.replace('"id"', '"an id"'))),
+    ("no schema", lambda t: redefine(t, schema_string="{}")),
+    ("another file format", lambda t: redefine(t, format=Format(provider="csv"))),
+    ("another table's id", lambda t: redefine(t, id="another")),
+    ("a domain of a table feature", lambda t: t.set_domain("delta.rowTracking", "{}")),
+    *((f"the feature {name} alone", partial(Transaction.add_feature, name=name)) for name in NEVER_ALONE),
+    *((f"the batch {batch}", partial(claim, batch)) for batch in (("app", "1"), ("app", True), (1, 1))),
+]
+
+
+@pytest.mark.parametrize("request_of", [step for _, step in REFUSED], ids=[what for what, _ in REFUSED])
+def test_a_refused_request_changes_nothing(setting: Setting, request_of: Step) -> None:
+    """Delta's protocol, "Domain Metadata": names that begin with `delta.` are reserved."""
+    table = setting.table()
+    transaction = table.transaction()
+    with pytest.raises(InvalidRequestError):
+        request_of(transaction)
+    assert transaction.commit_if_needed() is None
+    assert table.snapshot().version == 0
+
+
 def test_commits_without_in_commit_timestamps_have_no_time(setting: Setting) -> None:
     table = setting.table(None)
     setting.append(table, "a")
@@ -82,9 +114,7 @@ def test_removals_are_not_older_than_the_version_that_was_read(setting: Setting)
     table = setting.table()
     setting.append(table, "a")
     setting.host.clock -= 30 * 86_400_000
-    transaction = table.transaction()
-    transaction.remove(*transaction.read_whole_table())
-    transaction.commit()
+    commit(table, lambda t: t.remove(*t.read_whole_table()))
     (removed,) = table.snapshot().tombstones.values()
     assert removed.deletion_timestamp == table.snapshot(version=1).in_commit_timestamp
 
@@ -140,26 +170,6 @@ def test_a_tombstone_has_the_fields_of_the_add(setting: Setting, data_change: bo
     assert info_of(table, 2)["isBlindAppend"] is False
 
 
-def test_a_file_that_is_not_active_cannot_be_removed(setting: Setting) -> None:
-    table = setting.table()
-    setting.append(table, "a")
-    transaction = table.transaction()
-    with pytest.raises(InvalidRequestError):
-        transaction.remove(adding("b"))
-    transaction.remove(adding("a"))
-    assert transaction.commit().version == 2
-
-
-def test_partition_values_must_match_the_partition_columns(setting: Setting) -> None:
-    table = setting.table()
-    transaction = table.transaction()
-    wrong = msgspec.structs.replace(adding("a"), partition_values={"year": "2013"})
-    with pytest.raises(InvalidRequestError):
-        transaction.add(adding("b"), wrong)
-    assert transaction.commit_if_needed() is None
-    assert table.snapshot().version == 0
-
-
 def test_a_transaction_has_one_action_for_a_file(setting: Setting) -> None:
     """Delta's protocol, "Add File and Remove File": one commit has at most one action for a file."""
     table = setting.table()
@@ -181,9 +191,9 @@ def test_repartitioning_a_table_replaces_all_its_files(setting: Setting) -> None
     table = setting.table()
     setting.append(table, "a", "b")
     transaction = table.transaction(operation="REPLACE TABLE")
-    transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, partition_columns=()))
+    redefine(transaction, partition_columns=())
     transaction.remove(adding("a"))
-    transaction.add(msgspec.structs.replace(adding("c"), partition_values={}))
+    transaction.add(replace(adding("c"), partition_values={}))
     with pytest.raises(InvalidRequestError) as caught:
         transaction.commit()
     assert caught.value.files == 1, "a file that is added does not replace one"
@@ -198,7 +208,7 @@ def test_repartitioning_conflicts_with_an_append(setting: Setting, level: Isolat
     """The conflict exists at every level: no reader could read the other writer's file in the new partitioning."""
     table = setting.table()
     transaction = table.transaction(isolation=level)
-    transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, partition_columns=()))
+    redefine(transaction, partition_columns=())
     setting.append(table, "theirs")
     with pytest.raises(ConcurrentAppendError):
         transaction.commit()
@@ -207,11 +217,8 @@ def test_repartitioning_conflicts_with_an_append(setting: Setting, level: Isolat
 
 def test_added_files_must_fit_the_new_partitioning(setting: Setting) -> None:
     table = setting.table()
-    transaction = table.transaction()
-    transaction.add(adding("a"))
-    transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, partition_columns=()))
     with pytest.raises(InvalidRequestError) as caught:
-        transaction.commit()
+        commit(table, lambda t: t.add(adding("a")), lambda t: redefine(t, partition_columns=()))
     assert caught.value.path == "a"
     assert table.snapshot().version == 0
 
@@ -221,9 +228,7 @@ def test_an_incompatible_schema_requires_that_all_files_are_replaced(setting: Se
     table = setting.table()
     setting.append(table, "a")
     transaction = table.transaction()
-    schema = Struct(fields=tuple(column for column in transaction.snapshot.schema.fields if column.name != "id"))
-    schema = Struct(fields=(Field(name="new", type=Primitive(name="long")), *schema.fields))
-    transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, schema_string=schema.to_json()))
+    redefine(transaction, schema_string=SCHEMA.replace('"id"', '"new"'))
     with pytest.raises(InvalidRequestError) as caught:
         transaction.commit()
     assert caught.value.files == 1
@@ -234,55 +239,16 @@ def test_an_incompatible_schema_requires_that_all_files_are_replaced(setting: Se
     assert "id" in table.snapshot().schema
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"partition_columns": ("nothing",)},
-        {"partition_columns": ("id", "month")},
-        {"schema_string": SCHEMA.replace('"id"', '"an id"')},
-        {"schema_string": "{}"},
-        {"format": Format(provider="csv")},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_invalid_metadata_are_refused(setting: Setting, change: dict[str, Any]) -> None:
-    transaction = setting.table().transaction()
-    with pytest.raises(InvalidRequestError):
-        transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, **change))
-    assert transaction.commit_if_needed() is None
-
-
-def test_a_domain_of_a_table_feature_cannot_be_set_directly(setting: Setting) -> None:
-    """Delta's protocol, "Domain Metadata": names that begin with `delta.` are reserved."""
-    transaction = setting.table().transaction()
-    with pytest.raises(InvalidRequestError):
-        transaction.set_domain("delta.rowTracking", "{}")
-    transaction.set_domain("deltas", "{}")
-    assert transaction.commit().version == 1
-
-
 @pytest.mark.parametrize("name", ["appendOnly", "domainMetadata", "timestampNtz"])
 def test_a_feature_can_be_added_before_it_is_used(setting: Setting, name: str) -> None:
     """Delta's protocol, "Table Features"."""
     table = setting.table()
     before = table.snapshot().protocol
     for version in (1, 2):
-        transaction = table.transaction()
-        transaction.add_feature(name)
-        assert transaction.commit().version == version
+        assert commit(table, lambda t: t.add_feature(name)).version == version
     after = setting.again(table).snapshot().protocol
     assert set(after.writer_features or ()) == {*(before.writer_features or ()), name}
     assert [type(action) for action in commit_of(table, 2)] == [CommitInfo], "the feature is already listed"
-
-
-@pytest.mark.parametrize("name", ["managedCommit", "inCommitTimestamp", "columnMapping", "unheardOf"])
-def test_a_feature_that_needs_more_than_its_name_is_refused(setting: Setting, name: str) -> None:
-    table = setting.table()
-    transaction = table.transaction()
-    with pytest.raises(InvalidRequestError):
-        transaction.add_feature(name)
-    assert transaction.commit_if_needed() is None
-    assert table.snapshot().version == 0
 
 
 def test_a_transaction_needs_a_snapshot_of_its_own_table(setting: Setting) -> None:
@@ -299,14 +265,13 @@ def test_a_commit_that_no_reader_could_read_is_refused(
 ) -> None:
     """An owner rejects such a commit. For a filesystem table the client must, or the table becomes unreadable."""
     table = setting.table(feature, commit_mode)
-    for wrong in (adding("a", size="large"), adding("a", size=2**63)):
-        transaction = table.transaction()
-        transaction.add(wrong)
+    sizes: tuple[Any, ...] = ("large", 2**63)
+    for size in sizes:
         with pytest.raises(InvalidRequestError):
-            transaction.commit()
+            commit(table, lambda t, size=size: t.add(adding("a", size=size)))
     for parameters in ({"a": object()}, {"a": "\ud800"}):
         with pytest.raises(InvalidRequestError):
-            table.transaction(parameters=parameters).commit()
+            commit(table, parameters=parameters)
     assert setting.again(table).snapshot().version == 0
     setting.append(table, "a")
     assert setting.again(table).snapshot().version == 1
@@ -328,94 +293,68 @@ def test_an_append_only_table_keeps_its_rows(setting: Setting) -> None:
 # Conflicts between two transactions that began on the same snapshot
 
 
-def overwriting(transaction: Transaction) -> None:
+def overwrite(transaction: Transaction) -> None:
     transaction.remove(*transaction.read_whole_table())
     transaction.add(adding("new"))
 
 
-def deleting_a(transaction: Transaction) -> None:
+def read(*files: str, month: str = "", partition: str = "") -> Step:
+    """Read by a condition or by partition values, which finds these files; then add another file."""
+
+    def step(transaction: Transaction) -> None:
+        read = transaction.read_files(f"month = '{month}'") if month else None
+        read = transaction.read_partitions([{"month": partition}]) if read is None else read
+        assert [add.path for add in read] == [*files]
+        transaction.add(adding("copy", "03"))
+
+    return step
+
+
+def add(month: str) -> Step:
+    return lambda t: t.add(adding("x", month))
+
+
+def delete_a(transaction: Transaction) -> None:
     transaction.remove(adding("a"))
 
 
-def reading_nothing(transaction: Transaction) -> None:
-    assert transaction.read_files("month = '02'") == []
-    transaction.add(adding("copy", "03"))
+def stream(transaction: Transaction) -> None:
+    assert transaction.claim("stream", 1)
 
 
-def reading_a(transaction: Transaction) -> None:
-    transaction.read_files("month = '01'")
-    transaction.add(adding("copy", "03"))
+def domain(transaction: Transaction) -> None:
+    transaction.set_domain("d", "{}")
 
 
-def reading_partition(month: str) -> Callable[[Transaction], None]:
-    def work(transaction: Transaction) -> None:
-        files = transaction.read_partitions([{"month": month}])
-        assert [add.path for add in files] == ["a"] * (month == "01")
-        transaction.add(adding("copy", "03"))
-
-    return work
-
-
-def appending(path: str, month: str) -> Callable[[Transaction], None]:
-    def work(transaction: Transaction) -> None:
-        transaction.add(adding(path, month))
-
-    return work
-
-
-def claiming(app_id: str) -> Callable[[Transaction], None]:
-    def work(transaction: Transaction) -> None:
-        assert transaction.claim(app_id, 1)
-
-    return work
-
-
-def commenting(text: str) -> Callable[[Transaction], None]:
-    def work(transaction: Transaction) -> None:
-        transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, description=text))
-
-    return work
-
-
-def in_domain(name: str) -> Callable[[Transaction], None]:
-    def work(transaction: Transaction) -> None:
-        transaction.set_domain(name, "{}")
-
-    return work
-
-
-Step = Callable[[Transaction], None]
+def comment(transaction: Transaction) -> None:
+    redefine(transaction, description=transaction.id)
 
 
 def raced(setting: Setting, mine: Step, winners: Step) -> tuple[Table, Transaction]:
     """A table whose version 3 is the winner's, and a transaction that began before it."""
     table = setting.table()
     setting.append(table, "a")
-    first = table.transaction()
-    first.set_domain("some", "{}")
-    first.commit()
+    commit(table, lambda t: t.set_domain("some", "{}"))
     transaction = table.transaction()
     mine(transaction)
-    winner = setting.again(table).transaction()
-    winners(winner)
-    winner.commit()
+    commit(setting.again(table), winners)
     return table, transaction
 
 
 @pytest.mark.parametrize(
     ("mine", "winners", "kind"),
     [
-        (overwriting, appending("x", "02"), ConcurrentAppendError),
-        (overwriting, overwriting, ConcurrentAppendError),
-        (reading_a, appending("x", "01"), ConcurrentAppendError),
-        (reading_nothing, appending("x", "02"), ConcurrentAppendError),
-        (reading_partition("02"), appending("x", "02"), ConcurrentAppendError),
-        (reading_partition("01"), deleting_a, ConcurrentDeleteReadError),
-        (reading_a, deleting_a, ConcurrentDeleteReadError),
-        (deleting_a, deleting_a, ConcurrentDeleteDeleteError),
-        (claiming("stream"), claiming("stream"), ConcurrentTransactionError),
-        (in_domain("d"), in_domain("d"), ConcurrentTransactionError),
-        (commenting("mine"), commenting("theirs"), MetadataChangedError),
+        (overwrite, add("02"), ConcurrentAppendError),
+        (overwrite, overwrite, ConcurrentAppendError),
+        (read("a", month="01"), add("01"), ConcurrentAppendError),
+        (read(month="02"), add("02"), ConcurrentAppendError),
+        (read(partition="02"), add("02"), ConcurrentAppendError),
+        (read("a", partition="01"), delete_a, ConcurrentDeleteReadError),
+        (read("a", month="01"), delete_a, ConcurrentDeleteReadError),
+        (delete_a, delete_a, ConcurrentDeleteDeleteError),
+        (stream, stream, ConcurrentTransactionError),
+        (domain, domain, ConcurrentTransactionError),
+        (comment, comment, MetadataChangedError),
     ],
 )
 def test_a_conflict_ends_the_transaction_without_a_commit(
@@ -433,15 +372,15 @@ def test_a_conflict_ends_the_transaction_without_a_commit(
 @pytest.mark.parametrize(
     ("mine", "winners"),
     [
-        (reading_a, appending("x", "02")),
-        (reading_nothing, appending("x", "01")),
-        (reading_partition("02"), appending("x", "01")),
-        (deleting_a, appending("x", "01")),
-        (appending("y", "01"), overwriting),
-        (claiming("stream"), claiming("other")),
-        (in_domain("d"), in_domain("e")),
-        (commenting("mine"), appending("x", "02")),
-        (appending("y", "01"), commenting("theirs")),
+        (read("a", month="01"), add("02")),
+        (read(month="02"), add("01")),
+        (read(partition="02"), add("01")),
+        (delete_a, add("01")),
+        (add("01"), overwrite),
+        (stream, lambda t: t.claim("other", 1)),
+        (domain, lambda t: t.set_domain("e", "{}")),
+        (comment, add("02")),
+        (add("01"), comment),
     ],
 )
 def test_a_transaction_without_a_conflict_lands_after_the_winner(setting: Setting, mine: Step, winners: Step) -> None:
@@ -450,12 +389,6 @@ def test_a_transaction_without_a_conflict_lands_after_the_winner(setting: Settin
     committed = transaction.commit()
     assert (committed.version, committed.tries, committed.rebased_over) == (4, 2, 1)
     assert setting.again(table).snapshot().version == 4
-
-
-@pytest.mark.parametrize("batch", [("app", "1"), ("app", True), (1, 1)])
-def test_a_batch_needs_an_application_and_a_number(setting: Setting, batch: tuple[Any, Any]) -> None:
-    with pytest.raises(InvalidRequestError):
-        setting.table().transaction().claim(*batch)
 
 
 def test_a_batch_is_written_once(setting: Setting) -> None:
@@ -480,9 +413,7 @@ def test_a_batch_is_written_once(setting: Setting) -> None:
 
 def test_properties_of_users_are_set_and_removed(setting: Setting) -> None:
     table = setting.table(properties={"team": "a", "delta.logRetentionDuration": "interval 30 days"})
-    transaction = table.transaction(operation="SET TBLPROPERTIES")
-    transaction.set_properties({"owner": "b", "delta.appendOnly": "true"}, remove=["team"])
-    transaction.commit()
+    table.alter(properties={"owner": "b", "delta.appendOnly": "true"}, remove=["team"])
     before = set(setting.again(table).snapshot(version=0).metadata.configuration)
     snapshot = table.snapshot()
     assert set(snapshot.metadata.configuration) == before - {"team"} | {"owner", "delta.appendOnly"}
@@ -522,7 +453,7 @@ def test_an_invalid_property_value_is_rejected(setting: Setting, key: str, good:
     with pytest.raises(InvalidRequestError):
         transaction.set_properties({key: bad})
     with pytest.raises(InvalidRequestError):
-        transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, configuration={key: bad}))
+        transaction.set_metadata(replace(table.snapshot().metadata, configuration={key: bad}))
     setting.append(table, "a")
 
 
@@ -530,7 +461,7 @@ def test_every_settable_property_has_its_values_checked() -> None:
     assert {key for key, _, _ in VALUES} == KNOWN.keys()
 
 
-@pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=name_of)
+@both
 @pytest.mark.parametrize(
     "key",
     [
@@ -545,29 +476,26 @@ def test_every_settable_property_has_its_values_checked() -> None:
 )
 def test_internal_properties_cannot_be_set_directly(setting: Setting, feature: TableFeature, key: str) -> None:
     """FB21, FB22; DELTA.md#ict-replace."""
-    table = setting.table(feature)
-    transaction = table.transaction()
-    with pytest.raises(InvalidRequestError):
-        transaction.set_properties({key: "x"})
-    with pytest.raises(InvalidRequestError):
-        transaction.set_properties({}, remove=[key])
-    changed = msgspec.structs.replace(transaction.snapshot.metadata, configuration={key: "x"})
-    with pytest.raises(InvalidRequestError):
-        transaction.set_metadata(changed)
+    transaction = setting.table(feature).transaction()
+    changes: list[Step] = [
+        lambda t: t.set_properties({key: "x"}),
+        lambda t: t.set_properties({}, remove=[key]),
+        lambda t: redefine(t, configuration={key: "x"}),
+    ]
+    for change in changes:
+        with pytest.raises(InvalidRequestError):
+            change(transaction)
     assert transaction.commit_if_needed() is None
 
 
-@pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=name_of)
+@both
 def test_replaced_metadata_keep_the_owner_and_the_timestamps(setting: Setting, feature: TableFeature) -> None:
     """FB21: a REPLACE does not know these properties."""
     table = setting.table(feature, properties={"team": "a"})
     before = table.snapshot().metadata
-    transaction = table.transaction(operation="REPLACE TABLE")
     wider = json.loads(SCHEMA)
     wider["fields"].append({"name": "at", "type": "timestamp_ntz", "nullable": True, "metadata": {}})
-    replacement = Metadata(id=before.id, schema_string=json.dumps(wider), partition_columns=("month",))
-    transaction.set_metadata(replacement)
-    transaction.commit()
+    commit(table, lambda t: redefine(t, schema_string=json.dumps(wider), configuration={}, name=None))
     snapshot = setting.again(table).snapshot()
     protected = {key: value for key, value in before.configuration.items() if key != "team"}
     assert snapshot.metadata.configuration == protected
@@ -576,27 +504,18 @@ def test_replaced_metadata_keep_the_owner_and_the_timestamps(setting: Setting, f
     assert feature.enabled_in(snapshot.protocol)
 
 
-def test_replaced_metadata_keep_the_enablement_of_timestamps(setting: Setting) -> None:
-    """in-commit timestamps, rule 7. FB21."""
+@pytest.mark.parametrize("at_once", [False, True])
+def test_replaced_metadata_keep_the_enablement_of_timestamps(setting: Setting, at_once: bool) -> None:
+    """in-commit timestamps, rule 7. FB21. Also in the commit that enables them."""
     table = setting.table(None)
-    transaction = table.transaction()
-    transaction.enable_in_commit_timestamps()
-    transaction.commit()
-    enabled = table.snapshot().enablement
-    assert enabled is not None
-    assert enabled.version == 1
-    transaction = table.transaction(operation="REPLACE TABLE")
-    replaced = table.snapshot().metadata
-    transaction.set_metadata(Metadata(id=replaced.id, schema_string=SCHEMA, partition_columns=("month",), name="new"))
-    transaction.commit()
-    assert setting.again(table).snapshot().enablement == enabled
-
-
-def test_the_table_id_cannot_change(setting: Setting) -> None:
-    transaction = setting.table().transaction()
-    with pytest.raises(InvalidRequestError):
-        transaction.set_metadata(Metadata(id="another", schema_string=SCHEMA, partition_columns=("month",)))
-    assert transaction.commit_if_needed() is None
+    steps = (Transaction.enable_in_commit_timestamps, lambda t: redefine(t, configuration={}, name="new"))
+    for together in (steps,) if at_once else ((steps[0],), (steps[1],)):
+        commit(table, *together)
+    snapshot = setting.again(table).snapshot()
+    assert snapshot.metadata.name == "new"
+    assert snapshot.enablement is not None
+    assert snapshot.enablement.version == 1
+    assert snapshot.in_commit_timestamp is not None
 
 
 def test_enabling_timestamps_records_version_and_time(setting: Setting) -> None:
@@ -639,33 +558,22 @@ def test_an_enablement_that_lost_a_race_gets_a_new_version_and_time(setting: Set
     assert configuration["delta.inCommitTimestampEnablementTimestamp"] == str(committed.in_commit_timestamp)
 
 
-# Unsupported tables
-
-
-# The flags in commitInfo and in the actions
-
-
 @pytest.mark.parametrize(
     ("read", "blind"),
     [
-        (lambda transaction: None, True),
-        (lambda transaction: transaction.transaction_version("stream"), True),
-        (lambda transaction: transaction.read_whole_table(), False),
-        (lambda transaction: transaction.read_files("month = '01'"), False),
-        (lambda transaction: transaction.read_files("month = '99'"), False),
+        (lambda t: None, True),
+        (lambda t: t.transaction_version("stream"), True),
+        (lambda t: t.read_whole_table(), False),
+        (lambda t: t.read_files("month = '01'"), False),
+        (lambda t: t.read_files("month = '99'"), False),
     ],
     ids=["nothing", "application", "table", "files", "no-file"],
 )
-def test_an_append_that_read_files_is_not_blind(
-    setting: Setting, read: Callable[[Transaction], object], blind: bool
-) -> None:
+def test_an_append_that_read_files_is_not_blind(setting: Setting, read: Step, blind: bool) -> None:
     """DELTA.md#blind-append: writers at WriteSerializable ignore a blind append."""
     table = setting.table()
     setting.append(table, "a")
-    transaction = table.transaction()
-    read(transaction)
-    transaction.add(adding("b"))
-    transaction.commit()
+    commit(table, read, lambda t: t.add(adding("b")))
     assert info_of(table, 2)["isBlindAppend"] is blind
 
 
@@ -684,29 +592,19 @@ def test_a_removal_describes_the_removed_file_exactly() -> None:
 def test_edits_of_metadata_in_one_transaction_add_up(setting: Setting) -> None:
     """Each edit of the metadata or the protocol begins with the result of the edit before it."""
     table = setting.table(None)
-    transaction = table.transaction()
-    transaction.set_properties({"first": "1"})
-    transaction.set_properties({"second": "2", "delta.appendOnly": "true"})
-    transaction.set_domain("d", "{}")
-    transaction.enable_in_commit_timestamps()
-    transaction.set_properties({"third": "3"})
-    transaction.commit()
+    commit(
+        table,
+        lambda t: t.set_properties({"first": "1"}),
+        lambda t: t.set_properties({"second": "2", "delta.appendOnly": "true"}),
+        lambda t: t.set_domain("d", "{}"),
+        Transaction.enable_in_commit_timestamps,
+        lambda t: t.set_properties({"third": "3"}),
+    )
     snapshot = setting.again(table).snapshot()
     edited = {"first": "1", "second": "2", "third": "3", "delta.appendOnly": "true"}
     assert edited.items() <= snapshot.metadata.configuration.items()
     assert snapshot.in_commit_timestamp is not None
     assert all(snapshot.protocol.writes(name) for name in ("appendOnly", "domainMetadata", "inCommitTimestamp"))
-
-
-def test_replaced_metadata_keep_an_enablement_in_the_same_transaction(setting: Setting) -> None:
-    table = setting.table(None)
-    transaction = table.transaction()
-    transaction.enable_in_commit_timestamps()
-    transaction.set_metadata(transaction.snapshot.metadata)
-    transaction.commit()
-    snapshot = setting.again(table).snapshot()
-    assert snapshot.metadata.configuration["delta.enableInCommitTimestamps"] == "true"
-    assert snapshot.in_commit_timestamp is not None
 
 
 @pytest.mark.parametrize(

@@ -68,36 +68,30 @@ def test_the_feature_and_the_property_enable_together(
     assert enablement(protocol, configured(**configuration)) == enabled
 
 
-class TestRule2TheTimeOfACommit:
-    @pytest.mark.parametrize(
-        ("now", "previous", "time"), [(2000, 1000, 2000), (500, 1000, 1001), (1000, 1000, 1001), (1000, None, 1000)]
-    )
-    def test_the_time_is_the_clock_or_one_more_than_the_previous(
-        self, now: int, previous: int | None, time: int
-    ) -> None:
-        """FB19: the clock went forward, went back, or did not change; the last case is the first commit."""
-        assert next_timestamp(now, previous) == time
+@pytest.mark.parametrize(
+    ("now", "previous", "time"), [(2000, 1000, 2000), (500, 1000, 1001), (1000, 1000, 1001), (1000, None, 1000)]
+)
+def test_the_time_is_the_clock_or_one_more_than_the_previous(now: int, previous: int | None, time: int) -> None:
+    """Rules 2 and 4; FB19: the clock went forward, went back, or did not change; the last case is the first commit."""
+    assert next_timestamp(now, previous) == time
+    if previous is not None:
+        assert after_lost_race(now, previous) == time
 
 
-class TestRule3EnabledAfterCreation:
-    def test_an_enablement_at_version_0_writes_no_properties(self) -> None:
-        assert stamp_enablement(configured(**ON), version=0, timestamp=1000).configuration == ON
-
-    @pytest.mark.parametrize("present", [ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP])
-    def test_exactly_one_of_the_two_properties_is_an_error(self, present: str) -> None:
-        with pytest.raises(InvalidTableError):
-            enablement(SUPPORTED, configured(**ON, **{present: "7"}))
-        assert enablement(SUPPORTED, enabled_at(7, 1000)) is not None
-
-    def test_a_property_that_is_no_number_is_an_error(self) -> None:
-        with pytest.raises(InvalidTableError):
-            enablement(SUPPORTED, configured(**ON, **{ENABLEMENT_VERSION: "7", ENABLEMENT_TIMESTAMP: "noon"}))
+def test_an_enablement_at_version_0_writes_no_properties() -> None:
+    """Rule 3."""
+    assert stamp_enablement(configured(**ON), version=0, timestamp=1000).configuration == ON
 
 
-class TestRule4AfterALostRace:
-    @pytest.mark.parametrize(("mine", "winner", "time"), [(2000, 1000, 2000), (1000, 1000, 1001), (1000, 5000, 5001)])
-    def test_the_time_is_mine_or_one_more_than_the_winners(self, mine: int, winner: int, time: int) -> None:
-        assert after_lost_race(mine, winner) == time
+@pytest.mark.parametrize(
+    "properties",
+    [{ENABLEMENT_VERSION: "7"}, {ENABLEMENT_TIMESTAMP: "7"}, {ENABLEMENT_VERSION: "7", ENABLEMENT_TIMESTAMP: "noon"}],
+)
+def test_exactly_one_of_the_two_properties_is_an_error(properties: dict[str, str]) -> None:
+    """Rule 3. A property that is no number is one, too."""
+    with pytest.raises(InvalidTableError):
+        enablement(SUPPORTED, configured(**ON, **properties))
+    assert enablement(SUPPORTED, enabled_at(7, 1000)) == Enablement(version=7, timestamp=1000)
 
 
 class TestRule5TheTimeOfAVersion:
@@ -181,9 +175,6 @@ def test_times_before_the_enablement_come_from_files() -> None:
 # Histories of tables: DELTA.md#ict-commit-time, DELTA.md#ict-time-travel, DELTA.md#ict-replace
 
 
-TIMED = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("inCommitTimestamp",))
-
-
 def on(version: int, timestamp: int) -> Metadata:
     return metadata(
         **{IN_COMMIT_TIMESTAMP_PROPERTY: "true", ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(timestamp)}
@@ -232,7 +223,7 @@ class TestEnabledInTheMiddle:
     @pytest.fixture
     def log(self, tmp_path: Path) -> WrittenLog:
         log = old(WrittenLog(tmp_path / "t"), 10, 20)
-        log.publish(2, TIMED, on(2, START + 2000)).publish(3, add("a")).publish(4, add("b"))
+        log.publish(2, SUPPORTED, on(2, START + 2000)).publish(3, add("a")).publish(4, add("b"))
         for version in (2, 3, 4):
             log.modified(version, at(1))  # a copy of the table changed the files' times
         return log
@@ -249,7 +240,7 @@ class TestEnabledInTheMiddle:
     @pytest.mark.parametrize("last", range(1, 10))
     def test_history_and_snapshots_agree_on_the_times(self, log: WrittenLog, last: int) -> None:
         """Rules 5 and 7: the newest version decides for all versions, whatever was enabled at each of them."""
-        later = [(TIMED, metadata()), (add("c"),), (on(7, START + 7000),), (add("d"),), (metadata(),)]
+        later = [(SUPPORTED, metadata()), (add("c"),), (on(7, START + 7000),), (add("d"),), (metadata(),)]
         for version, actions in enumerate(later, start=5):
             log.publish(version, *actions).modified(version, at(version))
         for version in range(last + 1, 10):

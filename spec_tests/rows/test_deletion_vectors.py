@@ -6,6 +6,7 @@ import uuid
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +21,7 @@ from refimpl.client.table_stream import StreamOptions, TableStream
 from refimpl.protocol.actions import Add, DeletionVector
 from refimpl.protocol.errors import CorruptionError, CorruptLogError, UnsupportedFeatureError
 from refimpl.storage.environment import Environment
+from spec_tests.support.builders import commit
 from spec_tests.support.other_readers import by_delta_rs
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -92,16 +94,21 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
+def ten_rows(table: Table) -> Add:
+    """The file with ten rows."""
+    return next(add for add in table.snapshot().files.values() if '"numRecords":10' in (add.stats or ""))
+
+
+def replace_vector(table: Table, old: Add, vector: DeletionVector | None, **fields: Any) -> Add:
+    """Commit this vector for a file, as a DELETE or a RESTORE of Delta Spark does."""
+    new = msgspec.structs.replace(old, deletion_vector=vector, **fields)
+    commit(table, lambda t: t.add_feature("deletionVectors"), lambda t: t.remove(old), lambda t: t.add(new))
+    return new
+
+
 def mask(table: Table, vector: DeletionVector) -> Add:
-    """Commit the vector for the file with ten rows, as a DELETE of Delta Spark does."""
-    file = next(add for add in table.snapshot().files.values() if '"numRecords":10' in (add.stats or ""))
-    transaction = table.transaction(operation="DELETE")
-    transaction.add_feature("deletionVectors")
-    transaction.remove(file)
-    masked = msgspec.structs.replace(file, deletion_vector=vector)
-    transaction.add(masked)
-    transaction.commit()
-    return masked
+    """Commit the vector for the file with ten rows."""
+    return replace_vector(table, ten_rows(table), vector)
 
 
 def ids(table: Table, where: str | None = None) -> list[int]:
@@ -194,10 +201,7 @@ def test_vacuum_deletes_a_vector_that_no_version_needs(table: Table) -> None:
 def test_vacuum_keeps_the_vector_of_a_file_that_is_elsewhere(table: Table) -> None:
     """The files of a clone may be in another store."""
     masked = mask(table, in_a_file(table.location, 0, 3))
-    transaction = table.transaction()
-    transaction.remove(masked)
-    transaction.add(msgspec.structs.replace(masked, path="s3://elsewhere/a.parquet"))
-    transaction.commit()
+    replace_vector(table, masked, masked.deletion_vector, path="s3://elsewhere/a.parquet")
     assert f"ab/deletion_vector_{NAME}.bin" not in vacuum(table, older_than=-86_400_000, force=True).files
 
 
@@ -218,19 +222,8 @@ def test_vacuum_deletes_nothing_while_a_vector_cannot_be_located(
 
 
 def feeding(table: Table) -> Table:
-    transaction = table.transaction()
-    transaction.set_properties({"delta.enableChangeDataFeed": "true"})
-    transaction.commit()
+    table.alter(properties={"delta.enableChangeDataFeed": "true"})
     return table
-
-
-def replace_vector(table: Table, old: Add, vector: DeletionVector | None) -> Add:
-    transaction = table.transaction(operation="RESTORE")
-    transaction.remove(old)
-    new = msgspec.structs.replace(old, deletion_vector=vector)
-    transaction.add(new)
-    transaction.commit()
-    return new
 
 
 def changed(table: Table, first: int, last: int | None = None) -> list[tuple[int, str, int]]:
@@ -248,9 +241,7 @@ def test_the_feed_has_the_rows_by_which_vectors_differ(table: Table, vector: Vec
     masked = replace_vector(table, masked, inline(table.location, 3, 4))
     masked = replace_vector(table, masked, None)
     masked = replace_vector(table, masked, inline(table.location, *range(1, 10)))
-    transaction = table.transaction(operation="DELETE")
-    transaction.remove(masked)
-    transaction.commit()
+    commit(table, lambda t: t.remove(masked))
     assert changed(table, 4) == [
         *((4, "delete", number) for number in (0, 3, 9)),
         *((5, "delete", 4), (5, "insert", 0), (5, "insert", 9)),
@@ -263,21 +254,11 @@ def test_the_feed_has_the_rows_by_which_vectors_differ(table: Table, vector: Vec
 def test_two_spellings_of_a_path_are_one_file_in_the_feed(table: Table) -> None:
     """DELTA.md#file-identity: the path is a URI."""
     feeding(table)
-    file = next(add for add in table.snapshot().files.values() if '"numRecords":10' in (add.stats or ""))
+    file = ten_rows(table)
     elsewhere = (table.location / file.path).rename(table.location / "a ü.parquet")
-    size = elsewhere.stat().st_size
-    moved = msgspec.structs.replace(file, path="a%20%C3%BC.parquet", size=size)
-    transaction = table.transaction()
-    transaction.remove(file, data_change=False)
-    transaction.add(msgspec.structs.replace(moved, data_change=False))
-    transaction.commit()
-    transaction = table.transaction()
-    transaction.add_feature("deletionVectors")
-    transaction.remove(moved)
-    transaction.add(
-        msgspec.structs.replace(moved, path="a%20%c3%bc.parquet", deletion_vector=inline(table.location, 2))
-    )
-    transaction.commit()
+    moved = msgspec.structs.replace(file, path="a%20%C3%BC.parquet", size=elsewhere.stat().st_size, data_change=False)
+    commit(table, lambda t: t.remove(file, data_change=False), lambda t: t.add(moved))
+    replace_vector(table, moved, inline(table.location, 2), path="a%20%c3%bc.parquet", data_change=True)
     assert changed(table, 4) == [(5, "delete", 2)]
 
 

@@ -38,13 +38,6 @@ def table(warehouse: Warehouse) -> Table:
     return warehouse.create_table("sales", SCHEMA, partition_columns=["month"])
 
 
-def test_appended_rows_are_read_back(warehouse: Warehouse, table: Table) -> None:
-    committed = table.append(rows(1, 2, 3))
-    assert committed is not None
-    assert committed.version == 1
-    assert ids(warehouse.table("sales")) == [1, 2, 3]
-
-
 def test_an_overwrite_leaves_only_the_new_rows(table: Table) -> None:
     table.append(rows(1, 2, 3))
     table.overwrite(rows(4))
@@ -85,13 +78,6 @@ def test_batches_and_streams_are_appended_too(table: Table) -> None:
     table.append(batch)
     table.append(rows(3).to_reader())
     assert ids(table) == [1, 2, 3]
-
-
-def test_rows_that_do_not_fit_leave_no_version_and_no_file(table: Table) -> None:
-    with pytest.raises(InvalidRequestError):
-        table.append(pa.table({"id": ["one"], "month": pa.array([1], pa.int32())}))
-    assert table.snapshot().version == 0
-    assert data_files_of(table) == set()
 
 
 def test_an_overwrite_that_lost_a_race_leaves_no_file(warehouse: Warehouse, table: Table) -> None:

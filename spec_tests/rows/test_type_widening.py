@@ -1,5 +1,6 @@
 """Type changes: which are permitted, what is recorded, and that readers see the same rows before and after."""
 
+import contextlib
 import datetime
 import decimal
 import json
@@ -19,8 +20,9 @@ from refimpl.protocol.errors import InvalidRequestError, MetadataChangedError, U
 from refimpl.schema.schema import Field, Primitive, Struct, holds, parse, type_named, widens
 from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
+from spec_tests.support.builders import commit, redefine
 from spec_tests.support.other_readers import by_duckdb
-from spec_tests.support.written_log import WrittenLog
+from spec_tests.support.written_log import WrittenLog, metadata
 
 ON = {"delta.enableTypeWidening": "true"}
 FED = ON | {"delta.enableChangeDataFeed": "true"}
@@ -74,6 +76,11 @@ CASES: list[tuple[str, str, pa.DataType, Any, Any]] = [
     ("decimal(5,2)", "decimal(8,4)", pa.decimal128(5, 2), decimal.Decimal("9.25"), decimal.Decimal("9.1234")),
     ("integer", "decimal(12,2)", pa.int32(), 5, decimal.Decimal("5.25")),
     ("long", "decimal(20,0)", pa.int64(), 2**63 - 1, decimal.Decimal(2**63)),
+    ("byte", "long", pa.int8(), 7, 2**40),
+    ("byte", "double", pa.int8(), 7, 0.5),
+    ("short", "double", pa.int16(), -7, 0.5),
+    ("byte", "decimal(10,0)", pa.int8(), 7, decimal.Decimal(10**9)),
+    ("short", "decimal(11,1)", pa.int16(), 7, decimal.Decimal("7.5")),
 ]
 
 
@@ -124,37 +131,12 @@ def test_a_table_with_only_the_preview_feature_is_not_widened(tmp_path: Path) ->
         Table.by_path(table.location).alter(types={"n": "long"})
 
 
-NESTED = json.dumps(
-    {
-        "type": "struct",
-        "fields": [
-            {"name": "id", "type": "long", "nullable": True, "metadata": {}},
-            {
-                "name": "s",
-                "type": {
-                    "type": "struct",
-                    "fields": [{"name": "a", "type": "integer", "nullable": True, "metadata": {}}],
-                },
-                "nullable": True,
-                "metadata": {},
-            },
-            {
-                "name": "l",
-                "type": {
-                    "type": "array",
-                    "elementType": {
-                        "type": "map",
-                        "keyType": "string",
-                        "valueType": "decimal(6,2)",
-                        "valueContainsNull": True,
-                    },
-                    "containsNull": True,
-                },
-                "nullable": True,
-                "metadata": {},
-            },
-        ],
-    }
+NESTED = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("s", pa.struct([("a", pa.int32())])),
+        ("l", pa.list_(pa.map_(pa.string(), pa.decimal128(6, 2)))),
+    ]
 )
 
 
@@ -227,6 +209,14 @@ def test_only_a_table_with_type_widening_is_widened(tmp_path: Path) -> None:
     assert table.snapshot().to_arrow().to_pydict() == {"x": [1]}
 
 
+def widening(location: Path, *columns: Field, features: tuple[str, ...] = (), **properties: str) -> WrittenLog:
+    """The log of a table with type widening that another client created."""
+    own = ("typeWidening",)
+    protocol = Protocol(min_reader_version=3, min_writer_version=7, reader_features=own, writer_features=own + features)
+    schema = Struct(fields=columns).to_json()
+    return WrittenLog(location).publish(0, protocol, metadata(schema, partitioned=(), **ON, **properties))
+
+
 RULES: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ("delta.constraints.low", {"delta.constraints.low": "x < 100 AND z > 0"}, {}),
     ("generated column depends on it", {}, {"y": {"delta.generationExpression": "x * 2"}}),
@@ -243,23 +233,8 @@ def test_a_column_that_a_rule_uses_keeps_its_type(
 ) -> None:
     """The rule may give another value for the wider type. Only the first rule uses `z`."""
     fields = [Field(name=name, type=Primitive(name="integer"), metadata=columns.get(name, {})) for name in "xyz"]
-    features = ("typeWidening", "checkConstraints", "generatedColumns", "identityColumns", "invariants")
-    protocol = Protocol(
-        min_reader_version=3, min_writer_version=7, reader_features=features[:1], writer_features=features
-    )
-    log = WrittenLog(tmp_path / "t")
-    metadata = (
-        create_filesystem_table(tmp_path / "other", Environment(), Struct(fields=tuple(fields[2:])), properties=ON)
-        .snapshot()
-        .metadata
-    )
-    log.publish(
-        0,
-        protocol,
-        msgspec.structs.replace(
-            metadata, schema_string=Struct(fields=tuple(fields)).to_json(), configuration=ON | properties
-        ),
-    )
+    features = ("checkConstraints", "generatedColumns", "identityColumns", "invariants")
+    log = widening(tmp_path / "t", *fields, features=features, **properties)
     with pytest.raises((InvalidRequestError, UnsupportedFeatureError), match=problem):
         log.table().alter(types={"x": "long"})
     assert log.table().snapshot().version == 0
@@ -296,20 +271,14 @@ def test_a_caller_cannot_set_the_history_of_types(tmp_path: Path) -> None:
     table = ints(tmp_path / "t", x=pa.int32(), y=pa.string())
     table.append(pa.table({"x": pa.array([1], pa.int32()), "y": ["a"]}))
     table.alter(types={"x": "long"})
-    before = table.snapshot().metadata
     forged = [{"fromType": "string", "toType": "integer"}]
     for name, kind, history in (("y", "integer", forged), ("x", "integer", []), ("y", "string", forged)):
-        schema = json.loads(before.schema_string)
+        schema = json.loads(table.snapshot().metadata.schema_string)
         for column in schema["fields"]:
             if column["name"] == name:
                 column |= {"type": kind, "metadata": {"delta.typeChanges": history}}
-        transaction = table.transaction()
-        transaction.set_metadata(msgspec.structs.replace(before, schema_string=json.dumps(schema)))
-        if kind == "string":
-            transaction.commit()
-        else:
-            with pytest.raises(InvalidRequestError, match="would become"):
-                transaction.commit()
+        with contextlib.nullcontext() if kind == "string" else pytest.raises(InvalidRequestError, match="would become"):
+            commit(table, lambda t, schema=schema: redefine(t, schema_string=json.dumps(schema)))
     kept = parse(table.snapshot().metadata.schema_string)
     assert [column.type_changes != () for column in kept.fields] == [True, False]
 
@@ -319,13 +288,10 @@ def test_a_renamed_column_keeps_its_history(tmp_path: Path) -> None:
     table = ints(tmp_path / "t", ON | {"delta.columnMapping.mode": "name"}, x=pa.int32(), y=pa.int32())
     table.append(pa.table({"x": pa.array([1], pa.int32()), "y": pa.array([2], pa.int32())}))
     table.alter(types={"x": "long"})
-    before = table.snapshot().metadata
-    x, y = parse(before.schema_string).fields
-    metadata = {key: value for key, value in x.metadata.items() if "Mapping" in key}
-    swapped = (Field(name="y", type=x.type, metadata=metadata), Field(name="x", type=y.type, metadata=y.metadata))
-    transaction = table.transaction()
-    transaction.set_metadata(msgspec.structs.replace(before, schema_string=Struct(fields=swapped).to_json()))
-    transaction.commit()
+    x, y = parse(table.snapshot().metadata.schema_string).fields
+    own = {key: value for key, value in x.metadata.items() if "Mapping" in key}
+    swapped = (Field(name="y", type=x.type, metadata=own), Field(name="x", type=y.type, metadata=y.metadata))
+    commit(table, lambda t: redefine(t, schema_string=Struct(fields=swapped).to_json()))
     after = parse(table.snapshot().metadata.schema_string)
     assert {column.name: len(column.type_changes) for column in after.fields} == {"y": 1, "x": 0}
     assert table.snapshot().to_arrow().to_pylist() == [{"y": 1, "x": 2}]
@@ -333,16 +299,23 @@ def test_a_renamed_column_keeps_its_history(tmp_path: Path) -> None:
 
 def test_a_schema_with_an_unsupported_change_is_refused(tmp_path: Path) -> None:
     """PROTOCOL.md, "Reader Requirements for Type Widening"."""
-    both = ("typeWidening",)
-    protocol = Protocol(min_reader_version=3, min_writer_version=7, reader_features=both, writer_features=both)
     changes = [{"fromType": "string", "toType": "integer"}]
     column = Field(name="x", type=Primitive(name="integer"), metadata={"delta.typeChanges": changes})
-    base = ints(tmp_path / "other").snapshot().metadata
-    log = WrittenLog(tmp_path / "t").publish(
-        0, protocol, msgspec.structs.replace(base, schema_string=Struct(fields=(column,)).to_json())
-    )
     with pytest.raises(UnsupportedFeatureError, match="'x' changed from string to integer"):
-        log.table().snapshot()
+        widening(tmp_path / "t", column).table().snapshot()
+
+
+@pytest.mark.parametrize(("value", "where"), [(0.7, "x < 0.7"), (0.1, "x = 0.10000000149011612")])
+def test_bounds_of_floats_are_widened_by_their_rounding(tmp_path: Path, value: float, where: str) -> None:
+    """The statistics say 0.7 and 0.1. As doubles, the values are a little less and a little greater."""
+    table = ints(tmp_path / "t", x=pa.float32())
+    table.append(pa.table({"x": pa.array([value], pa.float32())}))
+    (add,) = table.snapshot().files.values()
+    exact = json.dumps({"numRecords": 1, "minValues": {"x": value}, "maxValues": {"x": value}, "nullCount": {"x": 0}})
+    commit(table, lambda t: t.add(msgspec.structs.replace(add, stats=exact)))
+    table.alter(types={"x": "double"})
+    assert table.snapshot().to_arrow(where=where).num_rows == 1
+    assert table.snapshot().to_arrow(where="x > 0.8").num_rows == 0
 
 
 def test_the_feed_is_read_with_the_wider_type(warehouse: Warehouse) -> None:
@@ -373,11 +346,8 @@ def test_the_feed_is_refused_across_a_replaced_type(warehouse: Warehouse) -> Non
     table = warehouse.create_table("fed", pa.schema([("x", pa.int32())]), properties=FED)
     table.append(pa.table({"x": pa.array([1], pa.int32())}))
     table.alter(types={"x": "long"})
-    transaction = table.transaction()
-    transaction.remove(*transaction.read_whole_table())
-    text = Struct(fields=(Field(name="x", type=Primitive(name="string")),))
-    transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, schema_string=text.to_json()))
-    transaction.commit()
+    text = Struct(fields=(Field(name="x", type=Primitive(name="string")),)).to_json()
+    commit(table, lambda t: t.remove(*t.read_whole_table()), lambda t: redefine(t, schema_string=text))
     with pytest.raises(InvalidRequestError, match="'x' would become string from integer"):
         table.changes(1)
     assert parse(table.snapshot().metadata.schema_string)["x"].metadata == {}

@@ -4,7 +4,7 @@ schema's names.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
 from refimpl.protocol.actions import Metadata, Protocol
 from refimpl.protocol.errors import CorruptionError, InvalidRequestError, InvalidTableError, MetadataChangedError
 from refimpl.schema import schema as delta_schema
 from refimpl.schema.schema import Array, Field, Map, Primitive, Struct
 from refimpl.storage.environment import Environment
+from spec_tests.support.builders import commit, redefine
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
-from spec_tests.support.written_log import WrittenLog, add
+from spec_tests.support.written_log import WrittenLog, add, definition
 
 LONG, TEXT = Primitive(name="long"), Primitive(name="string")
 BOTH = ("columnMapping",)
@@ -97,7 +99,7 @@ def test_a_column_is_found_by_its_field_id(table: Written) -> None:
 
 
 def test_logical_names_are_used_if_the_protocol_has_no_column_mapping(table: Written) -> None:
-    table.begin(table_of(mapped("id", "col-1", 1)), Protocol(min_reader_version=1, min_writer_version=2))
+    table.begin(table_of(mapped("id", "col-1", 1)), definition()[0])
     table.file({numbered("id", 7): [1], numbered("col-1", 1): [99]})
     assert table.rows() == [{"id": 1}]
 
@@ -255,18 +257,26 @@ def test_rows_are_changed_and_files_maintained(tmp_path: Path, mode: str) -> Non
     assert ids(table) == [1]
 
 
+def columns_of(table: Table) -> list[dict[str, Any]]:
+    """The columns in the schema's JSON."""
+    columns: list[dict[str, Any]] = json.loads(table.snapshot().metadata.schema_string)["fields"]
+    return columns
+
+
+def with_columns(columns: list[dict[str, Any]], **fields: Any) -> Callable[[Transaction], None]:
+    """Replaces the columns of the table."""
+    text = json.dumps({"type": "struct", "fields": columns})
+    return lambda t: redefine(t, schema_string=text, **fields)
+
+
+NEW = {"name": "new", "type": "long", "nullable": True, "metadata": {}}
+
+
 def test_columns_are_renamed_dropped_and_added_without_a_rewrite(tmp_path: Path) -> None:
     table = created(tmp_path / "t", "name")
-    before = table.snapshot().metadata
-    schema = json.loads(before.schema_string)
-    number, month, _ = schema["fields"]
+    number, month, _ = columns_of(table)
     number["name"], month["name"] = "the month", "id"  # the names are swapped; the data is not
-    added = {"name": "new", "type": "long", "nullable": True, "metadata": {}}
-    schema["fields"] = [number, month, added]
-    text = json.dumps(schema)
-    transaction = table.transaction()
-    transaction.set_metadata(msgspec.structs.replace(before, schema_string=text, partition_columns=("id",)))
-    transaction.commit()
+    commit(table, with_columns([number, month, NEW], partition_columns=("id",)))
     after = table.snapshot()
     assert after.metadata.configuration["delta.columnMapping.maxColumnId"] == "7"
     assert after.schema["new"].field_id == 7
@@ -283,13 +293,10 @@ def test_columns_are_renamed_dropped_and_added_without_a_rewrite(tmp_path: Path)
 def test_a_renamed_partition_column_selects_the_same_files(tmp_path: Path) -> None:
     """The names of two columns are swapped in the transaction that reads a partition."""
     table = created(tmp_path / "t", "name")
-    transaction = table.transaction()
-    before = transaction.snapshot.metadata
-    schema = json.loads(before.schema_string)
-    number, month = schema["fields"][:2]
+    number, month, at = columns_of(table)
     number["name"], month["name"] = month["name"], number["name"]
-    text = json.dumps(schema)
-    transaction.set_metadata(msgspec.structs.replace(before, schema_string=text, partition_columns=(month["name"],)))
+    transaction = table.transaction()
+    with_columns([number, month, at], partition_columns=(month["name"],))(transaction)
     physical = month["metadata"]["delta.columnMapping.physicalName"]
     read = transaction.read_partitions([{physical: "01"}])
     assert [add.partition_values for add in read] == [{physical: "01"}]
@@ -298,55 +305,46 @@ def test_a_renamed_partition_column_selects_the_same_files(tmp_path: Path) -> No
 @pytest.mark.parametrize("change", [{"id": 1}, {"physicalName": "of-number"}, {"id": 9}, {"physicalName": "new"}])
 def test_two_columns_cannot_share_a_physical_name(tmp_path: Path, change: dict[str, Any]) -> None:
     table = created(tmp_path / "t", "id")
-    before = table.snapshot().metadata
-    schema = json.loads(before.schema_string)
-    number, month = (column["metadata"] for column in schema["fields"][:2])
-    if "physicalName" in change and change["physicalName"] == "of-number":
-        change = {"physicalName": number["delta.columnMapping.physicalName"]}
-    month |= {f"delta.columnMapping.{key}": value for key, value in change.items()}
+    columns = columns_of(table)
+    number, month = (column["metadata"] for column in columns[:2])
+    of_number = number["delta.columnMapping.physicalName"]
+    month |= {f"delta.columnMapping.{k}": of_number if v == "of-number" else v for k, v in change.items()}
     with pytest.raises(InvalidRequestError, match="another column's"):
-        table.transaction().set_metadata(msgspec.structs.replace(before, schema_string=json.dumps(schema)))
+        commit(table, with_columns(columns))
 
 
 def test_each_column_keeps_its_own_id(tmp_path: Path) -> None:
     """The first column, the last one and each member keep their ids: another id, used or unused, is refused."""
     table = created(tmp_path / "t", "id")
-    before = table.snapshot().metadata
-    numbers = re.findall(r'"delta\.columnMapping\.id":(\d+)', before.schema_string)
+    before = table.snapshot().metadata.schema_string
+    numbers = re.findall(r'"delta\.columnMapping\.id":(\d+)', before)
     assert len(numbers) > 3
     for number in numbers:
         for other in ("99", numbers[numbers.index(number) - 1]):
-            text = re.sub(rf'(columnMapping\.id":){number}\b', rf"\g<1>{other}", before.schema_string)
+            text = re.sub(rf'(columnMapping\.id":){number}\b', rf"\g<1>{other}", before)
             with pytest.raises(InvalidRequestError, match="another column's"):
-                table.transaction().set_metadata(msgspec.structs.replace(before, schema_string=text))
+                redefine(table.transaction(), schema_string=text)
 
 
 def test_a_replaced_schema_keeps_the_earlier_types_of_columns(tmp_path: Path) -> None:
     """DELTA.md#type-widening: readers need the earlier types for the statistics of older files."""
     changes = [{"fromType": "float", "toType": "double"}]
     widened = Field(name="x", type=Primitive(name="double"), metadata={"delta.typeChanges": changes})
-    log = WrittenLog(tmp_path)
-    log.publish(0, PROTOCOLS[0], Metadata(id="t", schema_string=Struct(fields=(widened,)).to_json()))
-    table = log.table()
+    schema = Struct(fields=(widened,)).to_json()
+    table = WrittenLog(tmp_path).publish(0, PROTOCOLS[0], Metadata(id="t", schema_string=schema)).table()
     plain = Struct(fields=(Field(name="x", type=Primitive(name="double")), Field(name="new", type=LONG)))
-    transaction = table.transaction()
-    transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, schema_string=plain.to_json()))
-    transaction.commit()
+    commit(table, lambda t: redefine(t, schema_string=plain.to_json()))
     assert [column.was_float for column in table.snapshot().schema.fields] == [True, False]
 
 
 @pytest.mark.parametrize("mode", ["name", "none", None])
 def test_the_mode_of_a_table_cannot_change(tmp_path: Path, mode: str | None) -> None:
     table = created(tmp_path / "t", "id")
+    key = "delta.columnMapping.mode"
     with pytest.raises(InvalidRequestError, match="cannot change from id"):
-        if mode is None:
-            table.transaction().set_properties({}, remove=["delta.columnMapping.mode"])
-        else:
-            table.transaction().set_properties({"delta.columnMapping.mode": mode})
-    transaction = table.transaction()
-    transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, configuration={}))
-    transaction.commit()
-    assert table.snapshot().metadata.configuration["delta.columnMapping.mode"] == "id"
+        table.alter(properties={key: mode} if mode else {}, remove=() if mode else [key])
+    commit(table, lambda t: redefine(t, configuration={}))
+    assert table.snapshot().metadata.configuration[key] == "id"
     assert ids(table) == list(range(6))
 
 
@@ -369,14 +367,10 @@ def test_the_mode_can_change_from_none_to_name(tmp_path: Path) -> None:
     table.update({"id": "id + 10"}, "s.a = 2")
     assert by_delta_rs(table.location) == by_duckdb(table.location) == [(1, "01"), (3, "01"), (12, "02")]
     for name in ("number", "id"):  # renamed, and `s` dropped; then a new column gets the old name
-        metadata = table.snapshot().metadata
-        columns = json.loads(metadata.schema_string)["fields"]
-        columns[2:] = [] if name == "number" else [{"name": name, "type": "long", "nullable": True, "metadata": {}}]
+        columns = columns_of(table)
+        columns[2:] = [] if name == "number" else [NEW | {"name": name}]
         columns[0]["name"] = "number"
-        changed = json.dumps({"type": "struct", "fields": columns})
-        transaction = table.transaction()
-        transaction.set_metadata(msgspec.structs.replace(metadata, schema_string=changed))
-        transaction.commit()
+        commit(table, with_columns(columns))
     rows = table.snapshot().to_arrow().sort_by("number").to_pylist()
     assert rows == [{"number": n, "month": m, "id": None} for n, m in ((1, "01"), (3, "01"), (12, "02"))]
     kinds = [row["_change_type"] for row in table.changes(1, 4).read_all().to_pylist()]
@@ -398,13 +392,8 @@ def test_the_new_mode_ignores_physical_names_in_the_schema(tmp_path: Path) -> No
     """Files written without column mapping use the logical names. With other physical names, all their values would be
     null.
     """
-    log = WrittenLog(tmp_path / "t")
-    column = mapped("id", "elsewhere", 7)
-    log.publish(
-        0,
-        Protocol(min_reader_version=1, min_writer_version=2),
-        Metadata(id="t", schema_string=Struct(fields=(column,)).to_json()),
-    )
+    schema = Struct(fields=(mapped("id", "elsewhere", 7),)).to_json()
+    log = WrittenLog(tmp_path / "t").publish(0, definition()[0], Metadata(id="t", schema_string=schema))
     table = log.table()
     table.append(pa.table({"id": [1]}))
     table.alter(properties={"delta.columnMapping.mode": "name"})

@@ -3,7 +3,7 @@
 import datetime
 import decimal
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,22 +53,14 @@ def test_the_json_is_what_spark_and_delta_write() -> None:
             Field(name="m", type=Map(key=Primitive(name="string"), value=Decimal(precision=5, scale=2))),
         )
     )
+    tags = {"type": "array", "elementType": "string", "containsNull": False}
+    pairs = {"type": "map", "keyType": "string", "valueType": "decimal(5,2)", "valueContainsNull": True}
     assert json.loads(schema.to_json()) == {
         "type": "struct",
         "fields": [
             {"name": "id", "type": "long", "nullable": False, "metadata": {"comment": "the key"}},
-            {
-                "name": "tags",
-                "type": {"type": "array", "elementType": "string", "containsNull": False},
-                "nullable": True,
-                "metadata": {},
-            },
-            {
-                "name": "m",
-                "type": {"type": "map", "keyType": "string", "valueType": "decimal(5,2)", "valueContainsNull": True},
-                "nullable": True,
-                "metadata": {},
-            },
+            {"name": "tags", "type": tags, "nullable": True, "metadata": {}},
+            {"name": "m", "type": pairs, "nullable": True, "metadata": {}},
         ],
     }
 
@@ -141,23 +133,26 @@ def test_names_that_need_column_mapping_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "partition_columns"),
+    ("schema", "partition_columns", "valid"),
     [
-        (_columns("a", "b"), ["c"]),
-        (_columns("a", "b"), ["a", "b"]),
-        (_columns("a", "b", "c"), ["a", "a"]),
-        (_columns("a", "b", kind=Array(element=Primitive(name="long"))), ["a"]),
-        (_columns("a", "b", kind=Primitive(name="binary")), ["a"]),
-        (Struct(), []),
-        (_columns("id", "ID"), []),
-        (_columns("id", kind=_columns("x", "x")), []),
-        (_columns("id", "__is_cdc"), ["__is_cdc"]),
+        (_columns("a", "b"), ["c"], ["b"]),
+        (_columns("a", "b"), ["a", "b"], []),
+        (_columns("a", "b", "c"), ["a", "a"], ["a", "b"]),
+        (_columns("a", "b", kind=Array(element=Primitive(name="long"))), ["a"], []),
+        (_columns("a", "b", kind=Primitive(name="binary")), ["a"], []),
+        (ALL_PRIMITIVES, ["c_binary"], ["c_date", "c_timestamp", "c_string"]),
+        (Struct(), [], None),
+        (_columns("id", "ID"), [], None),
+        (_columns("id", kind=_columns("x", "x")), [], None),
+        (_columns("id", "__is_cdc"), ["__is_cdc"], None),
     ],
 )
-def test_invalid_columns_are_refused(schema: Struct, partition_columns: list[str]) -> None:
+def test_invalid_columns_are_refused(schema: Struct, partition_columns: list[str], valid: list[str] | None) -> None:
     """DELTA.md#partition-folders: rows in a column `__is_cdc` would become change data, not rows of the table."""
     with pytest.raises(InvalidRequestError):
         s.check_columns(schema, partition_columns)
+    if valid is not None:
+        s.check_columns(schema, valid)
 
 
 @pytest.mark.parametrize(
@@ -172,13 +167,6 @@ def test_a_struct_without_members_is_refused(kind: s.DataType, path: str) -> Non
     with pytest.raises(UnsupportedFeatureError) as refused:
         s.check_columns(_columns("v", kind=kind))
     assert (refused.value.column, refused.value.type) == (path, "struct<>")
-
-
-def test_valid_columns_are_accepted() -> None:
-    s.check_columns(_columns("id", "id2"))
-    s.check_columns(_columns("id", "is_cdc"), ["is_cdc"])
-    s.check_columns(_columns("a", "b"), ["b"])
-    s.check_columns(ALL_PRIMITIVES, ["c_date", "c_timestamp", "c_string"])
 
 
 def test_only_timestamps_without_a_zone_need_a_table_feature() -> None:
@@ -220,16 +208,14 @@ INSIDE = [
 
 
 @pytest.mark.parametrize("inside", INSIDE, ids=["column", "struct", "array", "value", "key"])
-def test_structs_may_gain_members_but_lose_none(inside: object) -> None:
-    assert callable(inside)
+def test_structs_may_gain_members_but_lose_none(inside: Callable[[pa.DataType], pa.DataType]) -> None:
     fewer, more = described(of(inside(members("a")))), described(of(inside(members("b", "a"))))
     assert misfit(fewer, more) is None
     assert "would be dropped" in str(misfit(more, fewer))
 
 
 @pytest.mark.parametrize("inside", INSIDE, ids=["column", "struct", "array", "value", "key"])
-def test_a_type_may_not_change(inside: object) -> None:
-    assert callable(inside)
+def test_a_type_may_not_change(inside: Callable[[pa.DataType], pa.DataType]) -> None:
     for other in (pa.int32(), TEXT, members("a"), pa.list_(LONG)):
         assert misfit(described(of(inside(LONG))), described(of(inside(other)))) is not None
     assert misfit(described(of(inside(LONG))), described(of(inside(LONG)))) is None
@@ -245,8 +231,7 @@ def test_a_type_may_not_change(inside: object) -> None:
     ],
     ids=["column", "member", "element", "value"],
 )
-def test_a_column_may_become_nullable_but_not_required(kind: object) -> None:
-    assert callable(kind)
+def test_a_column_may_become_nullable_but_not_required(kind: Callable[[bool], pa.Field]) -> None:
     assert misfit(described(kind(False)), described(kind(True))) is None
     assert "would be required" in str(misfit(described(kind(True)), described(kind(False))))
 

@@ -1,15 +1,18 @@
-"""Short functions that make commits, tables and warehouses for tests of the owner."""
+"""Short functions that make commits, tables, transactions and warehouses."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 
 import refimpl
+from refimpl.client.table import Table
+from refimpl.client.transaction import Committed, Transaction
 from refimpl.owner.local import LocalOwner
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.actions import Add, CommitInfo, Metadata, Protocol
@@ -288,3 +291,16 @@ def replace_ledger(path: Path, by: Path) -> None:
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     by.replace(path)
+
+
+def commit(table: Table, *work: Callable[[Transaction], object], **options: Any) -> Committed:
+    """Run one transaction of these steps."""
+    transaction = table.transaction(**options)
+    for step in work:
+        step(transaction)
+    return transaction.commit()
+
+
+def redefine(transaction: Transaction, **fields: Any) -> None:
+    """Change these fields of the table's metadata."""
+    transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, **fields))
