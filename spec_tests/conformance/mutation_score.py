@@ -5,7 +5,6 @@
     python -m spec_tests.conformance.mutation_score --clean N [--examples EVERY]     N scenarios on good subjects
     python -m spec_tests.conformance.mutation_score --figures [--clean N]            the three figures
     python -m spec_tests.conformance.mutation_score --plain [PATTERN] [--json]       verdicts of `run` without options
-    python -m spec_tests.conformance.mutation_score --outsiders [PATTERN] [--json]   subjects written from the documents
     python -m spec_tests.conformance.mutation_score --layers programs [--side owner] [--sample N] [--holdout] [--json]
                                               what one layer finds alone, each mutant for `--seconds` of CPU time
 
@@ -20,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import groupby
 
 from conformance.checks import all_checks
@@ -40,7 +40,7 @@ from conformance.running.plan import PROFILES, case_seed
 from conformance.running.verdicts import failing
 from spec_tests.conformance import kills, layers
 from spec_tests.conformance.kills import Fate
-from spec_tests.conformance.outsiders import all_outsiders
+from spec_tests.conformance.outsiders import OUTSIDERS
 
 CLEAN = 10_000
 """The number of generated scenarios of the full proof."""
@@ -133,8 +133,8 @@ def remember(pattern: str = "*") -> int:
     pairs = {(mutant.id, str(case)) for mutant, case in fewest([trial for trial in trials if trial])}
     pairs |= {
         (outsider.name, str(kills.failed_case(outsider.name)))
-        for outsider in all_outsiders()
-        if outsider.bad and not outsider.unseen and fnmatchcase(outsider.name, pattern)
+        for outsider in OUTSIDERS
+        if outsider.bad and fnmatchcase(outsider.name, pattern)
     }
     found = {mutant: sorted(case for name, case in pairs if name == mutant) for mutant, _ in pairs}
     kills.FILE.write_text(json.dumps({**before, **found}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
@@ -209,11 +209,11 @@ def judge(mutant: Mutant) -> Plain:
     return judged(kills.name_of(mutant), bad=bad, strict=bad and only_advice(mutant))
 
 
-def judged(name: str, *, bad: bool, strict: bool = False, profile: str = "quick") -> Plain:
+def judged(name: str, *, bad: bool, strict: bool = False) -> Plain:
     """Run the subject as its user would. A bad subject's run stops at the first failure, which decides the exit
     code.
     """
-    options = Options(subject=name, fail_fast=bad, strict=strict, profile=PROFILES[profile])
+    options = Options(subject=name, fail_fast=bad, strict=strict, profile=PROFILES["quick"])
     try:
         result = execute(options, Quiet())
     except UnusableError as error:
@@ -250,11 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--figures", action="store_true", help="print the three figures")
     parser.add_argument(
         "--plain", nargs="?", const="*", metavar="PATTERN",
-        help="verdicts of `run good:ID` and `run mutant:ID` without options",
-    )  # fmt: skip
-    parser.add_argument(
-        "--outsiders", nargs="?", const="*", metavar="PATTERN",
-        help="verdicts on the subjects that were written from the documents alone",
+        help="verdicts of `run` without options on good:ID, mutant:ID, and the subjects written from the documents",
     )  # fmt: skip
     parser.add_argument("--layers", nargs="+", choices=layers.LAYERS, help="what each of these layers finds alone")
     parser.add_argument("--side", choices=("owner", "client"), help="with --layers: only mutants of this side")
@@ -270,8 +266,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.remember:
         print(f"{remember(options.mutants)} cases are tried first from now on")
         return 0
-    if options.outsiders is not None:
-        return _printed(_outsider_rows(options.outsiders), "subjects have the right verdict", as_json=options.json)
     if options.plain is not None:
         return _printed(_plain_rows(options.plain), "subjects have the right verdict", as_json=options.json)
     if options.figures:
@@ -310,27 +304,17 @@ def _kill_rows(pattern: str) -> Iterator[Row]:
 
 
 def _plain_rows(pattern: str) -> Iterator[Row]:
-    """Run the good subjects first, then the bad ones; only those whose `good:ID` or `mutant:ID` matches."""
-    for mutant in [*kills.good(), *kills.bad()]:
-        if fnmatchcase(kills.name_of(mutant), pattern):
-            result = judge(mutant)
+    """Run the good subjects first, then the bad ones, then the subjects that were written from the documents alone;
+    only those whose name matches.
+    """
+    plans = [(kills.name_of(mutant), partial(judge, mutant)) for mutant in [*kills.good(), *kills.bad()]]
+    plans += [(outsider.name, partial(judged, outsider.name, bad=outsider.bad)) for outsider in OUTSIDERS]
+    for name, run in plans:
+        if fnmatchcase(name, pattern):
+            result = run()
             word = "right" if result.right else "WRONG"
             line = f"{word} {result.subject:45} exit {result.exit_code}  {result.seconds:5.1f} s  {result.note[:200]}"
             yield result, line, result.right
-
-
-def _outsider_rows(pattern: str) -> Iterator[Row]:
-    """Run the matching subjects that were written from the documents alone: in the standard profile, unless quick finds
-    a violation.
-    """
-    for outsider in all_outsiders():
-        if fnmatchcase(outsider.name, pattern):
-            result = judged(outsider.name, bad=outsider.bad, strict=outsider.advice)
-            if result.exit_code == ExitCode.CONFORMANT:
-                result = judged(outsider.name, bad=outsider.bad, strict=outsider.advice, profile="standard")
-            word = "right" if result.right else "not seen" if outsider.unseen else "WRONG"
-            line = f"{word:8} {outsider.kind:11} {outsider.subject.__name__:30} {result.note[:200]}"
-            yield result, line, result.right or bool(outsider.unseen)
 
 
 def _clean(options: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ from conformance.scenario.adversary import ClientHost
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import Outcome, SmokeReport, Step, smoke
 from spec_tests.conformance.adapters.test_stdio import command
-from spec_tests.conformance.outsiders import all_outsiders
+from spec_tests.conformance.outsiders import OUTSIDERS
 
 GOOD = ModelOwner().hello("kit", m.Hello())
 
@@ -50,7 +50,7 @@ def failed(report: SmokeReport) -> Step:
     return next(step for step in report.steps if step.outcome in (Outcome.ADAPTER, Outcome.OWNER))
 
 
-LEGAL_OWNERS = [outsider.name for outsider in all_outsiders() if outsider.kind == "legal owner"]
+LEGAL_OWNERS = [outsider.name for outsider in OUTSIDERS if outsider.kind == "legal owner"]
 GOOD_OWNERS = [f"good:{i}" for i, entry in all_mutants().items() if not entry.violates and entry.side == "owner"]
 
 
