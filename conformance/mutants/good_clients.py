@@ -17,7 +17,7 @@ from conformance.interface.log_names import STAGING, checkpoint_file, commit_fil
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Listing, checkpoint_parquet, listing_of
-from conformance.models.reader import Actions, Refused, Resolved, State
+from conformance.models.reader import Actions, Refused, Resolved, State, Unsure
 from conformance.models.storage import FolderStorage
 from conformance.models.writer import Transaction
 from conformance.mutants import good, good_method, memory, original
@@ -108,7 +108,9 @@ class ReadsResolvedCommits(OnlyWhenReading):
     def _resolve(self, client: str, name: str) -> Resolved:
         table = super()._resolve(client, name)
         answer = self.owner(client, m.LoadTable(name=name))
-        if isinstance(answer, m.Table) and answer.commits is not None:
+        if not isinstance(answer, m.Table):
+            raise Unsure("the owner does not return its commits")
+        if answer.commits is not None:
             table.latest, table.commits = None if answer.latest == -1 else answer.latest, answer.commits
         return table
 
