@@ -67,45 +67,31 @@ _PATTERNS: Final = (
         re.compile(rf"{_V}\.checkpoint\.(?P<part>\d{{10}})\.(?P<parts>\d{{10}})\.parquet", re.ASCII),
     ),
     (FileKind.V2_CHECKPOINT, re.compile(rf"{_V}\.checkpoint\.{_UUID}\.(?:json|parquet)", re.ASCII)),
-    (FileKind.COMPACTION, re.compile(rf"(?P<start>\d{{20}})\.{_V}\.compacted\.json", re.ASCII)),
+    (FileKind.COMPACTION, re.compile(rf"(?P<start_version>\d{{20}})\.{_V}\.compacted\.json", re.ASCII)),
 )
 
 
 def parse(name: str, *, size: int = 0, modified: int = 0) -> LogPath | None:
     """Parse the name of a file directly inside `_delta_log`; None for a name that Delta does not define."""
     for kind, pattern in _PATTERNS:
-        match = pattern.fullmatch(name)
-        if match is None:
-            continue
-        groups = match.groupdict()
-        path = LogPath(
-            name=name,
-            kind=kind,
-            version=int(groups["version"]),
-            start_version=int(groups["start"]) if "start" in groups else None,
-            uuid=groups["uuid"].lower() if "uuid" in groups else None,
-            part=int(groups["part"]) if "part" in groups else None,
-            parts=int(groups["parts"]) if "parts" in groups else None,
-            size=size,
-            modified=modified,
-        )
-        return path if _is_valid(path) else None
+        if match := pattern.fullmatch(name):
+            return _path(kind, match, size, modified)
     return None
 
 
 def parse_staged(name: str, *, size: int = 0, modified: int = 0) -> LogPath | None:
     """Parse the name of a staged file, `<version>.<uuid>.json`; None for any other name."""
     match = _STAGED.fullmatch(name)
-    if match is None or int(match["version"]) > MAX_VERSION:
-        return None
-    return LogPath(
-        name=name,
-        kind=FileKind.STAGED_COMMIT,
-        version=int(match["version"]),
-        uuid=match["uuid"].lower(),
-        size=size,
-        modified=modified,
-    )
+    return None if match is None else _path(FileKind.STAGED_COMMIT, match, size, modified)
+
+
+def _path(kind: FileKind, match: re.Match[str], size: int, modified: int) -> LogPath | None:
+    groups = match.groupdict()
+    uuid = groups.pop("uuid", None)
+    numbers = {member: int(digits) for member, digits in groups.items()}
+    uuid = None if uuid is None else uuid.lower()
+    path = LogPath(name=match.string, kind=kind, uuid=uuid, size=size, modified=modified, **numbers)
+    return path if _is_valid(path) else None
 
 
 def _is_valid(path: LogPath) -> bool:

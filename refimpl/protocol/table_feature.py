@@ -4,7 +4,7 @@ managed-commits and catalog-managed name the same states differently and differ 
 Every difference is a field here; no other module asks which of them a feature is.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -130,25 +130,17 @@ CATALOG_MANAGED: Final = TableFeature(
 )
 """`cleanup_keeps_newest` is 1 here too: the cut-off checkpoint's own commit proves its version."""
 
-COORDINATED_COMMITS: Final = TableFeature(
+COORDINATED_COMMITS: Final = replace(
+    MANAGED_COMMIT,
     name="coordinatedCommits-preview",
-    reader_feature=False,
-    min_reader_version=1,
     commit_modes=frozenset({CommitMode.STAGED}),
     staging_folder="_staged_commits",
-    owner_copy_wins=False,
-    capped_at_latest=False,
-    path_access=True,
-    clients_publish=False,
     owner_property="delta.coordinatedCommits.commitCoordinator-preview",
     owner_conf_property="delta.coordinatedCommits.commitCoordinatorConf-preview",
     table_conf_property="delta.coordinatedCommits.tableConf-preview",
     owner_leaves_first=True,
     engines_create=True,
     vacuum_protocol_check=True,
-    requires_txn_id=False,
-    cleanup_deletes_checksums=False,
-    cleanup_keeps_newest=1,
 )
 """managed-commits as Delta Lake 4.x ships it, with names of its own: DELTA_SPARK.md#names."""
 

@@ -73,8 +73,16 @@ from refimpl.protocol.errors import (
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 from refimpl.remote_owner import documents
-from refimpl.remote_owner.calls import TRIES, DeltaCalls, Done, Refusal, Transport
-from refimpl.remote_owner.connection import Address, Connection, NoAnswerError
+from refimpl.remote_owner.connection import (
+    TRIES,
+    Address,
+    Connection,
+    DeltaCalls,
+    Done,
+    NoAnswerError,
+    Refusal,
+    Transport,
+)
 from refimpl.storage.environment import Environment
 from refimpl.storage.log_store import LogStore
 

@@ -5,7 +5,7 @@ must equal those in its commit. Only properties that are not in the log are stor
 this.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,6 @@ import msgspec
 from refimpl.catalog.messages import (
     TABLE_ID,
     AddCommit,
-    Columns,
     CreateTable,
     RemoveDomainMetadata,
     RemoveProperties,
@@ -86,18 +85,15 @@ def with_creation(
     time, logged_time = request.last_commit_timestamp_ms, _in_commit_timestamp(actions)
     if time is not None and time != logged_time:
         return f"last-commit-timestamp-ms is {time}, the inCommitTimestamp of version 0 {logged_time}"
-    updates: dict[type, Any] = {
-        SetColumns: SetColumns(columns=request.columns),
-        SetProtocol: SetProtocol(protocol=request.protocol),
-    }
-    if request.partition_columns is not None:
-        updates[SetPartitionColumns] = SetPartitionColumns(partition_columns=request.partition_columns)
-    if request.comment is not None:
-        updates[SetTableComment] = SetTableComment(comment=request.comment)
-    if request.domain_metadata is not None:
-        updates[SetDomainMetadata] = SetDomainMetadata(updates=request.domain_metadata)
-    if request.properties is not None:
-        updates[SetProperties] = SetProperties(updates=request.properties)
+    said: list[tuple[type, str, Any]] = [
+        (SetColumns, "columns", request.columns),
+        (SetProtocol, "protocol", request.protocol),
+        (SetPartitionColumns, "partition_columns", request.partition_columns),
+        (SetTableComment, "comment", request.comment),
+        (SetDomainMetadata, "updates", request.domain_metadata),
+        (SetProperties, "updates", request.properties),
+    ]
+    updates = {update: update(**{member: value}) for update, member, value in said if value is not None}
     domains = [action for action in actions if isinstance(action, DomainMetadata)]
     return _contradiction(updates, protocol, metadata) or _domain_flaw(updates, domains)
 
@@ -139,38 +135,33 @@ def _is_said_by(wanted: Any, configuration: str) -> bool:
 
 
 def _contradiction(updates: Mapping[type, Any], protocol: Protocol, metadata: Metadata) -> str | None:
-    columns = updates.get(SetColumns)
     try:
-        flaw = None if columns is None else _columns_flaw(columns.columns, metadata)
+        for what, wanted, logged in _statements(updates, protocol, metadata):
+            if wanted != logged:
+                return f"the {what} of the request: {wanted!r}; of the log: {logged!r}"
     except RecursionError:
-        flaw = "the request's columns have types that are nested too deeply"
-    if flaw is not None:
-        return flaw
-    wanted = updates.get(SetProtocol)
-    if wanted is not None and not _same_protocol(wanted.protocol, protocol):
-        return f"the request's protocol is not the log's, which is {msgspec.to_builtins(spelled(protocol))}"
-    partitions = updates.get(SetPartitionColumns)
-    if partitions is not None and partitions.partition_columns != metadata.partition_columns:
-        return (
-            f"the request's partition columns are {list(partitions.partition_columns)}, the log's "
-            f"{list(metadata.partition_columns)}"
-        )
-    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    changed = updates.get(SetProperties)
-    for feature in () if changed is None else features_in(changed.updates):
-        if feature not in features:
-            return f"the request has the table feature {feature}, the log does not"
-    comment = updates.get(SetTableComment)
-    if comment is not None and (comment.comment or "") != (metadata.description or ""):
-        return f"the request's comment is {comment.comment!r}, the log's {metadata.description!r}"
+        return "the request's columns have types that are nested too deeply"
     return None
 
 
-def _columns_flaw(columns: Columns, metadata: Metadata) -> str | None:
-    """Compares names and types, in order. Nullability and metadata are ignored: clients spell them differently."""
-    wanted = [(field.name, _bare(in_the_log(field.type))) for field in columns.fields]
-    fields = [(field.get("name"), _bare(field.get("type"))) for field in fields_of(metadata)]
-    return None if wanted == fields else f"the request's columns are {wanted}, the log's {fields}"
+def _statements(
+    updates: Mapping[type, Any], protocol: Protocol, metadata: Metadata
+) -> Iterator[tuple[str, object, object]]:
+    """What the request and the log say of the same, without what clients spell differently: the nullability and
+    metadata of columns, the order of features."""
+    if (columns := updates.get(SetColumns)) is not None:
+        named = [(field.name, _bare(in_the_log(field.type))) for field in columns.columns.fields]
+        yield "columns", named, [(field.get("name"), _bare(field.get("type"))) for field in fields_of(metadata)]
+    if (wanted := updates.get(SetProtocol)) is not None:
+        yield "protocol", _unordered(wanted.protocol), _unordered(spelled(protocol))
+    if (partitions := updates.get(SetPartitionColumns)) is not None:
+        yield "partitioning", partitions.partition_columns, metadata.partition_columns
+    if (comment := updates.get(SetTableComment)) is not None:
+        yield "comment", comment.comment or "", metadata.description or ""
+    if (changed := updates.get(SetProperties)) is not None:
+        features = set(features_in(changed.updates))
+        listed = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+        yield "table features", features, features & listed
 
 
 def _bare(kind: Any) -> Any:
@@ -184,10 +175,6 @@ def _bare(kind: Any) -> Any:
     return kind
 
 
-def _same_protocol(wanted: WireProtocol, logged: Protocol) -> bool:
-    return (
-        wanted.min_reader_version == logged.min_reader_version
-        and wanted.min_writer_version == logged.min_writer_version
-        and set(wanted.reader_features or ()) == set(logged.reader_features or ())
-        and set(wanted.writer_features or ()) == set(logged.writer_features or ())
-    )
+def _unordered(protocol: WireProtocol) -> dict[str, Any]:
+    features = {"reader_features": protocol.reader_features, "writer_features": protocol.writer_features}
+    return msgspec.structs.asdict(protocol) | {name: sorted(set(listed or ())) for name, listed in features.items()}
