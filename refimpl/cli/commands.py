@@ -1,17 +1,17 @@
 """The table of the commands. A command is a function of the opened warehouse, its arguments and its options; it returns
 the `Result` to show. Its docstring is its help.
 
-The options `--warehouse` and `--json`, which most commands have, are declared here once.
+Parameters are declared in `options.PARAMETERS`. This module adds `--warehouse` and `--json`, which most commands have.
 """
 
 import contextlib
 import inspect
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from refimpl.cli.options import AnyWarehouseOption, JsonOption, WarehouseOption, opened, reached
+from refimpl.cli.options import PARAMETERS, opened, reached
 from refimpl.cli.output import Result
 
 commands: Final = typer.Typer()
@@ -35,7 +35,8 @@ def command(
     """
 
     def register(function: Function) -> Function:
-        own = {each.name: each.replace(kind=each.KEYWORD_ONLY) for each in _parameters(function)}
+        called = name or function.__name__.replace("_", "-")
+        own = dict(inspect.signature(function).parameters)
         opens, prints = own.pop("warehouse", None) is not None, not json or "json" in own
 
         def run(**values: Any) -> None:
@@ -48,12 +49,11 @@ def command(
             if result is not None:
                 result.show(json=as_json)
 
-        parameters = [parameter for key, parameter in own.items() if key != "json"]
+        parameters = [_parameter(called, each.name, each.annotation, each.default) for each in own.values()]
         if opens:
-            parameters.append(_option("address", AnyWarehouseOption if server else WarehouseOption, None))
-        if json:
-            parameters.append(_option("json", JsonOption, False))
-        called = name or function.__name__.replace("_", "-")
+            parameters.append(_parameter("server" if server else "folder", "address", str | None, None))
+        if json and "json" not in own:
+            parameters.append(_parameter(called, "json", bool, False))
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # typer reads it
         run.__doc__ = function.__doc__
         group.command(called, rich_help_panel=panel, epilog=epilog(*examples))(run)
@@ -62,15 +62,13 @@ def command(
     return register
 
 
+def _parameter(command: str, name: str, kind: Any, default: object) -> inspect.Parameter:
+    declared = PARAMETERS.get(f"{command} {name}") or PARAMETERS[name]
+    annotation = Annotated[kind, declared]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
 def epilog(*examples: str) -> str:
     """The end of a help: the examples, each without the name of the program."""
     separator = "\n\n" if len(examples) > 1 else "  "
     return separator.join(("Examples:" if len(examples) > 1 else "Example:", *(f"commit-owner {x}" for x in examples)))
-
-
-def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
-    return list(inspect.signature(function).parameters.values())
-
-
-def _option(name: str, kind: Any, default: object) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)

@@ -5,14 +5,12 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import typer
-from typer import Option
 
 from refimpl.cli import output
 from refimpl.cli.commands import command, commands
-from refimpl.cli.options import JsonOption
 from refimpl.cli.output import ExitCode
 
 if TYPE_CHECKING:
@@ -23,26 +21,11 @@ _PANEL = "Start here"
 
 @command(_PANEL, "demo", "demo --warehouse /tmp/demo", "demo --input orders.parquet --partition-by region --json")
 def demo(
-    input: Annotated[  # noqa: A002 - the option's name
-        Path | None,
-        Option(
-            "--input", metavar="FILE", help="input rows: CSV with a header, or Parquet (default: a year of flights)"
-        ),
-    ] = None,
-    partition_by: Annotated[
-        str,
-        Option(
-            "--partition-by", "-p", metavar="COLUMN", help="partition column; each of its values is ingested separately"
-        ),
-    ] = "month",
-    folder: Annotated[
-        Path | None,
-        Option("--warehouse", "-w", metavar="FOLDER", help="new folder, kept afterwards (default: a temporary one)"),
-    ] = None,
-    conformance: Annotated[
-        bool, Option("--conformance/--no-conformance", help="run the conformance kit at the end (about a minute)")
-    ] = True,
-    json: JsonOption = False,
+    input: Path | None = None,  # noqa: A002 - the option's name
+    partition_by: str = "month",
+    folder: Path | None = None,
+    conformance: bool = True,
+    json: bool = False,
 ) -> None:
     """Run a demonstration: competing writers commit real data, and nothing is lost.
 

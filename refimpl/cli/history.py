@@ -1,12 +1,9 @@
 """Commands about versions: `log`, `commits`, `explain`, `resolve`."""
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-from typer import Argument, Option
+from typing import TYPE_CHECKING, Any
 
 from refimpl.cli import output
 from refimpl.cli.commands import command
-from refimpl.cli.options import TableArgument
 from refimpl.cli.output import ExitCode, Facts, Result, Table
 
 if TYPE_CHECKING:
@@ -21,13 +18,7 @@ _TIMES = frozenset({"at", "inCommitTimestamp", "previous", "clock"})
 
 
 @command(_PANEL, "log sales --limit 5", server=True)
-def log(
-    warehouse: "AnyWarehouse",
-    table: TableArgument,
-    limit: Annotated[
-        int | None, Option("--limit", "-n", min=1, metavar="N", help="show only the newest N versions")
-    ] = None,
-) -> Result:
+def log(warehouse: "AnyWarehouse", table: str, limit: int | None = None) -> Result:
     """List the versions of a table with their operations.
 
     Newest first; staged and inline commits are included.
@@ -58,16 +49,7 @@ def _parameters(entry: "HistoryEntry") -> str | None:
 
 
 @command(_PANEL, "commits sales --start 10", server=True)
-def commits(
-    warehouse: "AnyWarehouse",
-    table: TableArgument,
-    start: Annotated[
-        int | None, Option("--start", metavar="N", help="first version (default: the first one stored)")
-    ] = None,
-    end: Annotated[
-        int | None, Option("--end", metavar="N", help="last version, inclusive (default: the latest)")
-    ] = None,
-) -> Result:
+def commits(warehouse: "AnyWarehouse", table: str, start: int | None = None, end: int | None = None) -> Result:
     """Show the owner's answer to get_commits.
 
     The answer has the ratified commits that the owner still stores, and the latest ratified version.
@@ -101,11 +83,7 @@ def _commit(commit: "RatifiedCommit") -> dict[str, Any]:
 
 
 @command(_PANEL, "explain sales 12")
-def explain(
-    warehouse: "Warehouse",
-    table: TableArgument,
-    version: Annotated[int, Argument(metavar="VERSION", help="ratified version")],
-) -> Result:
+def explain(warehouse: "Warehouse", table: str, version: int) -> Result:
     """Explain how a version was decided.
 
     Shows its proposal, the attempts that lost, its timestamps, when it was ratified and published, and the rule
@@ -133,11 +111,7 @@ def _step_facts(step: "Step") -> dict[str, Any]:
 
 
 @command(_PANEL, "resolve sales 0b6e1f0e-6ad5-4a1c-b6a5-2f5d7c1f9a10", server=True)
-def resolve(
-    warehouse: "AnyWarehouse",
-    table: TableArgument,
-    attempt: Annotated[str, Argument(metavar="ATTEMPT", help="attempt id: the uuid in the name of the staged file")],
-) -> Result:
+def resolve(warehouse: "AnyWarehouse", table: str, attempt: str) -> Result:
     """Report the outcome of a commit whose answer was lost.
 
     Exit code 0: the attempt landed; 1: it did not land, and never will.

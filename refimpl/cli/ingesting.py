@@ -7,9 +7,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
-
-from typer import Argument, Option
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl.cli import options, output
 from refimpl.cli.commands import command
@@ -41,46 +39,22 @@ LIMIT: Final = 64 * 1024 * 1024
 )
 def ingest(
     warehouse: "AnyWarehouse",
-    table: Annotated[str, Argument(metavar="TABLE", help="name of the table")],
-    files: Annotated[
-        list[Path], Argument(metavar="FILE", help="CSV files with a header, Parquet files, or folders of them")
-    ],
-    mode: Annotated[str, Option("--mode", metavar="MODE", help="write mode: append or overwrite")] = "append",
-    replace_where: Annotated[
-        str | None,
-        Option("--replace-where", metavar="SQL", help="replace only these partitions (only with --mode overwrite)"),
-    ] = None,
-    create: Annotated[bool, Option("--create", help="create the table if it does not exist")] = False,
-    partition_by: Annotated[
-        list[str] | None,
-        Option("--partition-by", "-p", metavar="COLUMN", help="partition columns of the new table (with --create)"),
-    ] = None,
-    feature: Annotated[
-        str | None, Option("--feature", metavar="FEATURE", help="table feature of the new table (with --create)")
-    ] = None,
-    commit_mode: Annotated[
-        str | None, Option("--commit-mode", metavar="MODE", help="commit mode of the new table (with --create)")
-    ] = None,
-    null: Annotated[
-        str, Option("--null", metavar="TEXT", help="text that, not quoted, means null in a CSV file (default: empty)")
-    ] = "",
-    delimiter: Annotated[str, Option("--delimiter", metavar="CHARACTER", help="column delimiter of a CSV file")] = ",",
-    quote: Annotated[
-        str, Option("--quote", metavar="CHARACTER", help="quote of a CSV file; '' if no value is quoted")
-    ] = '"',
-    escape: Annotated[
-        str, Option("--escape", metavar="CHARACTER", help="escape character of a CSV file (default: none)")
-    ] = "",
-    encoding: Annotated[str, Option("--encoding", metavar="NAME", help="encoding of a CSV file")] = "utf-8",
-    fill_missing: Annotated[
-        bool, Option("--fill-missing", help="write null to columns that the files do not have")
-    ] = False,
-    through_spark: Annotated[
-        bool, Option("--spark", help="read through Spark (default: only folders, and more than 64 MiB)")
-    ] = False,
-    cores: Annotated[
-        int | None, Option("--cores", min=1, metavar="N", help="CPU cores for Spark (default: all)")
-    ] = None,
+    table: str,
+    files: list[Path],
+    mode: str = "append",
+    replace_where: str | None = None,
+    create: bool = False,
+    partition_by: list[str] | None = None,
+    feature: str | None = None,
+    commit_mode: str | None = None,
+    null: str = "",
+    delimiter: str = ",",
+    quote: str = '"',
+    escape: str = "",
+    encoding: str = "utf-8",
+    fill_missing: bool = False,
+    through_spark: bool = False,
+    cores: int | None = None,
 ) -> Result:
     """Add the rows of CSV or Parquet files to a table.
 

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from typer import Argument, Option
 
@@ -21,81 +21,147 @@ if TYPE_CHECKING:
     from refimpl.warehouse import AnyWarehouse, Warehouse
 
 WAREHOUSE_VARIABLE: Final = "COMMIT_OWNER_WAREHOUSE"
+_WAREHOUSE: Final = "warehouse folder (default: the current folder)"
+_SERVER: Final = ", or a server: https://host:port?catalog=C&schema=S, whose token is in COMMIT_OWNER_TOKEN"
 
-WarehouseOption = Annotated[
-    str | None,
-    Option(
-        "--warehouse",
-        "-w",
-        envvar=WAREHOUSE_VARIABLE,
-        metavar="FOLDER",
-        help="warehouse folder (default: the current folder)",
+
+def _option(names: str, metavar: str, text: str, **more: Any) -> Any:
+    return Option(*names.split(), metavar=metavar, help=text, **more)
+
+
+def _flag(names: str, text: str) -> Any:
+    return Option(*names.split(), help=text)
+
+
+def _argument(metavar: str, text: str) -> Any:
+    return Argument(metavar=metavar, help=text)
+
+
+PARAMETERS: Final[dict[str, Any]] = {
+    "input": _option("--input", "FILE", "input rows: CSV with a header, or Parquet (default: a year of flights)"),
+    "demo partition_by": _option(
+        "--partition-by -p", "COLUMN", "partition column; each of its values is ingested separately"
     ),
-]
-AnyWarehouseOption = Annotated[
-    str | None,
-    Option(
-        "--warehouse",
-        "-w",
-        envvar=WAREHOUSE_VARIABLE,
-        metavar="FOLDER|URL",
-        help="warehouse folder (default: the current folder), or a server: https://host:port?catalog=C&schema=S, "
-        "whose token is in COMMIT_OWNER_TOKEN",
+    "folder": _option("--warehouse -w", "FOLDER", "new folder, kept afterwards (default: a temporary one)"),
+    "conformance": _flag("--conformance/--no-conformance", "run the conformance kit at the end (about a minute)"),
+    "json": _flag("--json", "print one JSON document to stdout"),
+    "directory": _argument("FOLDER", "folder of the warehouse (default: the current folder)"),
+    "root": _option("--root", "FOLDER", "folder outside the warehouse whose tables may be taken over (repeatable)"),
+    "store": _option("--store", "NAME=URL", "S3-compatible store for tables below NAME.store (repeatable)"),
+    "init name": _option("--name", "NAME", "the owner's name in its tables (default: refimpl)"),
+    "conf": _option("--conf", "KEY=VALUE", "configuration for clients that new tables get (repeatable)"),
+    "create name": _argument("NAME", "table name: one to three identifiers joined by dots"),
+    "create columns": _option("--columns -c", "SQL", "columns with Spark SQL types: 'id BIGINT NOT NULL, name STRING'"),
+    "like": _option("--like", "FILE", "copy the columns of this Parquet or CSV file"),
+    "create partition_by": _option("--partition-by -p", "COLUMN", "partition column (repeatable, or joined by commas)"),
+    "feature": _option("--feature", "FEATURE", f"table feature: {', '.join(TABLE_FEATURES)}"),
+    "commit_mode": _option("--commit-mode", "MODE", "commit mode: staged (default), inline or direct"),
+    "backfill_every": _option("--backfill-every", "N", "publish after every N commits, or: never"),
+    "backlog_limit": _option("--backlog-limit", "N", "maximum unpublished commits; further ones are rejected"),
+    "allow": _option("--allow", "JOB", "maintenance jobs to allow: metadata-cleanup, vacuum, ... (repeatable)"),
+    "forbid": _option("--forbid", "JOB", "maintenance jobs to forbid (repeatable)"),
+    "accepts_hand_back": _flag(
+        "--hand-back/--no-hand-back", "accept or reject a hand-back of the table to the filesystem"
     ),
-]
-"""For commands that also work with a server."""
-JsonOption = Annotated[bool, Option("--json", help="print one JSON document to stdout")]
-PropertyOption = Annotated[
-    list[str] | None, Option("--property", metavar="KEY=VALUE", help="table property to set (repeatable)")
-]
-YesOption = Annotated[bool, Option("--yes", "-y", help="skip the confirmation")]
-TableArgument = Annotated[str, Argument(metavar="TABLE", help="name, id, or path (with a /) of the table")]
-FeatureOption = Annotated[
-    str, Option("--feature", metavar="FEATURE", help=f"table feature: {', '.join(TABLE_FEATURES)}")
-]
-WhereOption = Annotated[str | None, Option("--where", metavar="SQL", help="only rows for which this condition is true")]
-FormatOption = Annotated[
-    str | None,
-    Option(
-        "--format", metavar="FORMAT", help="table (default on a terminal), csv (default in a pipe), jsonl or parquet"
+    "properties": _option("--property", "KEY=VALUE", "table property to set (repeatable)"),
+    "location": _option("--location", "FOLDER", "new or empty folder inside the warehouse (default: by the name)"),
+    "show table": _argument("TABLE", "name, id, or path (with a /) of the table (default: list all tables)"),
+    "version": _option("--version -v", "N", "snapshot at this version (default: latest)"),
+    "timestamp": _option(
+        "--timestamp", "TIMESTAMP", "snapshot at this time: ISO 8601 (default zone: UTC) or epoch milliseconds"
     ),
-]
-OutputOption = Annotated[
-    Path | None, Option("--output", "-o", metavar="FILE", help="new file *.csv, *.jsonl or *.parquet (default: stdout)")
-]
-LimitOption = Annotated[
-    int | None, Option("--limit", "-n", min=0, metavar="N", help="at most N rows (default: all; 100 in a table)")
-]
-VersionOption = Annotated[
-    int | None, Option("--version", "-v", metavar="N", help="snapshot at this version (default: latest)")
-]
-TimestampOption = Annotated[
-    str | None,
-    Option(
-        "--timestamp",
-        metavar="TIMESTAMP",
-        help="snapshot at this time: ISO 8601 (default zone: UTC) or epoch milliseconds",
+    "show by_path": _flag("--by-path", "read TABLE as a path, without the owner (may be stale)"),
+    "address": _option("--warehouse -w", "FOLDER|URL", _WAREHOUSE + _SERVER, envvar=WAREHOUSE_VARIABLE),
+    **{
+        f"{command} address": _option("--warehouse -w", "FOLDER", _WAREHOUSE, envvar=WAREHOUSE_VARIABLE)
+        for command in ("folder", "serve")
+    },
+    "table": _argument("TABLE", "name, id, or path (with a /) of the table"),
+    "removals": _option("--remove-property", "KEY", "table property to remove (repeatable)"),
+    "types": _option("--type", "COLUMN=TYPE", "column and its new, wider Spark SQL type (repeatable)"),
+    "alter by_path": _flag("--by-path", "TABLE is the path of a filesystem table, which has no owner"),
+    "purge": _flag("--purge", "delete its files too, at once (not with a server)"),
+    "yes": _flag("--yes -y", "skip the confirmation"),
+    "purge older_than": _option("--older-than", "AGE", "minimum time since it was dropped, for example 30d"),
+    "path": _argument("PATH", "path of a filesystem table inside the warehouse or a root"),
+    "take-over name": _argument("NAME", "new name of the table"),
+    "ingest table": _argument("TABLE", "name of the table"),
+    "files": _argument("FILE", "CSV files with a header, Parquet files, or folders of them"),
+    "mode": _option("--mode", "MODE", "write mode: append or overwrite"),
+    "replace_where": _option("--replace-where", "SQL", "replace only these partitions (only with --mode overwrite)"),
+    "create": _flag("--create", "create the table if it does not exist"),
+    "ingest partition_by": _option("--partition-by -p", "COLUMN", "partition columns of the new table (with --create)"),
+    "ingest feature": _option("--feature", "FEATURE", "table feature of the new table (with --create)"),
+    "ingest commit_mode": _option("--commit-mode", "MODE", "commit mode of the new table (with --create)"),
+    "null": _option("--null", "TEXT", "text that, not quoted, means null in a CSV file (default: empty)"),
+    "delimiter": _option("--delimiter", "CHARACTER", "column delimiter of a CSV file"),
+    "quote": _option("--quote", "CHARACTER", "quote of a CSV file; '' if no value is quoted"),
+    "escape": _option("--escape", "CHARACTER", "escape character of a CSV file (default: none)"),
+    "encoding": _option("--encoding", "NAME", "encoding of a CSV file"),
+    "fill_missing": _flag("--fill-missing", "write null to columns that the files do not have"),
+    "through_spark": _flag("--spark", "read through Spark (default: only folders, and more than 64 MiB)"),
+    "cores": _option("--cores", "N", "CPU cores for Spark (default: all)", min=1),
+    "where": _option("--where", "SQL", "only rows for which this condition is true"),
+    "rows columns": _option("--columns -c", "NAME", "only these columns (repeatable, or joined by commas)"),
+    "limit": _option("--limit -n", "N", "at most N rows (default: all; 100 in a table)", min=0),
+    "kind": _option("--format", "FORMAT", "table (default on a terminal), csv (default in a pipe), jsonl or parquet"),
+    "file": _option("--output -o", "FILE", "new file *.csv, *.jsonl or *.parquet (default: stdout)"),
+    "query": _argument("QUERY", "one SELECT in DuckDB's SQL"),
+    "every": _flag("--all", "all rows (instead of --where)"),
+    "set_": _option("--set", "COLUMN=SQL", "new value of a column; SQL on the old row (repeatable)"),
+    "merge file": _argument("FILE", "Parquet file with the source's rows"),
+    "on": _option("--on", "SQL", "condition for a match, such as target.id = source.id"),
+    "matched": _option("--matched", "ACTION", "target rows with a match: update, delete or ignore"),
+    "not_matched": _option("--not-matched", "ACTION", "source rows without a match: insert or ignore"),
+    "not_matched_by_source": _option(
+        "--not-matched-by-source", "ACTION", "target rows without a match: delete or ignore"
     ),
-]
-CommitModeOption = Annotated[
-    str | None, Option("--commit-mode", metavar="MODE", help="commit mode: staged (default), inline or direct")
-]
-_BACKFILL = Option("--backfill-every", metavar="N", help="publish after every N commits, or: never")
-_BACKLOG = Option("--backlog-limit", metavar="N", help="maximum unpublished commits; further ones are rejected")
-_HAND_BACK = Option("--hand-back/--no-hand-back", help="accept or reject a hand-back of the table to the filesystem")
-BackfillOption = Annotated[str, _BACKFILL]
-BacklogOption = Annotated[int, _BACKLOG]
-HandBackOption = Annotated[bool, _HAND_BACK]
-NewBackfillOption = Annotated[str | None, _BACKFILL]
-NewBacklogOption = Annotated[int | None, _BACKLOG]
-NewHandBackOption = Annotated[bool | None, _HAND_BACK]
-AllowOption = Annotated[
-    list[str] | None,
-    Option("--allow", metavar="JOB", help="maintenance jobs to allow: metadata-cleanup, vacuum, ... (repeatable)"),
-]
-ForbidOption = Annotated[
-    list[str] | None, Option("--forbid", metavar="JOB", help="maintenance jobs to forbid (repeatable)")
-]
+    "from_version": _option("--from", "N", "first version"),
+    "to_version": _option("--to", "N", "last version (default: the latest)"),
+    "from_time": _option("--from-time", "TIMESTAMP", "first version by its time: ISO 8601 or epoch milliseconds"),
+    "to_time": _option("--to-time", "TIMESTAMP", "last version by its time (default: the latest)"),
+    "log limit": _option("--limit -n", "N", "show only the newest N versions", min=1),
+    "start": _option("--start", "N", "first version (default: the first one stored)"),
+    "end": _option("--end", "N", "last version, inclusive (default: the latest)"),
+    "explain version": _argument("VERSION", "ratified version"),
+    "attempt": _argument("ATTEMPT", "attempt id: the uuid in the name of the staged file"),
+    "to": _option("--to", "N", "last version to publish (default: the latest)"),
+    "by_client": _flag("--by-client", "publish from this process, then report it to the owner (catalogManaged only)"),
+    "checkpoint version": _option("--version -v", "N", "version to write it for (default: the latest)"),
+    "compact": _option("--compact", "FIRST:LAST", "write a log compaction of these versions instead"),
+    "checksum": _flag("--checksum", "write a version checksum instead"),
+    "cleanup older_than": _option(
+        "--older-than", "AGE", "minimum age, for example 30d (default: the table's log retention)"
+    ),
+    "target_size": _option("--target-size", "MIB", "approximate size of the new files in MiB", min=1),
+    "delete": _flag("--delete", "delete the files (default: only list them)"),
+    "vacuum older_than": _option(
+        "--older-than", "AGE", "minimum age, for example 30d (default: the table's retention)"
+    ),
+    "force": _flag("--force", "allow an age below the table's retention, if no other process uses the table"),
+    "hand_back": _flag("--hand-back/--no-hand-back", "accept or reject a hand-back of the table to the filesystem"),
+    "data": _flag("--data", "also read all data files of the newest versions"),
+    "repair older_than": _option("--older-than", "AGE", "minimum age of the orphaned staged files to remove"),
+    "adopt_published": _flag(
+        "--adopt-published", "record published files above the ledger's latest version (after a restore)"
+    ),
+    "target": _argument("FILE", "path of the copy; must not exist"),
+    "host": _option("--host", "ADDRESS", "listen address; one that other machines can reach requires a token"),
+    "port": _option("--port", "N", "port; 0: any free port", min=0, max=65535),
+    "catalog": _option("--catalog", "NAME", "name of the catalog for clients"),
+    "schema": _option("--schema", "NAME", "additional empty schema (repeatable)"),
+    "serve backfill_every": _option(
+        "--backfill-every", "N", "for tables created over HTTP: publish after every N commits, or: never"
+    ),
+    "log_level": _option("--log-level", "LEVEL", "log level: debug, info, warning or error"),
+    "name": _argument("NAME", "name of the token: letters, digits, - and _"),
+    "scope": _option("--scope", "SCOPE", "read, or write (includes read)"),
+    "expires_in": _option("--expires-in", "TIME", "lifetime, for example 30d (default: no limit)"),
+    **{f"{command} table": _argument("TABLE", "name or id of a dropped table") for command in ("undrop", "purge")},
+    "partitions": _option("--where", "SQL", "condition on partition columns (default: all partitions)"),
+}
+"""The arguments and options of all commands, by the name of the parameter. `show table`: of the command `show` only;
+`folder address`: of a command that does not work with a server."""
 
 
 def opened(warehouse: str | None) -> Warehouse:

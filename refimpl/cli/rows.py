@@ -2,9 +2,7 @@
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from typer import Argument, Option
+from typing import TYPE_CHECKING, Any
 
 from refimpl.cli import options, output
 from refimpl.cli.commands import command
@@ -26,18 +24,15 @@ _PANEL = "Rows"
 )
 def rows(
     warehouse: "AnyWarehouse",
-    table: options.TableArgument,
-    where: options.WhereOption = None,
-    columns: Annotated[
-        list[str] | None,
-        Option("--columns", "-c", metavar="NAME", help="only these columns (repeatable, or joined by commas)"),
-    ] = None,
-    limit: options.LimitOption = None,
-    version: options.VersionOption = None,
-    timestamp: options.TimestampOption = None,
-    kind: options.FormatOption = None,
-    file: options.OutputOption = None,
-    json: options.JsonOption = False,
+    table: str,
+    where: str | None = None,
+    columns: list[str] | None = None,
+    limit: int | None = None,
+    version: int | None = None,
+    timestamp: str | None = None,
+    kind: str | None = None,
+    file: Path | None = None,
+    json: bool = False,
 ) -> None:
     """Show the rows of a table, or write them to a file.
 
@@ -60,11 +55,11 @@ def rows(
 )
 def sql(
     warehouse: "AnyWarehouse",
-    query: Annotated[str, Argument(metavar="QUERY", help="one SELECT in DuckDB's SQL")],
-    limit: options.LimitOption = None,
-    kind: options.FormatOption = None,
-    file: options.OutputOption = None,
-    json: options.JsonOption = False,
+    query: str,
+    limit: int | None = None,
+    kind: str | None = None,
+    file: Path | None = None,
+    json: bool = False,
 ) -> None:
     """Query the tables of a warehouse with DuckDB. Read-only.
 
@@ -81,16 +76,8 @@ def sql(
         write_rows(batches, chosen, file, limit, json=json)
 
 
-_AllOption = Annotated[bool, Option("--all", help="all rows (instead of --where)")]
-
-
 @command(_PANEL, 'delete sales --where "month = 3 AND price IS NULL"', "delete sales --all", server=True)
-def delete(
-    warehouse: "AnyWarehouse",
-    table: options.TableArgument,
-    where: options.WhereOption = None,
-    every: _AllOption = False,
-) -> Result:
+def delete(warehouse: "AnyWarehouse", table: str, where: str | None = None, every: bool = False) -> Result:
     """Delete rows of a table, in one commit.
 
     Only files that hold a row to delete are rewritten. A row for which the condition is NULL is not deleted.
@@ -107,13 +94,7 @@ def delete(
     server=True,
 )
 def update(
-    warehouse: "AnyWarehouse",
-    table: options.TableArgument,
-    set_: Annotated[
-        list[str], Option("--set", metavar="COLUMN=SQL", help="new value of a column; SQL on the old row (repeatable)")
-    ],
-    where: options.WhereOption = None,
-    every: _AllOption = False,
+    warehouse: "AnyWarehouse", table: str, set_: list[str], where: str | None = None, every: bool = False
 ) -> Result:
     """Set columns of rows of a table, in one commit.
 
@@ -152,18 +133,12 @@ _ACTIONS = {
 )
 def merge(
     warehouse: "AnyWarehouse",
-    table: options.TableArgument,
-    file: Annotated[Path, Argument(metavar="FILE", help="Parquet file with the source's rows")],
-    on: Annotated[str, Option("--on", metavar="SQL", help="condition for a match, such as target.id = source.id")],
-    matched: Annotated[
-        str, Option("--matched", metavar="ACTION", help="target rows with a match: update, delete or ignore")
-    ] = "update",
-    not_matched: Annotated[
-        str, Option("--not-matched", metavar="ACTION", help="source rows without a match: insert or ignore")
-    ] = "insert",
-    not_matched_by_source: Annotated[
-        str, Option("--not-matched-by-source", metavar="ACTION", help="target rows without a match: delete or ignore")
-    ] = "ignore",
+    table: str,
+    file: Path,
+    on: str,
+    matched: str = "update",
+    not_matched: str = "insert",
+    not_matched_by_source: str = "ignore",
 ) -> Result:
     """Merge the rows of a Parquet file into a table, in one commit.
 
@@ -213,20 +188,15 @@ def _changed(table: str, done: "RowsChanged", what: str) -> Result:
 )
 def changes(
     warehouse: "AnyWarehouse",
-    table: options.TableArgument,
-    from_version: Annotated[int | None, Option("--from", metavar="N", help="first version")] = None,
-    to_version: Annotated[int | None, Option("--to", metavar="N", help="last version (default: the latest)")] = None,
-    from_time: Annotated[
-        str | None,
-        Option("--from-time", metavar="TIMESTAMP", help="first version by its time: ISO 8601 or epoch milliseconds"),
-    ] = None,
-    to_time: Annotated[
-        str | None, Option("--to-time", metavar="TIMESTAMP", help="last version by its time (default: the latest)")
-    ] = None,
-    limit: options.LimitOption = None,
-    kind: options.FormatOption = None,
-    file: options.OutputOption = None,
-    json: options.JsonOption = False,
+    table: str,
+    from_version: int | None = None,
+    to_version: int | None = None,
+    from_time: str | None = None,
+    to_time: str | None = None,
+    limit: int | None = None,
+    kind: str | None = None,
+    file: Path | None = None,
+    json: bool = False,
 ) -> None:
     """Show the change data feed: rows that were inserted, updated and deleted.
 

@@ -1,9 +1,8 @@
 """Commands of the server: `serve`, and `token` with its own commands."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from typer import Argument, Option
 
 from refimpl.catalog.messages import SERVER_PUBLISHES_AFTER
 from refimpl.cli import options, output
@@ -22,31 +21,17 @@ commands.add_typer(tokens, name="token", rich_help_panel=_PANEL, epilog=epilog(_
 
 @command(_PANEL, "serve -w /data/lake --port 8080", json=False)
 def serve(
-    address: options.WarehouseOption = None,
-    host: Annotated[
-        str,
-        Option("--host", metavar="ADDRESS", help="listen address; one that other machines can reach requires a token"),
-    ] = "127.0.0.1",
-    port: Annotated[int, Option("--port", metavar="N", help="port; 0: any free port", min=0, max=65535)] = 8080,
-    catalog: Annotated[str, Option("--catalog", metavar="NAME", help="name of the catalog for clients")] = "unity",
-    schema: Annotated[
-        list[str] | None, Option("--schema", metavar="NAME", help="additional empty schema (repeatable)")
-    ] = None,
-    backfill_every: Annotated[
-        str,
-        Option(
-            "--backfill-every",
-            metavar="N",
-            help="for tables created over HTTP: publish after every N commits, or: never",
-        ),
-    ] = str(SERVER_PUBLISHES_AFTER),
-    backlog_limit: options.BacklogOption = 1000,
-    allow: options.AllowOption = None,
-    forbid: options.ForbidOption = None,
-    hand_back: options.HandBackOption = True,
-    log_level: Annotated[
-        str, Option("--log-level", metavar="LEVEL", help="log level: debug, info, warning or error")
-    ] = "info",
+    address: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    catalog: str = "unity",
+    schema: list[str] | None = None,
+    backfill_every: str = str(SERVER_PUBLISHES_AFTER),
+    backlog_limit: int = 1000,
+    allow: list[str] | None = None,
+    forbid: list[str] | None = None,
+    hand_back: bool = True,
+    log_level: str = "info",
 ) -> None:
     """Serve a warehouse over HTTP, in Unity Catalog's Delta API.
 
@@ -78,18 +63,8 @@ def serve(
     )
 
 
-_NameArgument = Annotated[str, Argument(metavar="NAME", help="name of the token: letters, digits, - and _")]
-
-
 @command(None, _ADDING, group=tokens)
-def add(
-    warehouse: "Warehouse",
-    name: _NameArgument,
-    scope: Annotated[str, Option("--scope", metavar="SCOPE", help="read, or write (includes read)")] = "read",
-    expires_in: Annotated[
-        str | None, Option("--expires-in", metavar="TIME", help="lifetime, for example 30d (default: no limit)")
-    ] = None,
-) -> Result:
+def add(warehouse: "Warehouse", name: str, scope: str = "read", expires_in: str | None = None) -> Result:
     """Create a token and print it once; only its hash is stored.
 
     As soon as a warehouse has a token, its servers reject requests without one.
@@ -123,7 +98,7 @@ def list_tokens(warehouse: "Warehouse") -> Result:
 
 
 @command(None, "token remove pipeline", group=tokens)
-def remove(warehouse: "Warehouse", name: _NameArgument) -> Result:
+def remove(warehouse: "Warehouse", name: str) -> Result:
     """Remove a token. Running servers reject it at once."""
     from refimpl.server.access import Tokens
 

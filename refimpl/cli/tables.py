@@ -4,10 +4,9 @@ import dataclasses
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from typer import Argument, Option
 
 from refimpl.cli import options, output
 from refimpl.cli.commands import command
@@ -33,26 +32,11 @@ _OWNERSHIP = "Ownership"
     "init /data/other --name lake-2 --conf warehouse=/data/other",
 )
 def init(
-    directory: Annotated[
-        Path | None, Argument(metavar="FOLDER", help="folder of the warehouse (default: the current folder)")
-    ] = None,
-    root: Annotated[
-        list[Path] | None,
-        Option(
-            "--root", metavar="FOLDER", help="folder outside the warehouse whose tables may be taken over (repeatable)"
-        ),
-    ] = None,
-    store: Annotated[
-        list[str] | None,
-        Option("--store", metavar="NAME=URL", help="S3-compatible store for tables below NAME.store (repeatable)"),
-    ] = None,
-    name: Annotated[
-        str | None, Option("--name", metavar="NAME", help="the owner's name in its tables (default: refimpl)")
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        Option("--conf", metavar="KEY=VALUE", help="configuration for clients that new tables get (repeatable)"),
-    ] = None,
+    directory: Path | None = None,
+    root: list[Path] | None = None,
+    store: list[str] | None = None,
+    name: str | None = None,
+    conf: list[str] | None = None,
 ) -> Result:
     """Create a warehouse with a commit owner in a folder.
 
@@ -103,32 +87,19 @@ def _named_store(text: str) -> tuple[str, str]:
 )
 def create(
     warehouse: "AnyWarehouse",
-    name: Annotated[str, Argument(metavar="NAME", help="table name: one to three identifiers joined by dots")],
-    columns: Annotated[
-        str | None,
-        Option(
-            "--columns", "-c", metavar="SQL", help="columns with Spark SQL types: 'id BIGINT NOT NULL, name STRING'"
-        ),
-    ] = None,
-    like: Annotated[
-        Path | None, Option("--like", metavar="FILE", help="copy the columns of this Parquet or CSV file")
-    ] = None,
-    partition_by: Annotated[
-        list[str] | None,
-        Option("--partition-by", "-p", metavar="COLUMN", help="partition column (repeatable, or joined by commas)"),
-    ] = None,
-    feature: options.FeatureOption = options.DEFAULT_FEATURE,
-    commit_mode: options.CommitModeOption = None,
-    backfill_every: options.BackfillOption = "1",
-    backlog_limit: options.BacklogOption = 1000,
-    allow: options.AllowOption = None,
-    forbid: options.ForbidOption = None,
-    accepts_hand_back: options.HandBackOption = True,
-    properties: options.PropertyOption = None,
-    location: Annotated[
-        Path | None,
-        Option("--location", metavar="FOLDER", help="new or empty folder inside the warehouse (default: by the name)"),
-    ] = None,
+    name: str,
+    columns: str | None = None,
+    like: Path | None = None,
+    partition_by: list[str] | None = None,
+    feature: str = options.DEFAULT_FEATURE,
+    commit_mode: str | None = None,
+    backfill_every: str = "1",
+    backlog_limit: int = 1000,
+    allow: list[str] | None = None,
+    forbid: list[str] | None = None,
+    accepts_hand_back: bool = True,
+    properties: list[str] | None = None,
+    location: Path | None = None,
 ) -> Result:
     """Create an empty table.
 
@@ -161,16 +132,11 @@ def _schema(columns: str | None, like: Path | None) -> "Struct":
 
 @command(_PANEL, "show", "show sales --timestamp 2026-11-21T12:00:00")
 def show(
-    table: Annotated[
-        str | None,
-        Argument(metavar="TABLE", help="name, id, or path (with a /) of the table (default: list all tables)"),
-    ] = None,
-    version: options.VersionOption = None,
-    timestamp: options.TimestampOption = None,
-    by_path: Annotated[
-        bool, Option("--by-path", help="read TABLE as a path, without the owner (may be stale)")
-    ] = False,
-    address: options.AnyWarehouseOption = None,
+    table: str | None = None,
+    version: int | None = None,
+    timestamp: str | None = None,
+    by_path: bool = False,
+    address: str | None = None,
 ) -> Result:
     """List all tables, or describe one table.
 
@@ -324,19 +290,12 @@ def _snapshot_facts(snapshot: "Snapshot", facts: dict[str, Any]) -> dict[str, An
     "alter /data/plain --by-path --property delta.enableInCommitTimestamps=true",
 )
 def alter(
-    table: options.TableArgument,
-    properties: options.PropertyOption = None,
-    removals: Annotated[
-        list[str] | None, Option("--remove-property", metavar="KEY", help="table property to remove (repeatable)")
-    ] = None,
-    types: Annotated[
-        list[str] | None,
-        Option("--type", metavar="COLUMN=TYPE", help="column and its new, wider Spark SQL type (repeatable)"),
-    ] = None,
-    by_path: Annotated[
-        bool, Option("--by-path", help="TABLE is the path of a filesystem table, which has no owner")
-    ] = False,
-    address: options.AnyWarehouseOption = None,
+    table: str,
+    properties: list[str] | None = None,
+    removals: list[str] | None = None,
+    types: list[str] | None = None,
+    by_path: bool = False,
+    address: str | None = None,
 ) -> Result:
     """Change properties, or types of columns, in one commit.
 
@@ -367,12 +326,7 @@ def _type(text: str) -> str:
 
 
 @command(_PANEL, "drop sales --yes", "drop sales --purge", server=True)
-def drop(
-    warehouse: "AnyWarehouse",
-    table: options.TableArgument,
-    purge: Annotated[bool, Option("--purge", help="delete its files too, at once (not with a server)")] = False,
-    yes: options.YesOption = False,
-) -> Result:
+def drop(warehouse: "AnyWarehouse", table: str, purge: bool = False, yes: bool = False) -> Result:
     """Remove a table from the warehouse, and keep its files.
 
     The name becomes free. The table's files and its history stay in place until purge deletes them; before that,
@@ -397,11 +351,8 @@ def drop(
     )
 
 
-_DroppedArgument = Annotated[str, Argument(metavar="TABLE", help="name or id of a dropped table")]
-
-
 @command(_PANEL, "undrop sales")
-def undrop(warehouse: "Warehouse", table: _DroppedArgument) -> Result:
+def undrop(warehouse: "Warehouse", table: str) -> Result:
     """Restore a dropped table, with its id and history.
 
     Its files must still exist, and no other table may have its name. If several dropped tables had this name, the
@@ -417,14 +368,7 @@ def undrop(warehouse: "Warehouse", table: _DroppedArgument) -> Result:
 
 
 @command(_PANEL, "purge sales --older-than 30d")
-def purge(
-    warehouse: "Warehouse",
-    table: _DroppedArgument,
-    older_than: Annotated[
-        str, Option("--older-than", metavar="AGE", help="minimum time since it was dropped, for example 30d")
-    ] = "7d",
-    yes: options.YesOption = False,
-) -> Result:
+def purge(warehouse: "Warehouse", table: str, older_than: str = "7d", yes: bool = False) -> Result:
     """Delete the files of a dropped table.
 
     The table cannot be undropped afterwards. The files of other tables stay, also of tables inside its folder.
@@ -455,15 +399,15 @@ def _ask(doing: str, location: Path) -> None:
 @command(_OWNERSHIP, "take-over /data/lake/sales sales --feature managedCommit")
 def take_over(
     warehouse: "Warehouse",
-    path: Annotated[Path, Argument(metavar="PATH", help="path of a filesystem table inside the warehouse or a root")],
-    name: Annotated[str, Argument(metavar="NAME", help="new name of the table")],
-    feature: options.FeatureOption = options.DEFAULT_FEATURE,
-    commit_mode: options.CommitModeOption = None,
-    backfill_every: options.BackfillOption = "1",
-    backlog_limit: options.BacklogOption = 1000,
-    allow: options.AllowOption = None,
-    forbid: options.ForbidOption = None,
-    accepts_hand_back: options.HandBackOption = True,
+    path: Path,
+    name: str,
+    feature: str = options.DEFAULT_FEATURE,
+    commit_mode: str | None = None,
+    backfill_every: str = "1",
+    backlog_limit: int = 1000,
+    allow: list[str] | None = None,
+    forbid: list[str] | None = None,
+    accepts_hand_back: bool = True,
 ) -> Result:
     """Give a filesystem table to the owner.
 
@@ -487,7 +431,7 @@ def take_over(
 
 
 @command(_OWNERSHIP, "hand-back sales")
-def hand_back(warehouse: "Warehouse", table: options.TableArgument) -> Result:
+def hand_back(warehouse: "Warehouse", table: str) -> Result:
     """Return a table to the filesystem.
 
     All commits are published first; then one commit removes the feature, and the owner rejects further commits.

@@ -4,10 +4,9 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from typer import Argument, Option
 
 from refimpl.cli import options, output
 from refimpl.cli.commands import command
@@ -25,14 +24,7 @@ _PANEL = "Maintenance"
 
 
 @command(_PANEL, "backfill sales --to 20", "backfill sales --by-client", server=True)
-def backfill(
-    warehouse: "AnyWarehouse",
-    table: options.TableArgument,
-    to: Annotated[int | None, Option("--to", metavar="N", help="last version to publish (default: the latest)")] = None,
-    by_client: Annotated[
-        bool, Option("--by-client", help="publish from this process, then report it to the owner (catalogManaged only)")
-    ] = False,
-) -> Result:
+def backfill(warehouse: "AnyWarehouse", table: str, to: int | None = None, by_client: bool = False) -> Result:
     """Publish ratified commits, in order and durably.
 
     Each commit becomes `<version>.json` in the table's log. An interrupted backfill is continued.
@@ -48,14 +40,10 @@ def backfill(
 @command(_PANEL, "checkpoint sales", "checkpoint sales --compact 10:19", server=True)
 def checkpoint(
     warehouse: "AnyWarehouse",
-    table: options.TableArgument,
-    version: Annotated[
-        int | None, Option("--version", "-v", metavar="N", help="version to write it for (default: the latest)")
-    ] = None,
-    compact: Annotated[
-        str | None, Option("--compact", metavar="FIRST:LAST", help="write a log compaction of these versions instead")
-    ] = None,
-    checksum: Annotated[bool, Option("--checksum", help="write a version checksum instead")] = False,
+    table: str,
+    version: int | None = None,
+    compact: str | None = None,
+    checksum: bool = False,
 ) -> Result:
     """Write a checkpoint, a log compaction or a checksum.
 
@@ -88,14 +76,7 @@ def _compacted(table: "delta_table.Table", versions: str) -> dict[str, Any]:
 
 
 @command(_PANEL, "cleanup sales --older-than 30d")
-def cleanup(
-    warehouse: "Warehouse",
-    table: options.TableArgument,
-    older_than: Annotated[
-        str | None,
-        Option("--older-than", metavar="AGE", help="minimum age, for example 30d (default: the table's log retention)"),
-    ] = None,
-) -> Result:
+def cleanup(warehouse: "Warehouse", table: str, older_than: str | None = None) -> Result:
     """Delete old log files that no retained version needs.
 
     The table's policy must allow metadata-cleanup, and a sufficiently old checkpoint must exist. Versions before
@@ -110,22 +91,11 @@ def cleanup(
     return Result(dataclasses.asdict(done), line)
 
 
-_WhereOption = Annotated[
-    str | None, Option("--where", metavar="SQL", help="condition on partition columns (default: all partitions)")
-]
-_TargetSizeOption = Annotated[
-    int, Option("--target-size", min=1, metavar="MIB", help="approximate size of the new files in MiB")
-]
 _MIB = 1024 * 1024
 
 
 @command(_PANEL, "optimize sales --where 'month = 11'")
-def optimize(
-    warehouse: "Warehouse",
-    table: options.TableArgument,
-    where: _WhereOption = None,
-    target_size: _TargetSizeOption = 128,
-) -> Result:
+def optimize(warehouse: "Warehouse", table: str, partitions: str | None = None, target_size: int = 128) -> Result:
     """Combine small data files into larger ones.
 
     The table's policy must allow optimize. The rows stay the same, and concurrent appends do not conflict. The old
@@ -133,17 +103,12 @@ def optimize(
     """
     from refimpl.client.data_maintenance import optimize as optimized
 
-    done = optimized(warehouse.table(table), where, target_size=target_size * _MIB)
+    done = optimized(warehouse.table(table), partitions, target_size=target_size * _MIB)
     return _rewritten(done, "no two small files are in one partition")
 
 
 @command(_PANEL, "reorg sales --where 'month = 11'")
-def reorg(
-    warehouse: "Warehouse",
-    table: options.TableArgument,
-    where: _WhereOption = None,
-    target_size: _TargetSizeOption = 128,
-) -> Result:
+def reorg(warehouse: "Warehouse", table: str, partitions: str | None = None, target_size: int = 128) -> Result:
     """Rewrite data files that have deletion vectors, without the deleted rows.
 
     The same as REORG TABLE ... APPLY (PURGE) in Delta Spark. The table's policy must allow reorg. Concurrent appends do
@@ -151,7 +116,7 @@ def reorg(
     """
     from refimpl.client.data_maintenance import reorg as reorganized
 
-    done = reorganized(warehouse.table(table), where, target_size=target_size * _MIB)
+    done = reorganized(warehouse.table(table), partitions, target_size=target_size * _MIB)
     return _rewritten(done, "no file has a deletion vector")
 
 
@@ -164,16 +129,7 @@ def _rewritten(done: "Optimized", nothing: str) -> Result:
 
 @command(_PANEL, "vacuum sales", "vacuum sales --delete --older-than 30d")
 def vacuum(
-    warehouse: "Warehouse",
-    table: options.TableArgument,
-    delete: Annotated[bool, Option("--delete", help="delete the files (default: only list them)")] = False,
-    older_than: Annotated[
-        str | None,
-        Option("--older-than", metavar="AGE", help="minimum age, for example 30d (default: the table's retention)"),
-    ] = None,
-    force: Annotated[
-        bool, Option("--force", help="allow an age below the table's retention, if no other process uses the table")
-    ] = False,
+    warehouse: "Warehouse", table: str, delete: bool = False, older_than: str | None = None, force: bool = False
 ) -> Result:
     """List, or delete, data files that no retained version needs.
 
@@ -201,12 +157,12 @@ def vacuum(
 )
 def policy(
     warehouse: "Warehouse",
-    table: options.TableArgument,
-    allow: options.AllowOption = None,
-    forbid: options.ForbidOption = None,
-    backfill_every: options.NewBackfillOption = None,
-    backlog_limit: options.NewBacklogOption = None,
-    hand_back: options.NewHandBackOption = None,
+    table: str,
+    allow: list[str] | None = None,
+    forbid: list[str] | None = None,
+    backfill_every: str | None = None,
+    backlog_limit: int | None = None,
+    hand_back: bool | None = None,
 ) -> Result:
     """Show or change the maintenance policy of a table.
 
@@ -240,10 +196,7 @@ def policy(
 
 
 @command(_PANEL, "verify -w /data/warehouse --json")
-def verify(
-    warehouse: "Warehouse",
-    data: Annotated[bool, Option("--data", help="also read all data files of the newest versions")] = False,
-) -> Result:
+def verify(warehouse: "Warehouse", data: bool = False) -> Result:
     """Check the ledger and all tables, their commits, checkpoints, compactions and data files, read-only.
 
     It lists the files of each table: a data file of the newest version that is missing is an error. With --data it
@@ -272,16 +225,7 @@ def _count(findings: "list[Finding]") -> str:
 
 
 @command(_PANEL, "repair", "repair --adopt-published --older-than 7d")
-def repair(
-    warehouse: "Warehouse",
-    older_than: Annotated[
-        str, Option("--older-than", metavar="AGE", help="minimum age of the orphaned staged files to remove")
-    ] = "24h",
-    adopt_published: Annotated[
-        bool,
-        Option("--adopt-published", help="record published files above the ledger's latest version (after a restore)"),
-    ] = False,
-) -> Result:
+def repair(warehouse: "Warehouse", older_than: str = "24h", adopt_published: bool = False) -> Result:
     """Repair what is safe to repair.
 
     Completes interrupted operations and backfills, and removes old orphaned staged files. It cannot restore missing
@@ -304,9 +248,7 @@ def repair(
 
 
 @command(_PANEL, "backup /backups/ledger-2026-11-21.db")
-def backup(
-    warehouse: "Warehouse", target: Annotated[Path, Argument(metavar="FILE", help="path of the copy; must not exist")]
-) -> Result:
+def backup(warehouse: "Warehouse", target: Path) -> Result:
     """Copy the owner's ledger while it runs.
 
     The copy is consistent and durable. It does not contain the tables' files.
