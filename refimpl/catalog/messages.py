@@ -4,8 +4,12 @@ UNITY_CATALOG.md#calls. Names are hyphenated on the wire; unknown fields are ign
 checks the shapes while it decodes. Numbers are checked for Delta's range, so later code never gets larger ones.
 """
 
+import ipaddress
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -357,3 +361,24 @@ def columns(metadata: Metadata) -> list[Any]:
     except RecursionError:
         return []
     return fields
+
+
+def path_of(location: str) -> Path | None:
+    """The absolute path on this host that a location means; None for any other text."""
+    try:
+        parts = urlsplit(location)
+    except ValueError:  # an invalid address in brackets
+        return None
+    path = Path(unquote(parts.path))
+    is_local = parts.scheme in ("", "file") and parts.netloc in ("", "localhost")
+    return path if is_local and path.is_absolute() and not (parts.query or parts.fragment) else None
+
+
+@lru_cache(maxsize=256)
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address. Any name other than `localhost` counts as reachable by
+    others."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

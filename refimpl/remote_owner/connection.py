@@ -11,7 +11,6 @@ import contextlib
 import email.utils
 import http.client
 import io
-import ipaddress
 import os
 import select
 import socket
@@ -37,6 +36,7 @@ from refimpl.catalog.messages import (
     LoadedTable,
     StagedTable,
     TablePage,
+    is_loopback,
 )
 from refimpl.protocol.errors import (
     DeltaError,
@@ -124,7 +124,7 @@ def address_of(
             f"unknown option {unknown[0]!r} in the URL of {host}; expected one of {', '.join(_OPTIONS)}"
         )
     allowed = allow_http or given.get("allow-http", "").lower() == "true"
-    if scheme == "http" and not _is_loopback(host) and not allowed:
+    if scheme == "http" and not is_loopback(host) and not allowed:
         raise InvalidRequestError(
             f"http://{host} would send the token and the data's locations unencrypted; use https://, or pass "
             f"allow_http=True (in a URL: ?allow-http=true)"
@@ -145,14 +145,6 @@ def address_of(
 
 def _without_secrets(url: str) -> str:
     return url.partition("?")[0].rpartition("@")[2]
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
 
 
 class NoAnswerError(Exception):

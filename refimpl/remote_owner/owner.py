@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, NoReturn
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -39,6 +39,7 @@ from refimpl.catalog.messages import (
     Update,
     UpdateTable,
     WireCommit,
+    path_of,
 )
 from refimpl.protocol import commit_owner, log_path
 from refimpl.protocol.commits import (
@@ -188,7 +189,9 @@ class RemoteOwner:
 
     def resolve(self, reference: str | Path) -> commit_owner.ResolvedTable:
         if isinstance(reference, Path) or "/" in reference:
-            return self._resolved(self._search(str(reference), lambda listed: _is_at(listed, Path(reference))))
+            return self._resolved(
+                self._search(str(reference), lambda listed: path_of(listed.storage_location or "") == Path(reference))
+            )
         if is_attempt_id(reference):
             return self._resolved(self._known(reference))
         full_name = self._full_name(reference)
@@ -706,9 +709,8 @@ class RemoteOwner:
         return _FullName(catalog=self.address.catalog, schema=self.address.schema, table=listed.name)
 
     def _location(self, url: str, *, must_exist: bool) -> Path:
-        parts = urlsplit(url)
-        path = Path(unquote(parts.path))
-        if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost") or not path.is_absolute():
+        path = path_of(url)
+        if path is None:
             raise LocationError(
                 f"{self.address.server} keeps the table at {url}; this client reads file: locations only", location=url
             )
@@ -798,10 +800,6 @@ class RemoteOwner:
 
 class _Undecided(Exception):  # noqa: N818 - never leaves this module
     """An answer that does not decide the outcome of an earlier send of the same request."""
-
-
-def _is_at(listed: ListedTable, location: Path) -> bool:
-    return listed.storage_location is not None and Path(unquote(urlsplit(listed.storage_location).path)) == location
 
 
 def _ratified(current: _CurrentTable, start: Version | None, end: Version | None) -> tuple[RatifiedCommit, ...]:

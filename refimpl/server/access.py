@@ -6,7 +6,6 @@ in every server of the warehouse. A token has 256 random bits, so its plain hash
 
 import hashlib
 import hmac
-import ipaddress
 import re
 import secrets
 from enum import Enum
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from refimpl.catalog.messages import is_loopback
 from refimpl.owner.local import OWNER_FOLDER
 from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.server.errors import ApiError
@@ -188,18 +188,6 @@ def refuse_foreign_page(host: str | None, origin: str | None) -> None:
                 "without a token the server accepts only requests to a loopback address; use "
                 "http://127.0.0.1, or create a token: commit-owner token add NAME",
             )
-
-
-@lru_cache(maxsize=256)
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address. Any name other than `localhost` counts as reachable by
-    others."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _digest(secret: str) -> str:

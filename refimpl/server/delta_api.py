@@ -21,7 +21,6 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -37,6 +36,7 @@ from refimpl.catalog.messages import (
     UpdateSnapshotVersion,
     UpdateTable,
     WireCommit,
+    path_of,
     tag_of,
 )
 from refimpl.catalog.owner import AttemptLookup, CatalogOwner, PreconditionFailed, TableDescription, UpdatePreconditions
@@ -253,16 +253,8 @@ class DeltaApi:
 
     def _place(self, location: str) -> Path | None:
         """The path of a location in the warehouse; None for any other text."""
-        try:
-            parts = urlsplit(location)
-        except ValueError:  # an invalid address in brackets
-            return None
-        path = Path(unquote(parts.path))
-        if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost") or not path.is_absolute():
-            return None
-        if parts.query or parts.fragment:
-            return None
-        return None if ".." in path.parts or not path.is_relative_to(self.directory) else path
+        path = path_of(location)
+        return None if path is None or ".." in path.parts or not path.is_relative_to(self.directory) else path
 
     def _staged(self, name: str, location: Path) -> ResolvedTable | None:
         """The table that was staged there for this name, and was not dropped; None if there is none."""

@@ -15,11 +15,12 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import refimpl
+from refimpl.catalog.messages import is_loopback
 from refimpl.cli.application import application
 from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.server import serving
 from refimpl.server.access import Scope, Tokens
-from refimpl.server.serving import Serving, bound, is_loopback, serve
+from refimpl.server.serving import Serving, bound, serve
 from refimpl.storage.environment import Environment, clock_ms
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import DELTA, LEGACY, UNAVAILABLE, WireTable, refusal
