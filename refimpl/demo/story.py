@@ -152,7 +152,7 @@ class Stage:
         """Wait until each worker has reported an event of its expected kind; returns the facts. The last event of a
         worker is `ENDED`. Shows what happens meanwhile."""
         found: dict[Worker, Facts] = {}
-        for worker, message in self.pool.messages(TIMEOUT_SECONDS) if expected else ():
+        for worker, message in self.pool.messages(TIMEOUT_SECONDS):
             kind, facts = (ENDED, {}) if isinstance(message, Ended) else message
             self.events.append((worker.name, kind, facts))
             self._show(worker, kind, facts)
@@ -260,18 +260,16 @@ def ingest_parts(stage: Stage) -> Worker:
         left = compete(stage, writers, parts[:WRITERS], deaths)
         parts = parts[WRITERS:]
     spark_reader = stage.start("Spark reader", read_back)
-    for part, file in left.items():
+    for part in left:
         stage.display.line(f"{first.name} takes over {stage.label(part)}")
-        never_landed = file
-        parts.insert(0, part)
-    for part in parts:
+    for part in [*left, *parts]:
         first.send((part, set()))
         stage.wait({first: "idle"})
     first.send(None)
     stage.wait({first: ENDED})
     reader.send(GO)
     stage.wait({reader: ENDED})
-    check_versions(stage, writers, never_landed)
+    check_versions(stage, writers, list(left.values()))
     return spark_reader
 
 
@@ -331,7 +329,8 @@ def resolve(stage: Stage, writer: Worker, part: str, proposal: Facts) -> bool:
     return False
 
 
-def check_versions(stage: Stage, writers: Sequence[Worker], never_landed: str) -> None:
+def check_versions(stage: Stage, writers: Sequence[Worker], never_landed: Sequence[str]) -> None:
+    """`never_landed`: staged files of the attempts that did not land."""
     parts = list(stage.source.parts)
     table, versions = stage.warehouse.table(stage.table), list(range(1, len(parts) + 1))
     snapshot, names = table.snapshot(), {writer.name for writer in writers}
@@ -341,8 +340,9 @@ def check_versions(stage: Stage, writers: Sequence[Worker], never_landed: str) -
     ok = (sorted(stage.added), sorted(stage.added.values())) == (versions, sorted(parts))
     ok = ok and (snapshot.version, killed) == (len(parts), WRITERS - 1)
     stage.check("every part lands once", ok, f"{detail}{lost} rebased, {killed} writers killed")
-    staged = actions.decode(table.log.read_staged(CATALOG_MANAGED.staging_folder, never_landed), source=never_landed)
-    added = [action for action in staged if isinstance(action, actions.Add)]
+    staged = [table.log.read_staged(CATALOG_MANAGED.staging_folder, file) for file in never_landed]
+    decoded = actions.decode(b"".join(staged), source=f"the staged files {', '.join(never_landed)}")
+    added = [action for action in decoded if isinstance(action, actions.Add)]
     left = {add.path for add in added if local_path(table.location, add.path).exists()}
     active = {add.path for add in snapshot.files.values()}
     detail = f"the killed writer left {counted(len(left), 'data file')} besides the {len(active)} of the table; "

@@ -167,23 +167,29 @@ class _Work:
                     self.change.remove(add)
                 deleted = sum(row_count(add) or 0 for add in whole)
                 return self.change.commit({"numDeletedRows": deleted, "numCopiedRows": 0})
-        true = self._true(condition)
-        rows = self._touched(condition, test, true)
         changed = [self._counted("delete"), *self._changes((row_changes.DELETED, self._columns()))]
-        counts = self._write(
-            rows, functions.when(true, functions.array(*changed)).otherwise(functions.array(self._kept()))
-        )
+        counts = self._rewritten(condition, test, changed)
         return self.change.commit({"numDeletedRows": counts["delete"], "numCopiedRows": counts["copy"]})
 
     def update(self, values: Mapping[str, Any], condition: str | Column | None) -> row_changes.RowsChanged:
         after, given = self._assigned(values, self._columns())
-        true = self._true(condition)
-        rows = self._touched(condition, self._access.file_test(self.change.snapshot, condition), true, after)
         changed = [self._new("update", after, given), *self._changes((row_changes.BEFORE, self._columns()))]
-        counts = self._write(
-            rows, functions.when(true, functions.array(*changed)).otherwise(functions.array(self._kept()))
-        )
+        test = self._access.file_test(self.change.snapshot, condition)
+        counts = self._rewritten(condition, test, changed, after)
         return self.change.commit({"numUpdatedRows": counts["update"], "numCopiedRows": counts["copy"]})
+
+    def _rewritten(
+        self,
+        condition: str | Column | None,
+        test: FileTest | None,
+        changed: Sequence[Column],
+        after: Sequence[Column] = (),
+    ) -> Mapping[str, int]:
+        """Write each row for which the condition is true as `changed`, and the other rows of its file unchanged."""
+        true = self._true(condition)
+        rows = self._touched(condition, test, true, after)
+        kept = functions.array(self._kept())
+        return self._write(rows, functions.when(true, functions.array(*changed)).otherwise(kept))
 
     # Files
 
@@ -191,9 +197,7 @@ class _Work:
         transaction = self.change.transaction
         return transaction.read_whole_table() if condition is None or test is None else transaction.read_files(test)
 
-    def _touched(
-        self, condition: object, test: FileTest | None, true: Column, after: Sequence[Column] = ()
-    ) -> DataFrame:
+    def _touched(self, condition: object, test: FileTest | None, true: Column, after: Sequence[Column]) -> DataFrame:
         """Remove the files that hold a matching row from the table, and return their rows."""
         columns = self.rows([])  # without `FILE_COLUMN`, which Spark's errors would suggest
         check_step(columns.where(true), f"the condition {condition}")
@@ -239,7 +243,6 @@ class _Work:
         The columns in `values` have these values, cast to the table's types; the others are those of `otherwise`, or
         null.
         """
-        from pyspark.sql import Column
 
         if not values:
             raise InvalidRequestError("no column is set; expected at least one, as in {'price': 'price * 2'}")
@@ -259,13 +262,7 @@ class _Work:
             if self.schema.names[position] in names:
                 raise InvalidRequestError(f"the column {name!r} is set twice")
             _check_no_query(value)
-            given = (
-                functions.expr(value)
-                if isinstance(value, str)
-                else value
-                if isinstance(value, Column)
-                else functions.lit(value)
-            )
+            given = functions.expr(value) if isinstance(value, str) else functions.lit(value)  # a Column stays itself
             columns[position] = given.cast(types[position])
             names.append(self.schema.names[position])
         return columns, frozenset(names)
@@ -370,12 +367,12 @@ class DeltaMerge:
     ) -> None:
         if source_alias.lower() == target_alias.lower():
             raise InvalidRequestError(f"source and target have the same alias {source_alias!r}; choose two")
-        self._access = access
-        self._table = table
-        self._source = source
-        self._on = on
-        self._aliases = (target_alias, source_alias)
-        self._clauses = Clauses()
+        self.access = access
+        self.table = table
+        self.source = source
+        self.on = on
+        self.aliases = (target_alias, source_alias)
+        self.clauses = Clauses()
 
     def whenMatchedUpdate(self, condition: Any = None, set: Mapping[str, Any] | None = None) -> Self:  # noqa: A002, N802
         """Set columns of a target row that a source row matches."""
@@ -410,7 +407,7 @@ class DeltaMerge:
         return self._with(Clause(kind=Kind.NOT_MATCHED_BY_SOURCE, where=condition))
 
     def _with(self, clause: Clause) -> Self:
-        self._clauses.append(clause)
+        self.clauses.append(clause)
         return self
 
     def execute(self) -> row_changes.RowsChanged:
@@ -421,9 +418,9 @@ class DeltaMerge:
         attempt = 0
         while True:
             attempt += 1
-            work = _MergeWork(self._access, self._table, self._source, self._on, self._aliases, self._clauses)
+            work = _MergeWork(self)
             work.check_rules()
-            self._clauses.begin(work.change.transaction, self._on)
+            self.clauses.begin(work.change.transaction, self.on)
             try:
                 with work.change:
                     return work.run()
@@ -435,14 +432,10 @@ class DeltaMerge:
 class _MergeWork(_Work):
     """One execution of a MERGE. The source is evaluated once, so that both jobs see the same rows."""
 
-    def __init__(
-        self, access: TableAccess, table: Table, source: DataFrame, on: str, aliases: tuple[str, str], clauses: Clauses
-    ) -> None:
-        super().__init__(access, table, "MERGE", plan_reads.of(access.rule, source))
-        self._target_alias, self._source_alias = aliases
-        self._on = on
-        self._clauses = clauses
-        self._given = source
+    def __init__(self, merge: DeltaMerge) -> None:
+        super().__init__(merge.access, merge.table, "MERGE", plan_reads.of(merge.access.rule, merge.source))
+        self._target_alias, self._source_alias = merge.aliases
+        self._on, self._clauses, self._given = merge.on, merge.clauses, merge.source
         self._keys: list[str] = []
         self._several = False
         """Whether several source rows match one target row, which is only deleted."""

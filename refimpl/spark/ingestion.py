@@ -49,7 +49,7 @@ class Job:
 
     def inferred(self, files: InputFiles) -> Struct:
         """See `InputFiles.inferred`."""
-        messages = self._run(_InferTask(files=files, splits=self.splits), _KINDS_SCHEMA)
+        messages = self._run(_Task(files=files, splits=self.splits), _KINDS_SCHEMA)
         rows = messages.sort_by("split").to_pylist()
         for row in rows:
             if row["error"] is not None:
@@ -58,10 +58,10 @@ class Job:
 
     def write(self, files: InputFiles, task: WriteTask) -> JobFiles:
         """Write the rows to durable files, which no log names yet. After an error they are deleted."""
-        ingest = _IngestTask(files=files, splits=self.splits, task=task)
-        return gather_or_delete(self._run(ingest, MESSAGE_SCHEMA), task.layout)
+        messages = self._run(_Task(files=files, splits=self.splits, write=task), MESSAGE_SCHEMA)
+        return gather_or_delete(messages, task.layout)
 
-    def _run(self, task: _InferTask | _IngestTask, schema: str) -> pa.Table:
+    def _run(self, task: _Task, schema: str) -> pa.Table:
         count = len(self.splits)
         frame = self.spark.range(0, count, 1, count).mapInArrow(task.__call__, schema)
         with self._watched(count):
@@ -90,25 +90,25 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _IngestTask:
+class _Task:
+    """Reads the pieces of one split. Writes their rows, or with `write` None, finds the kinds of their columns."""
+
     files: InputFiles
     splits: Sequence[Sequence[Piece]]
-    task: WriteTask
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        split, attempt = _place(batches)
-        yield self.task.run(self.files.batches(self.splits[split]), split=split, attempt=attempt)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _InferTask:
-    files: InputFiles
-    splits: Sequence[Sequence[Piece]]
+    write: WriteTask | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
+        from pyspark import TaskContext
 
-        split, _ = _place(batches)
+        for _ in batches:
+            """The rows only start the task."""
+        context = TaskContext.get()
+        assert context is not None
+        split = context.partitionId()
+        if self.write is not None:
+            yield self.write.run(self.files.batches(self.splits[split]), split=split, attempt=context.taskAttemptId())
+            return
         kinds, error = None, None
         try:
             kinds = msgspec.json.encode(self.files.kinds(self.splits[split])).decode()
@@ -116,14 +116,3 @@ class _InferTask:
             error = refused.message
         types = [("split", pa.int32()), ("kinds", pa.string()), ("error", pa.string())]
         yield pa.RecordBatch.from_pylist([{"split": split, "kinds": kinds, "error": error}], pa.schema(types))
-
-
-def _place(batches: Iterator[Any]) -> tuple[int, int]:
-    """Number and attempt of this task, whose rows are not needed."""
-    from pyspark import TaskContext
-
-    for _ in batches:
-        """The rows only start the task."""
-    context = TaskContext.get()
-    assert context is not None
-    return context.partitionId(), context.taskAttemptId()

@@ -88,9 +88,13 @@ def delta_settings(classes: Path | None = None) -> dict[str, str]:
 class Engine:
     """Delta Spark on the tables of a warehouse."""
 
-    def __init__(self, spark: SparkSession, warehouse: refimpl.Warehouse, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, spark: SparkSession, warehouse: refimpl.Warehouse, properties: Mapping[str, str], prefix: str = ""
+    ) -> None:
+        """`properties`: those of an owned table. `prefix`: of the names of a catalog's tables, which it locates."""
         self.spark = spark
         self.warehouse = warehouse
+        self.prefix = prefix
         self.properties = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
@@ -103,19 +107,25 @@ class Engine:
     def create(self, name: str, columns: str = "id BIGINT, name STRING", *, owned: bool = True) -> Table:
         """Create a table with Delta Spark's CREATE; return it as our client sees it, through its owner."""
         properties = f" TBLPROPERTIES ({self.properties})" if owned else ""
-        self.sql(f"CREATE TABLE {name} ({columns}) USING delta LOCATION '{self.location(name)}'{properties}")
+        where = "" if self.prefix else f" LOCATION '{self.location(name)}'"
+        self.sql(f"CREATE TABLE {self.prefix}{name} ({columns}) USING delta{where}{properties}")
         return self.table(name) if owned else Table.by_path(self.location(name))
 
     def insert(self, name: str, *rows: tuple[Any, ...]) -> None:
-        self.sql(f"INSERT INTO {name} VALUES {', '.join(map(str, rows))}")
+        self.sql(f"INSERT INTO {self.prefix}{name} VALUES {', '.join(map(str, rows))}")
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
         """All rows, sorted, as a session reads them that never read the table before."""
         self.forget()
-        return sorted(self.sql(f"SELECT * FROM {name}"))
+        return sorted(self.sql(f"SELECT * FROM {self.prefix}{name}"))
 
     def table(self, name: str) -> Table:
-        return self.warehouse.table(self.location(name))
+        return self.warehouse.table(name if self.prefix else self.location(name))
+
+    def latest(self, name: str) -> int | None:
+        """The newest version that the owner has ratified."""
+        table = self.warehouse.owner.resolve(name if self.prefix else self.location(name))
+        return table.commits.latest_ratified_version
 
     def forget(self) -> None:
         """Clear Delta's cache of logs."""

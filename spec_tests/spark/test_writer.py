@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import refimpl
-from conformance.adapters.proxy.server import Fault, FaultProxy, Match
-from refimpl.client.transaction import Transaction
 from refimpl.protocol import errors
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.schema import schema as s
 from refimpl.server.access import Scope, Tokens
 from refimpl.spark import TOKEN_SETTING, WAREHOUSE_SETTING, DeltaConnection, commit_protocol, connect
 from refimpl.warehouse import Warehouse
-from spec_tests.conformance.adapters.catalog_server import FORGETTING, serving
 from spec_tests.server.conftest import Listen, directory, listen
 
 if TYPE_CHECKING:
@@ -453,23 +449,6 @@ def test_write_conflicts_with_changes_of_its_reads(
     assert delta.read.table(flights).count() == count
 
 
-def test_files_stay_when_the_outcome_is_unknown(
-    delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """FB40: after an unknown outcome, the files may be part of the table."""
-    plain = Transaction.commit
-
-    def lost_answer(transaction: Transaction) -> Any:
-        plain(transaction)
-        raise errors.OutcomeUnknown("the answer was lost", table_id="t", version=1, attempt="a")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Transaction, "commit", lost_answer)
-        with pytest.raises(errors.OutcomeUnknown):
-            delta.write(rows).mode("append").saveAsTable(flights)
-    assert _content(delta, flights) == _tuples(rows.union(rows))
-
-
 # Paths
 
 
@@ -539,32 +518,6 @@ def test_a_session_writes_and_reads_through_a_server(
         for key in settings:
             spark.conf.unset(key)
     assert connect(spark, warehouse).read.table("flights").count() == 4
-
-
-def test_sessions_share_a_catalog_like_unity_catalog(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
-    """The catalog forgets published commits, and does not publish by itself. One answer to each writer is lost."""
-    with serving(tmp_path / "catalog", FORGETTING) as (url, inside), FaultProxy(url) as proxy:
-        there = f"{proxy.url}?catalog=main&schema=s1"
-        connect(spark, there).write(rows).partitionBy("month").saveAsTable("flights")
-        proxy.next(Fault.DROP_RESPONSE, Fault.DROP_RESPONSE, match=Match(method="POST", path="/tables/flights$"))
-
-        def append(writer: DeltaConnection) -> list[Any]:
-            return [writer.write(rows).mode("append").saveAsTable("flights") for _ in range(3)]
-
-        with ThreadPoolExecutor() as threads:
-            for done in [threads.submit(append, connect(spark, there)) for _ in range(2)]:
-                assert len(done.result()) == 3
-        assert proxy.counts()[Fault.DROP_RESPONSE] == 2
-        table = connect(spark, there)
-        assert _content(table, "flights") == Counter({row: 7 * count for row, count in _tuples(rows).items()})
-        for version in range(7):
-            assert table.read.option("versionAsOf", version).table("flights").count() == 12 * (version + 1)
-        assert inside.tables["flights"].latest == 6
-        assert len(inside.tables["flights"].commits) == 6
-        with refimpl.open(there) as warehouse:
-            warehouse.owner.backfill_to_version(inside.tables["flights"].uuid)
-        assert not inside.tables["flights"].commits
-        assert _content(table, "flights").total() == 84
 
 
 def test_rules_of_rows_hold_in_tasks_and_on_the_driver(delta: DeltaConnection, spark: SparkSession) -> None:
