@@ -23,6 +23,9 @@ from conformance.running.plan import seconds
 
 if TYPE_CHECKING:
     from conformance.simulation import crash, power, traces
+    from conformance.simulation.host import Host
+    from conformance.simulation.operations import Operation
+    from conformance.simulation.python_subject import PythonHost
 
 SECONDS_BETWEEN_LINES: Final = 15.0
 """Of progress."""
@@ -86,7 +89,7 @@ def explore(
 
     known = [scope for scope in schedule_scopes.scopes() if not quick or scope.name in schedule_scopes.QUICK]
     if subject is not None:
-        host = _python_host(subject, "PythonClients")
+        host = _python_host(subject)
         known = [scope for scope in known if host.can(scope)]
     chosen = _chosen([scope.id for scope in known], scopes)
     began = time.perf_counter()
@@ -113,16 +116,10 @@ def _explored(subject: str | None, budget: float, seed: int, name: str) -> trace
     from conformance.simulation import schedule_scopes, traces
 
     (scope,) = schedule_scopes.scopes(lambda candidate: candidate.id == name)
-    with _clients(subject) as host:
+    with _host(subject) as host:
         return traces.explore_scope(
             subject or "reference", host, scope, budget=budget, seed=seed, progress=_Progress(name)
         )
-
-
-def _clients(subject: str | None) -> Any:
-    from conformance.simulation.reference.clients import SimulatedClients
-
-    return SimulatedClients() if subject is None else _python_host(subject, "PythonClients")
 
 
 def _show_explored(result: traces.Explored) -> None:
@@ -169,7 +166,7 @@ def crash_(
 def _crashed(subject: str | None, modes: tuple[crash.Mode, ...], name: str) -> crash.Result:
     from conformance.simulation.crash import explore
 
-    with _processes(subject, name) as host:
+    with _host(subject, _operation(name)) as host:
         return explore(host, _operation(name), modes)
 
 
@@ -223,7 +220,7 @@ def power_(
 def _cut(subject: str | None, budget: power.Budget, seed: int, name: str) -> power.Result:
     from conformance.simulation.power import explore
 
-    with _processes(subject, name) as host:
+    with _host(subject, _operation(name)) as host:
         return explore(host, _operation(name), budget, seed=seed, progress=_Progress(name))
 
 
@@ -252,7 +249,7 @@ def replay(file: Annotated[Path, argument("FILE", "file that `explore --trace` w
         if isinstance(error, OSError):
             problem = f"cannot read {file}: {error.strerror}"
         raise UnusableError(f"{problem}; expected the file of `simulate explore --trace`") from error
-    with _clients(None if trace.subject == "reference" else trace.subject) as host:
+    with _host(None if trace.subject == "reference" else trace.subject) as host:
         again = traces.replayed(trace, scope, host)
     for effect in again.effects:
         show(f"  {effect}")
@@ -266,38 +263,39 @@ def replay(file: Annotated[Path, argument("FILE", "file that `explore --trace` w
 # Subjects and scopes
 
 
-def _python_host(subject: str, kind: str) -> Any:
-    from conformance.simulation import python_subject
+def _host(subject: str | None, operation: Operation | None = None) -> Host:
+    """The host of the subject. `operation`: the operation that will be interrupted."""
+    from conformance.simulation.operations import CHECKPOINTING
+    from conformance.simulation.reference import SimulatedReference
+
+    if subject is not None:
+        return _python_host(subject)
+    return SimulatedReference(checkpointing=operation is not None and operation.kind == CHECKPOINTING)
+
+
+def _python_host(subject: str) -> PythonHost:
+    from conformance.simulation.python_subject import PythonHost
 
     try:
-        return getattr(python_subject, kind).named(subject)
+        return PythonHost.named(subject)
     except (ImportError, AttributeError, ValueError) as error:
         raise UnusableError(f"invalid --subject {subject!r}: {error}; expected python:MODULE:CLASS") from error
 
 
-def _processes(subject: str | None, name: str) -> Any:
-    from conformance.simulation.operations import CHECKPOINTING
-    from conformance.simulation.reference.processes import SimulatedProcesses
-
-    if subject is not None:
-        return _python_host(subject, "PythonProcesses")
-    return SimulatedProcesses(checkpointing=_operation(name).kind == CHECKPOINTING)
-
-
-def _operation(name: str) -> Any:
+def _operation(name: str) -> Operation:
     from conformance.simulation.operations import operations
-    from conformance.simulation.reference.processes import STORAGE
+    from conformance.simulation.reference import STORAGE
 
     return next(operation for operation in operations(STORAGE) if operation.name == name)
 
 
 def _operations(subject: str | None, beginnings: Sequence[str] | None) -> list[str]:
     from conformance.simulation.operations import operations
-    from conformance.simulation.reference.processes import STORAGE
+    from conformance.simulation.reference import STORAGE
 
     known = list(operations(STORAGE))
     if subject is not None:
-        host = _python_host(subject, "PythonProcesses")
+        host = _python_host(subject)
         known = [operation for operation in known if host.can_do(operation)]
     return _chosen([operation.name for operation in known], beginnings)
 

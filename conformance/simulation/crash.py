@@ -28,6 +28,7 @@ from conformance.simulation import operations
 from conformance.simulation.disk import Disk
 from conformance.simulation.effects import Effect, Kind, Moment, unobserved
 from conformance.simulation.examination import Examination, Flaw, FoundError, Violation, log_of
+from conformance.simulation.host import Ask, Host
 
 
 class Mode(StrEnum):
@@ -86,26 +87,26 @@ RIVAL: Final = 950
 MOST_VERSIONS: Final = 8
 
 
-def _resolves(_operation: operations.Operation, ask: operations.Ask, stalled: m.Request | None) -> None:
+def _resolves(_operation: operations.Operation, ask: Ask, stalled: m.Request | None) -> None:
     _resolve(ask, stalled)
     if stalled is not None:
         ask(stalled)
 
 
-def _resends(_operation: operations.Operation, ask: operations.Ask, stalled: m.Request | None) -> None:
+def _resends(_operation: operations.Operation, ask: Ask, stalled: m.Request | None) -> None:
     if stalled is not None:
         ask(stalled)
     _resolve(ask, stalled)
 
 
-def _resolve(ask: operations.Ask, stalled: m.Request | None) -> None:
+def _resolve(ask: Ask, stalled: m.Request | None) -> None:
     table = ask(m.LoadTable(name=operations.TABLE))
     own = getattr(stalled, "attempt", None)
     if isinstance(table, m.Table) and own is not None:
         ask(m.AttemptOutcome(table=table.table, attempt=own))
 
 
-def _commits(operation: operations.Operation, ask: operations.Ask, stalled: m.Request | None) -> None:
+def _commits(operation: operations.Operation, ask: Ask, stalled: m.Request | None) -> None:
     """An actor that proposes the version of the stalled request, or the next one, and publishes all commits."""
     table = ask(m.LoadTable(name=operations.TABLE))
     if not isinstance(table, m.Table):
@@ -119,7 +120,7 @@ def _commits(operation: operations.Operation, ask: operations.Ask, stalled: m.Re
     ask(m.BackfillToVersion(table=table.table, version=version))
 
 
-ACTORS: Final[tuple[tuple[str, Callable[[operations.Operation, operations.Ask, m.Request | None], None]], ...]] = (
+ACTORS: Final[tuple[tuple[str, Callable[[operations.Operation, Ask, m.Request | None], None]], ...]] = (
     ("another client resolves", _resolves),
     ("another client resends", _resends),
     ("a rival commits", _commits),
@@ -147,12 +148,7 @@ class OneRun(operations.DiskRun):
     effect."""
 
     def __init__(
-        self,
-        host: operations.Host,
-        disk: Disk,
-        start: int,
-        before: Sequence[operations.Exchange],
-        moments: Moments = _ignored,
+        self, host: Host, disk: Disk, start: int, before: Sequence[operations.Exchange], moments: Moments = _ignored
     ) -> None:
         super().__init__(disk, before)
         self.effects: list[tuple[Effect, bool]] = []
@@ -167,7 +163,7 @@ class OneRun(operations.DiskRun):
     def state(self) -> State:
         return self.disk.copy(), tuple(self.exchanges)
 
-    def go(self, script: Callable[[operations.Ask], object], *, once_more: bool = False) -> list[State]:
+    def go(self, script: Callable[[Ask], object], *, once_more: bool = False) -> list[State]:
         """Run, and return the final states. A failed request ends the run early. With `once_more` the request is sent
         again; then the state before the second send is a final state too."""
         try:
@@ -219,7 +215,7 @@ class OneRun(operations.DiskRun):
 # Exploration
 
 
-def explore(host: operations.Host, operation: operations.Operation, modes: Sequence[Mode] = tuple(Mode)) -> Result:
+def explore(host: Host, operation: operations.Operation, modes: Sequence[Mode] = tuple(Mode)) -> Result:
     """Interrupt an operation at each of its effects. Before that, run it without interruption. Ends with the first
     violation."""
     exploration = _Exploration(host, operation)
@@ -233,7 +229,7 @@ def explore(host: operations.Host, operation: operations.Operation, modes: Seque
 
 
 class _Exploration:
-    def __init__(self, host: operations.Host, operation: operations.Operation) -> None:
+    def __init__(self, host: Host, operation: operations.Operation) -> None:
         self._host = host
         self._operation = operation
         self._script = partial(operation.script, operation)
@@ -327,7 +323,7 @@ class _Exploration:
 
         return self._run(fail)[1]
 
-    def _delayed(self, number: int, actor: Callable[[operations.Ask, m.Request | None], None]) -> State:
+    def _delayed(self, number: int, actor: Callable[[Ask, m.Request | None], None]) -> State:
         hub = greenlet.getcurrent()
 
         def stall(at: int, when: Moment) -> None:
@@ -345,7 +341,7 @@ class _Exploration:
         return end
 
     def _asked_by(
-        self, actor: Callable[[operations.Ask, m.Request | None], None], stalled: m.Request | None
+        self, actor: Callable[[Ask, m.Request | None], None], stalled: m.Request | None
     ) -> list[operations.Exchange]:
         exchanges: list[operations.Exchange] = []
         try:

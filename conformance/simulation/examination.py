@@ -22,17 +22,8 @@ from conformance.models import proposals
 from conformance.scenario.recording import Recording, final_contents, witnesses
 from conformance.simulation.disk import Disk, PowerCut, Tree
 from conformance.simulation.effects import unobserved
-from conformance.simulation.operations import (
-    TABLE,
-    Ask,
-    Exchange,
-    Host,
-    Operation,
-    Recorder,
-    append,
-    attempt,
-    in_order_of_answers,
-)
+from conformance.simulation.host import Ask, Host
+from conformance.simulation.operations import TABLE, Exchange, Operation, Recorder, append, attempt, in_order_of_answers
 
 PROBE: Final = attempt(999)
 """The attempt of the commit which shows that the table still accepts commits."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol, TypeVar, cast
+from typing import Final, TypeVar
 from uuid import UUID
 
 from conformance.interface import messages as m
@@ -17,19 +17,10 @@ from conformance.interface.log_names import commit_file
 from conformance.interface.messages import name_of
 from conformance.models import proposals
 from conformance.simulation.disk import Disk
-from conformance.simulation.effects import Effect, Hook, Moment
+from conformance.simulation.effects import Effect, Moment
+from conformance.simulation.host import Ask, Host, Process
 
-Ask = Callable[[m.Request], m.Answer]
 Expected = TypeVar("Expected", bound=m.Answer)
-
-
-class Threads(Protocol):
-    """The `Ask` of a host that can simulate threads of one process."""
-
-    def together(self, requests: Sequence[m.Request], answered: Callable[[int, m.Answer], None]) -> None:
-        """Send each request from a thread of its own. The other requests arrive while the first one waits for the
-        owner's lock. `answered` gets the number of each request and its answer, as soon as the answer comes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +36,6 @@ class Asking:
 
 class UnexpectedAnswerError(Exception):
     """The subject rejects a request that must succeed without faults."""
-
-
-class Host(Protocol):
-    """Starts the subject on a disk."""
-
-    def start(self, disk: Disk, *, start: int, hook: Hook) -> Ask:
-        """Start the subject. `start`: the number of the start. Any exception means that the subject does not start."""
-        ...
-
-    def beside(self, *, start: int) -> Ask:
-        """Start another process on the same disk, while the others run. `start`: as in `start`."""
-        ...
-
-    def state(self) -> object:
-        """The state just after a start. Two states may be equal only if the subject answers every request alike.
-        `object()` if that is unknown."""
-        ...
-
-    def stop(self) -> None:
-        """Free the resources of the real host that the last process holds. Writes nothing to the disk."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +72,8 @@ def with_others(exchange: Exchange, others: Sequence[Exchange]) -> Exchange:
     return replace(exchange, meanwhile=tuple(others))
 
 
-def asking(single: Ask, ask: Ask, exchanges: list[Exchange]) -> Asking:
-    """An `Asking`: `single` sends and records a single request; requests that `ask` sends together are recorded in
+def asking(single: Ask, process: Process, exchanges: list[Exchange]) -> Asking:
+    """An `Asking`: `single` sends and records a single request; requests that the process gets together are recorded in
     `exchanges`."""
 
     def together(requests: Sequence[m.Request]) -> None:
@@ -113,7 +83,7 @@ def asking(single: Ask, ask: Ask, exchanges: list[Exchange]) -> Asking:
         def answered(number: int, answer: m.Answer) -> None:
             exchanges[at] = _with_answer(exchanges[at], number, answer)
 
-        cast(Threads, ask).together(requests, answered)
+        process.together(requests, answered)
 
     return Asking(single, together)
 
@@ -159,16 +129,16 @@ class DiskRun:
         self.exchanges = list(exchanges)
 
     def start(self, host: Host, start: int) -> Ask:
-        ask = host.start(self.disk, start=start, hook=self._see)
+        process = host.start(self.disk, start=start, hook=self._see)
 
         def send(request: m.Request) -> m.Answer:
             at = len(self.exchanges)
             self.exchanges.append(Exchange(request, None))
-            answer = ask(request)
+            answer = process(request)
             self.exchanges[at] = replace(self.exchanges[at], answer=answer)
             return answer
 
-        return asking(send, ask, self.exchanges)
+        return asking(send, process, self.exchanges)
 
     def _see(self, effect: Effect) -> None:
         raise NotImplementedError

@@ -18,7 +18,8 @@ from typing import Final
 from conformance.simulation.disk import PowerCut, Tree, identity
 from conformance.simulation.examination import Examination, Flaw, FoundError, Violation
 from conformance.simulation.explore import Progress, no_progress
-from conformance.simulation.operations import Cut, Host, Operation, answers_hash, in_words, recorded, recovery
+from conformance.simulation.host import Host
+from conformance.simulation.operations import Cut, Operation, answers_hash, in_words, recorded, recovery
 
 MOST_SYNCS: Final = 8
 """About the number of syncs in the start of a process and its first request."""

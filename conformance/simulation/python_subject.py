@@ -16,17 +16,16 @@ only kill such a subject at the crash points that it names (`crash` and `restart
 import contextlib
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Self
 
-from conformance.adapters.in_process import InProcess
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
-from conformance.interface.subject import Closing
 from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.effects import Hook, Kind, happening, unobserved
+from conformance.simulation.host import Host, Process
 from conformance.simulation.operations import CHECKPOINTING, Operation
 from conformance.simulation.schedule_scopes import Place, Scope, Start
 
@@ -61,15 +60,12 @@ class Effects:
     """Returns lower-case uuids."""
 
 
-class _PythonHost(Closing):
+class PythonHost(Host):
     """Runs processes of one class on a simulated disk."""
 
-    storage = STORAGE
-
     def __init__(self, make: Callable[[Effects], Any]) -> None:
+        super().__init__()
         self._make = make
-        self._disk = Disk()
-        self._kept = Disk()
         self._holder: list[int] = []
 
     @classmethod
@@ -85,7 +81,14 @@ class _PythonHost(Closing):
             raise ValueError(f"{attribute} does not take one argument, the environment: {error}") from error
         return cls(make)
 
-    def _process(self, number: int, hook: Hook, *, waits: bool) -> InProcess:
+    def boot(self, disk: Disk, hook: Hook = unobserved) -> None:  # noqa: ARG002  # there is no database
+        self.disk = disk
+        self._holder = []
+        if disk.find(STORAGE) is None:
+            disk.make_directory(STORAGE, now=0)
+            disk.sync_directory("/")
+
+    def process(self, number: int, hook: Hook, *, waits: bool = False) -> Process:
         ticks, numbers = count(START_MS + number * 1_000_000), count(1)
 
         @contextlib.contextmanager
@@ -100,23 +103,16 @@ class _PythonHost(Closing):
                 with happening(hook, Kind.RELEASE, "lock"):
                     self._holder.remove(number)
 
-        files = SimulatedFiles(self._disk, hook=hook)
+        files = SimulatedFiles(self.disk, hook=hook)
         new_id = lambda: f"{number:08x}-0000-4000-8000-{next(numbers):012x}"  # noqa: E731
-        return InProcess(self._make(Effects(files, lock, lambda: next(ticks), new_id)))
-
-    def _boot(self, disk: Disk) -> None:
-        self._disk = disk
-        self._holder = []
-        if disk.find(STORAGE) is None:
-            disk.make_directory(STORAGE, now=0)
-            disk.sync_directory("/")
+        return Process(self._make(Effects(files, lock, lambda: next(ticks), new_id)))
 
     # The operations of the class
 
     @property
     def identity(self) -> m.Identity:
-        self._boot(Disk())
-        return self._process(0, unobserved, waits=True).identity
+        self.boot(Disk())
+        return self.process(0, unobserved).identity
 
     def can(self, scope: Scope) -> bool:
         """Whether the class has the commit mode and all operations of a scope."""
@@ -140,43 +136,9 @@ class _PythonHost(Closing):
     def _has(self, name: str) -> bool:
         return hasattr(self._make, name)
 
-    def files(self) -> list[str]:
-        return [path for path, _ in self._disk.walk()]
-
-    def close(self) -> None:
-        """Nothing of the real host is held."""
-
-    stop = close
-
-
-class PythonClients(_PythonHost):
-    """A host for schedules: one process for each client. A client that needs a held lock waits."""
-
-    def prepare(self, ask: Callable[[Any], Any]) -> Any:
-        self._boot(Disk())
-        result = ask(self._process(0, unobserved, waits=True))
-        self._kept = self._disk
-        return result
-
-    def start(self, clients: Iterable[str], hook: Hook, *, threads: bool) -> Mapping[str, InProcess]:  # noqa: ARG002
-        self._boot(self._kept.copy())
-        return {name: self._process(number, hook, waits=True) for number, name in enumerate(clients, 1)}
-
-
-class PythonProcesses(_PythonHost):
-    """A host for power cuts and crashes. A process that needs a held lock gets `LockTakenError` at once."""
-
-    def start(self, disk: Disk, *, start: int, hook: Hook) -> Callable[[m.Request], m.Answer]:
-        self._boot(disk)
-        return self._asked(start, hook)
-
-    def beside(self, *, start: int) -> Callable[[m.Request], m.Answer]:
-        return self._asked(start, unobserved)
-
-    def _asked(self, start: int, hook: Hook) -> Callable[[m.Request], m.Answer]:
-        subject = self._process(start, hook, waits=False)
-        return lambda request: subject.ask("client", request)
-
     def state(self) -> object:
         """The disk: a process has no other state."""
-        return self._disk.fingerprint()
+        return self.disk.fingerprint()
+
+    def stop(self) -> None:
+        """Nothing of the real host is held."""

@@ -1,18 +1,17 @@
 """Small scopes, whose schedules can all be explored: a table, a few clients, and a sequence of requests for each.
 
 Every schedule of a scope is recorded as a history, which the checkers judge. Moreover, no client may wait without end,
-and every request must be answered. A scope runs on a `Host`: the reference, or any owner whose effects a scheduler can
-order (`Scheduler.hook`).
+and every request must be answered.
 """
 
 import io
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from conformance.checkers.check import check_events
 from conformance.history import events
@@ -23,41 +22,11 @@ from conformance.models import proposals
 from conformance.scenario.formatting import in_words
 from conformance.scenario.recording import Recording, final_contents, witnesses
 from conformance.scenario.running import violations_of
-from conformance.simulation.effects import Hook
+from conformance.simulation.host import Host, Process
 from conformance.simulation.operations import COMMIT_MODES
 from conformance.simulation.schedule import Scheduler
 
 TABLE: Final = "orders"
-
-
-class ScopeSubject(Protocol):
-    """A subject, for one client."""
-
-    @property
-    def identity(self) -> m.Identity: ...
-
-    def ask(self, client: str, request: m.Request) -> m.Answer: ...
-
-
-class Host(Protocol):
-    """A host for runs. Each run starts from the same state."""
-
-    def prepare(self, ask: Callable[[Any], Any]) -> Any:
-        """Let `ask` create the start state of every run, with one client and without a scheduler."""
-        ...
-
-    def start(self, clients: Iterable[str], hook: Hook, *, threads: bool) -> Mapping[str, ScopeSubject]:
-        """Begin a run, and return the subject of each client. `hook` is called at every effect. `threads`: the clients
-        are threads of one process, if the host can simulate that."""
-        ...
-
-    def files(self) -> Iterable[str]:
-        """The paths of all present files."""
-        ...
-
-    def stop(self) -> None:
-        """End the run, and remove its files."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +132,7 @@ def creation(start: Start, number: int, *, name: str = TABLE, path: str | None =
 def prepare(scope: Scope, host: Host) -> Start:
     """Create the start state of every run of the scope."""
 
-    def make(subject: ScopeSubject) -> Start:
+    def make(subject: Process) -> Start:
         identity = subject.identity
         empty = Start(table="", feature=scope.feature, commit_mode=scope.commit_mode, identity=identity)
         exchanges: list[tuple[m.Request, m.Answer]] = []
@@ -194,8 +163,7 @@ def prepare(scope: Scope, host: Host) -> Start:
                 archived = seen.files if isinstance(seen, m.Observation) else ()
                 return replace(start, setup=tuple(exchanges), archived=archived)
 
-    prepared: Start = host.prepare(make)
-    return prepared
+    return host.prepare(make)
 
 
 class ScopeRun:
@@ -224,7 +192,7 @@ class ScopeRun:
         self.scheduler = Scheduler()
         requests = scope.requests(start)
         self._cleaned = any(isinstance(request, m.Cleanup) for todo in requests.values() for request in todo)
-        self._subjects = host.start(requests, self.scheduler.hook, threads=scope.threads)
+        self._subjects = host.clients(requests, self.scheduler.hook, threads=scope.threads)
         self.scheduler.start((client, self._client(client, todo)) for client, todo in requests.items())
 
     @property

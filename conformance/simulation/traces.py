@@ -14,8 +14,9 @@ import msgspec
 
 from conformance.scenario.formatting import in_words
 from conformance.simulation.explore import Progress, Report, by_priorities, depth_first, follow, no_progress
+from conformance.simulation.host import Host
 from conformance.simulation.schedule import Deadlock, Step
-from conformance.simulation.schedule_scopes import Host, Outcome, Scope, ScopeRun, prepare
+from conformance.simulation.schedule_scopes import Outcome, Scope, ScopeRun, prepare
 
 SCHEMA_VERSION: Final = 1
 DEPTH: Final = 3

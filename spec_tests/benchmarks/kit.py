@@ -20,7 +20,7 @@ from conformance.history.events import Answer, Event, Request
 from conformance.history.files import read, write_events
 from conformance.history.operations import operations
 from conformance.simulation.explore import Report, by_priorities
-from conformance.simulation.reference.clients import SimulatedClients
+from conformance.simulation.reference import SimulatedReference
 from conformance.simulation.schedule_scopes import Scope, ScopeRun, prepare, scopes
 from spec_tests.benchmarks import measure
 from spec_tests.benchmarks.measure import Options, Works
@@ -182,7 +182,7 @@ def simulation(options: Options) -> Iterator[Works]:
     checkers judge the result. Priorities are random, so that no schedule is cheaper because of pruning. With
     `--profile 1`, also shows where the time goes.
     """
-    with SimulatedClients() as host:
+    with SimulatedReference() as host:
         works = {
             f"{scope.id} (1/s)": _rate(scope, host, options.schedules)
             for scope in scopes(lambda scope: scope.name == "two-writers")
@@ -194,7 +194,7 @@ def simulation(options: Options) -> Iterator[Works]:
         yield works
 
 
-def _rate(scope: Scope, host: SimulatedClients, schedules: int) -> Callable[[], float]:
+def _rate(scope: Scope, host: SimulatedReference, schedules: int) -> Callable[[], float]:
     seeds = iter(range(sys.maxsize))
 
     def run() -> float:

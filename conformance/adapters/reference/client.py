@@ -157,7 +157,7 @@ class ReferenceClient:
             transaction.id = request.marker
             if not _described(transaction, request):
                 return None
-            written.extend(_written(transaction.snapshot.location, (*request.adds, *request.changes)))
+            written.extend(self._written(transaction.snapshot.location, (*request.adds, *request.changes)))
             return transaction
 
         try:
@@ -167,6 +167,20 @@ class ReferenceClient:
         if transaction is None:
             return m.Committed(version=None)
         return _landed(transaction, written, if_needed=request.if_needed)
+
+    def _written(self, location: Path, files: tuple[m.DataFile, ...]) -> list[Add]:
+        """Write the data files below the table's folder."""
+        inside = [file.path for file in files if not file.path.startswith("/")]
+        for path in inside:
+            self.write_data_file(location / path)
+        return [
+            Add(path=quote(path), partition_values={}, size=0, modification_time=0, data_change=True) for path in inside
+        ]
+
+    def write_data_file(self, path: Path) -> None:
+        """Write an empty data file, because the kit reads no data file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
 
     @answering
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
@@ -378,17 +392,6 @@ def _joining(transaction: Transaction, file: m.DataFile, columns: tuple[str, ...
 def _changed_rows(file: m.DataFile, columns: tuple[str, ...]) -> Cdc:
     values = {PARTITION_COLUMN: file.partition} if PARTITION_COLUMN in columns else {}
     return Cdc(path=quote(file.path), partition_values=values, size=1, data_change=False)
-
-
-def _written(location: Path, files: tuple[m.DataFile, ...]) -> list[Add]:
-    """Write the data files below the table's folder. They are empty, because the kit reads no data file."""
-    inside = [file.path for file in files if not file.path.startswith("/")]
-    for path in inside:
-        (location / path).parent.mkdir(parents=True, exist_ok=True)
-        (location / path).write_bytes(b"")
-    return [
-        Add(path=quote(path), partition_values={}, size=0, modification_time=0, data_change=True) for path in inside
-    ]
 
 
 def _landed(transaction: Transaction, written: list[Add], *, if_needed: bool) -> m.Answer:

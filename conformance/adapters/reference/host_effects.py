@@ -1,6 +1,6 @@
 """The effects of one owner process on the real host: files and connections whose operations can fail, stop or die.
 
-Schedules (`simulated_reference.clients`) and the faults of tests are built on these; so are crash points.
+The simulated hosts and the faults of tests are built on these; so are crash points.
 
 All effects of the reference pass through its `Environment`; at a crash point they pass through a `Life` first. A `Life`
 that has ended has no effects: if its code still tries one (in `finally` or `suppress`), that raises `Killed` again.

@@ -24,8 +24,8 @@ from conformance.reports.history_story import HEADINGS, LOG, OBSERVER, HistoryTe
 from conformance.reports.summary import direct_first
 from conformance.scenario.running import violations_of
 from conformance.simulation.effects import Kind
-from conformance.simulation.python_subject import PythonClients
-from conformance.simulation.reference.clients import SimulatedClients
+from conformance.simulation.python_subject import PythonHost
+from conformance.simulation.reference import SimulatedReference
 from conformance.simulation.schedule import Step as Effect
 from conformance.simulation.schedule_scopes import Outcome, scopes
 from conformance.simulation.traces import Trace, Watched, from_json, watched
@@ -162,7 +162,7 @@ class TraceForks:
 
     def _run(self, choices: Sequence[str]) -> tuple[Outcome, list[Watched]]:
         subject = self._trace.subject
-        with SimulatedClients() if subject == "reference" else PythonClients.named(subject) as host:
+        with SimulatedReference() if subject == "reference" else PythonHost.named(subject) as host:
             return watched(self._trace, self.scope, host, choices)
 
     def steps(self, choices: Sequence[str]) -> list[Step]:

@@ -18,7 +18,7 @@ import refimpl
 from conformance.adapters.reference.host_effects import LedgerConnection
 from conformance.simulation.disk import Disk, PowerCut, SimulatedFiles, Tree
 from conformance.simulation.effects import Effect, Kind, Moment
-from conformance.simulation.reference.processes import WAREHOUSE, Transactions, identifiers
+from conformance.simulation.reference import WAREHOUSE, Transactions, identifiers
 from conformance.simulation.schedule import Scheduler
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from conformance.story import Happening, Rows, View

@@ -18,8 +18,7 @@ from conformance.simulation import crash, power, traces
 from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.explore import Report, by_priorities, depth_first
 from conformance.simulation.operations import Operation, operations
-from conformance.simulation.reference.clients import SimulatedClients
-from conformance.simulation.reference.processes import STORAGE, Change, Patch, SimulatedProcesses, unchanged
+from conformance.simulation.reference import STORAGE, Change, Patch, SimulatedReference, unchanged
 from conformance.simulation.schedule import Step
 from conformance.simulation.schedule_scopes import Outcome, Scope, ScopeRun, prepare, scopes
 from refimpl.storage.environment import Environment
@@ -66,8 +65,8 @@ class ScheduleMutant(_Mutant):
     """Whether two clocks with a difference of an hour expose the mutant, even without an interleaving."""
     family = "schedule"
 
-    def host(self) -> SimulatedClients:
-        return SimulatedClients(self.change, self.patch)
+    def host(self) -> SimulatedReference:
+        return SimulatedReference(change=self.change, patch=self.patch)
 
     def hunt(self) -> Hunt:
         scope = scope_of(self)
@@ -90,7 +89,7 @@ def scope_of(mutant: ScheduleMutant) -> Scope:
 
 
 def first_bad_schedule(
-    host: SimulatedClients, scope: Scope, requirement: str
+    host: SimulatedReference, scope: Scope, requirement: str
 ) -> tuple[int, list[Step] | None, Outcome | None]:
     """The number of tried schedules, and the first that violates the requirement: its steps and its outcome. Without
     such a schedule: no steps, and the first other bad outcome. Random schedules are tried first, then all in order.
@@ -129,7 +128,7 @@ class CrashMutant(_Mutant):
     family = "crash"
 
     def hunt(self) -> Hunt:
-        with SimulatedProcesses(change=self.change, patch=self.patch) as host:
+        with SimulatedReference(change=self.change, patch=self.patch) as host:
             result = crash.explore(host, operation_named(self.scope))
         if not result.violations:
             return Hunt(found=None, tried=result.runs)
@@ -156,8 +155,8 @@ class PowerMutant(_Mutant):
     """Whether a sync must fail before the cut, or before the death."""
     family = "power"
 
-    def host(self) -> SimulatedProcesses:
-        host = SimulatedProcesses(
+    def host(self) -> SimulatedReference:
+        host = SimulatedReference(
             patch=self.patch, make_files=self.make_files, checkpointing=self.checkpointing,
             change_database=lambda database: self.connection(database, lambda: host.disk),
         )  # fmt: skip

@@ -13,7 +13,7 @@ from conformance.interface import messages as m
 from conformance.simulation import disk, example_owner, traces
 from conformance.simulation.explore import follow
 from conformance.simulation.operations import recorded
-from conformance.simulation.python_subject import Effects, LockTakenError, PythonClients, PythonProcesses
+from conformance.simulation.python_subject import Effects, LockTakenError, PythonHost
 from conformance.simulation.schedule_scopes import Outcome, ScopeRun, prepare, scopes
 from spec_tests.conformance.simulation.hunting import operation_named
 
@@ -167,14 +167,14 @@ def test_the_example_is_clean_and_a_planted_bug_is_found(
 
 
 def test_a_failed_request_is_not_repeated_at_a_process_that_cannot_start() -> None:
-    with PythonProcesses(LonelyOwner) as host:
+    with PythonHost(LonelyOwner) as host:
         run = recorded(host, operation_named("commit/catalogManaged/inline"), failing_sync=1, elsewhere=True)
     assert [exchange.answer for exchange in run.exchanges if isinstance(exchange.answer, m.Unknown)]
 
 
 def test_scopes_with_a_missing_operation_are_left_out() -> None:
     assert not hasattr(example_owner.ExampleOwner, "hand_back")
-    clients, processes = PythonClients.named(EXAMPLE), PythonProcesses.named(EXAMPLE)
+    clients, processes = PythonHost.named(EXAMPLE), PythonHost.named(EXAMPLE)
     names = [f"{name}[catalogManaged,inline]" for name in ("looker", "hand-back")]
     assert [clients.can(scope) for scope in scopes(lambda scope: scope.id in names)] == [True, False]
     assert not processes.can_do(operation_named("hand-back/catalogManaged/staged"))
@@ -193,7 +193,7 @@ def test_an_invalid_subject_is_a_usage_error(capsys: pytest.CaptureFixture[str])
 def in_turn(owner: type[example_owner.ExampleOwner]) -> Outcome:
     """Run a writer, a backfiller and a reader, one after the other."""
     (scope,) = scopes(lambda scope: scope.id == "backfiller[catalogManaged,inline]")
-    with PythonClients(owner) as host:
+    with PythonHost(owner) as host:
         start = prepare(scope, host)
         choices = [client for client in ("writer", "backfiller", "reader") for _ in range(100)]
         outcome, _ = follow(lambda: ScopeRun(scope, host, start), choices)

@@ -14,8 +14,7 @@ import pytest
 from conformance.requirements.catalogue import load
 from conformance.simulation import crash, traces
 from conformance.simulation.explore import follow
-from conformance.simulation.reference.clients import SimulatedClients
-from conformance.simulation.reference.processes import SimulatedProcesses
+from conformance.simulation.reference import SimulatedReference
 from conformance.simulation.schedule_scopes import Outcome, ScopeRun, prepare
 from spec_tests.conformance.simulation import hunting
 from spec_tests.conformance.simulation.__main__ import MUTANTS, main
@@ -67,7 +66,7 @@ def test_a_small_schedule_exposes_a_mutant_and_not_the_reference(mutant: hunting
         assert traces.replayed(trace, scope, host) == trace
         assert traces.from_json(traces.to_json(trace)) == trace
         assert len(trace.turns) <= len(traces.turns(steps))
-    with SimulatedClients() as good:
+    with SimulatedReference() as good:
         assert traces.replayed(trace, scope, good).violations == ()
 
 
@@ -98,7 +97,7 @@ def test_an_interruption_exposes_a_mutant(mutant: hunting.CrashMutant | hunting.
 @pytest.mark.parametrize("mutant", sampled(CRASH_MUTANTS, 5), ids=lambda mutant: mutant.id)
 def test_a_crash_mutant_conforms_without_interruption(mutant: hunting.CrashMutant) -> None:
     """Otherwise the interruption would not be the cause. The mutant starts again once, after the operation."""
-    with SimulatedProcesses(change=mutant.change, patch=mutant.patch) as host:
+    with SimulatedReference(change=mutant.change, patch=mutant.patch) as host:
         result = crash.explore(host, hunting.operation_named(mutant.scope), ())
     assert result.states == 1
     assert result.violations == []

@@ -12,8 +12,7 @@ from conformance.simulation.effects import Kind
 from conformance.simulation.explore import Report, depth_first, follow
 from conformance.simulation.operations import COMMIT_MODES, operations
 from conformance.simulation.power import Budget
-from conformance.simulation.reference.clients import SimulatedClients
-from conformance.simulation.reference.processes import STORAGE, SimulatedProcesses
+from conformance.simulation.reference import STORAGE, SimulatedReference
 from conformance.simulation.schedule_scopes import NAMES, Outcome, Scope, ScopeRun, prepare, scopes
 from refimpl.served.group import Groups, Waiting
 from spec_tests.conformance.simulation.hunting import operation_named
@@ -28,12 +27,12 @@ def the_scope(name: str, feature: str, commit_mode: str) -> Scope:
 
 
 @pytest.fixture
-def host() -> Iterator[SimulatedClients]:
-    with SimulatedClients() as clients:
+def host() -> Iterator[SimulatedReference]:
+    with SimulatedReference() as clients:
         yield clients
 
 
-def explored(scope: Scope, host: SimulatedClients, *, pruned: bool = True) -> tuple[list[Outcome], Report]:
+def explored(scope: Scope, host: SimulatedReference, *, pruned: bool = True) -> tuple[list[Outcome], Report]:
     start, report = prepare(scope, host), Report()
     outcomes = list(depth_first(lambda: ScopeRun(scope, host, start), report, pruned=pruned))
     return outcomes, report  # type: ignore[return-value]
@@ -44,7 +43,7 @@ def kinds(outcome: Outcome) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(("feature", "commit_mode"), COMMIT_MODES)
-def test_one_of_two_writers_wins_in_every_schedule(host: SimulatedClients, feature: str, commit_mode: str) -> None:
+def test_one_of_two_writers_wins_in_every_schedule(host: SimulatedReference, feature: str, commit_mode: str) -> None:
     outcomes, report = explored(the_scope("two-writers", feature, commit_mode), host)
     assert report.finished
     assert [outcome.violations for outcome in outcomes if outcome.violations] == []
@@ -57,7 +56,7 @@ def test_one_of_two_writers_wins_in_every_schedule(host: SimulatedClients, featu
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_every_schedule_of_a_small_scope_is_clean(host: SimulatedClients, name: str) -> None:
+def test_every_schedule_of_a_small_scope_is_clean(host: SimulatedReference, name: str) -> None:
     """Each table feature with one commit mode. The other modes differ in few effects."""
     for feature, commit_mode in (("managedCommit", "direct"), ("catalogManaged", "inline")):
         outcomes, report = explored(the_scope(name, feature, commit_mode), host)
@@ -67,7 +66,7 @@ def test_every_schedule_of_a_small_scope_is_clean(host: SimulatedClients, name: 
 
 
 @pytest.mark.longer
-def test_threads_of_one_process_form_groups(host: SimulatedClients, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_one_process_form_groups(host: SimulatedReference, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: set[int] = set()
     decide = Groups._decide
 
@@ -86,7 +85,7 @@ def test_threads_of_one_process_form_groups(host: SimulatedClients, monkeypatch:
     }
 
 
-def test_a_cleanup_does_not_disturb_a_reader(host: SimulatedClients) -> None:
+def test_a_cleanup_does_not_disturb_a_reader(host: SimulatedReference) -> None:
     outcomes, report = explored(the_scope("cleanup", "managedCommit", "staged"), host)
     assert report.finished
     assert [outcome.violations for outcome in outcomes if outcome.violations] == []
@@ -101,7 +100,7 @@ def test_a_cleanup_does_not_disturb_a_reader(host: SimulatedClients) -> None:
     assert {f"{version:020}.json" for version in (0, 1)} <= removed
 
 
-def test_every_scope_has_all_commit_modes(host: SimulatedClients) -> None:
+def test_every_scope_has_all_commit_modes(host: SimulatedReference) -> None:
     for name in NAMES:
         scopes_of_name = scopes(lambda scope, name=name: scope.name == name)  # type: ignore[misc]
         assert tuple((scope.feature, scope.commit_mode) for scope in scopes_of_name) == COMMIT_MODES
@@ -112,7 +111,7 @@ def test_every_scope_has_all_commit_modes(host: SimulatedClients) -> None:
         assert {step.client for step in steps} == set(scopes_of_name[0].requests(start))
 
 
-def test_pruning_loses_no_outcome_of_two_writers(host: SimulatedClients) -> None:
+def test_pruning_loses_no_outcome_of_two_writers(host: SimulatedReference) -> None:
     scope = the_scope("two-writers", "catalogManaged", "inline")
     everything, complete = explored(scope, host, pruned=False)
     outcomes, report = explored(scope, host)
@@ -131,7 +130,7 @@ OPERATIONS = {
 
 
 def interrupted(name: str, *modes: Mode) -> crash.Result:
-    with SimulatedProcesses() as host:
+    with SimulatedReference() as host:
         return crash.explore(host, operation_named(name), modes or tuple(Mode))
 
 
@@ -160,7 +159,7 @@ def test_every_operation_of_the_owner_is_a_scope() -> None:
 
 
 def cut(name: str, states: int, *, checkpointing: bool = False, **more: Any) -> power.Result:
-    with SimulatedProcesses(checkpointing=checkpointing) as host:
+    with SimulatedReference(checkpointing=checkpointing) as host:
         return power.explore(host, operation_named(name), Budget(states=states, states_in_recovery=2, **more), seed=1)
 
 

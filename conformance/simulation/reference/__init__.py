@@ -1,1 +1,0 @@
-"""The reference as a subject of the simulator."""
