@@ -7,12 +7,15 @@ Parameters are declared in `options.PARAMETERS`. This module adds `--warehouse` 
 import contextlib
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from refimpl.cli.options import PARAMETERS, opened, reached
+from refimpl.cli.options import PARAMETERS, open_folder, open_warehouse
 from refimpl.cli.output import Result
+
+if TYPE_CHECKING:
+    from refimpl.warehouse import AnyWarehouse
 
 commands: Final = typer.Typer()
 
@@ -43,8 +46,8 @@ def command(
             as_json = not prints and values.pop("json")
             with contextlib.ExitStack() as stack:
                 if opens:
-                    address = values.pop("address")
-                    values["warehouse"] = stack.enter_context(reached(address) if server else opened(address))
+                    reach: Callable[[str | None], AnyWarehouse] = open_warehouse if server else open_folder
+                    values["warehouse"] = stack.enter_context(reach(values.pop("address")))
                 result = function(**values)
             if result is not None:
                 result.show(json=as_json)

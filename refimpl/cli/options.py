@@ -164,7 +164,7 @@ PARAMETERS: Final[dict[str, Any]] = {
 `folder address`: of a command that does not work with a server."""
 
 
-def opened(warehouse: str | None) -> Warehouse:
+def open_folder(warehouse: str | None) -> Warehouse:
     """The warehouse that the option, the environment variable or the current folder names.
 
     Raises `InvalidRequestError` for a server, and if there is no warehouse: only `init` creates one.
@@ -188,18 +188,18 @@ def opened(warehouse: str | None) -> Warehouse:
     return refimpl.open(warehouse)
 
 
-def reached(warehouse: str | None) -> AnyWarehouse:
+def open_warehouse(warehouse: str | None) -> AnyWarehouse:
     """The same, but a server is allowed."""
     import refimpl
     from refimpl.warehouse import is_url
 
     if warehouse is not None and is_url(warehouse):
         return refimpl.open(warehouse, token=None)
-    return opened(warehouse)
+    return open_folder(warehouse)
 
 
 @contextlib.contextmanager
-def landed(what: str) -> Iterator[None]:
+def after_landing(what: str) -> Iterator[None]:
     """For the steps after a change: their error must not say that nothing was changed. `what` was done."""
     try:
         yield

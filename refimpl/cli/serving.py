@@ -48,7 +48,7 @@ def serve(
         ) from error
     if log_level not in ("debug", "info", "warning", "error"):
         raise InvalidRequestError(f"invalid log level {log_level!r}; expected debug, info, warning or error")
-    with options.opened(address) as warehouse:  # only `init` creates a warehouse
+    with options.open_folder(address) as warehouse:  # only `init` creates a warehouse
         directory = warehouse.directory
     run(
         Serving(

@@ -116,7 +116,7 @@ def create(
         policy=None if policy == MaintenancePolicy() else policy,
         properties=options.properties_of(properties),
     )
-    with options.landed(f"{name} was created at {table.location}"):
+    with options.after_landing(f"{name} was created at {table.location}"):
         created = warehouse.owner.resolve(table.table_id or name)
     return Result(_of_owner(created), f"created {created.name} at {created.location} (version 0)")
 
@@ -147,7 +147,7 @@ def show(
         raise InvalidRequestError("--version, --timestamp and --by-path need a TABLE")
     if table is not None and by_path:
         return _described(None, _snapshot(_at_path(table), version, moment))
-    with options.reached(address) as warehouse:
+    with options.open_warehouse(address) as warehouse:
         if table is None:
             return _listed(warehouse)
         handle = warehouse.table(table)
@@ -311,7 +311,7 @@ def alter(
     if by_path:
         version = _at_path(table).alter(**changes).version
     else:
-        with options.reached(address) as warehouse:
+        with options.open_warehouse(address) as warehouse:
             version = warehouse.table(table).alter(**changes).version
     return Result({"table": table, "version": version}, f"committed version {version} of {table}")
 
@@ -342,7 +342,9 @@ def drop(warehouse: "AnyWarehouse", table: str, purge: bool = False, yes: bool =
         _ask(f"drop {resolved.name} and delete all files" if purge else f"drop {resolved.name}", resolved.location)
     warehouse.owner.drop_table(resolved.table_id)
     if purge and isinstance(warehouse, Warehouse):
-        with options.landed(f"{resolved.name} was dropped: its files can be deleted with purge {resolved.table_id}"):
+        with options.after_landing(
+            f"{resolved.name} was dropped: its files can be deleted with purge {resolved.table_id}"
+        ):
             dropping.purge_table(warehouse.owner, resolved.table_id, older_than=0)
     files = "were deleted from" if purge else "stay at"
     return Result(
@@ -421,7 +423,7 @@ def take_over(
     policy = options.policy_of(backfill_every, backlog_limit, allow, forbid, hand_back=accepts_hand_back)
     table = Table.by_path(path.absolute(), warehouse.environment)
     owned = taken_over(table, warehouse.owner, name, new_feature, commit_mode=chosen, policy=policy)
-    with options.landed(f"{owned.location} was taken over as {name}"):
+    with options.after_landing(f"{owned.location} was taken over as {name}"):
         version = owned.snapshot().version
     facts = {"name": name, "table_id": owned.table_id, "location": str(owned.location), "version": version}
     return Result(
@@ -439,7 +441,7 @@ def hand_back(warehouse: "Warehouse", table: str) -> Result:
     from refimpl.client.ownership import hand_back as handed_back
 
     free = handed_back(warehouse.table(table))
-    with options.landed(f"{free.location} was handed back"):
+    with options.after_landing(f"{free.location} was handed back"):
         version = free.snapshot().version
     return Result(
         {"location": str(free.location), "version": version},

@@ -22,7 +22,7 @@ from refimpl.protocol.commits import (
     RatifiedCommit,
 )
 from refimpl.protocol.log_path import Version
-from refimpl.protocol.table_feature import CommitMode, TableFeature
+from refimpl.protocol.table_feature import TABLE_FEATURES, CommitMode, TableFeature
 
 
 class Maintenance(Enum):
@@ -80,23 +80,29 @@ def next_version(latest: Version | None) -> Version:
     return 0 if latest is None else latest + 1
 
 
-class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A table as its owner records it: without its commits, and without reading its log."""
+class _Table(msgspec.Struct, frozen=True, kw_only=True):
+    """What every answer about a table has."""
 
     table_id: str
     name: str | None
     location: Path
     """Absolute; the log is in `<location>/_delta_log`."""
-    feature: TableFeature
     commit_mode: CommitMode
+    """How commits of this table are proposed."""
     state: TableState
     policy: MaintenancePolicy
+    halted: str | None = None
+    """Why the owner rejects commits until an operator repairs the table; None: it accepts them."""
+
+
+class TableSummary(_Table, frozen=True, kw_only=True):
+    """A table as its owner records it: without its commits, and without reading its log."""
+
+    feature: TableFeature
     latest: Version | None = None
     """The latest ratified version: never forgotten, never lower than before."""
     backfilled: Version | None = None
     """Every version up to this one is published, durably."""
-    halted: str | None = None
-    """Why the owner rejects commits until an operator repairs the table; None: it accepts them."""
 
     @property
     def next(self) -> Version:
@@ -126,32 +132,20 @@ class NewTableDemands(msgspec.Struct, frozen=True, kw_only=True):
     properties: dict[str, str] = {}
 
 
-class ResolvedTable(msgspec.Struct, frozen=True, kw_only=True):
+class ResolvedTable(_Table, frozen=True, kw_only=True):
     """Everything that a client needs before it knows the table's protocol.
 
     catalog-managed, "Table Discovery" and "Getting Ratified Commits": the ratified commits are
     part of the resolution.
     """
 
-    table_id: str
-    name: str | None
-    location: Path
-    """Absolute; the log is in `<location>/_delta_log`."""
     feature_name: str
-    commit_mode: CommitMode
-    """How commits of this table are proposed."""
-    state: TableState
-    policy: MaintenancePolicy
     commits: CommitsAnswer
-    halted: str | None = None
-    """Why the owner rejects commits until an operator repairs the table; None: it accepts them."""
     demands: NewTableDemands | None = None
     """Set for a staging table."""
 
     @property
     def feature(self) -> TableFeature:
-        from refimpl.protocol.table_feature import TABLE_FEATURES
-
         return TABLE_FEATURES[self.feature_name]
 
 

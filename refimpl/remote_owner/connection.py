@@ -188,7 +188,7 @@ class Connection:
     def send(self, method: str, target: str, body: bytes | None = None) -> Reply:
         """Send a request. Raises `OwnerUnavailableError` or `InvalidRequestError` (TLS) if nothing was sent, and
         `NoAnswerError`."""
-        connection = self._connected()
+        connection = self._connect()
         connection.sock.settimeout(self.timeout)
         connection.response_class = partial(_Response, deadline=time.monotonic() + self.timeout)  # type: ignore[assignment]
         headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
@@ -223,7 +223,7 @@ class Connection:
                 raise http.client.HTTPException(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
             yield chunk
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _connect(self) -> http.client.HTTPConnection:
         kept = self._kept
         if kept.process != os.getpid():  # a forked child: the parent uses the same socket
             kept.process, kept.connection = os.getpid(), None
@@ -400,7 +400,7 @@ class DeltaCalls:
         """Close this thread's connection."""
         self._connection.close()
 
-    def retried(
+    def call(
         self,
         method: str,
         target: str,
@@ -419,7 +419,7 @@ class DeltaCalls:
         doubt: NoAnswerError | None = None
         for retry in self.tries(tries):
             try:
-                answer = self.once(method, target, kind, body)
+                answer = self.call_once(method, target, kind, body)
                 busy = isinstance(answer, Refusal) and answer.status == HTTPStatus.TOO_MANY_REQUESTS
                 if not isinstance(answer, Refusal) or (doubt is None and not busy):
                     return answer
@@ -456,7 +456,7 @@ class DeltaCalls:
                 return
             yield number
 
-    def once(self, method: str, target: str, kind: type[T], body: bytes | None = None) -> T | Refusal:
+    def call_once(self, method: str, target: str, kind: type[T], body: bytes | None = None) -> T | Refusal:
         """Send a request once.
 
         Raises `NoAnswerError`. If the request certainly changed nothing, raises `OwnerUnavailableError` (fact

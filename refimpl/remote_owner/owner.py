@@ -193,21 +193,21 @@ class RemoteOwner:
                 self._search(str(reference), lambda listed: path_of(listed.storage_location or "") == Path(reference))
             )
         if is_attempt_id(reference):
-            return self._resolved(self._known(reference))
+            return self._resolved(self._load_known(reference))
         full_name = self._full_name(reference)
-        current = self._calls.retried("GET", self._url(full_name), LoadedTable)
+        current = self._calls.call("GET", self._url(full_name), LoadedTable)
         if isinstance(current, Refusal):
             raise self._calls.not_found(current, f"{reference!r} ({full_name})")
-        return self._resolved(self._met(full_name, current))
+        return self._resolved(self._remember(full_name, current))
 
     def tables(self) -> Sequence[commit_owner.TableSummary]:
         summaries: list[commit_owner.TableSummary] = []
         for listed in self._listed():
             full_name = self._full_name_of(listed)
-            loaded = self._calls.retried("GET", self._url(full_name), LoadedTable)
+            loaded = self._calls.call("GET", self._url(full_name), LoadedTable)
             if isinstance(loaded, LoadedTable):  # not dropped in the meantime, and of a supported kind
                 with contextlib.suppress(LocationError, UnsupportedFeatureError):
-                    summaries.append(self._summary(self._met(full_name, loaded, must_exist=False)))
+                    summaries.append(self._summary(self._remember(full_name, loaded, must_exist=False)))
         return sorted(summaries, key=lambda table: table.name or "")
 
     def stage_table(
@@ -229,7 +229,7 @@ class RemoteOwner:
             raise self._calls.lacks("a choice of the maintenance policy", "leave it out; the server has its own")
         full_name = self._full_name(name)
         request = msgspec.json.encode(StageTable(name=full_name.table))
-        staged = self._calls.retried("POST", f"{self._schema_url(full_name)}/staging-tables", StagedTable, request)
+        staged = self._calls.call("POST", f"{self._schema_url(full_name)}/staging-tables", StagedTable, request)
         if isinstance(staged, Refusal):
             raise self._calls.refused(f"stage {name!r}", staged)
         at = self._location(staged.location, must_exist=False)
@@ -269,7 +269,7 @@ class RemoteOwner:
                 f"the table {table_id} was not staged here at {self.address.server}; stage it again", table_id=table_id
             )
         try:
-            return self._registered(table_id, proposal)
+            return self._register(table_id, proposal)
         except OutcomeUnknown:
             self._doubtful.add(table_id)
             raise
@@ -278,17 +278,17 @@ class RemoteOwner:
                 raise
             raise OutcomeUnknown(f"{table_id} may or may not be registered: {error}", table_id=table_id) from error
 
-    def _registered(
+    def _register(
         self, table_id: str, proposal: DirectProposal
     ) -> commit_owner.Registered | commit_owner.NameTaken | Outcome:
         full_name, staged = self._staged[table_id]
         body = msgspec.json.encode(documents.creation(full_name.table, staged, proposal.content))
-        answer = self._calls.retried("POST", f"{self._schema_url(full_name)}/tables", LoadedTable, body, lost=True)
+        answer = self._calls.call("POST", f"{self._schema_url(full_name)}/tables", LoadedTable, body, lost=True)
         loaded = answer
         if isinstance(answer, Refusal):
             if answer.status == HTTPStatus.CONFLICT:  # the name may belong to this very table
                 self._doubtful.add(table_id)
-            loaded = self._calls.retried("GET", self._url(full_name), LoadedTable)
+            loaded = self._calls.call("GET", self._url(full_name), LoadedTable)
         is_mine = isinstance(loaded, LoadedTable) and loaded.metadata.table_uuid == table_id
         if isinstance(answer, Refusal) and answer.status != HTTPStatus.CONFLICT and not is_mine:
             return Rejected(reason=RejectionReason.OWNER_REFUSES, detail=f"{self.address.server}: {answer}")
@@ -300,7 +300,7 @@ class RemoteOwner:
                 f"{loaded.metadata.table_uuid}",
                 table_id=table_id,
             )
-        current = self._resolved(self._met(full_name, loaded))
+        current = self._resolved(self._remember(full_name, loaded))
         if not is_mine:
             return commit_owner.NameTaken(winner=current)
         self._staged.pop(table_id, None)
@@ -323,13 +323,13 @@ class RemoteOwner:
         """
         if self._staged.pop(table_id, None) is not None:
             return  # it has no name yet
-        current = self._known(table_id)
+        current = self._load_known(table_id)
         problem: Exception | None = None
         doubtful = False
         try:
             for retry in self._calls.tries():
                 try:
-                    answer = self._calls.once("DELETE", f"{self._url(current.name)}?table-id={table_id}", Done)
+                    answer = self._calls.call_once("DELETE", f"{self._url(current.name)}?table-id={table_id}", Done)
                     if not isinstance(answer, Refusal):
                         return
                     problem = self._calls.refused(f"drop {current.name}", answer)
@@ -339,7 +339,7 @@ class RemoteOwner:
                 except NoAnswerError as error:
                     problem, doubtful = error, True
                     self._calls.pause(retry, error.retry_after)
-                current = self._known(table_id)  # its name may have changed, and belong to another table
+                current = self._load_known(table_id)  # its name may have changed, and belong to another table
         except TableNotFoundError:
             return
         except (InvalidRequestError, OwnerUnavailableError) as error:
@@ -366,12 +366,12 @@ class RemoteOwner:
         if sent is not None and sent.version != version:
             sent = None
         try:
-            table = self._seen.get(table_id) or self._known(table_id)
+            table = self._seen.get(table_id) or self._load_known(table_id)
             request = sent or self._request(table, version, proposal)
             if isinstance(request, Rejected):
                 return request
             self._in_doubt[proposal.attempt] = request
-            outcome = self._proposed(table, request, proposal.attempt, was_sent=sent is not None)
+            outcome = self._propose(table, request, proposal.attempt, was_sent=sent is not None)
         except (InvalidRequestError, OwnerUnavailableError) as error:
             if sent is not None:
                 raise self._unknown(table_id, sent, proposal.attempt, error) from error
@@ -380,13 +380,13 @@ class RemoteOwner:
         self._in_doubt.pop(proposal.attempt, None)
         return outcome
 
-    def _proposed(self, table: _Table, request: _Request, attempt: AttemptId, *, was_sent: bool) -> Outcome:
+    def _propose(self, table: _Table, request: _Request, attempt: AttemptId, *, was_sent: bool) -> Outcome:
         lost: Exception | None = _Undecided("an earlier request was not answered") if was_sent else None
         unsent: DeltaError | None = None
         for retry in self._calls.tries():
             full_name = self._seen.get(table.table_id, table).name
             try:
-                answer = self._calls.once("POST", self._url(full_name), LoadedTable, request.body)
+                answer = self._calls.call_once("POST", self._url(full_name), LoadedTable, request.body)
                 outcome = self._meaning(table, request, answer, was_lost=lost is not None)
             except (NoAnswerError, _Undecided) as error:
                 lost = error
@@ -419,7 +419,7 @@ class RemoteOwner:
             return Ratified(commit=self._own_commit(request))
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
             if was_lost:
-                self._publish(self._known(table.table_id), version - 1)
+                self._publish(self._load_known(table.table_id), version - 1)
                 raise _Undecided(str(answer))
             return Rejected(reason=RejectionReason.BACKLOG_FULL, detail=f"{self.address.server}: {answer.message}")
         taken = answer.kind == "CommitVersionConflictException" and not was_lost
@@ -454,8 +454,8 @@ class RemoteOwner:
         """The table after a rejected commit; from the answer, if it has the table."""
         loaded = refusal.table
         if loaded is None or loaded.metadata.table_uuid != table.table_id:
-            return self._known(table.table_id)
-        return self._met(self._seen.get(table.table_id, table).name, loaded)
+            return self._load_known(table.table_id)
+        return self._remember(self._seen.get(table.table_id, table).name, loaded)
 
     def _decided(self, current: _CurrentTable, request: _Request) -> AttemptOutcome | None:
         """The outcome of a proposal; None while its version is not taken. Raises `OutcomeUnknown` if the log no longer
@@ -510,7 +510,7 @@ class RemoteOwner:
         if not is_attempt_id(attempt):
             raise InvalidRequestError(f"{attempt!r} is not an attempt id; expected a lower-case UUID", attempt=attempt)
         try:
-            outcome = self._resolved_attempt(table_id, attempt)
+            outcome = self._resolve_attempt(table_id, attempt)
         except OutcomeUnknown:
             raise
         except (DeltaError, NoAnswerError, _Undecided, OSError) as error:
@@ -520,8 +520,8 @@ class RemoteOwner:
         self._in_doubt.pop(attempt, None)
         return outcome
 
-    def _resolved_attempt(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
-        current = self._known(table_id, tries=1)
+    def _resolve_attempt(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
+        current = self._load_known(table_id, tries=1)
         pending = self._in_doubt.get(attempt)
         request = pending or self._staged_request(current, attempt)
         decided = self._decided(current, request)
@@ -535,7 +535,7 @@ class RemoteOwner:
                 version=request.version,
                 attempt=attempt,
             )
-        answer = self._calls.once("POST", self._url(current.name), LoadedTable, pending.body)
+        answer = self._calls.call_once("POST", self._url(current.name), LoadedTable, pending.body)
         outcome = self._meaning(current, pending, answer, was_lost=True)
         if isinstance(outcome, Ratified):
             return Landed(commit=outcome.commit)
@@ -557,7 +557,7 @@ class RemoteOwner:
 
     def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
         log_path.check_range(start, end)
-        current = self._known(table_id)
+        current = self._load_known(table_id)
         return CommitsAnswer(commits=_ratified(current, start, end), latest_ratified_version=current.latest)
 
     # Publishing
@@ -565,7 +565,7 @@ class RemoteOwner:
     def backfill_to_version(self, table_id: str, version: Version | None = None) -> commit_owner.Backfilled:
         if version is not None:
             log_path.checked(version)
-        current = self._known(table_id)
+        current = self._load_known(table_id)
         latest = current.latest
         if version is not None and (latest is None or version > latest):
             raise InvalidRequestError(f"version {version} of {current.name} is not ratified; the latest is {latest}")
@@ -586,12 +586,12 @@ class RemoteOwner:
         return len(due)
 
     def report_published(self, table_id: str, through: Version) -> None:
-        self._report(self._known(table_id), log_path.checked(through), tries=TRIES)
+        self._report(self._load_known(table_id), log_path.checked(through), tries=TRIES)
 
     def _report(self, current: _CurrentTable, through: Version, *, tries: int) -> None:
         report = SetLatestBackfilledVersion(latest_published_version=through)
         body = _update(current.table_id, (report,))
-        answer = self._calls.retried("POST", self._url(current.name), LoadedTable, body, tries=tries)
+        answer = self._calls.call("POST", self._url(current.name), LoadedTable, body, tries=tries)
         if isinstance(answer, Refusal):
             raise self._calls.refused(f"report version {through} of {current.name} as published", answer)
 
@@ -600,7 +600,7 @@ class RemoteOwner:
         if len(loaded.commits or ()) < CLIENT_PUBLISHES_AFTER:
             return
         try:
-            self._publish(self._met(full_name, loaded), None, tries=1)
+            self._publish(self._remember(full_name, loaded), None, tries=1)
         except (DeltaError, OSError) as error:
             logger.warning("publishing %s after a commit failed; the next commit tries again: %s", full_name, error)
 
@@ -645,19 +645,19 @@ class RemoteOwner:
     def _schema_url(self, full_name: _FullName) -> str:
         return self.address.schema_path(full_name.catalog, full_name.schema)
 
-    def _known(self, table_id: str, *, tries: int = TRIES) -> _CurrentTable:
+    def _load_known(self, table_id: str, *, tries: int = TRIES) -> _CurrentTable:
         """The table as the server describes it now, also after a rename. Raises `TableNotFoundError`."""
         seen = self._seen.get(table_id)
         if seen is not None:
-            loaded = self._calls.retried("GET", self._url(seen.name), LoadedTable, tries=tries)
+            loaded = self._calls.call("GET", self._url(seen.name), LoadedTable, tries=tries)
             if isinstance(loaded, LoadedTable) and loaded.metadata.table_uuid == table_id:
-                return self._met(seen.name, loaded)
+                return self._remember(seen.name, loaded)
             if isinstance(loaded, Refusal) and loaded.status != HTTPStatus.NOT_FOUND:
                 raise self._calls.refused(f"load {seen.name}", loaded)
             self._seen.pop(table_id, None)
         return self._search(table_id, lambda listed: listed.table_id == table_id)
 
-    def _met(self, full_name: _FullName, loaded: LoadedTable, *, must_exist: bool = True) -> _CurrentTable:
+    def _remember(self, full_name: _FullName, loaded: LoadedTable, *, must_exist: bool = True) -> _CurrentTable:
         if loaded.metadata.properties.get(_MANAGED_PROPERTY) != "supported":
             raise UnsupportedFeatureError(
                 f"{full_name} at {self.address.server} is not a {CATALOG_MANAGED.name} table; read it by its path",
@@ -681,9 +681,9 @@ class RemoteOwner:
         for listed in self._listed():
             if is_it(listed):
                 full_name = self._full_name_of(listed)
-                current = self._calls.retried("GET", self._url(full_name), LoadedTable)
+                current = self._calls.call("GET", self._url(full_name), LoadedTable)
                 if isinstance(current, LoadedTable) and listed.table_id in (None, current.metadata.table_uuid):
-                    return self._met(full_name, current)
+                    return self._remember(full_name, current)
         raise TableNotFoundError(
             f"{self.address.server} has no table {reference!r} in {self.address.catalog}.{self.address.schema}",
             reference=reference,
@@ -697,7 +697,7 @@ class RemoteOwner:
         while token not in pages:
             pages.add(token)
             given = query if token is None else {**query, "page_token": token}
-            page = self._calls.retried("GET", f"{self.address.legacy}/tables?{urlencode(given)}", TablePage)
+            page = self._calls.call("GET", f"{self.address.legacy}/tables?{urlencode(given)}", TablePage)
             if isinstance(page, Refusal):
                 raise self._calls.not_found(page, f"{self.address.catalog}.{self.address.schema}")
             yield from page.tables
@@ -764,7 +764,7 @@ class RemoteOwner:
             )
         try:
             timestamp = documents.in_commit_timestamp(content)
-            changes = documents.changes(content, lambda: self._known(current.table_id).loaded)
+            changes = documents.changes(content, lambda: self._load_known(current.table_id).loaded)
         except CorruptLogError as error:
             return Rejected(reason=RejectionReason.MALFORMED_ACTIONS, detail=error.message)
         if timestamp is None:

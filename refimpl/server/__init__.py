@@ -3,7 +3,7 @@
 The server holds no state of its own: everything is in the owner's ledger. So several servers and local processes may
 share a warehouse, and a killed server loses no acknowledged commit.
 
-    messages, answers   the wire's shapes, to and from the owner's values
+    answers             the owner's values in the API's shapes, which `refimpl.catalog.messages` has
     delta_api, legacy   the calls, as plain functions of a request's values
     application         routes, errors, limits, access: Starlette around the two
     serving             one process of uvicorn

@@ -143,7 +143,7 @@ def _decoded(content: bytes) -> tuple[Token, ...]:
     return msgspec.json.decode(content, type=tuple[Token, ...])
 
 
-def authorized(tokens: Tokens, authorization: str | None, wanted: Scope, *, always: bool) -> str | None:
+def authorize(tokens: Tokens, authorization: str | None, wanted: Scope, *, always: bool) -> str | None:
     """The name of the caller's token; None if the warehouse has no tokens and accepts all callers.
 
     `always`: require a token even then, because other machines can reach the server.

@@ -25,7 +25,7 @@ from refimpl.catalog.messages import AddCommit
 from refimpl.protocol.commit_owner import MaintenancePolicy, TableSummary
 from refimpl.protocol.errors import DeltaError
 from refimpl.server import errors, scheduling
-from refimpl.server.access import Scope, Tokens, authorized, refuse_foreign_page
+from refimpl.server.access import Scope, Tokens, authorize, refuse_foreign_page
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import ApiError, VersionConflictError
 from refimpl.server.legacy import LegacyApi
@@ -87,7 +87,7 @@ class Observation:
             "commit_owner_halted_tables", "Tables that reject commits until they are repaired", registry=registry
         )
 
-    def answered(self, seen: Seen, status: int, seconds: float) -> None:
+    def record_answer(self, seen: Seen, status: int, seconds: float) -> None:
         """Count and log an answer."""
         self._requests.labels(seen.route, str(status)).inc()
         self._seconds.labels(seen.route).observe(seconds)
@@ -115,7 +115,7 @@ class Observation:
             line({key: value for key, value in facts.items() if value is not None}),
         )
 
-    def defect(self, seen: Seen, error: Exception) -> None:
+    def record_defect(self, seen: Seen, error: Exception) -> None:
         """Log an unexpected error with its traceback; the answer does not show it."""
         logger.error("%s", line({"call": seen.route, "defect": type(error).__name__}), exc_info=error)
 
@@ -220,21 +220,21 @@ class Server:
                 self._admit(seen, request, wanted)
                 if route is None:
                     raise _method_not_allowed(request.method, sorted(routes))
-                return await self._called(route, request, seen)
+                return await self._call(route, request, seen)
 
-            return await self._observed(name, request, answered)
+            return await self._observe(name, request, answered)
 
         return endpoint
 
     def _admit(self, seen: Seen, request: Request, wanted: Scope) -> None:
         """The access check. Reads a small file on this thread: another thread would cost more."""
         headers = request.headers
-        seen.caller = authorized(self.tokens, headers.get("authorization"), wanted, always=self._always_token)
+        seen.caller = authorize(self.tokens, headers.get("authorization"), wanted, always=self._always_token)
         if seen.caller is None:
             refuse_foreign_page(headers.get("host"), headers.get("origin"))
         seen.admitted = True
 
-    async def _called(self, route: ApiRoute, request: Request, seen: Seen) -> Response:
+    async def _call(self, route: ApiRoute, request: Request, seen: Seen) -> Response:
         path = {key: str(value) for key, value in request.path_params.items()}
         seen.path = path
         body = None
@@ -258,10 +258,10 @@ class Server:
             with self._writes.slots.taken():
                 content = await self._in_turn(request.client, tuple(path.values()), seen, carried_out)
         else:
-            content = await self._carried_out(carried_out, seen.deadline, route.scope)
+            content = await self._carry_out(carried_out, seen.deadline, route.scope)
         return Response(content, status_code=route.status, media_type=JSON if content else None)
 
-    async def _carried_out(self, work: Callable[[], Any], deadline: float, scope: Scope) -> Any:
+    async def _carry_out(self, work: Callable[[], Any], deadline: float, scope: Scope) -> Any:
         """Returns the result of `work`. A read that needs the owner's lock, for example to publish inline commits,
         continues on a thread for writes."""
         if scope is Scope.READ:
@@ -312,7 +312,7 @@ class Server:
             raise ApiError(HTTPStatus.REQUEST_TIMEOUT, "BadRequestException", message) from None
         return bytes(content)
 
-    async def _observed(self, name: str, request: Request, answered: Callable[[Seen], Awaitable[Response]]) -> Response:
+    async def _observe(self, name: str, request: Request, answered: Callable[[Seen], Awaitable[Response]]) -> Response:
         """The answer, or an error in the documented shape; both are counted and logged."""
         started = time.perf_counter()
         deadline = time.monotonic() + self.limits.request_seconds
@@ -328,14 +328,14 @@ class Server:
             gone = ApiError(HTTPStatus.BAD_REQUEST, "BadRequestException", "the body was cut short; nothing was done")
             response = refused(seen, gone, request.method)
         except Exception as error:  # noqa: BLE001 - the border: nothing of it reaches the client
-            self.observation.defect(seen, error)
+            self.observation.record_defect(seen, error)
             unknown = ApiError(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 "CommitStateUnknownException" if name in _COMMITTING else "InternalServerErrorException",
                 "internal error; the outcome is unknown; see the server log",
             )
             response = refused(seen, unknown, request.method)
-        self.observation.answered(seen, response.status_code, time.perf_counter() - started)
+        self.observation.record_answer(seen, response.status_code, time.perf_counter() - started)
         return response
 
     # Endpoints that are not part of the API
@@ -351,7 +351,7 @@ class Server:
                     response: Response = await self._reads.run(work, seen.deadline)
                 return response
 
-            return await self._observed(name, request, answered)
+            return await self._observe(name, request, answered)
 
         return endpoint
 
@@ -378,7 +378,7 @@ class Server:
             self._admit(seen, request, Scope.READ)
             raise errors.not_found("unknown endpoint; /openapi.json lists all endpoints")
 
-        return await self._observed("none", request, answered)
+        return await self._observe("none", request, answered)
 
 
 class _Endpoint:

@@ -82,7 +82,7 @@ def serve(wanted: Serving) -> None:
                 f"{wanted.host} can be reached from other machines and {wanted.warehouse} has no token; "
                 f"create one first: commit-owner token add NAME -w {wanted.warehouse}"
             )
-        listener = bound(wanted.host, wanted.port)
+        listener = open_listener(wanted.host, wanted.port)
         configure_logs(wanted.log_level)
         if not is_loopback(wanted.host):
             message = f"{wanted.host}: tokens and data are sent as plain HTTP; put a TLS proxy in front of this server"
@@ -258,7 +258,7 @@ def http_protocol(seconds: float, most: int) -> type[H11Protocol]:
     return Protocol
 
 
-def bound(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """A socket that listens on this address; clients that connect are answered once uvicorn is up.
 
     It listens at once, because otherwise a second server could get the same address. It names the protocol TCP

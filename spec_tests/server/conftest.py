@@ -17,7 +17,7 @@ from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, Maint
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.server.application import Limits, Server
 from refimpl.server.names import Names
-from refimpl.server.serving import Serving, bound, configuration
+from refimpl.server.serving import Serving, configuration, open_listener
 from spec_tests.server.wire import WireTable
 from spec_tests.support.faults import Faults
 
@@ -97,7 +97,7 @@ def listen(directory: Path) -> Iterator[Listen]:
 
 @contextmanager
 def _listening(server: Server, directory: Path) -> Iterator[str]:
-    socket = bound("127.0.0.1", 0)
+    socket = open_listener("127.0.0.1", 0)
     running = uvicorn.Server(
         configuration(server.application, Serving(warehouse=directory, log_level="error", stop_seconds=1))
     )

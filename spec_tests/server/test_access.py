@@ -20,7 +20,7 @@ from refimpl.cli.application import application
 from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.server import serving
 from refimpl.server.access import Scope, Tokens
-from refimpl.server.serving import Serving, bound, serve
+from refimpl.server.serving import Serving, open_listener, serve
 from refimpl.storage.environment import Environment, clock_ms
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import DELTA, LEGACY, UNAVAILABLE, WireTable, refusal
@@ -241,7 +241,7 @@ def test_a_server_beyond_loopback_warns_of_plain_http(
             listener.close()
 
     tokens.add("pipeline", Scope.WRITE)
-    monkeypatch.setattr(serving, "bound", lambda _host, port: bound("127.0.0.1", port))
+    monkeypatch.setattr(serving, "open_listener", lambda _host, port: open_listener("127.0.0.1", port))
     monkeypatch.setattr(serving, "configure_logs", lambda level: None)
     monkeypatch.setattr(serving._Process, "run", run)
     serve(Serving(warehouse=directory, host=host))

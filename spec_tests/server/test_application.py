@@ -27,7 +27,7 @@ from refimpl.cli.application import application
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
 from refimpl.server.application import SMALL_BODY_BYTES, Limits
 from refimpl.server.routes import ROUTES
-from refimpl.server.serving import LEAST_READ, JsonLines, affordable, bound, http_protocol
+from refimpl.server.serving import LEAST_READ, JsonLines, affordable, http_protocol, open_listener
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import BAD, DELTA, EXHAUSTED, LEGACY, VERSION_CONFLICT, WireTable, refusal
 
@@ -127,7 +127,7 @@ def test_connections_send_answers_without_delay() -> None:
         return Connected()
 
     async def play() -> None:
-        listener = bound("127.0.0.1", 0)
+        listener = open_listener("127.0.0.1", 0)
         async with await asyncio.get_running_loop().create_server(connected, sock=listener):
             reader, writer = await asyncio.open_connection(*listener.getsockname())
             assert await reader.read() == b""
@@ -138,8 +138,11 @@ def test_connections_send_answers_without_delay() -> None:
 
 
 def test_bound_address_cannot_be_bound_again() -> None:
-    with bound("127.0.0.1", 0) as first, pytest.raises(InvalidRequestError, match="choose another address or port"):
-        bound("127.0.0.1", first.getsockname()[1])
+    with (
+        open_listener("127.0.0.1", 0) as first,
+        pytest.raises(InvalidRequestError, match="choose another address or port"),
+    ):
+        open_listener("127.0.0.1", first.getsockname()[1])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +170,7 @@ def test_connections_leave_open_files_to_commits(
 @pytest.mark.parametrize("host", ["x" * 70, "256.1.1.1", "a b"])
 def test_invalid_address_is_rejected_with_the_next_step(host: str) -> None:
     with pytest.raises(InvalidRequestError, match="choose another address or port"):
-        bound(host, 0)
+        open_listener(host, 0)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,9 @@ def test_an_error_with_a_member_named_table_is_understood(table: object) -> None
     error = {"message": "dropped", "type": "NoSuchTableException", "code": 404}
 
     calls = calls_answered(Reply(status=404, body=msgspec.json.encode({"error": error, "table": table})))
-    assert calls.once("GET", "/t", LoadedTable) == Refusal(status=404, kind="NoSuchTableException", message="dropped")
+    assert calls.call_once("GET", "/t", LoadedTable) == Refusal(
+        status=404, kind="NoSuchTableException", message="dropped"
+    )
 
 
 @pytest.mark.parametrize(("status", "kind"), [(429, "ResourceExhaustedException"), (400, "InvalidParameterException")])
@@ -168,12 +170,12 @@ def test_refusal_after_a_lost_answer_proves_nothing(status: int, kind: str, answ
     calls = calls_answered(refusal, *([] if answered else [NoAnswerError("the connection broke")]))
     if not answered:
         with pytest.raises(OutcomeUnknown, match=f"the connection broke; its repetition: .* {status} {kind}: no"):
-            calls.retried("POST", "/t", LoadedTable, b"", lost=True)
+            calls.call("POST", "/t", LoadedTable, b"", lost=True)
     elif status == 429:
         with pytest.raises(OwnerUnavailableError):
-            calls.retried("POST", "/t", LoadedTable, b"", lost=True)
+            calls.call("POST", "/t", LoadedTable, b"", lost=True)
     else:
-        assert calls.retried("POST", "/t", LoadedTable, b"", lost=True) == Refusal(status=400, kind=kind, message="no")
+        assert calls.call("POST", "/t", LoadedTable, b"", lost=True) == Refusal(status=400, kind=kind, message="no")
 
 
 UPDATE = Match(method="POST", path=r"/tables/orders$")
