@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,11 +20,24 @@ def delta(spark: SparkSession, warehouse: Warehouse) -> DeltaConnection:
     return connect(spark, warehouse)
 
 
-@pytest.fixture
-def time_zone(spark: SparkSession) -> Iterator[None]:
-    """Resets the time zone that a test sets."""
-    yield
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+TIME_ZONE = "spark.sql.session.timeZone"
+MODE = "spark.sql.sources.partitionOverwriteMode"
+
+
+@contextmanager
+def settings(spark: SparkSession, changed: Mapping[str, str]) -> Iterator[None]:
+    """The session with other settings."""
+    before = {key: spark.conf.get(key, None) for key in changed}
+    for key, value in changed.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from refimpl.spark.frames import functions
 from refimpl.warehouse import Warehouse
 from spec_tests.client.test_row_tracking import preserved, stable
 from spec_tests.rows.test_row_rules import column, generated, identity, struct
-from spec_tests.spark.conftest import lose_checkpoints
+from spec_tests.spark.conftest import lose_checkpoints, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -222,12 +222,9 @@ def test_invalid_requests_commit_nothing(delta: DeltaConnection, warehouse: Ware
     ):
         with pytest.raises(InvalidRequestError, match="id = "):
             clause(handle.merge(source.union(source), "target.id = source.id"), *given).execute()
-    delta.spark.conf.set("spark.sql.ansi.enabled", "false")  # Spark would silently change a value that does not fit
-    try:
-        with pytest.raises(InvalidRequestError, match=r"spark\.sql\.ansi\.enabled"):
-            handle.update({"id": "id + 1"})
-    finally:
-        delta.spark.conf.unset("spark.sql.ansi.enabled")
+    lenient = settings(delta.spark, {"spark.sql.ansi.enabled": "false"})  # it would change values that do not fit
+    with lenient, pytest.raises(InvalidRequestError, match=r"spark\.sql\.ansi\.enabled"):
+        handle.update({"id": "id + 1"})
     assert table.snapshot().version == 1
 
 

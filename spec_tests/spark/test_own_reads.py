@@ -15,6 +15,7 @@ import refimpl
 from refimpl.protocol.errors import ConcurrentAppendError, DeltaError, InvalidRequestError
 from refimpl.spark import DeltaConnection, connect, reader
 from refimpl.warehouse import Warehouse
+from spec_tests.spark.conftest import MODE, TIME_ZONE, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -230,11 +231,8 @@ def test_an_overwrite_has_the_mode_of_the_session_when_it_runs(
     spark: SparkSession, delta: DeltaConnection, table: Table, write: Write
 ) -> None:
     rows = spark.createDataFrame([(9, 1)], "id long, p int")
-    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    try:
+    with settings(spark, {MODE: "dynamic"}):
         write(delta, rows)
-    finally:
-        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     assert stored(table) == [0, 2, 4, 9]
     write(delta, rows)
     assert stored(table) == [9]
@@ -261,23 +259,17 @@ def test_text_conditions_have_the_sessions_dialect(spark: SparkSession, delta: D
         ("spark.sql.parser.escapedStringLiterals", r"p = 'x\b'", [r"x\\b"]),
         ("spark.sql.ansi.doubleQuotedIdentifiers", 'p = "p"', []),
     ):
-        spark.conf.set(setting, "true")
-        try:
+        with settings(spark, {setting: "true"}):
             expected = sorted(row[0] for row in delta.read.table("texts").where(condition).collect())
             assert [row[0] for row in delta.read.where(condition).table("texts").collect()] == expected
             delta.table("texts").delete(condition)
-        finally:
-            spark.conf.unset(setting)
         assert [row[0] for row in delta.read.table("texts").collect()] == left
 
 
 def test_names_with_case_are_refused(spark: SparkSession, delta: DeltaConnection, table: Table) -> None:
-    spark.conf.set("spark.sql.caseSensitive", "true")
-    try:
-        with pytest.raises(InvalidRequestError, match="caseSensitive"):
-            delta.read.table("t")
-    finally:
-        spark.conf.unset("spark.sql.caseSensitive")
+    sensitive = settings(spark, {"spark.sql.caseSensitive": "true"})
+    with sensitive, pytest.raises(InvalidRequestError, match="caseSensitive"):
+        delta.read.table("t")
 
 
 def test_query_of_another_table_is_blind(delta: DeltaConnection, warehouse: Warehouse, table: Table) -> None:
@@ -301,14 +293,11 @@ def test_own_reads_are_checked_in_each_session(delta: DeltaConnection, warehouse
 
 
 def test_own_reads_are_found_whatever_reads_parquet_files(delta: DeltaConnection, table: Table) -> None:
-    delta.spark.conf.set("spark.sql.sources.useV1SourceList", "")
-    try:
+    with settings(delta.spark, {"spark.sql.sources.useV1SourceList": ""}):
         rows = delta.read.table("t").where("p = 1")
         append(table, 8)
         with pytest.raises(ConcurrentAppendError):
             saved("overwrite")(delta, rows)
-    finally:
-        delta.spark.conf.unset("spark.sql.sources.useV1SourceList")
 
 
 def test_several_inserts_of_one_query(spark: SparkSession, warehouse: Warehouse, table: Table) -> None:
@@ -322,12 +311,9 @@ def test_several_inserts_of_one_query(spark: SparkSession, warehouse: Warehouse,
 def test_write_without_the_rule_is_rejected(spark: SparkSession, table: Table) -> None:
     from pyspark.errors import PySparkException
 
-    spark.conf.set("spark.sql.optimizer.excludedRules", "refimpl.spark.PlanReads")
-    try:
-        with pytest.raises(PySparkException, match="cannot find the tables that the query reads"):
-            spark.sql("INSERT OVERWRITE t SELECT * FROM t WHERE id < 3")
-    finally:
-        spark.conf.unset("spark.sql.optimizer.excludedRules")
+    without = settings(spark, {"spark.sql.optimizer.excludedRules": "refimpl.spark.PlanReads"})
+    with without, pytest.raises(PySparkException, match="cannot find the tables that the query reads"):
+        spark.sql("INSERT OVERWRITE t SELECT * FROM t WHERE id < 3")
     assert stored(table) == [*range(6)]
 
 
@@ -338,16 +324,12 @@ def test_replace_where_on_a_timestamp_needs_a_session_in_utc(spark: SparkSession
     where = {"replaceWhere": "moment = '2024-01-01 00:00:00'"}
     by_source = rows_at.write.format(FORMAT).mode("overwrite").options(**where)
     by_writer = delta.write(rows_at).mode("overwrite").options(**where)
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    try:
-        for write in (lambda: by_source.save("moments"), lambda: by_writer.saveAsTable("moments")):
-            with pytest.raises(Exception, match="timeZone"):
-                write()
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
-    by_source.save("moments")
-    by_writer.saveAsTable("moments")
+    writes = (lambda: by_source.save("moments"), lambda: by_writer.saveAsTable("moments"))
+    for write in writes:
+        with settings(spark, {TIME_ZONE: "Asia/Tokyo"}), pytest.raises(Exception, match="timeZone"):
+            write()
+    for write in writes:
+        write()
     assert delta.tables.by_name("moments").snapshot().version == 2
 
 

@@ -18,8 +18,9 @@ from refimpl.protocol.errors import CorruptionError, InvalidRequestError, NotFou
 from refimpl.protocol.table_feature import MANAGED_COMMIT
 from refimpl.rows import data_files, partition_values
 from refimpl.schema import schema as s
-from refimpl.spark import DeltaConnection, connect, session
+from refimpl.spark import DeltaConnection, connect
 from refimpl.warehouse import Warehouse
+from spec_tests.spark.conftest import TIME_ZONE, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,7 +81,7 @@ def test_read_returns_the_newest_or_the_given_version(delta: DeltaConnection, ro
 
 
 def test_read_by_time_returns_the_newest_version_of_that_time(
-    delta: DeltaConnection, rows: DataFrame, spark: SparkSession, time_zone: None
+    delta: DeltaConnection, rows: DataFrame, spark: SparkSession
 ) -> None:
     from datetime import UTC, datetime
     from zoneinfo import ZoneInfo
@@ -91,17 +92,15 @@ def test_read_by_time_returns_the_newest_version_of_that_time(
     assert _ids(delta.read.option("timestampAsOf", first).table("t")) == [0, 1, 2, 3]
     assert delta.read.option("timestampAsOf", second - 1).table("t").count() == 4
     moment = datetime.fromtimestamp(second / 1000, UTC)
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     local = f"{moment.astimezone(ZoneInfo('Asia/Tokyo')):%Y-%m-%d %H:%M:%S.%f}"
-    for spelled in (moment, moment.isoformat(), local):
-        assert delta.read.option("timestampAsOf", spelled).table("t").count() == 12
-    for zone in ("+09:00", "GMT+9", "UTC+09:00", "+9"):
-        spark.conf.set("spark.sql.session.timeZone", zone)
-        assert delta.read.option("timestampAsOf", local).table("t").count() == 12
-    spark.conf.set("spark.sql.session.timeZone", "PST")
-    with pytest.raises(InvalidRequestError, match="timeZone PST"):
-        delta.read.option("timestampAsOf", local).table("t")
-    assert delta.read.option("timestampAsOf", moment).table("t").count() == 12
+    for zone in ("Asia/Tokyo", "+09:00", "GMT+9", "UTC+09:00", "+9"):
+        with settings(spark, {TIME_ZONE: zone}):
+            assert delta.read.option("timestampAsOf", local).table("t").count() == 12
+    with settings(spark, {TIME_ZONE: "PST"}):
+        with pytest.raises(InvalidRequestError, match="timeZone PST"):
+            delta.read.option("timestampAsOf", local).table("t")
+        for zoned in (moment, moment.isoformat()):
+            assert delta.read.option("timestampAsOf", zoned).table("t").count() == 12
     with pytest.raises(NotFoundInHistoryError):
         delta.read.option("timestampAsOf", first - 1).table("t")
     with pytest.raises(InvalidRequestError):
@@ -113,22 +112,31 @@ def test_read_by_time_returns_the_newest_version_of_that_time(
 # Pruning
 
 
-def test_partition_values_exclude_files_before_spark_sees_them(delta: DeltaConnection, rows: DataFrame) -> None:
-    delta.write(rows).partitionBy("month").saveAsTable("t")
-    frame = delta.read.where("month = 1").table("t")
-    assert _ids(frame) == [1, 4, 7, 10]
-    assert len(frame.inputFiles()) == 2
-    assert all("/month=1/" in file for file in frame.inputFiles())
-    assert len(delta.read.table("t").inputFiles()) == 6
-    assert delta.read.where("month = 9").table("t").count() == 0
+def test_partition_values_and_statistics_exclude_files_before_spark_sees_them(
+    delta: DeltaConnection, rows: DataFrame
+) -> None:
+    """Conditions that only Spark supports filter rows."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions
 
-
-def test_statistics_exclude_files_before_spark_sees_them(delta: DeltaConnection, rows: DataFrame) -> None:
-    delta.write(rows).saveAsTable("t")
-    frame = delta.read.where("id = 11").table("t")
-    assert (_ids(frame), len(frame.inputFiles())) == ([11], 1)
-    both = delta.read.where("id > 3").filter("id < 8").table("t")
-    assert (_ids(both), len(both.inputFiles())) == ([4, 5, 6, 7], 2)
+    delta.write(rows).partitionBy("month").saveAsTable("parted")
+    delta.write(rows).saveAsTable("flat")
+    for table, conditions, ids, files in (
+        ("parted", [], [*range(12)], 6),
+        ("parted", ["month = 1"], [1, 4, 7, 10], 2),
+        ("parted", ["month = 9"], [], 0),
+        ("flat", ["id = 11"], [11], 1),
+        ("flat", ["id > 3", "id < 8"], [4, 5, 6, 7], 2),
+        ("flat", ["id % 5 = 0", "id > 0"], [5, 10], 2),
+        ("flat", [functions.col("id") == 3], [3], 2),
+    ):
+        reader = delta.read
+        for condition in conditions:
+            reader = reader.where(condition)
+        frame = reader.table(table)
+        assert (_ids(frame), len(frame.inputFiles())) == (ids, files), conditions
+    with pytest.raises(AnalysisException):
+        delta.read.where("nothing = 1").table("flat")
 
 
 def test_nan_is_above_every_number(delta: DeltaConnection, spark: SparkSession) -> None:
@@ -138,24 +146,11 @@ def test_nan_is_above_every_number(delta: DeltaConnection, spark: SparkSession) 
     assert _ids(delta.read.where("x = double('nan')").table("t")) == [1]
 
 
-def test_conditions_that_only_spark_supports_filter_rows(delta: DeltaConnection, rows: DataFrame) -> None:
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions
-
-    delta.write(rows).saveAsTable("t")
-    assert _ids(delta.read.where("id % 5 = 0").where("id > 0").table("t")) == [5, 10]
-    assert _ids(delta.read.where(functions.col("id") == 3).table("t")) == [3]
-    with pytest.raises(AnalysisException):
-        delta.read.where("nothing = 1").table("t")
-
-
-def test_time_without_a_zone_has_the_sessions_zone(
-    delta: DeltaConnection, spark: SparkSession, time_zone: None
-) -> None:
+def test_time_without_a_zone_has_the_sessions_zone(delta: DeltaConnection, spark: SparkSession) -> None:
     delta.write(spark.sql("select timestamp'2024-01-01 00:00:00Z' moment")).saveAsTable("t")
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    assert delta.read.where("moment = '2024-01-01 09:00:00'").table("t").count() == 1
-    assert delta.read.where("moment = '2024-01-01 00:00:00'").table("t").count() == 0
+    with settings(spark, {TIME_ZONE: "Asia/Tokyo"}):
+        assert delta.read.where("moment = '2024-01-01 09:00:00'").table("t").count() == 1
+        assert delta.read.where("moment = '2024-01-01 00:00:00'").table("t").count() == 0
 
 
 def test_spark_uses_its_vectorised_reader(delta: DeltaConnection, rows: DataFrame) -> None:
@@ -304,12 +299,8 @@ def test_many_files_are_listed_without_a_job(delta: DeltaConnection, warehouse: 
         return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) - before
 
     assert jobs_of_a_read() == 0
-    key = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-    spark.conf.set(key, "32")
-    try:
+    with settings(spark, {"spark.sql.sources.parallelPartitionDiscovery.threshold": "32"}):
         assert jobs_of_a_read() == 1
-    finally:
-        spark.conf.set(key, session.SETTINGS[key])
     assert _ids(delta.read.table("t")) == list(range(40))
 
 
@@ -328,17 +319,12 @@ def test_no_setting_of_the_session_leaves_out_a_data_file(delta: DeltaConnection
     delta.write(rows).partitionBy("month").saveAsTable("t")
     table, keys = delta.tables.by_name("t"), [f"spark.sql.files.ignore{what}Files" for what in ("Corrupt", "Missing")]
     damaged = table.location / next(iter(table.snapshot().files.values())).path
-    for key in keys:
-        delta.spark.conf.set(key, "true")
-    try:
+    with settings(delta.spark, dict.fromkeys(keys, "true")):
         for damage in (lambda: damaged.write_bytes(b"PAR1"), damaged.unlink):
             damage()
             for attempt in (lambda: delta.read.table("t").collect(), lambda: delta.table("t").update({"id": "id + 1"})):
                 with pytest.raises(Exception, match=damaged.name):
                     attempt()
-    finally:
-        for key in keys:
-            delta.spark.conf.unset(key)
     assert table.snapshot().version == 0
 
 

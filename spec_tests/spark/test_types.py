@@ -15,6 +15,7 @@ import pytest
 from refimpl.protocol.errors import UnsupportedFeatureError
 from refimpl.rows import data_files
 from refimpl.spark import DeltaConnection, commit_protocol, connect
+from spec_tests.spark.conftest import TIME_ZONE, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,39 +163,34 @@ def test_delta_rs_reads_the_same_rows(
     assert len(_rows(read)) == 5
 
 
-def test_timestamps_mean_the_same_moment_in_every_time_zone(
-    delta: DeltaConnection, spark: SparkSession, time_zone: None
-) -> None:
+def test_timestamps_mean_the_same_moment_in_every_time_zone(delta: DeltaConnection, spark: SparkSession) -> None:
     moment = "timestamp'2024-01-01 00:30:00Z'"
     for index, zone in enumerate(("Asia/Tokyo", "America/New_York")):
-        spark.conf.set("spark.sql.session.timeZone", zone)
-        rows = spark.sql(f"select {index} zone, {moment} moment, {moment} p, timestamp_ntz'2024-01-01 00:30:00' ntz")
-        delta.write(rows).mode("append").partitionBy("p").saveAsTable("t")
+        with settings(spark, {TIME_ZONE: zone}):
+            columns = f"{index} zone, {moment} moment, {moment} p, timestamp_ntz'2024-01-01 00:30:00' ntz"
+            delta.write(spark.sql(f"select {columns}")).mode("append").partitionBy("p").saveAsTable("t")
     for zone in ("UTC", "Europe/Berlin"):
-        spark.conf.set("spark.sql.session.timeZone", zone)
         same = f"moment = {moment} and p = {moment} and ntz = timestamp_ntz'2024-01-01 00:30:00'"
-        assert delta.read.where(same).table("t").count() == 2
+        with settings(spark, {TIME_ZONE: zone}):
+            assert delta.read.where(same).table("t").count() == 2
     assert {add.partition_values["p"] for add in delta.tables.by_name("t").snapshot().files.values()} == {
         "2024-01-01T00:30:00.000000Z"
     }
 
 
 @pytest.fixture
-def rebase_modes(spark: SparkSession) -> Iterator[None]:
-    """Resets the modes that a test sets."""
-    yield
-    for direction in ("Read", "Write"):
-        spark.conf.unset(f"spark.sql.parquet.datetimeRebaseModeIn{direction}")
+def rebase_mode(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    keys = (f"spark.sql.parquet.datetimeRebaseModeIn{direction}" for direction in ("Read", "Write"))
+    with settings(spark, dict.fromkeys(keys, request.param)):
+        yield request.param
 
 
-@pytest.mark.parametrize("mode", ["CORRECTED", "LEGACY"])
+@pytest.mark.parametrize("rebase_mode", ["CORRECTED", "LEGACY"], indirect=True)
 def test_ancient_dates_are_the_same_in_both_rebase_modes(
-    mode: str, delta: DeltaConnection, spark: SparkSession, rebase_modes: None, tmp_path: Path
+    rebase_mode: str, delta: DeltaConnection, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Files of this package use today's calendar, whatever the session's mode. Spark also reads its own files in the
     old calendar. The plain client rejects them, because it would read other days."""
-    for direction in ("Read", "Write"):
-        spark.conf.set(f"spark.sql.parquet.datetimeRebaseModeIn{direction}", mode)
     texts = ["0001-01-01", "1582-10-04", "1582-10-15", "1899-12-31", "9999-12-31"]
     values = ", ".join(f"({row}, date'{text}', timestamp'{text} 12:00:00Z')" for row, text in enumerate(texts))
     rows = spark.sql(f"select * from values {values} as t(row, day, moment)")
@@ -216,7 +212,7 @@ def test_ancient_dates_are_the_same_in_both_rebase_modes(
     replaced.add(msgspec.structs.replace(add, path=moved.name, size=moved.stat().st_size, stats=None))
     replaced.commit()
     assert _rows(delta.read.table("flat").toArrow()) == expected
-    if mode == "CORRECTED":
+    if rebase_mode == "CORRECTED":
         assert _rows(delta.tables.by_name("flat").snapshot().to_arrow()) == expected
     else:
         with pytest.raises(UnsupportedFeatureError):

@@ -17,6 +17,7 @@ from refimpl.server.access import Scope, Tokens
 from refimpl.spark import TOKEN_SETTING, WAREHOUSE_SETTING, DeltaConnection, commit_protocol, connect
 from refimpl.warehouse import Warehouse
 from spec_tests.server.conftest import Listen, directory, listen
+from spec_tests.spark.conftest import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -143,52 +144,62 @@ def test_a_lost_creation_names_the_winner_and_leaves_no_file(
     assert elsewhere == set()
 
 
+@pytest.mark.parametrize("by_path", [False, True])
 @pytest.mark.parametrize(("mode", "version", "count"), [("append", 1, 24), ("overwrite", 1, 12), ("ignore", 0, 12)])
 def test_mode_applies_after_a_lost_creation(
-    mode: str, version: int, count: int, delta: DeltaConnection, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
+    mode: str,
+    version: int,
+    count: int,
+    by_path: bool,
+    delta: DeltaConnection,
+    rows: DataFrame,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _meanwhile(monkeypatch, lambda: delta.write(rows).saveAsTable("t"))
-    delta.write(rows).mode(mode).saveAsTable("t")
-    assert delta.tables.by_name("t").snapshot().version == version
-    assert delta.read.table("t").count() == count
+    path = tmp_path / "plain"
+
+    def write(mode: str) -> None:
+        writer = delta.write(rows).mode(mode)
+        _ = writer.save(path) if by_path else writer.saveAsTable("t")
+
+    _meanwhile(monkeypatch, lambda: write("error"))
+    write(mode)
+    snapshot = (delta.tables.by_path(path) if by_path else delta.tables.by_name("t")).snapshot()
+    assert snapshot.version == version
+    assert (delta.read.load(path) if by_path else delta.read.table("t")).count() == count
+    if by_path and mode != "overwrite":
+        assert _data_files(path) == {add.path for add in snapshot.files.values()}
 
 
 # Modes
 
 
-def test_an_existing_table_is_an_error_by_default(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
-    for mode in ("error", "errorifexists", "ErrorIfExists"):
-        with pytest.raises(errors.NameTakenError):
-            delta.write(rows).mode(mode).saveAsTable(flights)
-    with pytest.raises(errors.NameTakenError) as refused:
-        delta.write(rows).saveAsTable(flights)
-    assert refused.value.winner.table_id == delta.tables.by_name(flights).table_id
-    assert delta.tables.by_name(flights).snapshot().version == 0
-
-
-def test_ignore_does_not_change_an_existing_table(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+def test_each_mode_on_an_existing_table(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+    table = delta.tables.by_name(flights)
+    writes = [
+        delta.write(rows),
+        *(delta.write(rows).mode(mode) for mode in ("error", "errorifexists", "ErrorIfExists")),
+    ]
+    for write in writes:
+        with pytest.raises(errors.NameTakenError) as refused:
+            write.saveAsTable(flights)
+        assert refused.value.winner.table_id == table.table_id
     assert delta.write(rows).mode("ignore").saveAsTable(flights) is None
-    assert delta.tables.by_name(flights).snapshot().version == 0
-    assert delta.write(rows).mode("ignore").saveAsTable("other") is not None
-
-
-def test_append_adds_the_rows_and_reads_nothing(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
-    written = delta.write(rows).mode("append").saveAsTable(flights)
-    assert written is not None
-    assert (written.version, written.rows, written.removed) == (1, 12, 0)
+    assert table.snapshot().version == 0
+    appended = delta.write(rows).mode("append").saveAsTable(flights)
+    assert appended is not None
+    assert (appended.version, appended.rows, appended.removed) == (1, 12, 0)
     assert _content(delta, flights) == _tuples(rows.union(rows))
-    info = delta.tables.by_name(flights).history(1)[0].info
+    info = table.history(1)[0].info
     assert info is not None
     assert info.fields["isBlindAppend"] is True
     assert info.fields["operationMetrics"]["numOutputRows"] == "12"
-
-
-def test_overwrite_replaces_all_rows(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
-    written = delta.write(rows.where("id = 5")).mode("overwrite").saveAsTable(flights)
-    assert written is not None
-    assert written.removed == 6
+    replaced = delta.write(rows.where("id = 5")).mode("overwrite").saveAsTable(flights)
+    assert replaced is not None
+    assert replaced.removed == 12
     assert _content(delta, flights) == Counter([(5, 2)])
     assert delta.read.option("versionAsOf", 0).table(flights).count() == 12
+    assert delta.write(rows).mode("ignore").saveAsTable("other") is not None
 
 
 def test_a_frame_without_rows_creates_and_appends(delta: DeltaConnection, rows: DataFrame) -> None:
@@ -484,39 +495,18 @@ def test_invalid_path_creates_no_plain_table(delta: DeltaConnection, rows: DataF
     assert not (tmp_path / "plain").exists()
 
 
-@pytest.mark.parametrize("mode", ["error", "append"])
-def test_mode_applies_after_a_lost_race_for_a_path(
-    mode: str, spark: SparkSession, rows: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    delta, path = connect(spark), tmp_path / "plain"
-    _meanwhile(monkeypatch, lambda: delta.write(rows).save(path))
-    if mode == "error":
-        with pytest.raises(errors.LocationError):
-            delta.write(rows).save(path)
-    else:
-        delta.write(rows).mode(mode).save(path)
-    snapshot = delta.tables.by_path(path).snapshot()
-    assert snapshot.version == (0 if mode == "error" else 1)
-    assert _data_files(path) == {add.path for add in snapshot.files.values()}
-
-
 def test_a_session_writes_and_reads_through_a_server(
     spark: SparkSession, rows: DataFrame, listen: Listen, warehouse: Warehouse
 ) -> None:
     """The session's settings name the server; the token stays on the driver."""
-    settings = {WAREHOUSE_SETTING: listen(), TOKEN_SETTING: Tokens(warehouse).add("spark", Scope.WRITE)}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    try:
+    token = Tokens(warehouse).add("spark", Scope.WRITE)
+    with settings(spark, {WAREHOUSE_SETTING: listen(), TOKEN_SETTING: token}):
         remote = connect(spark)
         remote.write(rows).partitionBy("month").saveAsTable("flights")
         remote.write(rows).mode("append").saveAsTable("flights")
         remote.write(rows.where("month = 1")).mode("overwrite").saveAsTable("flights")
         assert remote.read.table("flights").count() == 4
         assert remote.read.option("versionAsOf", 1).table("flights").count() == 24
-    finally:
-        for key in settings:
-            spark.conf.unset(key)
     assert connect(spark, warehouse).read.table("flights").count() == 4
 
 
