@@ -28,7 +28,7 @@ from conformance.simulation.host import Host, Prepared, Process
 from conformance.simulation.schedule import WRITER
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from refimpl.owner.ledger import FOLD_PAGES
-from refimpl.owner.local import OWNER_FOLDER
+from refimpl.owner.tables import OWNER_FOLDER
 from refimpl.protocol.commit_owner import Maintenance
 from refimpl.protocol.errors import OwnerUnavailableError
 from refimpl.protocol.log_path import LOG_FOLDER
@@ -152,11 +152,11 @@ class SimulatedOwner(ReferenceOwner):
         spaces = []
         for _ in range(number):
             spaces.append(SimpleNamespace())
-            owner.ledger._local = spaces[-1]  # type: ignore[assignment]
+            owner.ledger.local = spaces[-1]  # type: ignore[assignment]
             owner.ledger.open()
-        owner.ledger._local = _ThreadLocal(spaces)  # type: ignore[assignment]
-        owner._groups._waiting = _Waiting(self._hook)
-        owner._groups._turn = _ScheduledTurn(self._hook)
+        owner.ledger.local = _ThreadLocal(spaces)  # type: ignore[assignment]
+        owner.groups._waiting = _Waiting(self._hook)
+        owner.groups._turn = _ScheduledTurn(self._hook)
 
 
 def _opened_quickly(directory: Path, environment: Environment) -> refimpl.Warehouse:

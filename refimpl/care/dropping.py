@@ -17,16 +17,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from refimpl.owner.context import Context, disk_errors
-from refimpl.owner.lifecycle import is_link, name_taken, refuse_overlap
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
+from refimpl.owner.tables import disk_errors
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import ResolvedTable, TableState
 from refimpl.protocol.errors import InvalidRequestError, LocationError, TableNotFoundError
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.storage.files import Files
+from refimpl.storage.locations import is_link
 from refimpl.storage.object_store import objects_at
 
 KEPT_FOR: Final = 7 * 86_400_000
@@ -47,18 +47,17 @@ def undrop_table(owner: LocalOwner, reference: str) -> ResolvedTable:
     Raises `TableNotFoundError`, `NameTakenError`, and `LocationError` if another table, or no table, is at its
     location. One transaction: after a crash the table is either dropped or active.
     """
-    context = owner.context
-    with context.lock():
-        dropped = _dropped(context, reference)[0]
-        holder = context.holder(dropped.name or "")
+    with owner.lock():
+        dropped = _dropped(owner, reference)[0]
+        holder = owner.holder(dropped.name or "")
         if holder is not None:
-            raise name_taken(context, holder)
-        with context.changing(dropped.table_id) as (writer, table):
-            _refuse_others(context, writer, table)
-            own_commit(context, writer, table)
-            _refuse_another_writer(context, table)
-            writer.set_dropped(table, None)
-    return context.resolve_id(dropped.table_id)
+            raise owner.name_taken(holder)
+        with owner.changing(dropped.table_id) as (writer, table):
+            _refuse_others(owner, writer, table)
+            own_commit(owner, writer, table)
+            _refuse_another_writer(owner, table)
+            writer.set(table, state=TableState.ACTIVE, dropped_at=None)
+    return owner.resolve_id(dropped.table_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +77,16 @@ class Purged:
 def purgeable(owner: LocalOwner, reference: str, *, older_than: int = KEPT_FOR) -> TableRecord:
     """The table that a purge of this name or id would delete. Raises the errors of `purge_table` for a table that is
     unknown, ambiguous, or was dropped too recently."""
-    return _purgeable(owner.context, reference, older_than)
+    return _purgeable(owner, reference, older_than)
 
 
-def _purgeable(context: Context, reference: str, older_than: int) -> TableRecord:
-    candidates = _dropped(context, reference, purged=True)
+def _purgeable(owner: LocalOwner, reference: str, older_than: int) -> TableRecord:
+    candidates = _dropped(owner, reference, purged=True)
     if len(candidates) > 1:
         ids = ", ".join(table.table_id for table in candidates)
         raise InvalidRequestError(f"several dropped tables are called {reference!r}; give the id: {ids}")
     if candidates[0].purged_at is None and older_than > 0:
-        _refuse_early(candidates[0], context.now, older_than)
+        _refuse_early(candidates[0], owner.now, older_than)
     return candidates[0]
 
 
@@ -103,29 +102,28 @@ def purge_table(owner: LocalOwner, reference: str, *, older_than: int = KEPT_FOR
     durable before that last one; if a power cut restores the lock file, no process uses it. An interrupted purge can be
     repeated.
     """
-    context = owner.context
-    with context.lock():
-        dropped = _purgeable(context, reference, older_than)
-        with context.changing(dropped.table_id) as (writer, table):
-            _refuse_others(context, writer, table)
+    with owner.lock():
+        dropped = _purgeable(owner, reference, older_than)
+        with owner.changing(dropped.table_id) as (writer, table):
+            _refuse_others(owner, writer, table)
             if table.purged_at is None:
-                own_commit(context, writer, table)
-                _refuse_another_writer(context, table)
-                writer.set_purged(table, context.now)
-    with context.publishing(table.table_id):
-        context.end_publishing(table.table_id)
+                own_commit(owner, writer, table)
+                _refuse_another_writer(owner, table)
+                writer.set(table, purged_at=owner.now)
+    with owner.publishing(table.table_id):
+        owner.end_publishing(table.table_id)
     deleted = 0
-    files = context.environment.files
-    most = BATCH if objects_at(context.environment, table.location) is None else BATCH_OF_OBJECTS
+    files = owner.environment.files
+    most = BATCH if objects_at(owner.environment, table.location) is None else BATCH_OF_OBJECTS
     last: Path | None = None
     steps: Iterator[Path] = iter(())
     done = False
     while not done:
-        with context.lock():
-            with context.ledger.read() as view:
-                _refuse_others(context, view, table)
+        with owner.lock():
+            with owner.ledger.read() as view:
+                _refuse_others(owner, view, table)
                 try:
-                    evidence = context.log(table).folder / own_commit(context, view, table)
+                    evidence = owner.log(table).folder / own_commit(owner, view, table)
                 except LocationError:  # an earlier purge deleted the last file
                     _remove_empty(files, table)
                     break
@@ -164,11 +162,12 @@ def _refuse_early(table: TableRecord, now: int, older_than: int) -> None:
         )
 
 
-def _dropped(context: Context, reference: str, *, purged: bool = False) -> list[TableRecord]:
+def _dropped(owner: LocalOwner, reference: str, *, purged: bool = False) -> list[TableRecord]:
     """The dropped tables of this id or name, the most recently dropped first. `purged`: also a table whose purge began,
     found by its id, or by its name if it was dropped last."""
-    with context.ledger.read() as view:
-        dropped = [table for table in view.dropped() if table.latest is not None]
+    with owner.ledger.read() as view:
+        dropped = [table for table in view.tables(state=TableState.DROPPED) if table.latest is not None]
+    dropped.sort(key=lambda table: (table.dropped_at or 0, table.key), reverse=True)
     known = [table for table in dropped if table.purged_at is None]
     matching = [table for table in known if reference in (table.table_id, table.name)]
     if purged and not matching:
@@ -179,24 +178,24 @@ def _dropped(context: Context, reference: str, *, purged: bool = False) -> list[
     return matching
 
 
-def _refuse_others(context: Context, view: View, table: TableRecord) -> None:
+def _refuse_others(owner: LocalOwner, view: View, table: TableRecord) -> None:
     """`LocationError` if the owner's folder, or a table that is not dropped, is at, in or around the location."""
     if is_link(table.location) or is_link(table.location / LOG_FOLDER):
         raise LocationError(f"{table.location}, or its log, is a symbolic link now", location=str(table.location))
-    refuse_overlap(context, view, table.location)
+    owner.refuse_overlap(view, table.location)
     other = view.table_at(table.location)
     if other is not None and other.state is TableState.HANDED_BACK and other.key < table.key:
         other = None  # an older record of `table`, from before it was taken over again
-    if other is not None or context.ledger.path.is_relative_to(table.location):
+    if other is not None or owner.ledger.path.is_relative_to(table.location):
         what = "this owner's folder is inside it" if other is None else f"{other.label} ({other.state.value}) uses it"
         raise LocationError(
             f"{table.location} does not belong to {table.label} alone: {what}", location=str(table.location)
         )
 
 
-def _refuse_another_writer(context: Context, table: TableRecord) -> None:
+def _refuse_another_writer(owner: LocalOwner, table: TableRecord) -> None:
     """`LocationError` if another writer continued the table, such as another catalog that registered it."""
-    unknown = context.unknown_published_version(table)
+    unknown = owner.unknown_published_version(table)
     if unknown is not None:
         raise LocationError(
             f"{table.location} has version {unknown}, which this owner did not ratify: another writer has used it "
@@ -205,9 +204,9 @@ def _refuse_another_writer(context: Context, table: TableRecord) -> None:
         )
 
 
-def own_commit(context: Context, view: View, table: TableRecord) -> str:
+def own_commit(owner: LocalOwner, view: View, table: TableRecord) -> str:
     """The name of a published commit with the ratified bytes; `LocationError` if the log there is not this table's."""
-    log, newest = context.log(table), -1 if table.backfilled is None else table.backfilled
+    log, newest = owner.log(table), -1 if table.backfilled is None else table.backfilled
     for version in range(newest, max(newest - _LOOKED_AT, -1), -1):
         details = view.commit_details(table, version)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from refimpl.owner.local import LocalOwner
+from refimpl.care.owner import LOST_ATTEMPTS, WatchedOwner
 from refimpl.owner.records import TableRecord
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.actions import CommitInfo
@@ -51,20 +51,19 @@ _PROPOSED_SOURCE = {
 }
 
 
-def explain(owner: LocalOwner, reference: str, version: Version) -> Explanation:
+def explain(owner: WatchedOwner, reference: str, version: Version) -> Explanation:
     """The explanation of a ratified version. Raises `InvalidRequestError` for any other version."""
-    context = owner.context
     log_path.checked(version)
     table_id = owner.resolve(reference).table_id
-    with context.ledger.read() as view:
-        table = context.required(view, table_id)
+    with owner.ledger.read() as view:
+        table = owner.required(view, table_id)
         details = view.commit_details(table, version)
         before = view.commit_details(table, version - 1) if version > 0 else None
-        lost = dict(view.lost_attempts(table, version))
+        lost: dict[AttemptId, int] = dict(view.rows(tuple, LOST_ATTEMPTS, (table.key, version)))
     if details is None:
         raise InvalidRequestError(_no_such_version(table, version), version=version, latest=table.latest)
     commit, digest, published_at = details
-    log = context.log(table)
+    log = owner.log(table)
     lost |= _staged_losers(log, table, commit)
     info = _commit_info(log, table, commit)
     return Explanation(

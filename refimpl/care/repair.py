@@ -17,9 +17,8 @@ import msgspec
 
 from refimpl.care.dropping import own_commit
 from refimpl.care.verify import ORPHAN_AGE_MS, another_table, commits_of, orphaned
-from refimpl.owner import decide, promises
+from refimpl.owner import decide
 from refimpl.owner.backfill import backfill, finish
-from refimpl.owner.context import Context
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord, unknown_attempt
 from refimpl.protocol import log_path
@@ -41,31 +40,30 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
 def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_published: bool = False) -> list[Action]:
     """Repair every table; returns what was done. Run `verify` before and after."""
-    context = owner.context
     repairs: list[Action] = []
-    with context.ledger.read() as view:
+    with owner.ledger.read() as view:
         staged = [table for table in view.tables() if table.state is TableState.STAGING and not table.promised]
     for table in staged:
-        log, code = context.log(table), "register"
+        log, code = owner.log(table), "register"
         try:
             if adopt_published and not table.feature.engines_create and (log.published(0) or log.published_versions()):
                 repairs += _registered(owner, table, staged)
             code = "forget-abandoned"
-            repairs += _forget_abandoned(context, table.table_id, orphan_age_ms)
+            repairs += _forget_abandoned(owner, table.table_id, orphan_age_ms)
         except (DeltaError, OSError) as error:
             label = table.name or table.table_id
             repairs.append(Action(table=label, code=code, message=f"{table.location}: {error}", done=False))
-    with context.ledger.read() as view:
+    with owner.ledger.read() as view:
         everything = view.tables()
     for table in (table for table in everything if table.promised or table.state is TableState.ACTIVE):
         try:
-            repairs += _repair_table(context, table, orphan_age_ms, adopt_published)
+            repairs += _repair_table(owner, table, orphan_age_ms, adopt_published)
         except OSError as error:
             label = table.name or table.table_id
             repairs.append(Action(table=label, code="unreadable", message=f"{table.location}: {error}", done=False))
     for table in (table for table in everything if table.state is TableState.HANDED_BACK):
         with contextlib.suppress(OSError, DeltaError):  # the owner needs nothing of it
-            message = _remove_leftovers(context, table.table_id, orphan_age_ms)
+            message = _remove_leftovers(owner, table.table_id, orphan_age_ms)
             if message is not None:
                 repairs.append(Action(table=table.name or table.table_id, code="remove-leftovers", message=message))
     return repairs
@@ -77,15 +75,15 @@ def _registered(owner: LocalOwner, table: TableRecord, staged: Sequence[TableRec
 
     Order: the same bytes become a new file, because the fsync of their writer may have failed; then the transaction.
     """
-    context, label = owner.context, table.name or table.table_id
-    log, name = context.log(table), log_path.commit(0)
+    label = table.name or table.table_id
+    log, name = owner.log(table), log_path.commit(0)
     if not log.published(0):
         raise CorruptionError("version 0 was cleaned up after the ledger's backup; restore a newer backup")
-    rivals = [rival for rival in staged if rival.name == table.name and context.log(rival).published(0)]
+    rivals = [rival for rival in staged if rival.name == table.name and owner.log(rival).published(0)]
     proposal = DirectProposal(attempt=unknown_attempt(table.table_id, 0), content=log.read(name))
     examined = decide.examine(table.feature, 0, proposal, proposal.content)
     flaw = decide.first_version_flaw(table, examined, owner.name)
-    with context.lock(), context.changing(table.table_id) as (writer, table):
+    with owner.lock(), owner.changing(table.table_id) as (writer, table):
         if table.state is not TableState.STAGING:  # its creator has gone on
             return []
         holder = writer.table_named(label)
@@ -97,54 +95,54 @@ def _registered(owner: LocalOwner, table: TableRecord, staged: Sequence[TableRec
             )
         if problem is None:
             log.overwrite(name, proposal.content)
-            writer.ratify(table, examined, CommitMode.DIRECT, context.now, published=True)
+            writer.ratify(table, examined, CommitMode.DIRECT, owner.now, published=True)
             writer.set_attempts_lost(table)
-            writer.set_state(table, TableState.ACTIVE)
+            writer.set(table, state=TableState.ACTIVE)
     message = f"registered the table at {table.location}" if problem is None else f"{table.location}: {problem}"
     return [Action(table=label, code="register", message=message, done=problem is None)]
 
 
-def _repair_table(context: Context, table: TableRecord, orphan_age_ms: int, adopt_published: bool) -> list[Action]:
+def _repair_table(owner: LocalOwner, table: TableRecord, orphan_age_ms: int, adopt_published: bool) -> list[Action]:
     label = table.name or table.table_id
     repairs: list[Action] = []
-    with context.ledger.read() as view:
+    with owner.ledger.read() as view:
         recorded = {commit.version for commit, _, _ in view.digests(table)}
-        other = another_table(context.log(table), recorded, view.protocol_and_metadata(table.key))
+        other = another_table(owner.log(table), recorded, view.protocol_and_metadata(table.key))
     if other is not None:
         return [Action(table=label, code="another-table", message=other, done=False)]
-    steps: dict[str, Callable[[Context, str], str | None]] = {
+    steps: dict[str, Callable[[LocalOwner, str], str | None]] = {
         "settle-promise": _settle_promise,
         **({"adopt": _adopt} if adopt_published else {}),
         "finish-backfill": _finish_backfill,
-        "remove-leftovers": lambda context, table_id: _remove_leftovers(context, table_id, orphan_age_ms),
+        "remove-leftovers": lambda owner, table_id: _remove_leftovers(owner, table_id, orphan_age_ms),
     }
     for code, step in steps.items():
         try:
-            message = step(context, table.table_id)
+            message = step(owner, table.table_id)
         except (DeltaError, OSError) as error:
             repairs.append(Action(table=label, code=code, message=str(error), done=False))
             return repairs
         if message is not None:
             repairs.append(Action(table=label, code=code, message=message))
-        with context.ledger.read() as view:
+        with owner.ledger.read() as view:
             left = view.table(table.table_id)
         if left is None or left.state is TableState.DROPPED:  # a take-over or creation that was forgotten
             return repairs
     return repairs
 
 
-def _forget_abandoned(context: Context, table_id: str, age_ms: int) -> list[Action]:
+def _forget_abandoned(owner: LocalOwner, table_id: str, age_ms: int) -> list[Action]:
     """Forget a table that was staged long ago and has no version: its creator gave up. Folders that are not empty
     stay, because the owner did not write their files.
 
     Order: the transaction, then the folders. After a crash in between, empty folders remain that no record names.
     """
-    with context.lock(), context.changing(table_id) as (writer, table):
-        log = context.log(table)
-        if table.state is not TableState.STAGING or context.now - table.created_at < age_ms or log.published_versions():
+    with owner.lock(), owner.changing(table_id) as (writer, table):
+        log = owner.log(table)
+        if table.state is not TableState.STAGING or owner.now - table.created_at < age_ms or log.published_versions():
             return []
-        writer.set_state(table, TableState.DROPPED)
-    files, folder = context.environment.files, table.location / LOG_FOLDER
+        writer.set(table, state=TableState.DROPPED)
+    files, folder = owner.environment.files, table.location / LOG_FOLDER
     for path in (folder / table.feature.staging_folder, folder, table.location):
         with contextlib.suppress(OSError):
             files.remove_directory(path)
@@ -153,44 +151,44 @@ def _forget_abandoned(context: Context, table_id: str, age_ms: int) -> list[Acti
     return [Action(table=table.name or table_id, code="forget-abandoned", message=message)]
 
 
-def _settle_promise(context: Context, table_id: str) -> str | None:
-    with context.lock():
-        with context.ledger.read() as view:
-            table = context.required(view, table_id)
+def _settle_promise(owner: LocalOwner, table_id: str) -> str | None:
+    with owner.lock():
+        with owner.ledger.read() as view:
+            table = owner.required(view, table_id)
             promise = view.promise(table.key)
         if promise is None:
             return None
-        context.settle(table)
-        with context.ledger.read() as view:
+        owner.settle(table)
+        with owner.ledger.read() as view:
             after = view.table(table_id)
     kept = after is not None and after.latest == promise.version
     return f"{'completed' if kept else 'forgot'} the {promise.kind.value} of version {promise.version}"
 
 
-def _adopt(context: Context, table_id: str) -> str | None:
+def _adopt(owner: LocalOwner, table_id: str) -> str | None:
     """Record published versions above the latest; stored lower versions are published first. The last of them may hand
     the table back, so no other process publishes meanwhile."""
-    with context.publishing(table_id), context.lock():
-        with context.ledger.read() as view:
-            first = context.required(view, table_id).next
-        with context.changing(table_id) as (_, table):
-            _refuse_hole(context, table)
-        finish(context, table_id)
-        with context.changing(table_id) as (writer, table):
-            after, flaw = promises.adopt(writer, table, context.log(table), context.now)
+    with owner.publishing(table_id), owner.lock():
+        with owner.ledger.read() as view:
+            first = owner.required(view, table_id).next
+        with owner.changing(table_id) as (_, table):
+            _refuse_hole(owner, table)
+        finish(owner, table_id)
+        with owner.changing(table_id) as (writer, table):
+            after, flaw = owner.record_visible(writer, table)
             if flaw is not None:
                 raise CorruptionError(f"{log_path.commit(after.next)} cannot be adopted: {flaw.detail}")
             if after.next == first:
                 return None
-            writer.halt(table, None)
+            writer.set(table, halted=None)
             lost = writer.attempts_are_lost(table)
     done = f"adopted the published versions {first} to {after.latest}"
     done += "; the last of them gave the table back to the filesystem" if after.state is TableState.HANDED_BACK else ""
     return done + ("; some of its attempt ids are lost, and cannot be resolved" if lost else "")
 
 
-def _refuse_hole(context: Context, table: TableRecord) -> None:
-    unknown = context.unknown_published_version(table)
+def _refuse_hole(owner: LocalOwner, table: TableRecord) -> None:
+    unknown = owner.unknown_published_version(table)
     if unknown is not None and unknown != table.next:
         raise CorruptionError(
             f"versions {table.next} to {unknown - 1} of {table.label} were cleaned up after the ledger's backup, "
@@ -199,13 +197,13 @@ def _refuse_hole(context: Context, table: TableRecord) -> None:
         )
 
 
-def _finish_backfill(context: Context, table_id: str) -> str | None:
-    with context.ledger.read() as view:
-        halted = context.required(view, table_id).halted
-    published = backfill(context, table_id, None).published
-    if halted is not None and _published_next(context, table_id) is None:
-        with context.lock(), context.changing(table_id) as (writer, table):
-            writer.halt(table, None)
+def _finish_backfill(owner: LocalOwner, table_id: str) -> str | None:
+    with owner.ledger.read() as view:
+        halted = owner.required(view, table_id).halted
+    published = backfill(owner, table_id, None).published
+    if halted is not None and _published_next(owner, table_id) is None:
+        with owner.lock(), owner.changing(table_id) as (writer, table):
+            writer.set(table, halted=None)
         return f"{_published(published)} and lifted the halt"
     return _published(published) if published else None
 
@@ -214,34 +212,34 @@ def _published(number: int) -> str:
     return f"published {number} {'commit' if number == 1 else 'commits'}"
 
 
-def _published_next(context: Context, table_id: str) -> Version | None:
-    with context.ledger.read() as view:
-        following = context.required(view, table_id).next
-    return following if context.log(context.cached_record(table_id)).published(following) else None
+def _published_next(owner: LocalOwner, table_id: str) -> Version | None:
+    with owner.ledger.read() as view:
+        following = owner.required(view, table_id).next
+    return following if owner.log(owner.cached_record(table_id)).published(following) else None
 
 
 def left_over(owner: LocalOwner) -> int:
     """The number of staged files that no reader needs, and that `repair` keeps because they are young."""
-    context, number = owner.context, 0
-    with context.ledger.read() as view:
+    number = 0
+    with owner.ledger.read() as view:
         active = [table for table in view.tables() if table.state is TableState.ACTIVE]
         commits = {table.key: commits_of(view, table) for table in active}
     for table in active:
         with contextlib.suppress(OSError):  # `repair` reports it
-            number += sum(1 for _ in orphaned(context.log(table), table, commits[table.key]))
+            number += sum(1 for _ in orphaned(owner.log(table), table, commits[table.key]))
     return number
 
 
-def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> str | None:
-    with context.lock():
-        with context.ledger.read() as view:
-            table = context.required(view, table_id)
+def _remove_leftovers(owner: LocalOwner, table_id: str, age_ms: int) -> str | None:
+    with owner.lock():
+        with owner.ledger.read() as view:
+            table = owner.required(view, table_id)
             if table.state is TableState.HANDED_BACK:
-                own_commit(context, view, table)
+                own_commit(owner, view, table)
             elif table.state is not TableState.ACTIVE:  # another table may have staged files in its folder by now
                 return None
             commits = commits_of(view, table)
-        log, oldest = context.log(table), context.now - age_ms
+        log, oldest = owner.log(table), owner.now - age_ms
         names = [
             f"{table.feature.staging_folder}/{path.name}"
             for path in orphaned(log, table, commits)

@@ -17,9 +17,8 @@ from typing import Final
 
 import msgspec
 
+from refimpl.care.owner import WatchedOwner
 from refimpl.owner import decide
-from refimpl.owner.context import Context
-from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
 from refimpl.protocol import actions, log_path
@@ -65,21 +64,20 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     repairable: bool = False
 
 
-def verify(owner: LocalOwner) -> list[Finding]:
+def verify(owner: WatchedOwner) -> list[Finding]:
     """All findings, the ledger's first, then table by table. Empty: all invariants hold."""
-    context = owner.context
     findings = [
         Finding(table=None, severity=Severity.ERROR, code="ledger-integrity", message=f"SQLite says: {message}")
-        for message in context.ledger.integrity_errors()
+        for message in owner.ledger.integrity_errors()
     ]
     try:
-        with context.ledger.read() as view:
+        with owner.ledger.read() as view:
             tables = view.tables()
     except CorruptLedgerError as error:
         return [*findings, _damaged(None, error)]
     for table in tables:
         try:
-            findings.extend(_findings(context, table.table_id))
+            findings.extend(_findings(owner, table.table_id))
         except CorruptLedgerError as error:
             findings.append(_damaged(table.name or table.table_id, error))
     gone = (TableState.HANDED_BACK, TableState.DROPPED)
@@ -97,7 +95,7 @@ def verify(owner: LocalOwner) -> list[Finding]:
             else f"was purged; files remain in {location}: commit-owner purge {table.table_id}, if it was interrupted",
         )
         for location, table in dropped.items()
-        if location not in known and context.environment.files.stat(location) is not None
+        if location not in known and owner.environment.files.stat(location) is not None
     ]
     try:
         findings += [
@@ -109,18 +107,18 @@ def verify(owner: LocalOwner) -> list[Finding]:
                 f"restored, a newer backup may have the table",
             )
             for location, feature in owned_tables(
-                context.environment, context.warehouse, owner.name, known | dropped.keys()
+                owner.environment, owner.warehouse, owner.name, known | dropped.keys()
             )
-            if not _is_known(context, location)
+            if not _is_known(owner, location)
         ]
     except CorruptLedgerError as error:
         findings.append(_damaged(None, error))
     return findings
 
 
-def _is_known(context: Context, location: Path) -> bool:
+def _is_known(owner: WatchedOwner, location: Path) -> bool:
     """Whether the ledger has a table there now: one that was created since the tables were read."""
-    with context.ledger.read() as view:
+    with owner.ledger.read() as view:
         table = view.table_at(location)
     return table is not None and table.state is not TableState.HANDED_BACK
 
@@ -178,19 +176,19 @@ def _feature_at(log: LogStore, owner_name: str | None) -> TableFeature | None:
     return feature if owner_name in (None, named) else None
 
 
-def _findings(context: Context, table_id: str) -> list[Finding]:
+def _findings(owner: WatchedOwner, table_id: str) -> list[Finding]:
     """The findings of a table. An error or a warning counts only if a second check has it too: a file that another
     process publishes or cleans up between two steps of a check looks like damage."""
     try:
-        first = list(_check(context, table_id).findings())
+        first = list(_check(owner, table_id).findings())
         if all(finding.severity is Severity.NOTE for finding in first):
             return first
         codes = {finding.code for finding in first}
-        return [finding for finding in _check(context, table_id).findings() if finding.code in codes]
+        return [finding for finding in _check(owner, table_id).findings() if finding.code in codes]
     except TableNotFoundError:  # a take-over or creation that was forgotten since
         return []
     except OSError as error:
-        with context.ledger.read() as view:
+        with owner.ledger.read() as view:
             table = view.table(table_id)
         return [] if table is None else [unreadable(table, error)]
 
@@ -201,28 +199,28 @@ def unreadable(table: TableSummary, error: Exception) -> Finding:
     return Finding(table=table.name or table.table_id, severity=Severity.ERROR, code="unreadable", message=message)
 
 
-def _check(context: Context, table_id: str) -> "_Check":
+def _check(owner: WatchedOwner, table_id: str) -> "_Check":
     """The checks of a table. What looks like an interrupted commit may be in progress: then it reads again under the
     lock, which the processes hold that make such commits. If it cannot get the lock, the first read state counts."""
-    check = _Check(context, table_id)
+    check = _Check(owner, table_id)
     if check.is_unfinished:
-        with contextlib.suppress(OwnerUnavailableError), context.lock():
-            check = _Check(context, table_id)
+        with contextlib.suppress(OwnerUnavailableError), owner.lock():
+            check = _Check(owner, table_id)
     return check
 
 
 class _Check:
     """The checks of one table, on one read state of the ledger."""
 
-    def __init__(self, context: Context, table_id: str) -> None:
-        self._context = context
-        with context.ledger.read() as view:
-            self._table = context.required(view, table_id)
+    def __init__(self, owner: WatchedOwner, table_id: str) -> None:
+        self._owner = owner
+        with owner.ledger.read() as view:
+            self._table = owner.required(view, table_id)
             self._promise = view.promise(self._table.key)
             self._commits = commits_of(view, self._table)
             self._state = view.protocol_and_metadata(self._table.key)
         # Listed after the ledger was read: versions published meanwhile are above those that are checked here.
-        self._log: LogStore = context.log(self._table)
+        self._log: LogStore = owner.log(self._table)
         listing = self._log.listing()
         self._published = {path.version: path for path in listing if path.kind is FileKind.COMMIT}
         self._checkpoint = max((path.version for path in listing if path.kind in CHECKPOINT_KINDS), default=-1)
@@ -246,7 +244,7 @@ class _Check:
         if table.state is TableState.STAGING:
             yield from self._never_registered()
             return
-        if self._context.environment.files.stat(table.location) is None:
+        if self._owner.environment.files.stat(table.location) is None:
             yield self._finding(Severity.ERROR, "location-missing", f"{table.location} does not exist")
             return
         other = another_table(self._log, self._commits, self._state)
@@ -268,7 +266,7 @@ class _Check:
     def _never_registered(self) -> Iterator[Finding]:
         """A staged table. A later version than 0 proves that it was registered, unless an engine creates tables."""
         table, newest = self._table, max(self._published, default=None)
-        old = self._context.now - table.created_at > STAGING_AGE_MS
+        old = self._owner.now - table.created_at > STAGING_AGE_MS
         if newest and not table.feature.engines_create:
             remedy = "run repair --adopt-published" if 0 in self._published else "restore a newer backup"
             message = f"has version {newest} at {table.location}, but an older ledger was restored, in which it is not"
@@ -299,7 +297,7 @@ class _Check:
                     "timestamp-order",
                     f"in-commit timestamp {later} of version {after} is not greater than {earlier} of {before}",
                 )
-        now = self._context.now
+        now = self._owner.now
         for version in versions:
             time = self._commits[version][0].in_commit_timestamp
             if time > now + AHEAD_MS:
@@ -391,8 +389,8 @@ class _Check:
 
     def _above_latest(self, versions: list[Version]) -> list[Version]:
         """The versions above the latest one as it is now: commits continue while verify runs."""
-        with self._context.ledger.read() as view:
-            latest = self._context.required(view, self._table.table_id).latest
+        with self._owner.ledger.read() as view:
+            latest = self._owner.required(view, self._table.table_id).latest
         return [version for version in versions if latest is None or version > latest]
 
     def _state_of_table(self) -> Iterator[Finding]:
@@ -412,7 +410,7 @@ class _Check:
                 Severity.NOTE,
                 "orphaned-staged-files",
                 _left_over(orphans, self._table.first_unbackfilled),
-                repairable=any(path.modified < self._context.now - ORPHAN_AGE_MS for path in orphans),
+                repairable=any(path.modified < self._owner.now - ORPHAN_AGE_MS for path in orphans),
             )
         if self._table.latest is None:
             return
@@ -429,7 +427,7 @@ class _Check:
                 "staged-above-latest",
                 f"staged files follow the ledger's latest version {self._table.latest}: {len(following)}, such as "
                 f"{following[-1].name}; either their writers still propose them, or the ledger lost its newest "
-                f"transactions: if no writer runs, restore a newer {self._context.ledger.path}",
+                f"transactions: if no writer runs, restore a newer {self._owner.ledger.path}",
             )
 
 

@@ -170,7 +170,7 @@ def open_folder(warehouse: str | None) -> Warehouse:
     Raises `InvalidRequestError` for a server, and if there is no warehouse: only `init` creates one.
     """
     import refimpl
-    from refimpl.owner.local import OWNER_FOLDER
+    from refimpl.owner.tables import OWNER_FOLDER
     from refimpl.warehouse import is_url
 
     if is_url(warehouse):

@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Final
 
-from refimpl.owner import decide, policy
-from refimpl.owner.context import Context
+from refimpl.owner import decide, records
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import Writer
+from refimpl.owner.tables import Tables
 from refimpl.protocol import log_path
 from refimpl.protocol.actions import same_actions
 from refimpl.protocol.commit_owner import Backfilled, TableState
@@ -31,7 +31,7 @@ _PAUSE_SECONDS: Final = 3 * LOCK_POLL_SECONDS
 """Pause between two batches: longer than the polling interval of a process that waits for the publishing lock."""
 
 
-def backfill(context: Context, table_id: str, version: Version | None, *, batches: int | None = None) -> Backfilled:
+def backfill(tables: Tables, table_id: str, version: Version | None, *, batches: int | None = None) -> Backfilled:
     """Publish up to `version`, or to the current latest one; see `CommitOwner.backfill_to_version`.
 
     The publishing lock is free between two batches, so that another process waits for one at most. `batches`: stop
@@ -43,31 +43,30 @@ def backfill(context: Context, table_id: str, version: Version | None, *, batche
     """
     published = 0
     for number in itertools.count(1):
-        with context.publishing(table_id):
-            through, count, done = _batch(context, table_id, version)
+        with tables.publishing(table_id):
+            through, count, done = _batch(tables, table_id, version)
         published += count
         if done or number == batches:
             break
-        context.environment.pause(_PAUSE_SECONDS)
+        tables.environment.pause(_PAUSE_SECONDS)
     return Backfilled(through=through, published=published)
 
 
-def finish(context: Context, table_id: str) -> None:
+def finish(tables: Tables, table_id: str) -> None:
     """Publish the remaining commits. The caller holds both locks, so that no commit is added meanwhile."""
-    done = False
-    while not done:
-        _, _, done = _batch(context, table_id, None)
+    while not _batch(tables, table_id, None)[2]:
+        pass
 
 
-def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Version | None, int, bool]:
+def _batch(tables: Tables, table_id: str, version: Version | None) -> tuple[Version | None, int, bool]:
     """Publish the next versions, then record them. Returns the last one, how many, and whether all are published.
 
     The caller holds the table's publishing lock. Writers can commit meanwhile: the owner's lock is taken only to
     record.
     """
-    table, commits = _next(context, table_id, version)
+    table, commits = _next(tables, table_id, version)
     if not commits or (version is not None and version >= table.next):
-        with context.lock(), context.changing(table_id) as (_, table):  # completes an interrupted call
+        with tables.lock(), tables.changing(table_id) as (_, table):  # completes an interrupted call
             pass
     if version is not None and version >= table.next:
         raise InvalidRequestError(
@@ -78,7 +77,7 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
     target = table.next - 1 if version is None else version
     # Durability order: each `publish` returns after `<v>.json` and its name are durable, the next version
     # starts after that, and the ledger forgets the bytes in a later transaction.
-    log = context.log(table)
+    log = tables.log(table)
     published: list[_Stored] = []
     problem: CorruptLogError | OSError | None = None
     for commit, digest in commits:
@@ -90,12 +89,12 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
             problem = error
             break
         published.append((commit, digest))
-    with context.lock(), context.changing(table_id) as (writer, table):
-        through = _record(writer, table, published, context.now)
+    with tables.lock(), tables.changing(table_id) as (writer, table):
+        through = _record(writer, table, published, tables.now)
         if through is not None and through >= commit.version:  # another process recorded it, so the problem is solved
             problem = None
         if isinstance(problem, CorruptLogError):
-            writer.halt(table, f"backfill of version {commit.version} failed: {problem}")
+            writer.set(table, halted=f"backfill of version {commit.version} failed: {problem}")
     if isinstance(problem, OSError):
         raise OwnerUnavailableError(
             f"backfill of {table.label} stopped after version {through}: {problem}; "
@@ -106,18 +105,18 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
     return through, len(commits), through is not None and through >= target
 
 
-def _next(context: Context, table_id: str, version: Version | None) -> tuple[TableRecord, list[_Stored]]:
+def _next(tables: Tables, table_id: str, version: Version | None) -> tuple[TableRecord, list[_Stored]]:
     """The table, and its next commits to publish."""
-    with context.ledger.read() as view:
-        table = context.required(view, table_id)
+    with tables.ledger.read() as view:
+        table = tables.required(view, table_id)
         if table.state is TableState.DROPPED:
             if table.purged_at is not None or table.latest is None:
                 with contextlib.suppress(OSError):
-                    context.end_publishing(table_id)
+                    tables.end_publishing(table_id)
             raise InvalidRequestError(f"{table.label} was dropped; a dropped table is not published")
         first, size = table.first_unbackfilled, 0
         commits: list[_Stored] = []
-        while first + len(commits) < table.next and len(commits) < BATCH and size < policy.MAX_INLINE_BYTES:
+        while first + len(commits) < table.next and len(commits) < BATCH and size < records.MAX_INLINE_BYTES:
             if version is not None and first + len(commits) > version:
                 break
             details = view.commit_details(table, first + len(commits))
@@ -146,19 +145,19 @@ def _record(writer: Writer, table: TableRecord, published: Sequence[_Stored], no
     return through
 
 
-def record_published(context: Context, table_id: str, through: Version) -> str | None:
+def record_published(tables: Tables, table_id: str, through: Version) -> str | None:
     """Forget the versions up to `through`, which a client reports as published, in batches. Returns why one of them
     must not be forgotten."""
     while True:
-        with context.lock(), context.changing(table_id) as (writer, table):
+        with tables.lock(), tables.changing(table_id) as (writer, table):
             refused = decide.not_accepting(table)
             if refused is not None:
                 return refused.detail
             batch = range(table.first_unbackfilled, through + 1)[:BATCH]
-            flaw = decide.report_flaw(table, through) or confirm_published(writer, table, context.log(table), batch)
+            flaw = decide.report_flaw(table, through) or confirm_published(writer, table, tables.log(table), batch)
             if flaw is not None or not batch:
                 return flaw
-            writer.mark_published(table, batch[-1], context.now)
+            writer.mark_published(table, batch[-1], tables.now)
             if batch[-1] == through:
                 return None
 
@@ -187,7 +186,7 @@ def confirm_published(writer: Writer, table: TableRecord, log: LogStore, version
 def _published_bytes(log: LogStore, path: LogPath, commit: RatifiedCommit, digest: bytes) -> bytes | None:
     """The file's bytes if it is the ratified commit. Checks the size first: the file is read under the owner's lock,
     and could be of any size."""
-    if path.size > policy.MAX_COMMIT_BYTES or (commit.content is None and path.size != commit.size):
+    if path.size > records.MAX_COMMIT_BYTES or (commit.content is None and path.size != commit.size):
         return None
     try:
         content = log.read(path.name)

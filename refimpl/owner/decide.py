@@ -19,13 +19,12 @@ A catalog's requests have more rules: `served.catalog_requests`.
 """
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from refimpl.owner import policy
+from refimpl.owner import records
 from refimpl.owner.records import AttemptRecord, Examined, TableRecord, unknown_attempt
 from refimpl.protocol import actions, log_path, table_feature
 from refimpl.protocol.actions import CommitInfo, DomainMetadata, Metadata, Protocol
@@ -45,6 +44,10 @@ from refimpl.protocol.commits import (
 )
 from refimpl.protocol.errors import CorruptionError, CorruptLogError, OutcomeUnknown
 from refimpl.protocol.log_path import Version
+from refimpl.protocol.owner_conf import conf_flaw
+
+Current = tuple[Protocol, Metadata]
+"""A table's protocol and metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,7 @@ def unread(version: Version, proposal: StagedProposal, size: int | None) -> Exam
 
 def size_limit(commit_mode: table_feature.CommitMode) -> int:
     """The maximum size of a commit in bytes."""
-    return policy.MAX_INLINE_BYTES if commit_mode is table_feature.CommitMode.INLINE else policy.MAX_COMMIT_BYTES
+    return records.MAX_INLINE_BYTES if commit_mode is table_feature.CommitMode.INLINE else records.MAX_COMMIT_BYTES
 
 
 def _too_large(commit_mode: table_feature.CommitMode, size: int) -> Rejected:
@@ -101,16 +104,15 @@ def _too_large(commit_mode: table_feature.CommitMode, size: int) -> Rejected:
 
 def examine(feature: table_feature.TableFeature, version: Version, proposal: Proposal, content: bytes) -> Examined:
     """Parse the proposed bytes."""
-    digest = hashlib.sha256(content).digest()
-    commit_mode = COMMIT_MODE_OF[type(proposal)]
+    digest, commit_mode = hashlib.sha256(content).digest(), COMMIT_MODE_OF[type(proposal)]
+    examined = Examined(version=version, proposal=proposal, content=content, digest=digest)
     if len(content) > size_limit(commit_mode):
-        flaw = _too_large(commit_mode, len(content))
-        return Examined(version=version, proposal=proposal, content=content, digest=digest, flaw=flaw)
+        return msgspec.structs.replace(examined, flaw=_too_large(commit_mode, len(content)))
     try:
         parsed = actions.decode(content, source=f"the proposed version {version}")
     except CorruptLogError as error:
         flaw = _rejected(RejectionReason.MALFORMED_ACTIONS, str(error))
-        return Examined(version=version, proposal=proposal, content=content, digest=digest, flaw=flaw)
+        return msgspec.structs.replace(examined, flaw=flaw)
     infos = [action for action in parsed if isinstance(action, CommitInfo)]
     protocols = [action for action in parsed if isinstance(action, Protocol)]
     metadata = [action for action in parsed if isinstance(action, Metadata)]
@@ -122,11 +124,8 @@ def examine(feature: table_feature.TableFeature, version: Version, proposal: Pro
             f"version {version} has {len(infos)} commitInfo, {len(protocols)} protocol and {len(metadata)} metaData "
             f"actions; one of each at most",
         )
-    return Examined(
-        version=version,
-        proposal=proposal,
-        content=content,
-        digest=digest,
+    return msgspec.structs.replace(
+        examined,
         in_commit_timestamp=(infos[0].in_commit_timestamp or 0) if infos else 0,
         protocol=protocols[0] if protocols else None,
         metadata=metadata[0] if metadata else None,
@@ -165,7 +164,7 @@ def decide(
     attempt: AttemptRecord | None,
     *,
     unknown_published: Version | None,
-    current: tuple[Protocol, Metadata] | None,
+    current: Current | None,
 ) -> Ratify | Outcome:
     """The outcome of a proposal. `current`: the table's protocol and metadata; required only if the proposal changes
     them.
@@ -180,9 +179,7 @@ def decide(
     )
 
 
-def content_flaw(
-    table: TableRecord, examined: Examined, current: tuple[Protocol, Metadata] | None
-) -> Rejected | None:  # fmt: skip
+def content_flaw(table: TableRecord, examined: Examined, current: Current | None) -> Rejected | None:
     """Why the owner rejects what is in the proposal."""
     return (
         _commit_mode_flaw(table, examined)
@@ -292,8 +289,11 @@ def report_flaw(table: TableRecord, through: Version) -> str | None:
 
 
 def _commit_mode_flaw(table: TableRecord, examined: Examined) -> Rejected | None:
+    """A table of inline commits accepts staged files too: some commits are too large for inline storage."""
     commit_mode = COMMIT_MODE_OF[type(examined.proposal)]
-    accepted = policy.commit_modes_accepted(table.commit_mode)
+    accepted = {table.commit_mode}
+    if table.commit_mode is table_feature.CommitMode.INLINE:
+        accepted.add(table_feature.CommitMode.STAGED)
     if commit_mode in accepted:
         return None
     return _rejected(
@@ -318,7 +318,7 @@ def timestamp_flaw(examined: Examined, previous: int) -> Rejected | None:
     )
 
 
-def leaves_owner(table: TableRecord, examined: Examined, current: tuple[Protocol, Metadata] | None) -> bool:
+def leaves_owner(table: TableRecord, examined: Examined, current: Current | None) -> bool:
     """Whether an already published version takes the table from this owner; arguments as in `decide`.
 
     managed-commits, "Converting a managed-commit table to filesystem table": it removes the feature, or it removes or
@@ -334,7 +334,7 @@ def leaves_owner(table: TableRecord, examined: Examined, current: tuple[Protocol
     return metadata.configuration.get(owner) != current[1].configuration.get(owner)
 
 
-def _table_flaw(table: TableRecord, examined: Examined, current: tuple[Protocol, Metadata] | None) -> Rejected | None:
+def _table_flaw(table: TableRecord, examined: Examined, current: Current | None) -> Rejected | None:
     """managed-commits and catalog-managed, "Enablement": the feature and its properties go together."""
     if examined.protocol is None and examined.metadata is None:
         return None
@@ -399,7 +399,7 @@ def table_flaw(feature: table_feature.TableFeature, protocol: Protocol, metadata
     if not feature.enabled_in(protocol):
         return _rejected(RejectionReason.INCONSISTENT_TABLE, f"the protocol does not enable {feature.name}")
     conf = feature.owner_conf_property
-    return policy.conf_flaw(metadata.configuration.get(conf)) if conf is not None else None
+    return conf_flaw(metadata.configuration.get(conf)) if conf is not None else None
 
 
 def first_version_flaw(table: TableRecord, examined: Examined, owner_name: str) -> Rejected | None:
@@ -419,15 +419,6 @@ def first_version_flaw(table: TableRecord, examined: Examined, owner_name: str) 
             RejectionReason.INCONSISTENT_TABLE, f"{owner} names {named!r}, but this owner is {owner_name!r}"
         )
     return table_flaw(feature, examined.protocol, examined.metadata) or _metadata_flaw(table, examined.metadata)
-
-
-def identity_flaw(current: str, name: str | None, conf: Mapping[str, str] | None, *, has_tables: bool) -> str | None:
-    """Why the owner cannot get this name or configuration. Its tables have the name in their metadata."""
-    if name is not None and not (name.strip() and name.isprintable() and (name == current or not has_tables)):
-        expected = f"{current!r}, the name in its tables" if has_tables else "a printable text that is not blank"
-        return f"invalid name {name!r} of the owner; expected {expected}"
-    flaw = None if conf is None else policy.conf_flaw(msgspec.json.encode(dict(conf)).decode())
-    return None if flaw is None else flaw.detail
 
 
 def decide_registration(
@@ -504,7 +495,7 @@ def decide_hand_back(
     attempt: AttemptRecord | None,
     *,
     unknown_published: Version | None,
-    current: tuple[Protocol, Metadata] | None,
+    current: Current | None,
 ) -> Ratify | Outcome:
     """The outcome of a commit that gives the table back to the filesystem; arguments as in `decide`.
 
@@ -529,9 +520,7 @@ def _policy_flaw(table: TableRecord) -> Rejected | None:
     )
 
 
-def _still_owned_flaw(
-    table: TableRecord, examined: Examined, current: tuple[Protocol, Metadata] | None
-) -> Rejected | None:
+def _still_owned_flaw(table: TableRecord, examined: Examined, current: Current | None) -> Rejected | None:
     protocol = examined.protocol
     metadata = examined.metadata or (current and current[1])
     if table.feature.owner_leaves_first and protocol is None:

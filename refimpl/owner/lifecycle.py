@@ -1,36 +1,28 @@
-"""How this owner gets and loses a table: creation, creation by an engine, take-over, hand-back.
+"""How this owner gets and loses a table: creation, take-over, hand-back, drop.
 
 Creation. catalog-managed, "Creating and Dropping", three phases: a location first, then version 0, then the name.
 Creators race for the name, and the transaction that registers it decides; each has a location of its own until then.
 managed-commits, "Creating a new managed-commit table": version 0 is written in place by put-if-absent, so that an
 owner and a filesystem creator cannot both win.
 
-Creation or conversion by an engine. DELTA_SPARK.md#registering: Delta Spark registers a table with its coordinator,
-then writes version 0, or the version that names the owner, through the filesystem. The engine's put-if-absent is the
-commit point. `announce` records the location; at the next call for the table `adopt` reads that the newest published
-version names this owner, and owns the table from that version on. The announcement is durable, and only an announced
-table is adopted: otherwise an owner that lost its ledger would begin at the newest published version, and forget the
-versions that it had ratified after it.
-
 Take-over and hand-back. managed-commits, "Converting an existing filesystem based table" and "Converting a
-managed-commit table to filesystem table". Both, and the registration, are promises: see `promises` for what a crash
+managed-commit table to filesystem table". Both, and the registration, are promises: see `tables` for what a crash
 leaves behind.
 
 A table may be in the warehouse or below a root, neither inside nor around another table.
 """
 
-import contextlib
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from refimpl.owner import decide, policy
+from refimpl.owner import decide
 from refimpl.owner.backfill import backfill, finish
-from refimpl.owner.context import Context, contiguous_end
-from refimpl.owner.promises import promise_of
-from refimpl.owner.records import Examined, PromiseKind, TableRecord
+from refimpl.owner.records import Examined, PromiseKind, TableRecord, checked_commit_mode, checked_name, checked_policy
 from refimpl.owner.statements import View, Writer
+from refimpl.owner.tables import Tables, commit_errors, contiguous_end, disk_errors
 from refimpl.protocol import actions, commits, log_path
 from refimpl.protocol.actions import CommitInfo
 from refimpl.protocol.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
@@ -45,306 +37,310 @@ from refimpl.protocol.errors import (
 )
 from refimpl.protocol.log_path import LOG_FOLDER, Version
 from refimpl.protocol.table_feature import CommitMode, TableFeature
-from refimpl.storage.files import Files
+from refimpl.storage import locations
 from refimpl.storage.log_store import LogStore
 from refimpl.storage.object_store import objects_at
 
-# Where a table may be
-
-
-_LONGEST_FILE_NAME: Final = 255
-"""Bytes; the limit of common file systems."""
-
-
-def check_new_location(context: Context, view: View, location: Path) -> None:
-    """`LocationError` unless it is inside the warehouse, neither inside nor around another table, and empty."""
-    warehouse, files = context.warehouse, context.environment.files
-    if not location.is_relative_to(warehouse) or location == warehouse:
-        raise LocationError(
-            f"{location} is not inside the warehouse; expected a folder below {warehouse}", location=str(location)
-        )
-    refuse_reserved(context, location)
-    refuse_overlap(context, view, location)
-    for parent in location.parents[: len(location.parts) - len(warehouse.parts) - 1]:
-        parent_status = files.stat(parent)
-        if parent_status is not None and not parent_status.is_directory:
-            raise LocationError(f"{location} cannot be below {parent}, which is a file", location=str(location))
-        if files.stat(parent / LOG_FOLDER) is not None:
-            raise LocationError(f"{location} is inside the table at {parent}", location=str(location))
-    status = files.stat(location)
-    if status is not None and not (status.is_directory and _is_vacant(files, location)):
-        raise LocationError(f"{location} is not an empty folder; a new table needs one", location=str(location))
-
-
-def _is_vacant(files: Files, location: Path) -> bool:
-    """Whether the location is missing, or has only the empty folders of an earlier creation."""
-
-    def holds_no_file(directory: Path) -> bool:
-        return all(
-            entry.is_directory and holds_no_file(directory / entry.name) for entry in files.list_directory(directory)
-        )
-
-    return all(
-        entry.is_directory and entry.name == LOG_FOLDER and holds_no_file(location / LOG_FOLDER)
-        for entry in files.list_directory(location)
-    )
-
-
-def check_roots(context: Context, view: View, location: Path) -> None:
-    """`LocationError` for a location that is neither in the warehouse nor below a root, or is reserved."""
-    allowed = (context.warehouse, *view.roots())
-    if not any(location.is_relative_to(root) and location != root for root in allowed):
-        raise LocationError(
-            f"{location} is not below {' or '.join(map(str, allowed))}; choose a location there, or add a root: "
-            f"commit-owner init --root, or refimpl.open(..., roots=[...])",
-            location=str(location),
-        )
-    refuse_reserved(context, location)
-
-
-def refuse_reserved(context: Context, location: Path) -> None:
-    """`LocationError` for the owner's own folder, and for a folder inside a log."""
-    if location.is_relative_to(context.ledger.path.parent) or LOG_FOLDER in location.parts:
-        raise LocationError(f"{location} is reserved; choose another location", location=str(location))
-
-
-def refuse_overlap(context: Context, view: View, location: Path) -> None:
-    """`LocationError` for a location inside or around that of a table of this owner."""
-    objects = objects_at(context.environment, location)
-    places = (location,) if objects is None else (location, *objects.aliases(location))
-    for other in itertools.chain.from_iterable(map(view.overlapping, places)):
-        forgotten = f", or drop the table {other.table_id} if no process is creating it"
-        raise LocationError(
-            f"{location} overlaps {other.label} ({other.state.value}) at {other.location}; choose another location"
-            f"{forgotten if other.state is TableState.STAGING else ''}",
-            location=str(location),
-        )
-
-
-def is_link(path: Path) -> bool:
-    """Whether a path below a table's location is a symbolic link."""
-    return path.resolve() != path
-
-
-def refuse_unusual_path(location: Path) -> None:
-    """`LocationError` for a path that is relative, has `..`, is not text, or leads through a symbolic link."""
-    if not location.is_absolute() or ".." in location.parts:
-        raise LocationError(f"{location} is not an absolute path without '..'", location=str(location))
-    try:
-        too_long = any(len(part.encode()) > _LONGEST_FILE_NAME for part in location.parts)
-        real = location.resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or not text
-        raise LocationError(f"{str(location)!r} cannot be a location: {error}", location=str(location)) from error
-    if too_long:
-        raise LocationError(
-            f"a part of {location} is longer than {_LONGEST_FILE_NAME} bytes; choose shorter names",
-            location=str(location),
-        )
-    if real != location:
-        raise LocationError(
-            f"{location} leads to {real} through a symbolic link; pass the real path", location=str(location)
-        )
-
-
 _NAME_IN_FOLDER: Final = 100
 """Maximum characters of a table's name in the name of its folder: the file system limits the length."""
-
-
-def stage_table(
-    context: Context,
-    name: str,
-    feature: TableFeature,
-    commit_mode: CommitMode | None,
-    location: Path | None,
-    wanted: MaintenancePolicy | None,
-    empty: bool = False,
-) -> ResolvedTable:
-    """Phase 1; see `CommitOwner.stage_table`. The location is recorded before its folders are created.
-
-    Order: the folders of the location, each with its parent; then the parents around it again, which another process
-    may have made and not synced.
-    """
-    table_id = context.environment.new_id()
-    record = TableRecord(
-        table_id=table_id,
-        name=policy.checked_name(name),
-        location=location or context.warehouse / f"{name[:_NAME_IN_FOLDER]}-{table_id[:8]}",
-        feature=feature,
-        commit_mode=policy.checked_commit_mode(feature, commit_mode),
-        state=TableState.STAGING,
-        policy=policy.checked_policy(wanted),
-        created_at=context.now,
-    )
-    refuse_unusual_path(record.location)
-    with context.lock():
-        holder = context.holder(name)
-        if holder is not None:
-            raise name_taken(context, holder)
-        with context.ledger.write() as writer:
-            check_new_location(context, writer, record.location)
-            record = writer.add_table(record)
-    try:
-        if empty:
-            context.log(record).create_location()
-        else:
-            context.log(record).create_folders(feature.staging_folder)
-        for folder in record.location.relative_to(context.warehouse).parents[1:]:
-            context.environment.files.fsync_directory(context.warehouse / folder)
-    except OSError as error:
-        with contextlib.suppress(DeltaError), context.lock(), context.ledger.write() as writer:
-            writer.forget_table(record)
-        raise OwnerUnavailableError(f"cannot make the folders of {record.label}: {error}; try again") from error
-    return context.resolve_id(table_id)
-
-
-def name_taken(context: Context, holder: TableRecord) -> NameTakenError:
-    return NameTakenError(
-        f"{holder.label} already exists at {holder.location}; choose another name, or use that table",
-        name=holder.name,
-        winner=context.resolve_id(holder.table_id),
-    )
-
 
 Also = Callable[[Writer, TableRecord, Examined], commits.Rejected | None]
 """Stores something in a registration's transaction, or returns why it cannot."""
 
 
-def register_table(
-    context: Context, owner_name: str, table_id: str, proposal: commits.DirectProposal, also: Also
-) -> Registered | NameTaken | commits.Outcome:
-    """Phase 3; see `CommitOwner.register_table`. `also`: what else the transaction stores with a table that will be
-    registered; returns why it cannot.
+class Lifecycle(Tables):
+    """The requests with which an owner gets and loses tables: a part of `CommitOwner`."""
 
-    A promise: see `promises`. The transaction that gives the table its name and ratifies version 0 comes
-    after `0.json` and its name are durable; a crash before it is completed by the next call for the table.
-    """
-    table = context.cached_record(table_id)
-    flaw = decide.message_flaw(0, proposal)
-    if flaw is not None:
-        return flaw
-    examined = decide.examine(table.feature, 0, proposal, proposal.content)
-    with context.lock():
-        context.holder(table.name or "")
-        outcome = _registration(context, owner_name, table_id, examined, also)
-    if isinstance(outcome, TableRecord):
-        return NameTaken(winner=context.resolve_id(outcome.table_id))
-    if isinstance(outcome, commits.Ratified):
+    # Creation
+
+    def stage_table(
+        self,
+        name: str,
+        feature: TableFeature,
+        *,
+        commit_mode: CommitMode | None = None,
+        location: Path | None = None,
+        policy: MaintenancePolicy | None = None,
+        empty: bool = False,
+    ) -> ResolvedTable:
+        """Phase 1. The location is recorded before its folders are created.
+
+        Order: the folders of the location, each with its parent; then the parents around it again, which another
+        process may have made and not synced.
+        """
+        record = self.new_record(name, feature, commit_mode, policy, TableState.STAGING, location)
+        locations.refuse_unusual_path(record.location)
+        with disk_errors(f"create {name!r}"), self.lock():
+            holder = self.holder(name)
+            if holder is not None:
+                raise self.name_taken(holder)
+            with self.ledger.write() as writer:
+                locations.refuse_outside_warehouse(self.warehouse, record.location)
+                locations.refuse_reserved(self.ledger.path.parent, record.location)
+                self.refuse_overlap(writer, record.location)
+                locations.refuse_occupied(self.environment.files, self.warehouse, record.location)
+                record = writer.add_table(record)
         try:
-            return Registered(table=context.resolve_id(table_id), commit=outcome.commit)
-        except OwnerUnavailableError as error:  # it landed, so the error must not say that nothing did
-            raise OutcomeUnknown(
-                f"{table.label} was registered, but cannot be described: {error.message}; send the request again"
-            ) from error
-    return outcome
+            if empty:
+                self.log(record).create_location()
+            else:
+                self.log(record).create_folders(feature.staging_folder)
+            for folder in record.location.relative_to(self.warehouse).parents[1:]:
+                self.environment.files.fsync_directory(self.warehouse / folder)
+        except OSError as error:
+            with suppress(DeltaError), self.lock(), self.ledger.write() as writer:
+                writer.forget_table(record)
+            raise OwnerUnavailableError(f"cannot make the folders of {record.label}: {error}; try again") from error
+        return self.resolve_id(record.table_id)
 
+    def new_record(
+        self,
+        name: str,
+        feature: TableFeature,
+        commit_mode: CommitMode | None,
+        policy: MaintenancePolicy | None,
+        state: TableState,
+        location: Path | None = None,
+        table_id: str | None = None,
+    ) -> TableRecord:
+        """A table that is not stored yet; without a location, in a folder of the warehouse that has its name."""
+        table_id = self.environment.new_id() if table_id is None else table_id
+        return TableRecord(
+            table_id=table_id,
+            name=checked_name(name),
+            location=location or self.warehouse / f"{name[:_NAME_IN_FOLDER]}-{table_id[:8]}",
+            feature=feature,
+            commit_mode=checked_commit_mode(feature, commit_mode),
+            state=state,
+            policy=checked_policy(policy),
+            created_at=self.now,
+        )
 
-def _registration(
-    context: Context, owner_name: str, table_id: str, examined: Examined, also: Also
-) -> TableRecord | commits.Outcome:
-    """The outcome, or the other table that has the name."""
-    with context.changing(table_id) as (writer, table):
-        verdict = decide.decide_registration(
+    def refuse_overlap(self, view: View, location: Path) -> None:
+        """`LocationError` for a location inside or around that of a table of this owner."""
+        objects = objects_at(self.environment, location)
+        places = (location,) if objects is None else (location, *objects.aliases(location))
+        for other in itertools.chain.from_iterable(map(view.overlapping, places)):
+            forgotten = f", or drop the table {other.table_id} if no process is creating it"
+            raise LocationError(
+                f"{location} overlaps {other.label} ({other.state.value}) at {other.location}; choose another location"
+                f"{forgotten if other.state is TableState.STAGING else ''}",
+                location=str(location),
+            )
+
+    def refuse_outside(self, view: View, location: Path) -> None:
+        """`LocationError` for a location that is neither in the warehouse nor below a root, or is reserved."""
+        locations.refuse_outside((self.warehouse, *view.roots()), location)
+        locations.refuse_reserved(self.ledger.path.parent, location)
+
+    def name_taken(self, holder: TableRecord) -> NameTakenError:
+        return NameTakenError(
+            f"{holder.label} already exists at {holder.location}; choose another name, or use that table",
+            name=holder.name,
+            winner=self.resolve_id(holder.table_id),
+        )
+
+    def register_table(
+        self, table_id: str, proposal: commits.DirectProposal
+    ) -> Registered | NameTaken | commits.Outcome:
+        return self.register(table_id, proposal, lambda _writer, _table, _examined: None)
+
+    def register(
+        self, table_id: str, proposal: commits.DirectProposal, also: Also
+    ) -> Registered | NameTaken | commits.Outcome:
+        """Phase 3. `also`: what else the transaction stores with a table that will be registered; returns why it
+        cannot.
+
+        A promise: see `tables`. The transaction that gives the table its name and ratifies version 0 comes after
+        `0.json` and its name are durable; a crash before it is completed by the next call for the table.
+        """
+        table = self.cached_record(table_id)
+        flaw = decide.message_flaw(0, proposal)
+        if flaw is not None:
+            return flaw
+        examined = decide.examine(table.feature, 0, proposal, proposal.content)
+        with commit_errors("register a table", table_id, 0, proposal.attempt):
+            with self.lock():
+                self.holder(table.name or "")
+                outcome = self._registered(table_id, examined, also)
+            if isinstance(outcome, TableRecord):
+                return NameTaken(winner=self.resolve_id(outcome.table_id))
+            if not isinstance(outcome, commits.Ratified):
+                return outcome
+            try:
+                return Registered(table=self.resolve_id(table_id), commit=outcome.commit)
+            except OwnerUnavailableError as error:  # it landed, so the error must not say that nothing did
+                raise OutcomeUnknown(
+                    f"{table.label} was registered, but cannot be described: {error.message}; send the request again"
+                ) from error
+
+    def _registered(self, table_id: str, examined: Examined, also: Also) -> TableRecord | commits.Outcome:
+        """The outcome, or the other table that has the name."""
+        with self.changing(table_id) as (writer, table):
+            verdict = decide.decide_registration(
+                table,
+                examined,
+                writer.attempt_at(table, 0, examined.proposal.attempt),
+                holder=writer.table_named(table.name or ""),
+                owner_name=self.name,
+            )
+            if isinstance(verdict, TableRecord) and table.state is TableState.STAGING:
+                writer.set(table, state=TableState.DROPPED)
+            if not isinstance(verdict, decide.Ratify):
+                return verdict
+            if (flaw := also(writer, table, examined)) is not None:
+                return flaw
+            promise = self.promise(writer, table, PromiseKind.CREATE, examined)
+        commit = self.keep(table, promise)
+        return commits.Conflict(latest_ratified_version=0) if commit is None else commits.Ratified(commit=commit)
+
+    # Take-over
+
+    def take_over(
+        self,
+        location: Path,
+        name: str,
+        feature: TableFeature,
+        version: Version,
+        proposal: commits.DirectProposal,
+        *,
+        commit_mode: CommitMode | None = None,
+        policy: MaintenancePolicy | None = None,
+    ) -> commits.Outcome:
+        """Own the table at `location` from `version` on.
+
+        Order: the earlier versions are synced, because their writers may not have done so; then a promise: see
+        `tables`.
+        """
+        flaw = decide.message_flaw(log_path.checked(version), proposal)
+        with commit_errors(f"take over {location}", None, version, proposal.attempt):
+            self._check_filesystem_table(location)
+            if flaw is not None:
+                return flaw
+            examined = decide.examine(feature, version, proposal, proposal.content)
+            named, metadata = feature.table_id_property, examined.metadata  # engines read the id from the log
+            table_id = None if named is None or metadata is None else metadata.configuration.get(named)
+            record = self.new_record(name, feature, commit_mode, policy, TableState.TAKING_OVER, location, table_id)
+            with self.lock():
+                early = self._early(record, examined)
+                if early is not None:
+                    return early
+                log = self.log(record)
+                log.create_folders(feature.staging_folder)
+                log.sync_newest()
+                try:
+                    with self.ledger.write() as writer:
+                        record = writer.add_table(record)
+                        promise = self.promise(writer, record, PromiseKind.TAKE_OVER, examined)
+                except OutcomeUnknown as error:
+                    raise OutcomeUnknown(error.message, table_id=record.table_id) from error
+                commit = self.keep(record, promise)
+            if commit is None:  # a commit through the filesystem was first, so nothing landed
+                return commits.Conflict(latest_ratified_version=contiguous_end(self.log(record), version))
+            return commits.Ratified(commit=commit)
+
+    def _check_filesystem_table(self, location: Path) -> None:
+        """An existing table inside the warehouse or below a root named at init."""
+        locations.refuse_unusual_path(location)
+        with self.ledger.read() as view:
+            self.refuse_outside(view, location)
+        if self.environment.files.stat(location / LOG_FOLDER) is None:
+            raise LocationError(f"{location} has no {LOG_FOLDER}: it is not a Delta table", location=str(location))
+
+    def _early(self, record: TableRecord, examined: Examined) -> commits.Outcome | None:
+        """The outcome of a take-over that is decided before a promise is recorded; None: continue."""
+        with self.ledger.read() as view:
+            known = view.table_at(record.location)
+        if known is not None and known.state is not TableState.HANDED_BACK:
+            answered = self._known_here(known, examined)
+            if answered is not None:
+                return answered
+        with self.ledger.read() as view:
+            landed = _landed_before(view, record.location, examined)
+            if landed is not None:
+                return landed
+            self.refuse_overlap(view, record.location)
+        holder = self.holder(record.name or "")
+        if holder is not None:
+            raise self.name_taken(holder)
+        with self.ledger.read() as view:
+            same_id = view.table(record.table_id)
+        flaw = decide.first_version_flaw(record, examined, self.name) or decide.id_flaw(record, same_id)
+        if flaw is not None:
+            return flaw
+        log, version = self.log(record), examined.version
+        taken = contiguous_end(log, version) if log.published(version) else None
+        follows = version > 0 and log.published(version - 1)
+        return decide.take_over_turn(taken, follows=follows) or previous_timestamp_flaw(log, examined)
+
+    def _known_here(self, known: TableRecord, examined: Examined) -> commits.Outcome | None:
+        """The outcome at a location that is owned: a replay, or a rejection. None: it was only a promise, now
+        forgotten."""
+        if known.promised:
+            self.settle(known)
+        with self.ledger.read() as view:
+            table = view.table(known.table_id)
+            if table is None:
+                return None
+            attempt = view.attempt_at(table, examined.version, examined.proposal.attempt)
+            answered = decide.replay(table, examined, attempt) or _landed_before(view, table.location, examined)
+        return answered or decide.owned_already(table)
+
+    # Hand-back and drop
+
+    def hand_back(self, table_id: str, version: Version, proposal: commits.DirectProposal) -> commits.Outcome:
+        """Give the table back to the filesystem with `version`.
+
+        Order: backfill all earlier versions (not for a proposal that cannot succeed), accept no other
+        commit, then publish the last commit directly. The lock is held from the last check of the backlog
+        to the link.
+        """
+        flaw = decide.message_flaw(log_path.checked(version), proposal)
+        with commit_errors("hand a table back", table_id, version, proposal.attempt):
+            table = self.cached_record(table_id)
+            if flaw is not None:
+                return flaw
+            examined = decide.examine(table.feature, version, proposal, proposal.content)
+            while True:
+                with self.publishing(table_id), self.lock():
+                    outcome = self.publish(table_id, PromiseKind.HAND_BACK, examined, self._judge_hand_back)
+                if outcome is not None:
+                    return outcome
+                backfill(self, table_id, None)
+
+    def _judge_hand_back(
+        self, writer: Writer, table: TableRecord, examined: Examined
+    ) -> decide.Ratify | commits.Outcome | None:
+        """None: earlier commits must be published first."""
+        verdict = decide.decide_hand_back(
             table,
             examined,
-            writer.attempt_at(table, 0, examined.proposal.attempt),
-            holder=writer.table_named(table.name or ""),
-            owner_name=owner_name,
+            writer.attempt_at(table, examined.version, examined.proposal.attempt),
+            unknown_published=self.unknown_published_version(table) if examined.version >= table.next else None,
+            current=writer.protocol_and_metadata(table.key),
         )
-        if isinstance(verdict, TableRecord) and table.state is TableState.STAGING:
-            writer.set_state(table, TableState.DROPPED)
-        if not isinstance(verdict, decide.Ratify):
-            return verdict
-        if (flaw := also(writer, table, examined)) is not None:
-            return flaw
-        promise = promise_of(PromiseKind.CREATE, examined, context.now)
-        writer.add_promise(table, promise)
-    commit = context.keep(table, promise)
-    return commits.Conflict(latest_ratified_version=0) if commit is None else commits.Ratified(commit=commit)
+        return None if isinstance(verdict, decide.Ratify) and table.backlog else verdict
 
+    def drop_table(self, table_id: str) -> None:
+        """Soft delete: the name is free again, the files and the ledger's rows stay.
 
-def take_over(
-    context: Context,
-    owner_name: str,
-    location: Path,
-    name: str,
-    feature: TableFeature,
-    version: Version,
-    proposal: commits.DirectProposal,
-    commit_mode: CommitMode | None,
-    wanted: MaintenancePolicy | None,
-) -> commits.Outcome:
-    """Own the table at `location` from `version` on; see `CommitOwner.take_over`.
-
-    Order: the earlier versions are synced, because their writers may not have done so; then a promise: see `promises`.
-    """
-    _check_filesystem_table(context, location)
-    flaw = decide.message_flaw(version, proposal)
-    if flaw is not None:
-        return flaw
-    examined = decide.examine(feature, version, proposal, proposal.content)
-    given_id = _given_id(feature, examined)
-    record = TableRecord(
-        table_id=context.environment.new_id() if given_id is None else given_id,
-        name=policy.checked_name(name),
-        location=location,
-        feature=feature,
-        commit_mode=policy.checked_commit_mode(feature, commit_mode),
-        state=TableState.TAKING_OVER,
-        policy=policy.checked_policy(wanted),
-        created_at=context.now,
-    )
-    with context.lock():
-        early = _early(context, record, examined, owner_name)
-        if early is not None:
-            return early
-        log = context.log(record)
-        log.create_folders(feature.staging_folder)
-        log.sync_newest()
-        promise = promise_of(PromiseKind.TAKE_OVER, examined, context.now)
-        try:
-            with context.ledger.write() as writer:
-                record = writer.add_table(record)
-                writer.add_promise(record, promise)
-        except OutcomeUnknown as error:
-            raise OutcomeUnknown(error.message, table_id=record.table_id) from error
-        commit = context.keep(record, promise)
-    if commit is None:  # a commit through the filesystem was first, so nothing landed
-        return commits.Conflict(latest_ratified_version=contiguous_end(context.log(record), version))
-    return commits.Ratified(commit=commit)
-
-
-def _early(context: Context, record: TableRecord, examined: Examined, owner_name: str) -> commits.Outcome | None:
-    """The outcome of a take-over that is decided before a promise is recorded; None: continue."""
-    with context.ledger.read() as view:
-        known = view.table_at(record.location)
-    if known is not None and known.state is not TableState.HANDED_BACK:
-        answered = _known_here(context, known, examined)
-        if answered is not None:
-            return answered
-    with context.ledger.read() as view:
-        landed = _landed_before(view, record.location, examined)
-        if landed is not None:
-            return landed
-        refuse_overlap(context, view, record.location)
-    holder = context.holder(record.name or "")
-    if holder is not None:
-        raise name_taken(context, holder)
-    with context.ledger.read() as view:
-        same_id = view.table(record.table_id)
-    flaw = decide.first_version_flaw(record, examined, owner_name) or decide.id_flaw(record, same_id)
-    if flaw is not None:
-        return flaw
-    log, version = context.log(record), examined.version
-    taken = contiguous_end(log, version) if log.published(version) else None
-    follows = version > 0 and log.published(version - 1)
-    return decide.take_over_turn(taken, follows=follows) or previous_timestamp_flaw(log, examined)
-
-
-def _given_id(feature: TableFeature, examined: Examined) -> str | None:
-    """The id that the change of owner gives the table, for engines that read it from the log."""
-    if feature.table_id_property is None or examined.metadata is None:
-        return None
-    return examined.metadata.configuration.get(feature.table_id_property)
+        Order: ratified commits are published, unless the log is damaged, because after the drop the owner writes no
+        file there: another table may use the location. Then one transaction; then the lock's file of a table without a
+        version.
+        """
+        with disk_errors("drop a table"):
+            with suppress(CorruptionError):
+                backfill(self, table_id, None)
+            with self.publishing(table_id), self.lock():
+                with suppress(CorruptionError):
+                    finish(self, table_id)
+                with self.changing(table_id) as (writer, table):
+                    if table.state in (TableState.DROPPED, TableState.HANDED_BACK):
+                        raise InvalidRequestError(f"{table.label} is {table.state.value} already", table_id=table_id)
+                    writer.set(table, state=TableState.DROPPED, dropped_at=self.now)
+                if table.latest is None:  # it was never registered: no purge will remove the lock's file
+                    with suppress(OSError):  # the drop is durable
+                        self.end_publishing(table_id)
 
 
 def previous_timestamp_flaw(log: LogStore, examined: Examined) -> commits.Rejected | None:
@@ -368,100 +364,8 @@ def previous_timestamp_flaw(log: LogStore, examined: Examined) -> commits.Reject
 
 def _landed_before(view: View, location: Path, examined: Examined) -> commits.Outcome | None:
     """The answer to a replayed take-over of an earlier table at this location, which was handed back since."""
-    for table in view.handed_back_from(location):
+    for table in view.tables(state=TableState.HANDED_BACK, location=location):
         attempt = view.attempt(table, examined.proposal.attempt)
         if attempt is not None and attempt.landed is not None:
             return decide.replay(table, examined, attempt)
     return None
-
-
-def _known_here(context: Context, known: TableRecord, examined: Examined) -> commits.Outcome | None:
-    """The outcome at a location that is owned: a replay, or a rejection. None: it was only a promise, now forgotten."""
-    if known.promised:
-        context.settle(known)
-    with context.ledger.read() as view:
-        table = view.table(known.table_id)
-        if table is None:
-            return None
-        answered = decide.replay(table, examined, view.attempt_at(table, examined.version, examined.proposal.attempt))
-        answered = answered or _landed_before(view, table.location, examined)
-    return answered or decide.owned_already(table)
-
-
-def _check_filesystem_table(context: Context, location: Path) -> None:
-    """An existing table inside the warehouse or below a root named at init."""
-    refuse_unusual_path(location)
-    with context.ledger.read() as view:
-        check_roots(context, view, location)
-    if context.environment.files.stat(location / LOG_FOLDER) is None:
-        raise LocationError(f"{location} has no {LOG_FOLDER}: it is not a Delta table", location=str(location))
-
-
-def hand_back(context: Context, table_id: str, version: Version, proposal: commits.DirectProposal) -> commits.Outcome:
-    """Give the table back to the filesystem with `version`; see `CommitOwner.hand_back`.
-
-    Order: backfill all earlier versions (not for a proposal that cannot succeed), accept no other
-    commit, then publish the last commit directly. The lock is held from the last check of the backlog
-    to the link.
-    """
-    table = context.cached_record(table_id)
-    flaw = decide.message_flaw(version, proposal)
-    if flaw is not None:
-        return flaw
-    examined = decide.examine(table.feature, version, proposal, proposal.content)
-    while True:
-        with context.publishing(table_id), context.lock():
-            outcome = _hand_back(context, table_id, examined)
-        if outcome is not None:
-            return outcome
-        backfill(context, table_id, None)
-
-
-def _hand_back(context: Context, table_id: str, examined: Examined) -> commits.Outcome | None:
-    """The outcome, or None if commits must be backfilled first."""
-    with context.changing(table_id) as (writer, table):
-        verdict = _judge(context, writer, table, examined)
-        if not isinstance(verdict, decide.Ratify):
-            return verdict
-        if table.backlog:
-            return None
-        promise = promise_of(PromiseKind.HAND_BACK, examined, context.now)
-        writer.add_promise(table, promise)
-    commit = context.keep(table, promise)
-    if commit is not None:
-        return commits.Ratified(commit=commit)
-    with context.changing(table_id) as (writer, table):  # a writer bypassed the owner: that file halts the table
-        verdict = _judge(context, writer, table, examined)
-    if isinstance(verdict, decide.Ratify):
-        raise OwnerUnavailableError(f"the log of {table.label} changed during the commit; propose again")
-    return verdict
-
-
-def _judge(context: Context, writer: Writer, table: TableRecord, examined: Examined) -> decide.Ratify | commits.Outcome:
-    return decide.decide_hand_back(
-        table,
-        examined,
-        writer.attempt_at(table, examined.version, examined.proposal.attempt),
-        unknown_published=context.unknown_published_version(table) if examined.version >= table.next else None,
-        current=writer.protocol_and_metadata(table.key),
-    )
-
-
-def drop_table(context: Context, table_id: str) -> None:
-    """Soft delete: the name is free again, the files and the ledger's rows stay.
-
-    Order: ratified commits are published, unless the log is damaged, because after the drop the owner writes no file
-    there: another table may use the location. Then one transaction; then the lock's file of a table without a version.
-    """
-    with contextlib.suppress(CorruptionError):
-        backfill(context, table_id, None)
-    with context.publishing(table_id), context.lock():
-        with contextlib.suppress(CorruptionError):
-            finish(context, table_id)
-        with context.changing(table_id) as (writer, table):
-            if table.state in (TableState.DROPPED, TableState.HANDED_BACK):
-                raise InvalidRequestError(f"{table.label} is {table.state.value} already", table_id=table_id)
-            writer.set_dropped(table, context.now)
-        if table.latest is None:  # it was never registered: no purge will remove the lock's file
-            with contextlib.suppress(OSError):  # the drop is durable
-                context.end_publishing(table_id)

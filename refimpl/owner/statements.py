@@ -6,15 +6,15 @@ values of `records`. No method makes decisions.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, wraps
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar
 from typing import Protocol as Interface
 
 import msgspec
 
-from refimpl.owner.records import AttemptRecord, Examined, Promise, PromiseKind, TableRecord, unknown_attempt
+from refimpl.owner.records import AttemptRecord, Examined, Promise, TableRecord, unknown_attempt
 from refimpl.protocol.actions import Metadata, Protocol
 from refimpl.protocol.commit_owner import MaintenancePolicy, TableState
 from refimpl.protocol.commits import AttemptId, RatifiedCommit
@@ -128,10 +128,7 @@ TABLE_BY_NAME: Final = _TABLE + f"WHERE name = ? AND {_LIVE}"
 TABLE_BY_LOCATION: Final = (
     _TABLE + "WHERE location = ? AND state <> 'dropped' ORDER BY state = 'handed-back', key DESC LIMIT 1"
 )
-TABLES_ALL: Final = _TABLE + "ORDER BY name, key"
-TABLES_STAGING: Final = _TABLE + "WHERE state = 'staging' ORDER BY key"
-TABLES_DROPPED: Final = _TABLE + "WHERE state = 'dropped' ORDER BY dropped_at DESC, key DESC"
-TABLES_HANDED_BACK: Final = _TABLE + "WHERE location = ? AND state = 'handed-back' ORDER BY key"
+TABLES: Final = _TABLE + "WHERE state = ifnull(?, state) AND location = ifnull(?, location) ORDER BY name, key"
 TABLES_OVERLAPPING: Final = (
     _TABLE
     + """WHERE state IN ('staging', 'taking-over', 'active') AND (
@@ -141,9 +138,6 @@ TABLES_OVERLAPPING: Final = (
     ) ORDER BY key
 """
 )  # around it, or in it: '0' is the character after '/'
-TABLE_CREATED_BY: Final = (
-    _TABLE + "WHERE name = ? AND EXISTS (SELECT 1 FROM commits WHERE table_key = key AND version = 0 AND attempt = ?)"
-)  # also if it was dropped or renamed since
 NAMES_ACTIVE: Final = "SELECT name FROM tables WHERE state = 'active' AND name IS NOT NULL ORDER BY name LIMIT ?"
 
 _COMMIT = """
@@ -158,9 +152,10 @@ ATTEMPT: Final = (
 """
 )  # a commit: it landed; a row of NULLs: it was resolved as not landed; no row: it is new
 COMMITS_BETWEEN: Final = _COMMIT + " AND version BETWEEN ? AND ? ORDER BY version LIMIT ?"
-PROMISE: Final = """
-    SELECT kind, version, attempt, content, digest, in_commit_timestamp, promised_at
-    FROM promises WHERE table_key = ?
+PROMISE: Final = f"SELECT {', '.join(Promise.__struct_fields__)} FROM promises WHERE table_key = ?"
+
+PROTOCOL_AND_METADATA: Final = """
+    SELECT protocol, metadata FROM tables WHERE key = ? AND protocol IS NOT NULL AND metadata IS NOT NULL
 """
 
 FORGET_PROMISES: Final = """
@@ -180,37 +175,14 @@ _LOST_ATTEMPTS: Final = ""
 """Replaces the attempt id in the tombstone that `attempts_are_lost` reads; not a valid attempt id."""
 
 
-class Cursor(Interface):
-    def fetchone(self) -> Any: ...
-    def __iter__(self) -> Iterator[Any]: ...
-
-
 class Connection(Interface):
     """The used methods of an SQLite connection."""
 
-    def execute(self, statement: str, values: Any = None, /) -> Cursor: ...
+    def execute(self, statement: str, values: Any = None, /) -> Iterable[Any]: ...
     def last_insert_rowid(self) -> int: ...
 
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-
-
-def _reads(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Decorates a method that reads rows: a value that cannot have been stored is reported as damage."""
-
-    @wraps(method)
-    def reading(*values: Arguments.args, **named: Arguments.kwargs) -> Result:
-        try:
-            return method(*values, **named)
-        except UnicodeEncodeError:  # the caller's value is not text
-            raise
-        except (KeyError, ValueError, TypeError, msgspec.MsgspecError) as error:
-            raise CorruptLedgerError(
-                f"the ledger contains an invalid value ({error}); restore it from a backup, then run verify"
-            ) from error
-
-    return reading
+Loaded = TypeVar("Loaded")
 
 
 class View:
@@ -220,24 +192,40 @@ class View:
         self._db = database
         self._warehouse = warehouse
 
+    def rows(self, load: Callable[[Any], Loaded], query: str, values: Any = ()) -> list[Loaded]:
+        """A value for each row of a query: rooms around the core bring their own queries."""
+        try:
+            return [load(row) for row in self._db.execute(query, values)]
+        except UnicodeEncodeError:  # the caller's value is not text
+            raise
+        except (KeyError, ValueError, TypeError, msgspec.MsgspecError) as error:
+            raise CorruptLedgerError(
+                f"the ledger contains an invalid value ({error}); restore it from a backup, then run verify"
+            ) from error
+
+    def first(self, load: Callable[[Any], Loaded], query: str, values: Any = ()) -> Loaded | None:
+        """The same for the first row."""
+        return next(iter(self.rows(load, query, values)), None)
+
     def table(self, table_id: str) -> TableRecord | None:
-        return self._table(TABLE_BY_ID, table_id)
+        return self.first(self._table_record, TABLE_BY_ID, (table_id,))
 
     def table_by_key(self, key: int) -> TableRecord | None:
-        return self._table(TABLE_BY_KEY, key)
+        return self.first(self._table_record, TABLE_BY_KEY, (key,))
 
     def table_named(self, name: str) -> TableRecord | None:
         """The live table of this name."""
-        return self._table(TABLE_BY_NAME, name)
+        return self.first(self._table_record, TABLE_BY_NAME, (name,))
 
     def table_at(self, location: Path) -> TableRecord | None:
         """The newest table at this location that was not dropped; an owned table comes before one that was handed
         back."""
-        return self._table(TABLE_BY_LOCATION, self.stored_location(location))
+        return self.first(self._table_record, TABLE_BY_LOCATION, (self.stored_location(location),))
 
-    def handed_back_from(self, location: Path) -> list[TableRecord]:
-        """All tables that were handed back at this location, oldest first."""
-        return self._tables(TABLES_HANDED_BACK, (self.stored_location(location),))
+    def tables(self, *, state: TableState | None = None, location: Path | None = None) -> list[TableRecord]:
+        """Every table ever recorded, or those in a state, or at a location; by name, then from the oldest on."""
+        values = state and state.value, location and self.stored_location(location)
+        return self.rows(self._table_record, TABLES, values)
 
     def overlapping(self, location: Path) -> list[TableRecord]:
         """The tables at, around or inside this location, including tables in creation."""
@@ -247,37 +235,11 @@ class View:
             "place": self.stored_location(location),
             "everything": self._warehouse.is_relative_to(location),
         }
-        return self._tables(TABLES_OVERLAPPING, values)
+        return self.rows(self._table_record, TABLES_OVERLAPPING, values)
 
-    @_reads
     def names(self, limit: int) -> list[str]:
         """The first names of active tables."""
-        return [row[0] for row in self._db.execute(NAMES_ACTIVE, (limit,))]
-
-    def created_by(self, name: str, attempt: AttemptId) -> TableRecord | None:
-        """The table of this name, live or not, whose version 0 was this attempt."""
-        return self._table(TABLE_CREATED_BY, name, attempt)
-
-    def tables(self) -> list[TableRecord]:
-        """Every table ever recorded, by name."""
-        return self._tables(TABLES_ALL)
-
-    def dropped(self) -> list[TableRecord]:
-        """The dropped tables, the most recently dropped first."""
-        return self._tables(TABLES_DROPPED)
-
-    def announced(self) -> list[TableRecord]:
-        """The tables that an engine may have created or converted since it announced them."""
-        return [table for table in self._tables(TABLES_STAGING) if table.feature.engines_create]
-
-    @_reads
-    def _table(self, query: str, *values: str | int) -> TableRecord | None:
-        row = self._db.execute(query, values).fetchone()
-        return None if row is None else self._table_record(row)
-
-    @_reads
-    def _tables(self, query: str, values: object = None) -> list[TableRecord]:
-        return [self._table_record(row) for row in self._db.execute(query, values)]
+        return self.rows(lambda row: row[0], NAMES_ACTIVE, (limit,))
 
     def _table_record(self, row: Any) -> TableRecord:
         return TableRecord(
@@ -305,18 +267,8 @@ class View:
             return location.relative_to(self._warehouse).as_posix()
         return location.as_posix()
 
-    @_reads
     def protocol_and_metadata(self, key: int) -> tuple[Protocol, Metadata] | None:
-        row = self._db.execute("SELECT protocol, metadata FROM tables WHERE key = ?", (key,)).fetchone()
-        if row is None or row[0] is None or row[1] is None:
-            return None
-        return _current(row[0], row[1])
-
-    @_reads
-    def catalog_properties(self, key: int) -> dict[str, str]:
-        """The properties that were set in the catalog and are not in the table's log."""
-        row = self._db.execute("SELECT catalog_properties FROM tables WHERE key = ?", (key,)).fetchone()
-        return {} if row is None or row[0] is None else msgspec.json.decode(row[0], type=dict[str, str])
+        return self.first(_current, PROTOCOL_AND_METADATA, (key,))
 
     def attempt_at(self, table: TableRecord, version: Version, attempt: AttemptId) -> AttemptRecord | None:
         """The outcome of an attempt; else the commit of its version, if that commit has an unknown attempt id."""
@@ -325,207 +277,116 @@ class View:
             return known
         return self.attempt(table, unknown_attempt(table.table_id, version))
 
-    @_reads
     def attempt(self, table: TableRecord, attempt: AttemptId) -> AttemptRecord | None:
         """The outcome of an attempt, or None for one that is not decided."""
-        row = self._db.execute(ATTEMPT, (table.key, attempt, table.table_id, attempt)).fetchone()
-        if row is None:
-            return None
-        return AttemptRecord(landed=None if row[0] is None else _ratified(row), digest=row[3])
+        return self.first(_attempt, ATTEMPT, (table.key, attempt, table.table_id, attempt))
 
     def attempts_are_lost(self, table: TableRecord) -> bool:
         """Whether the table has commits with unknown attempt ids."""
         return self.attempt(table, _LOST_ATTEMPTS) is not None
 
-    @_reads
     def commits(
         self, table: TableRecord, start: Version, end: Version, *, limit: int = -1
     ) -> tuple[RatifiedCommit, ...]:
         """Ratified commits with start <= version <= end, ascending."""
-        return tuple(_ratified(row) for row in self._db.execute(COMMITS_BETWEEN, (table.key, start, end, limit)))
+        return tuple(self.rows(_ratified, COMMITS_BETWEEN, (table.key, start, end, limit)))
 
-    @_reads
     def commit_details(self, table: TableRecord, version: Version) -> tuple[RatifiedCommit, bytes, int | None] | None:
         """A ratified commit, the SHA-256 of its bytes, and when it was published."""
-        row = self._db.execute(COMMITS_BETWEEN, (table.key, version, version, 1)).fetchone()
-        return None if row is None else (_stored(row), row[3], row[7])
+        return self.first(_details, COMMITS_BETWEEN, (table.key, version, version, 1))
 
-    @_reads
-    def lost_attempts(self, table: TableRecord, version: Version) -> list[tuple[AttemptId, int]]:
-        query = "SELECT attempt, lost_at FROM lost WHERE table_key = ? AND version = ? ORDER BY lost_at, attempt"
-        return [(row[0], row[1]) for row in self._db.execute(query, (table.key, version))]
-
-    @_reads
     def digests(self, table: TableRecord) -> list[tuple[RatifiedCommit, bytes, int | None]]:
         """Every recorded commit with the SHA-256 of its bytes and its time of publication, ascending."""
-        return [
-            (_stored(row), row[3], row[7]) for row in self._db.execute(COMMITS_BETWEEN, (table.key, 0, MAX_VERSION, -1))
-        ]
+        return self.rows(_details, COMMITS_BETWEEN, (table.key, 0, MAX_VERSION, -1))
 
-    @_reads
     def promise(self, key: int) -> Promise | None:
-        row = self._db.execute(PROMISE, (key,)).fetchone()
-        if row is None:
-            return None
-        return Promise(
-            kind=PromiseKind(row[0]),
-            version=row[1],
-            attempt=row[2],
-            content=row[3],
-            digest=row[4],
-            in_commit_timestamp=row[5],
-            promised_at=row[6],
-        )
+        return self.first(_promise, PROMISE, (key,))
 
-    @_reads
     def roots(self) -> tuple[Path, ...]:
         """Directories outside the warehouse below which tables may be taken over."""
-        row = self._db.execute("SELECT roots FROM owner").fetchone()
-        assert row is not None
-        return tuple(Path(root) for root in msgspec.json.decode(row[0], type=list[str]))
-
-    @_reads
-    def identity(self) -> tuple[str | None, dict[str, str]]:
-        """The owner's name (None: never set) and its configuration."""
-        row = self._db.execute("SELECT name, conf FROM owner").fetchone()
-        return row[0], {} if row[1] is None else msgspec.json.decode(row[1], type=dict[str, str])
+        (stored,) = self.rows(lambda row: msgspec.json.decode(row[0], type=list[str]), "SELECT roots FROM owner")
+        return tuple(map(Path, stored))
 
 
 class Writer(View):
     """The writes inside one write transaction, under the owner's lock."""
 
+    def execute(self, statement: str, values: Any) -> None:
+        self._db.execute(statement, values)
+
     def add_table(self, table: TableRecord) -> TableRecord:
         """Store a new table; assigns its `key`."""
-        self._db.execute(
-            "INSERT INTO tables(table_id, name, location, feature, commit_mode, state, policy, created_at) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                table.table_id,
-                table.name,
-                self.stored_location(table.location),
-                table.feature.name,
-                table.commit_mode.value,
-                table.state.value,
-                _policy_text(table.policy),
-                table.created_at,
-            ),
-        )
+        row = {
+            "table_id": table.table_id,
+            "name": table.name,
+            "location": self.stored_location(table.location),
+            "feature": table.feature.name,
+            "commit_mode": table.commit_mode.value,
+            "state": table.state.value,
+            "policy": _column(table.policy),
+            "created_at": table.created_at,
+        }
+        places = ", ".join("?" for _ in row)
+        self.execute(f"INSERT INTO tables({', '.join(row)}) VALUES ({places})", (*row.values(),))
         return msgspec.structs.replace(table, key=self._db.last_insert_rowid())
 
-    def _set(self, table: TableRecord, column: str, value: str | int | None) -> None:
-        self._db.execute(f"UPDATE tables SET {column} = ? WHERE key = ?", (value, table.key))
-
-    def set_state(self, table: TableRecord, state: TableState) -> None:
-        self._set(table, "state", state.value)
-
-    def set_dropped(self, table: TableRecord, at: int | None) -> None:
-        """Drop the table, or (None) make it active again."""
-        self.set_state(table, TableState.ACTIVE if at is None else TableState.DROPPED)
-        self._set(table, "dropped_at", at)
-
-    def set_purged(self, table: TableRecord, at: int) -> None:
-        self._set(table, "purged_at", at)
-
-    def set_name(self, table: TableRecord, name: str) -> None:
-        self._set(table, "name", name)
-
-    def set_policy(self, table: TableRecord, policy: MaintenancePolicy) -> None:
-        self._set(table, "policy", _policy_text(policy))
-
-    def set_catalog_properties(self, table: TableRecord, properties: Mapping[str, str]) -> None:
-        self._set(table, "catalog_properties", msgspec.json.encode(properties).decode() if properties else None)
-
-    def halt(self, table: TableRecord, why: str | None) -> None:
-        """Reject commits from now on, or (None) accept them again."""
-        self._set(table, "halted", why)
+    def set(
+        self, table: TableRecord, **values: TableState | MaintenancePolicy | Mapping[str, str] | str | int | None
+    ) -> None:
+        """Change columns of the table's row."""
+        columns = ", ".join(f"{column} = ?" for column in values)
+        self.execute(f"UPDATE tables SET {columns} WHERE key = ?", (*map(_column, values.values()), table.key))
 
     def forget_table(self, table: TableRecord) -> None:
         """Delete all rows of a table that was never created."""
-        self._db.execute("DELETE FROM promises WHERE table_key = ?", (table.key,))
-        self._db.execute("DELETE FROM tables WHERE key = ?", (table.key,))
+        self.execute("DELETE FROM promises WHERE table_key = ?", (table.key,))
+        self.execute("DELETE FROM tables WHERE key = ?", (table.key,))
 
     def ratify(
         self, table: TableRecord, examined: Examined, commit_mode: CommitMode, now: int, *, published: bool
     ) -> RatifiedCommit:
         """Make the proposal the version. The end of the transaction is the commit point."""
-        version, proposal = examined.version, examined.proposal
-        protocol, metadata = examined.protocol, examined.metadata
-        inline = commit_mode is CommitMode.INLINE and not published
+        version, attempt = examined.version, examined.proposal.attempt
         assert version == table.next or table.latest is None, f"{version} of {table.label} follows {table.latest}"
-        self._db.execute(
-            RATIFY,
-            (
-                table.key,
-                version,
-                proposal.attempt,
-                commit_mode.value,
-                examined.digest,
-                len(examined.content),
-                examined.in_commit_timestamp,
-                now,
-                now if published else None,
-                examined.content if inline else None,
-            ),
-        )
-        if protocol is not None:
-            self._set(table, "protocol", msgspec.json.encode(protocol).decode())
-        if metadata is not None:
-            self._set(table, "metadata", msgspec.json.encode(metadata).decode())
-        if published:
-            self._set(table, "backfilled", version)
-        return RatifiedCommit(
+        commit = RatifiedCommit(
             version=version,
-            attempt=proposal.attempt,
+            attempt=attempt,
             commit_mode=commit_mode,
             in_commit_timestamp=examined.in_commit_timestamp,
             size=len(examined.content),
             ratified_at=now,
-            file_name=staged_commit(version, proposal.attempt)
-            if commit_mode is CommitMode.STAGED and not published
-            else None,
-            content=examined.content if inline else None,
+            file_name=None if published or commit_mode is not CommitMode.STAGED else staged_commit(version, attempt),
+            content=None if published or commit_mode is not CommitMode.INLINE else examined.content,
         )
+        proposed = (version, attempt, commit_mode.value, examined.digest, commit.size, commit.in_commit_timestamp)
+        self.execute(RATIFY, (table.key, *proposed, now, now if published else None, commit.content))
+        if examined.protocol is not None:
+            self.set(table, protocol=msgspec.json.encode(examined.protocol).decode())
+        if examined.metadata is not None:
+            self.set(table, metadata=msgspec.json.encode(examined.metadata).decode())
+        if published:
+            self.set(table, backfilled=version)
+        return commit
 
     def mark_published(self, table: TableRecord, through: Version, now: int) -> None:
         """Forget the bytes of every version up to `through`: they are published, durably."""
-        start = table.first_unbackfilled
-        self._db.execute(MARK_PUBLISHED, (now, table.key, start, through))
-        self._set(table, "backfilled", through)
+        self.execute(MARK_PUBLISHED, (now, table.key, table.first_unbackfilled, through))
+        self.set(table, backfilled=through)
 
     def add_tombstone(self, table_id: str, attempt: AttemptId, now: int) -> None:
-        self._db.execute("INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)", (table_id, attempt, now))
+        self.execute("INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)", (table_id, attempt, now))
 
     def set_attempts_lost(self, table: TableRecord) -> None:
         """Remember that a commit with an unknown attempt id was recorded: no attempt can be called "not landed" any
         more."""
         self.add_tombstone(table.table_id, _LOST_ATTEMPTS, 0)
 
-    def add_lost(self, key: int, version: Version, attempt: AttemptId, now: int) -> None:
-        self._db.execute("INSERT OR IGNORE INTO lost VALUES (?, ?, ?, ?)", (key, version, attempt, now))
-
     def add_promise(self, table: TableRecord, promise: Promise) -> None:
-        self._db.execute(
-            "INSERT INTO promises VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                table.key,
-                promise.kind.value,
-                promise.version,
-                promise.attempt,
-                promise.content,
-                promise.digest,
-                promise.in_commit_timestamp,
-                promise.promised_at,
-            ),
-        )
+        values = (table.key, promise.kind.value, *msgspec.structs.astuple(promise)[1:])
+        self.execute("INSERT INTO promises VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def forget_promise(self, table: TableRecord) -> None:
-        self._db.execute("DELETE FROM promises WHERE table_key = ?", (table.key,))
-
-    def set_identity(self, name: str, conf: Mapping[str, str]) -> None:
-        self._db.execute("UPDATE owner SET name = ?, conf = ?", (name, msgspec.json.encode(conf).decode()))
-
-    def set_roots(self, roots: tuple[Path, ...]) -> None:
-        self._db.execute("UPDATE owner SET roots = ?", (msgspec.json.encode([str(r) for r in roots]).decode(),))
+        self.execute("DELETE FROM promises WHERE table_key = ?", (table.key,))
 
 
 @lru_cache(maxsize=1024)
@@ -538,15 +399,33 @@ def _policy(text: str) -> MaintenancePolicy:
     return msgspec.json.decode(text, type=MaintenancePolicy)
 
 
-def _policy_text(policy: MaintenancePolicy) -> str:
-    fields = msgspec.to_builtins(policy)
-    fields["allowed"] = sorted(fields["allowed"])
-    return msgspec.json.encode(fields).decode()
+def _column(value: TableState | MaintenancePolicy | Mapping[str, str] | str | int | None) -> str | int | None:
+    """The value as it is stored in a row of a table."""
+    if isinstance(value, TableState):
+        return value.value
+    if isinstance(value, MaintenancePolicy):
+        fields = msgspec.to_builtins(value)
+        return msgspec.json.encode({**fields, "allowed": sorted(fields["allowed"])}).decode()
+    if isinstance(value, Mapping):
+        return msgspec.json.encode(value).decode() if value else None
+    return value
 
 
 @lru_cache(maxsize=64)
-def _current(protocol: str, metadata: str) -> tuple[Protocol, Metadata]:
-    return msgspec.json.decode(protocol, type=Protocol), msgspec.json.decode(metadata, type=Metadata)
+def _current(row: tuple[str, str]) -> tuple[Protocol, Metadata]:
+    return msgspec.json.decode(row[0], type=Protocol), msgspec.json.decode(row[1], type=Metadata)
+
+
+def _attempt(row: Any) -> AttemptRecord:
+    return AttemptRecord(landed=None if row[0] is None else _ratified(row), digest=row[3])
+
+
+def _promise(row: Any) -> Promise:
+    return msgspec.convert(dict(zip(Promise.__struct_fields__, row, strict=True)), Promise)
+
+
+def _details(row: Any) -> tuple[RatifiedCommit, bytes, int | None]:
+    return _stored(row), row[3], row[7]
 
 
 def _ratified(row: Any) -> RatifiedCommit:

@@ -7,7 +7,8 @@ after the report.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
@@ -15,24 +16,37 @@ from typing import Final, cast
 import msgspec
 
 from refimpl.catalog.owner import AttemptLookup, Precondition, PreconditionFailed, TableDescription, UpdatePreconditions
-from refimpl.owner import decide, policy
+from refimpl.owner import decide
 from refimpl.owner.backfill import BATCH, confirm_published
-from refimpl.owner.context import disk_errors, stored_commits
+from refimpl.owner.ledger import Ledger
 from refimpl.owner.local import Decision, LocalOwner
 from refimpl.owner.records import AttemptRecord, Examined, TableRecord
 from refimpl.owner.statements import View, Writer
+from refimpl.owner.tables import disk_errors, stored_commits
 from refimpl.protocol import commits
 from refimpl.protocol.actions import Metadata, Protocol
-from refimpl.protocol.commit_owner import NameTaken, Registered, TableState
+from refimpl.protocol.commit_owner import NameTaken, Registered, TableState, TableSummary
 from refimpl.protocol.commits import Rejected, RejectionReason
-from refimpl.protocol.errors import InvalidRequestError
+from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.protocol.log_path import Version
+from refimpl.protocol.owner_conf import names_a_secret
+from refimpl.protocol.table_feature import CommitMode
+from refimpl.storage.environment import Environment
 
 _MAX_READS: Final = 10
 """How often the owner reads a table again that changes while it is described."""
 
 
-_REPORT_CONTINUES: Final = PreconditionFailed(precondition=Precondition.PUBLISHED, detail="see `_facts`")
+MAX_CATALOG_PROPERTIES_BYTES: Final = 256 * 2**10
+"""Per table: they are read with every commit and sent with every answer."""
+_DOUBTS_KEPT: Final = 10_000
+
+CATALOG_PROPERTIES: Final = "SELECT catalog_properties FROM tables WHERE key = ? AND catalog_properties IS NOT NULL"
+
+
+class ReportContinues:
+    """The outcome of a request with a long report: its transaction recorded a batch of it, and the request is judged
+    again in the next one."""
 
 
 class _Request(Examined, frozen=True, kw_only=True):
@@ -74,15 +88,6 @@ def decide_request(
         or _request_flaw(facts, examined, current)
         or decide.backlog_flaw(_with_report(table, facts.preconditions))
         or _RatifyRequest(examined=examined, facts=facts)
-    )
-
-
-def _decide_update(
-    table: TableRecord, facts: CatalogFacts, current: tuple[Protocol, Metadata] | None
-) -> Rejected | PreconditionFailed | None:
-    """Why an update without a commit is rejected; arguments as in `decide.decide`."""
-    return (
-        decide.not_accepting(table) or _precondition_flaw(table, facts, current) or _request_flaw(facts, None, current)
     )
 
 
@@ -161,15 +166,15 @@ def _property_flaw(wanted: Mapping[str, str | None], metadata: Metadata, before:
                 f"the property {key} is {logged!r} in the log, but {value!r} in the request; change it by a commit "
                 f"with a metaData action"
             )
-        if logged is None and value is not None and policy.names_a_secret(key):
+        if logged is None and value is not None and names_a_secret(key):
             return f"the property {key} names a secret, and every reader of the table would see it; leave it out"
     if not wanted:
         return None
     size = len(msgspec.json.encode(_catalog_properties(before, wanted, metadata)))
-    if size > max(policy.MAX_CATALOG_PROPERTIES_BYTES, len(msgspec.json.encode(before))):
+    if size > max(MAX_CATALOG_PROPERTIES_BYTES, len(msgspec.json.encode(before))):
         return (
             f"the properties that are not in the log would take {size} bytes, the limit is "
-            f"{policy.MAX_CATALOG_PROPERTIES_BYTES}; remove some, or write them into the log"
+            f"{MAX_CATALOG_PROPERTIES_BYTES}; remove some, or write them into the log"
         )
     return None
 
@@ -188,8 +193,27 @@ def etag_of(protocol: Protocol, metadata: Metadata, properties: Mapping[str, str
     return f"etag-{hashlib.sha256(content).hexdigest()[:32]}"
 
 
+def _properties(view: View, table: TableRecord) -> dict[str, str]:
+    """The properties that were set in the catalog and are not in the table's log."""
+
+    def load(row: tuple[str]) -> dict[str, str]:
+        return msgspec.json.decode(row[0], type=dict[str, str])
+
+    return view.first(load, CATALOG_PROPERTIES, (table.key,)) or {}
+
+
 class CatalogRequests(LocalOwner):
     """An owner that answers a catalog's requests: `CatalogOwner`."""
+
+    def __init__(self, warehouse: Path, environment: Environment, ledger: type[Ledger] = Ledger) -> None:
+        super().__init__(warehouse, environment, ledger)
+        self._in_doubt: dict[str, object] = {}
+        """Staged files whose fsync failed, or is under way, in this process; other processes see the marks of failed
+        ones, unless the disk failed."""
+
+    def recorded_tables(self) -> Sequence[TableSummary]:
+        with self.ledger.read() as view:
+            return view.tables(state=TableState.ACTIVE)
 
     def register_table(
         self, table_id: str, proposal: commits.DirectProposal, *, properties: Mapping[str, str] | None = None
@@ -199,11 +223,11 @@ class CatalogRequests(LocalOwner):
             flaw = None if examined.metadata is None else _property_flaw(wanted, examined.metadata, {})
             if flaw is not None:
                 return Rejected(reason=RejectionReason.INCONSISTENT_TABLE, detail=flaw)
-            if wanted != writer.catalog_properties(table.key):
-                writer.set_catalog_properties(table, wanted)
+            if wanted != _properties(writer, table):
+                writer.set(table, catalog_properties=wanted)
             return None
 
-        return self._registered(table_id, proposal, stored)
+        return self.register(table_id, proposal, stored)
 
     def commit_if(
         self, table_id: str, version: Version, proposal: commits.Proposal, preconditions: UpdatePreconditions
@@ -211,12 +235,12 @@ class CatalogRequests(LocalOwner):
         def request(examined: Examined) -> Examined:
             return _Request(**msgspec.structs.asdict(examined), preconditions=preconditions)
 
-        outcome: commits.Outcome | PreconditionFailed = _REPORT_CONTINUES
-        while outcome is _REPORT_CONTINUES:
-            outcome = self._commit(table_id, version, proposal, request)
+        outcome: commits.Outcome | PreconditionFailed | ReportContinues = ReportContinues()
+        while isinstance(outcome, ReportContinues):
+            outcome = self.propose(table_id, version, proposal, request)
         return outcome
 
-    def _verdict(
+    def verdict(
         self,
         writer: Writer,
         table: TableRecord,
@@ -225,51 +249,55 @@ class CatalogRequests(LocalOwner):
         unknown: Version | None,
     ) -> decide.Ratify | commits.Outcome:
         if not isinstance(examined, _Request):
-            return super()._verdict(writer, table, examined, attempt, unknown)
+            return super().verdict(writer, table, examined, attempt, unknown)
         admission = decide.admission(table, examined, attempt, unknown_published=unknown)
         if admission is not None:
             return admission
-        # `commit_if` alone gets a `PreconditionFailed`: no other proposal is a `_Request`.
+        # `commit_if` alone gets the other outcomes: no other proposal is a `_Request`.
         facts = self._facts(writer, table, examined.preconditions)
-        if facts is None:
-            return _REPORT_CONTINUES  # type: ignore[return-value]
+        if isinstance(facts, ReportContinues):
+            return cast(commits.Outcome, facts)
         current = writer.protocol_and_metadata(table.key)
-        return decide_request(  # type: ignore[return-value]
-            table, examined, attempt, facts, unknown_published=unknown, current=current
-        )
+        decided = decide_request(table, examined, attempt, facts, unknown_published=unknown, current=current)
+        return cast(commits.Outcome, decided)
 
-    def _ratified(self, writer: Writer, table: TableRecord, verdict: decide.Ratify) -> Decision:
+    def ratified(self, writer: Writer, table: TableRecord, verdict: decide.Ratify) -> Decision:
         if isinstance(verdict, _RatifyRequest):
             current = writer.protocol_and_metadata(table.key)
             assert current is not None, f"{table.label} is active and has no metadata"
             table = self._apply(writer, table, verdict.facts, current[1], verdict.examined.metadata)
-        return super()._ratified(writer, table, verdict)
+        return super().ratified(writer, table, verdict)
 
     def update(self, table_id: str, preconditions: UpdatePreconditions) -> PreconditionFailed | commits.Rejected | None:
-        with disk_errors("change a table"):
-            while True:
-                with self.context.lock(), self.context.changing(table_id) as (writer, table):
-                    facts = CatalogFacts(preconditions=preconditions)
-                    if decide.not_accepting(table) is None:
-                        looked_up = self._facts(writer, table, preconditions)
-                        if looked_up is None:
-                            continue
-                        facts = looked_up
-                    current = writer.protocol_and_metadata(table.key)
-                    refused = _decide_update(table, facts, current)
-                    if refused is None and current is not None:
-                        self._apply(writer, table, facts, current[1])
-                    return refused
+        outcome: PreconditionFailed | commits.Rejected | ReportContinues | None = ReportContinues()
+        while isinstance(outcome, ReportContinues):
+            with disk_errors("change a table"), self.lock(), self.changing(table_id) as (writer, table):
+                outcome = self._updated(writer, table, preconditions)
+        return outcome
 
-    def _facts(self, writer: Writer, table: TableRecord, preconditions: UpdatePreconditions) -> CatalogFacts | None:
-        """The facts for a request, each reported version confirmed. None: the report is long, this transaction records
-        a batch of it, and the request is judged again in the next one."""
+    def _updated(
+        self, writer: Writer, table: TableRecord, preconditions: UpdatePreconditions
+    ) -> PreconditionFailed | commits.Rejected | ReportContinues | None:
+        refused = decide.not_accepting(table)
+        facts = self._facts(writer, table, preconditions) if refused is None else refused
+        if not isinstance(facts, CatalogFacts):
+            return facts
+        current = writer.protocol_and_metadata(table.key)
+        flaw = _precondition_flaw(table, facts, current) or _request_flaw(facts, None, current)
+        if flaw is None and current is not None:
+            self._apply(writer, table, facts, current[1])
+        return flaw
+
+    def _facts(
+        self, writer: Writer, table: TableRecord, preconditions: UpdatePreconditions
+    ) -> CatalogFacts | ReportContinues:
+        """The facts for a request, each reported version confirmed."""
         versions = _reported_versions(table, preconditions)
-        unpublished = confirm_published(writer, table, self.context.log(table), versions[:BATCH])
+        unpublished = confirm_published(writer, table, self.log(table), versions[:BATCH])
         if unpublished is None and len(versions) > BATCH:
-            writer.mark_published(table, versions[BATCH - 1], self.context.now)
-            return None
-        properties = writer.catalog_properties(table.key)
+            writer.mark_published(table, versions[BATCH - 1], self.now)
+            return ReportContinues()
+        properties = _properties(writer, table)
         return CatalogFacts(preconditions=preconditions, properties=properties, unpublished=unpublished)
 
     def _apply(
@@ -287,21 +315,42 @@ class CatalogRequests(LocalOwner):
         """
         after = _with_report(table, facts.preconditions)
         if after.backfilled is not None and after.backfilled != table.backfilled:
-            writer.mark_published(table, after.backfilled, self.context.now)
+            writer.mark_published(table, after.backfilled, self.now)
         if committed is None and not facts.preconditions.properties:
             return after
         properties = _catalog_properties(facts.properties, facts.preconditions.properties, committed or current)
         if properties != facts.properties:
-            writer.set_catalog_properties(table, properties)
+            writer.set(table, catalog_properties=properties)
         return after
+
+    def make_staged_durable(self, table_id: str, file_name: str) -> None:
+        """Order: fsync file, fsync directory. After a failed fsync, a second one may report success for lost data:
+        when the client sends the same file again, the same bytes become a new file, also if another process gets the
+        request."""
+        cached = self.cached_record(table_id)
+        log, folder = self.log(cached), cached.feature.staging_folder
+        try:
+            with suppress(FileNotFoundError):
+                mine = object()  # in doubt before the fsync: the same request may arrive again while it fails
+                if self._in_doubt.setdefault(file_name, mine) is mine and not log.is_doubtful(file_name):
+                    log.make_staged_durable(folder, file_name)
+                elif (log.staged_size(folder, file_name) or 0) <= decide.size_limit(CommitMode.STAGED):
+                    log.stage_again(folder, file_name, log.read_staged(folder, file_name))
+                    log.mark_doubtful(file_name, doubtful=False)
+        except OSError as error:
+            log.mark_doubtful(file_name, doubtful=True)
+            for oldest in [*self._in_doubt][:-_DOUBTS_KEPT]:
+                self._in_doubt.pop(oldest, None)
+            raise OwnerUnavailableError(f"cannot make {file_name} durable: {error}; nothing was committed") from error
+        self._in_doubt.pop(file_name, None)
 
     def describe(self, reference: str | Path) -> TableDescription:
         try:
-            return self.description(lambda view: self._find(view, reference))
+            return self.description(lambda view: self.find(view, reference))
         except InvalidRequestError:
             if self.resolve(reference).state is not TableState.ACTIVE:
                 raise
-        return self.description(lambda view: self._find(view, reference))
+        return self.description(lambda view: self.find(view, reference))
 
     def description(self, find: Callable[[View], TableRecord]) -> TableDescription:
         """The table that `find` finds, with its metadata. `InvalidRequestError` while it has no version 0.
@@ -321,18 +370,18 @@ class CatalogRequests(LocalOwner):
 
     def _described(self, find: Callable[[View], TableRecord]) -> tuple[TableDescription, Version | None]:
         """One description, and the ledger's latest version at that moment."""
-        with self.context.ledger.read() as view:
+        with self.ledger.read() as view:
             table = find(view)
             answer = stored_commits(view, table, None, None)
             current = view.protocol_and_metadata(table.key)
-            extra = view.catalog_properties(table.key)
+            extra = _properties(view, table)
             newest = answer.commits[-1:] or (
                 () if table.latest is None else view.commits(table, table.latest, table.latest)
             )
         if current is None or not newest:
             raise InvalidRequestError(f"{table.label} has no version 0 yet; create it first", table_id=table.table_id)
         description = TableDescription(
-            table=self.context.resolved(table, answer),
+            table=self.resolved(table, answer),
             protocol=current[0],
             metadata=current[1],
             catalog_properties=extra,
@@ -351,10 +400,10 @@ class CatalogRequests(LocalOwner):
             return None
         lost = version is not None and attempt is not None and has_lost(table, version, seen)
         if lost:
-            self._remember_lost(table, cast(Version, version), cast(commits.AttemptId, attempt))
+            self.lost(table, cast(Version, version), cast(commits.AttemptId, attempt))
         return AttemptLookup(table=table, lost=lost)
 
     def was_dropped(self, name: str, location: Path) -> bool:
         with self.ledger.read() as view:
-            dropped = view.dropped()
+            dropped = view.tables(state=TableState.DROPPED)
         return any((table.name, table.location) == (name, location) and table.latest is not None for table in dropped)

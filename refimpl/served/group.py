@@ -22,11 +22,12 @@ A group never spans processes: a proposal would have to be made durable for the 
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from refimpl.owner import decide
+from refimpl.owner.ledger import Ledger
 from refimpl.owner.local import Decision, LocalOwner
 from refimpl.owner.records import Examined, TableRecord
 from refimpl.owner.statements import Writer
@@ -120,36 +121,59 @@ class Groups:
 class GroupCommit(LocalOwner):
     """An owner that decides the waiting proposals of this process together, and lets its writers queue."""
 
-    def __init__(self, warehouse: Path, environment: Environment) -> None:
-        super().__init__(warehouse, environment)
-        self._groups = Groups(environment, self.context.lock, self._decide_together, self._decide_waiting)
+    def __init__(self, warehouse: Path, environment: Environment, ledger: type[Ledger] = Ledger) -> None:
+        super().__init__(warehouse, environment, ledger)
+        self.groups = Groups(environment, self.lock, self._decide_together, self._decide_waiting)
         self._queues: dict[str, HostQueue] = {}
+        self._due: set[str] = set()
+        """Tables whose policies require a backfill now."""
 
-    def _decided(self, cached: TableRecord, examined: Examined) -> Decision:
-        return self._groups.decided(Waiting(cached, examined))
+    def decided(self, cached: TableRecord, examined: Examined) -> Decision:
+        return self.groups.decided(Waiting(cached, examined))
 
     def _decide_waiting(self, waiting: Waiting) -> Decision:
-        return self._decide_alone(waiting.cached, waiting.examined)
+        return self.decided_alone(waiting.cached, waiting.examined)
 
     def _decide_together(self, group: Sequence[Waiting]) -> list[Decision | None]:
         """Decide several proposals, each in the state after the earlier ones. One transaction and one sync: its end
         makes all of them durable at once."""
-        with self._context.ledger.write() as writer:
+        with self.ledger.write() as writer:
             return [self._decide_in(writer, waiting) for waiting in group]
 
     def _decide_in(self, writer: Writer, waiting: Waiting) -> Decision | None:
-        """None: an open promise of the table must be settled first, in a transaction of its own; see `changing`."""
-        table = self._context.required(writer, waiting.cached.table_id)
-        if table.promised or self._context.unnoticed(table):
+        """None: the table must be settled first, in a transaction of its own; see `changing`."""
+        table = self.required(writer, waiting.cached.table_id)
+        if table.promised or self.is_behind(table):
             return None
-        verdict = self._judge(writer, table, waiting.examined)
+        verdict = self.judged(writer, table, waiting.examined)
         if isinstance(verdict, decide.Ratify):
-            return self._ratified(writer, table, verdict)
+            return self.ratified(writer, table, verdict)
         return Decision(outcome=verdict)
+
+    def backfill_due(self, table: TableRecord) -> None:
+        """After the answer, if the environment can do that; before it, if the backlog grows although it should not."""
+        backlog, every, limit = table.backlog + 1, table.policy.backfill_every, table.policy.backlog_limit
+        if every is not None and (backlog >= 2 * every or backlog + every > limit):
+            super().backfill_due(table)
+        elif table.table_id not in self._due:
+            self._due.add(table.table_id)
+            self.environment.afterwards(lambda: self._backfill_afterwards(table))
+
+    def _backfill_afterwards(self, table: TableRecord) -> None:
+        self._due.discard(table.table_id)  # first: this backfill may miss commits that land from now on
+        super().backfill_due(table)
 
     def turn(self, table_id: str) -> AbstractContextManager[bool]:
         queue = self._queues.get(table_id)
         if queue is None:
-            path = self.context.queue_path(table_id)
-            queue = self._queues[table_id] = self.context.environment.host_queue(path)
+            queue = self._queues[table_id] = self.environment.host_queue(self._queue_path(table_id))
         return queue()
+
+    def end_publishing(self, table_id: str) -> None:
+        super().end_publishing(table_id)
+        with suppress(FileNotFoundError):
+            self.environment.files.unlink(self._queue_path(table_id))
+
+    def _queue_path(self, table_id: str) -> Path:
+        """The file of the queue in which the table's writers take turns; it may be missing."""
+        return self.ledger.path.parent / f"turns-{table_id}"

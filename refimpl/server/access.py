@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from refimpl.catalog.messages import is_loopback
-from refimpl.owner.local import OWNER_FOLDER
+from refimpl.owner.tables import OWNER_FOLDER
 from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.server.errors import ApiError
 from refimpl.warehouse import Warehouse

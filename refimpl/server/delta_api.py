@@ -40,7 +40,7 @@ from refimpl.catalog.messages import (
     tag_of,
 )
 from refimpl.catalog.owner import AttemptLookup, CatalogOwner, PreconditionFailed, TableDescription, UpdatePreconditions
-from refimpl.owner.policy import MAX_COMMIT_BYTES, checked_policy
+from refimpl.owner.records import MAX_COMMIT_BYTES, checked_policy
 from refimpl.protocol import actions, errors, log_path
 from refimpl.protocol.actions import Action, Metadata, Protocol
 from refimpl.protocol.commit_owner import (

@@ -16,9 +16,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, overload
 
+import msgspec
+
 from refimpl.announced.tables import AnnouncedTables
-from refimpl.owner import decide
-from refimpl.owner.local import DEFAULT_NAME, OWNER_FOLDER, LocalOwner
+from refimpl.care.owner import WatchedOwner
+from refimpl.owner.local import LocalOwner
+from refimpl.owner.statements import View
+from refimpl.owner.tables import DEFAULT_NAME, OWNER_FOLDER, disk_errors
 from refimpl.protocol.commit_owner import CommitOwner, MaintenancePolicy, TableSummary
 from refimpl.protocol.errors import (
     CorruptLedgerError,
@@ -30,6 +34,7 @@ from refimpl.protocol.errors import (
     UnsupportedFeatureError,
     check_type,
 )
+from refimpl.protocol.owner_conf import conf_flaw
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 from refimpl.served.catalog_requests import CatalogRequests
 from refimpl.served.group import GroupCommit
@@ -109,8 +114,53 @@ class _Tables:
         self.close()
 
 
-class HostOwner(CatalogRequests, GroupCommit, AnnouncedTables):
+IDENTITY: Final = "SELECT name, conf FROM owner"
+SET_IDENTITY: Final = "UPDATE owner SET name = ?, conf = ?"
+SET_ROOTS: Final = "UPDATE owner SET roots = ?"
+
+
+class HostOwner(WatchedOwner, CatalogRequests, GroupCommit, AnnouncedTables):
     """The owner of a warehouse, a `CatalogOwner`: the core with its rooms."""
+
+    def identify(self, name: str | None, conf: Mapping[str, str] | None) -> None:
+        """Load the owner's name and configuration, after setting those that are not None: in one transaction, so that
+        two processes cannot give it two names. Raises `InvalidRequestError`."""
+        if name is not None or conf is not None:
+            with disk_errors("name the owner"), self.lock(), self.ledger.write() as writer:
+                known, stored = _identity(writer)
+                has_tables = name is not None and bool(writer.tables())
+                flaw = _identity_flaw(known, name, conf, has_tables=has_tables)
+                if flaw is not None:
+                    raise InvalidRequestError(flaw)
+                chosen = msgspec.json.encode(stored if conf is None else conf).decode()
+                writer.execute(SET_IDENTITY, (known if name is None else name, chosen))
+        with self.ledger.read() as view:
+            self.name, self.conf = _identity(view)
+
+    def add_roots(self, roots: list[Path]) -> None:
+        """Allow take-overs below these directories too."""
+        with disk_errors("store the roots"), self.lock(), self.ledger.write() as writer:
+            known = dict.fromkeys(map(str, (*writer.roots(), *roots)))
+            writer.execute(SET_ROOTS, (msgspec.json.encode([*known]).decode(),))
+
+
+def _identity(view: View) -> tuple[str, dict[str, str]]:
+    """The owner's name and its configuration."""
+
+    def load(row: tuple[str | None, str | None]) -> tuple[str, dict[str, str]]:
+        name, conf = row
+        return name or DEFAULT_NAME, {} if conf is None else msgspec.json.decode(conf, type=dict[str, str])
+
+    return view.rows(load, IDENTITY)[0]
+
+
+def _identity_flaw(current: str, name: str | None, conf: Mapping[str, str] | None, *, has_tables: bool) -> str | None:
+    """Why the owner cannot get this name or configuration. Its tables have the name in their metadata."""
+    if name is not None and not (name.strip() and name.isprintable() and (name == current or not has_tables)):
+        expected = f"{current!r}, the name in its tables" if has_tables else "a printable text that is not blank"
+        return f"invalid name {name!r} of the owner; expected {expected}"
+    flaw = None if conf is None else conf_flaw(msgspec.json.encode(dict(conf)).decode())
+    return None if flaw is None else flaw.detail
 
 
 class Warehouse(_Tables):
@@ -198,7 +248,7 @@ class Warehouse(_Tables):
     @property
     def lock(self) -> HostLock:
         """The owner's lock, under which everything in the owner's folder is changed."""
-        return self.owner.context.lock
+        return self.owner.lock
 
     def close(self) -> None:
         """Close this thread's connection to the ledger."""
@@ -309,7 +359,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     wanted_roots = [_checked_root(root) for root in roots]
     check_type("name of the owner", name, (str, None), "a text")
     check_type("configuration of the owner", conf, (Mapping, None), "a map of texts to texts")
-    flaw = decide.identity_flaw(DEFAULT_NAME, name, conf, has_tables=False)
+    flaw = _identity_flaw(DEFAULT_NAME, name, conf, has_tables=False)
     if flaw is not None:
         raise InvalidRequestError(flaw)
     for store, url in (stores or {}).items():
@@ -340,7 +390,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
             if not owner.ledger.exists():
                 make_folders(folder, environment)
         if stores:
-            with owner.context.lock():
+            with owner.lock():
                 record_stores(folder, stores)
             environment = with_stores(host, folder)
             owner = HostOwner(home, environment)

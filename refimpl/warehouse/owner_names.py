@@ -19,7 +19,7 @@ import msgspec
 
 from refimpl.client.table import Table
 from refimpl.log.loading import definition
-from refimpl.owner.local import DEFAULT_NAME, OWNER_FOLDER
+from refimpl.owner.tables import DEFAULT_NAME, OWNER_FOLDER
 from refimpl.protocol.actions import Metadata
 from refimpl.protocol.commit_owner import CommitOwner
 from refimpl.protocol.errors import InvalidRequestError, InvalidTableError

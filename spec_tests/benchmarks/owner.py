@@ -20,7 +20,7 @@ from filelock import FileLock
 
 import refimpl
 from refimpl.owner import ledger
-from refimpl.owner.local import LOCK_FILE, OWNER_FOLDER
+from refimpl.owner.tables import LOCK_FILE, OWNER_FOLDER
 from refimpl.protocol import log_path
 from refimpl.protocol.commits import InlineProposal, Ratified, StagedProposal
 from refimpl.protocol.table_feature import CommitMode

@@ -12,7 +12,7 @@ import refimpl
 from refimpl.care import dropping
 from refimpl.care.verify import Severity, verify
 from refimpl.client.ownership import hand_back, take_over
-from refimpl.owner.local import LOCK_FILE
+from refimpl.owner.tables import LOCK_FILE
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.commits import Ratified, RejectionReason
@@ -415,8 +415,8 @@ def test_table_dropped_by_an_older_release_is_purged_on_demand(warehouse: refimp
     with warehouse.lock(), warehouse.owner.ledger.write() as writer:
         record = writer.table(table.table_id)
         assert record is not None
-        writer.set_dropped(record, None)
-        writer.set_state(record, TableState.DROPPED)
+        writer.set(record, dropped_at=None)
+        writer.set(record, state=TableState.DROPPED)
     with pytest.raises(InvalidRequestError, match="older release"):
         dropping.purge_table(warehouse.owner, "orders")
     assert not dropping.purge_table(warehouse.owner, "orders", older_than=0).left

@@ -21,7 +21,7 @@ from refimpl.care.repair import repair
 from refimpl.care.verify import AHEAD_MS, ORPHAN_AGE_MS, STAGING_AGE_MS, Severity, verify
 from refimpl.client.create import Creation, create_filesystem_table
 from refimpl.client.ownership import hand_back, take_over
-from refimpl.owner.context import Context
+from refimpl.owner.local import LocalOwner
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.commit_owner import MaintenancePolicy, Registered, ResolvedTable, TableState
 from refimpl.protocol.commits import (
@@ -306,8 +306,8 @@ def test_files_staged_after_a_concurrent_drop_are_kept(setting: Setting, monkeyp
     setting.publish(1)
     finish = repair_module._finish_backfill
 
-    def finish_and_lose_the_table(context: Context, table_id: str) -> str | None:
-        done = finish(context, table_id)
+    def finish_and_lose_the_table(owner: LocalOwner, table_id: str) -> str | None:
+        done = finish(owner, table_id)
         setting.owner.drop_table(table_id)
         return done
 
@@ -425,8 +425,8 @@ def test_a_table_with_another_id_before_its_take_over_is_no_other_table(tmp_path
 
 def test_halt_stays_while_an_unknown_version_is_published(setting: Setting) -> None:
     setting.commit(1)
-    with setting.owner.context.lock(), setting.owner.context.changing(setting.table.table_id) as (writer, table):
-        writer.halt(table, "by hand")
+    with setting.owner.lock(), setting.owner.changing(setting.table.table_id) as (writer, table):
+        writer.set(table, halted="by hand")
     setting.log.publish(2, made.one_add(3))
     repair(setting.owner)
     assert setting.owner.resolve("t").halted
@@ -439,9 +439,9 @@ def test_process_writes_into_the_replacing_ledger(setting: Setting) -> None:
     """The file that the process has open is no longer in the folder. This process writes before it reads."""
     setting.back_up()
     setting.restore()
-    with setting.owner.context.lock(), setting.owner.ledger.write() as writer:
-        table = setting.owner.context.required(writer, setting.table.table_id)
-        writer.halt(table, "written just now")
+    with setting.owner.lock(), setting.owner.ledger.write() as writer:
+        table = setting.owner.required(writer, setting.table.table_id)
+        writer.set(table, halted="written just now")
     resolved = refimpl.open(setting.directory, create=True).owner.resolve("t")
     assert resolved.halted == "written just now"
 
@@ -687,8 +687,8 @@ def test_table_that_is_forgotten_meanwhile_is_no_finding(setting: Setting) -> No
     staged = setting.owner.stage_table("z", CATALOG_MANAGED)
 
     def forget() -> None:
-        with setting.owner.context.lock(), setting.owner.ledger.write() as writer:
-            writer.forget_table(setting.owner.context.required(writer, staged.table_id))
+        with setting.owner.lock(), setting.owner.ledger.write() as writer:
+            writer.forget_table(setting.owner.required(writer, staged.table_id))
 
     assert verified(setting, "list_directory", setting.log.folder, forget) == set()
 

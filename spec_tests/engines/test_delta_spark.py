@@ -151,10 +151,10 @@ def test_a_lost_answer_neither_loses_nor_repeats_a_row(engine: Engine, owner: Sc
 def test_a_rejection_is_an_error_with_its_reason(engine: Engine) -> None:
     table = engine.create("orders")
     resolved = engine.warehouse.owner.resolve(table.location)
-    with engine.warehouse.owner.context.lock(), engine.warehouse.owner.ledger.write() as writer:
+    with engine.warehouse.owner.lock(), engine.warehouse.owner.ledger.write() as writer:
         record = writer.table(resolved.table_id)
         assert record is not None
-        writer.halt(record, "an operator looks at it")
+        writer.set(record, halted="an operator looks at it")
     with pytest.raises(REFUSED, match="an operator looks at it"):
         engine.insert("orders", (1, "one"))
     assert engine.rows("orders") == []

@@ -13,7 +13,7 @@ import refimpl
 from refimpl.care.repair import Action, repair
 from refimpl.catalog.owner import UpdatePreconditions
 from refimpl.owner import backfill
-from refimpl.owner.local import LOCK_FILE, OWNER_FOLDER
+from refimpl.owner.tables import LOCK_FILE, OWNER_FOLDER
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import Backfilled, MaintenancePolicy
 from refimpl.protocol.commits import DirectProposal, Ratified, RejectionReason
@@ -116,7 +116,7 @@ def test_publishing_lock_is_free_between_two_batches(
     owner pauses between two batches, but not after the last. A batch of large inline commits is shorter."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=10)
     three = sum(len(table.history()[version]) for version in (1, 2, 3))
-    limit = (backfill.policy, "MAX_INLINE_BYTES", three + 1) if in_bytes else (backfill, "BATCH", 4)
+    limit = (backfill.records, "MAX_INLINE_BYTES", three + 1) if in_bytes else (backfill, "BATCH", 4)
     monkeypatch.setattr(*limit)
     free: list[bool] = []
     environment = Faults().environment(pause=lambda seconds: free.append(publishing_is_free(warehouse)))

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from conformance.adapters.reference.owner import ReferenceOwner
-from refimpl.owner.local import OWNER_FOLDER, LocalOwner
+from refimpl.owner.local import LocalOwner
+from refimpl.owner.tables import OWNER_FOLDER
 
 
 class Core(ReferenceOwner):

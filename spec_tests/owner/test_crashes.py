@@ -20,8 +20,8 @@ import refimpl
 from refimpl.care import dropping
 from refimpl.care.repair import repair
 from refimpl.protocol import log_path
-from refimpl.protocol.commit_owner import Registered, TableState
-from refimpl.protocol.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, RejectionReason
+from refimpl.protocol.commit_owner import TableState
+from refimpl.protocol.commits import Conflict, DirectProposal, Landed, Ratified, Rejected
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
@@ -30,7 +30,6 @@ from refimpl.protocol.table_feature import (
     CommitMode,
     TableFeature,
 )
-from refimpl.storage.log_store import LogStore
 from spec_tests.support.builders import (
     FEATURES_AND_COMMIT_MODES,
     START,
@@ -39,13 +38,10 @@ from spec_tests.support.builders import (
     create,
     dropped,
     filesystem_table,
-    first_version,
-    hand_back_commit,
     name_of,
     new_attempt,
     owned,
     ownership_change,
-    refused,
     replace_ledger,
 )
 from spec_tests.support.faults import (
@@ -248,46 +244,6 @@ def test_unknown_outcome_names_the_attempt(tmp_path: Path) -> None:
 # Creation
 
 
-@pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda feature: feature.name)
-def test_a_creation_is_completed_or_forgotten(tmp_path: Path, feature: TableFeature) -> None:
-    kept: dict[str, DirectProposal] = {}
-
-    def prepare(warehouse: refimpl.Warehouse) -> Act:
-        kept["proposal"] = DirectProposal(attempt=new_attempt(), content=first_version(feature))
-
-        def act(failing: refimpl.Warehouse) -> object:
-            folder = failing.directory / "place"
-            staged = failing.owner.stage_table("orders", feature, commit_mode=CommitMode.STAGED, location=folder)
-            return failing.owner.register_table(staged.table_id, kept["proposal"])
-
-        return act
-
-    for folder, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(folder) as warehouse:
-            owner, proposal = warehouse.owner, kept["proposal"]
-            try:
-                resolved = owner.resolve(warehouse.directory / "place")
-            except TableNotFoundError:
-                assert not isinstance(ended.answer, Registered), ended
-                create(warehouse, feature, CommitMode.STAGED).land(2)
-                continue
-            outcome = owner.attempt_outcome(resolved.table_id, proposal.attempt)
-            if isinstance(outcome, Landed):
-                assert not ended.nothing_landed, ended
-                table = owned(warehouse, "orders")
-                assert table.table_id == resolved.table_id
-                assert table.history() == {0: proposal.content}
-                again = owner.register_table(resolved.table_id, proposal)
-                assert isinstance(again, Registered)
-            else:
-                assert not isinstance(ended.answer, Registered), ended
-                refused(owner.register_table(resolved.table_id, proposal), RejectionReason.ATTEMPT_RESOLVED)
-                owner.drop_table(resolved.table_id)
-                table = create(warehouse, feature, CommitMode.STAGED)
-            if owner.resolve("orders").halted is None:
-                table.land(2)
-
-
 def test_location_is_usable_after_the_crash_of_its_creator(tmp_path: Path) -> None:
     """Whatever the crash left there, dropping the unfinished table frees the location. The folders around it may exist
     and not be durable."""
@@ -310,123 +266,6 @@ def test_location_is_usable_after_the_crash_of_its_creator(tmp_path: Path) -> No
                 warehouse.owner.drop_table(left.table_id)
             assert warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=location).location == location
             assert {f"fsync {warehouse.directory.name}/", "fsync a/", "fsync place/"} <= {*again.seen}
-
-
-def all_tables(warehouse: refimpl.Warehouse) -> list[str]:
-    with warehouse.owner.ledger.read() as view:
-        return [table.table_id for table in view.tables()]
-
-
-# Ownership
-
-
-CHANGE = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 2))
-
-
-def taking_over(warehouse: refimpl.Warehouse) -> Act:
-    filesystem_table(warehouse.directory / "plain", versions=2)
-    return take_over
-
-
-def take_over(warehouse: refimpl.Warehouse) -> object:
-    return warehouse.owner.take_over(
-        warehouse.directory / "plain", "plain", MANAGED_COMMIT, 2, CHANGE, commit_mode=CommitMode.STAGED
-    )
-
-
-def test_a_take_over_is_completed_or_forgotten(tmp_path: Path) -> None:
-    """managed-commits, "Converting an existing filesystem based table": the link is the commit point."""
-    for folder, ended in Runs(tmp_path, taking_over).interruptions():
-        with opened(folder) as warehouse:
-            location = warehouse.directory / "plain"
-            log = LogStore(location, warehouse.environment)
-            visible = log.published(2)
-            assert not (visible and ended.nothing_landed), ended
-            if isinstance(ended.answer, Ratified):
-                assert visible
-            outcome = take_over(warehouse)
-            assert isinstance(outcome, Ratified), f"{ended}: the owner must keep its promise"
-            assert outcome.replayed or not visible
-            table = owned(warehouse, "plain")
-            assert table.history()[2] == CHANGE.content
-            if warehouse.owner.resolve("plain").halted is None:
-                table.land(2)
-            assert [t.name for t in warehouse.owner.tables()] == ["plain"]
-
-
-def test_filesystem_writer_races_with_an_interrupted_take_over(tmp_path: Path) -> None:
-    """managed-commits: if another writer is first, the owner forgets about the ownership change."""
-    foreign = append(START + 3)
-    won = 0
-    for folder, ended in Runs(tmp_path, taking_over).crashes():
-        with opened(folder) as warehouse:
-            log = LogStore(warehouse.directory / "plain", warehouse.environment)
-            foreign_won = log.put_if_absent(log_path.commit(2), foreign)
-            won += foreign_won
-            outcome = take_over(warehouse)
-            if foreign_won:
-                assert outcome == Conflict(latest_ratified_version=2), ended
-                assert log.read(log_path.commit(2)) == foreign
-                with pytest.raises(TableNotFoundError):
-                    warehouse.owner.resolve(warehouse.directory / "plain")
-                create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="plain")
-            else:
-                assert isinstance(outcome, Ratified), ended
-    assert won
-
-
-@pytest.mark.parametrize("commit_mode", [CommitMode.STAGED, CommitMode.INLINE, CommitMode.DIRECT])
-def test_interrupted_hand_back_happens_or_changes_nothing(tmp_path: Path, commit_mode: CommitMode) -> None:
-    """managed-commits, "Converting a managed-commit table to filesystem table"; FB38."""
-    feature = CATALOG_MANAGED if commit_mode is CommitMode.INLINE else MANAGED_COMMIT
-    sent: dict[str, Sent] = {}
-
-    def prepare(warehouse: refimpl.Warehouse) -> Act:
-        table = create(warehouse, feature, commit_mode, commits=2)
-        sent["last"] = last = Sent(3, new_attempt(), hand_back_commit(START + 3))
-        proposal = DirectProposal(attempt=last.attempt, content=last.content)
-        return lambda failing: failing.owner.hand_back(table.table_id, 3, proposal)
-
-    for folder, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(folder) as warehouse:
-            resolved = warehouse.owner.resolve(next(iter(all_tables(warehouse))))
-            table, last = owned(warehouse, resolved.table_id), sent["last"]
-            before = {version: content for version, content in table.history().items() if version < 3}
-            assert list(before) == [0, 1, 2]
-            if settled(table, last, before, ended):
-                assert table.published() == [0, 1, 2, 3]
-                assert warehouse.owner.resolve(table.location).state is TableState.HANDED_BACK
-                refused(table.commit(4), RejectionReason.NOT_ACTIVE)
-                assert table.log.put_if_absent(log_path.commit(4), append(START + 4)), "filesystem commits continue"
-            elif resolved.halted is None:
-                table.land()
-
-
-def test_interrupted_drop_loses_no_version(tmp_path: Path) -> None:
-    def prepare(warehouse: refimpl.Warehouse) -> Act:
-        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
-
-        def act(failing: refimpl.Warehouse) -> object:
-            failing.owner.drop_table(table.table_id)
-            return "dropped"
-
-        return act
-
-    for folder, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(folder) as warehouse:
-            table_id = next(iter(all_tables(warehouse)))
-            with warehouse.owner.ledger.read() as view:
-                record = view.table(table_id)
-            assert record is not None
-            assert record.latest == 2, ended
-            dropped = not warehouse.owner.tables()
-            assert dropped or ended.answer is None, ended
-            if not dropped:
-                table = owned(warehouse, table_id)
-                assert list(table.history()) == [0, 1, 2]
-                warehouse.owner.drop_table(table_id)
-            assert LogStore(record.location, warehouse.environment).published_versions() == {0, 1, 2}, ended
-            create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
 
 
 def test_interrupted_undrop_happens_or_changes_nothing(tmp_path: Path) -> None:
@@ -458,7 +297,7 @@ def test_interrupted_purge_can_be_repeated(tmp_path: Path) -> None:
     for folder, ended in Runs(tmp_path, prepare).interruptions():
         with opened(folder) as warehouse:
             with warehouse.owner.ledger.read() as view:
-                table, other = view.dropped()
+                other, table = sorted(view.tables(state=TableState.DROPPED), key=lambda table: table.dropped_at or 0)
             try:
                 dropping.undrop_table(warehouse.owner, table.table_id)
             except TableNotFoundError:

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 import refimpl
-from refimpl.owner.context import Context
+from refimpl.owner.tables import Tables
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import Registered
 from refimpl.protocol.commits import DirectProposal, Ratified, Rejected, RejectionReason
@@ -36,7 +36,7 @@ def proposal_of(feature: TableFeature) -> DirectProposal:
 def test_registration_that_cannot_be_described_is_unknown(warehouse: refimpl.Warehouse) -> None:
     """Another error would say that nothing happened."""
     staged, proposal = warehouse.owner.stage_table("orders", CATALOG_MANAGED), proposal_of(CATALOG_MANAGED)
-    with patch.object(Context, "resolve_id", side_effect=OwnerUnavailableError("busy")), pytest.raises(OutcomeUnknown):
+    with patch.object(Tables, "resolve_id", side_effect=OwnerUnavailableError("busy")), pytest.raises(OutcomeUnknown):
         warehouse.owner.register_table(staged.table_id, proposal)
     assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
 

@@ -9,12 +9,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import refimpl
-from refimpl.owner import policy
-from refimpl.protocol import actions, log_path
+from refimpl.catalog.owner import Precondition, PreconditionFailed, UpdatePreconditions
+from refimpl.owner import decide, records
+from refimpl.owner.records import AttemptRecord, Examined, TableRecord
+from refimpl.protocol import actions, commits, log_path
 from refimpl.protocol.actions import Action, Metadata, Protocol
-from refimpl.protocol.commit_owner import MaintenancePolicy, Registered
+from refimpl.protocol.commit_owner import MaintenancePolicy, Registered, TableState
 from refimpl.protocol.commits import (
     Conflict,
     DirectProposal,
@@ -27,7 +31,7 @@ from refimpl.protocol.commits import (
     StagedProposal,
 )
 from refimpl.protocol.errors import CorruptionError, InvalidRequestError
-from refimpl.protocol.log_path import MAX_VERSION
+from refimpl.protocol.log_path import MAX_VERSION, staged_commit
 from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     IN_COMMIT_TIMESTAMP_PROPERTY,
@@ -35,7 +39,7 @@ from refimpl.protocol.table_feature import (
     CommitMode,
     TableFeature,
 )
-from refimpl.served.catalog_requests import has_lost
+from refimpl.served.catalog_requests import CatalogFacts, decide_request, etag_of, has_lost
 from refimpl.storage.environment import Environment
 from spec_tests.support.builders import (
     START,
@@ -246,11 +250,11 @@ def test_a_commit_has_a_size_limit(
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     content = append(START + 1, lines=10)
     limit = "MAX_INLINE_BYTES" if commit_mode is CommitMode.INLINE else "MAX_COMMIT_BYTES"
-    monkeypatch.setattr(policy, limit, len(content) - 1)
+    monkeypatch.setattr(records, limit, len(content) - 1)
     proposal = table.propose(1, content, commit_mode=commit_mode)
     refused(table.owner.commit(table.table_id, 1, proposal), RejectionReason.TOO_LARGE)
     assert table.latest == 0
-    monkeypatch.setattr(policy, limit, len(content))
+    monkeypatch.setattr(records, limit, len(content))
     assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
 
 
@@ -402,7 +406,7 @@ def test_a_missing_published_version_costs_one_listing(tmp_path: Path) -> None:
 def test_policies_out_of_range_are_refused(warehouse: refimpl.Warehouse) -> None:
     for bad in (
         MaintenancePolicy(backlog_limit=0),
-        MaintenancePolicy(backlog_limit=policy.MAX_BACKLOG_LIMIT + 1),
+        MaintenancePolicy(backlog_limit=records.MAX_BACKLOG_LIMIT + 1),
         MaintenancePolicy(backfill_every=0),
         MaintenancePolicy(backfill_every=11, backlog_limit=10),
     ):
@@ -413,7 +417,7 @@ def test_policies_out_of_range_are_refused(warehouse: refimpl.Warehouse) -> None
     with pytest.raises(InvalidRequestError):
         warehouse.owner.set_policy(table.table_id, MaintenancePolicy(backlog_limit=0))
     assert warehouse.owner.resolve("orders").policy == good
-    for limit, every in ((1, 1), (policy.MAX_BACKLOG_LIMIT, 1), (1, None)):
+    for limit, every in ((1, 1), (records.MAX_BACKLOG_LIMIT, 1), (1, None)):
         bound = MaintenancePolicy(allowed=frozenset(), backfill_every=every, backlog_limit=limit)
         warehouse.owner.set_policy(table.table_id, bound)
         assert warehouse.owner.resolve("orders").policy == bound
@@ -507,3 +511,117 @@ def test_handed_back_table_still_resolves_attempts(table: OwnedTable) -> None:
     table.log.put_if_absent(log_path.commit(2), append(START + 2))
     assert table.owner.attempt_outcome(table.table_id, new_attempt()) == NotLanded()
     assert isinstance(table.owner.attempt_outcome(table.table_id, farewell.attempt), Landed)
+
+
+# The order of the rules
+
+
+ATTEMPT, OTHER = new_attempt(), new_attempt()
+CURRENT = protocol_of(CATALOG_MANAGED), metadata_of(CATALOG_MANAGED)
+FLAWS = {
+    "attempt": ["landed", "reused", "resolved"],
+    "table": [commits.RejectionReason.NOT_ACTIVE, commits.RejectionReason.HALTED],
+    "version": [commits.Conflict, "unknown", commits.VersionGap],
+    "report": ["beyond", "missing"],
+    "etag": [Precondition.ETAG],
+    "mode": [commits.RejectionReason.COMMIT_MODE_NOT_ALLOWED],
+    "content": [commits.RejectionReason.MALFORMED_ACTIONS],
+    "timestamp": [commits.RejectionReason.IN_COMMIT_TIMESTAMP],
+    "feature": [commits.RejectionReason.OWNERSHIP_CHANGE],
+    "claim": [Precondition.METADATA],
+    "backlog": [commits.RejectionReason.BACKLOG_FULL],
+}
+"""The rules in the order in which `decide` checks them."""
+EXPECTED = {
+    "landed": commits.Ratified,
+    "reused": commits.RejectionReason.ATTEMPT_REUSED,
+    "resolved": commits.RejectionReason.ATTEMPT_RESOLVED,
+    "unknown": commits.RejectionReason.HALTED,
+    "beyond": Precondition.PUBLISHED,
+    "missing": Precondition.PUBLISHED,
+}
+
+
+def kind_of(verdict: decide.Ratify | commits.Outcome | PreconditionFailed) -> object:
+    match verdict:
+        case commits.Rejected(reason=reason):
+            return reason
+        case PreconditionFailed(precondition=failed):
+            return failed
+        case decide.Ratify():
+            return decide.Ratify
+    return type(verdict)
+
+
+@st.composite
+def flawed(draw: st.DrawFn) -> dict[str, object]:
+    """For each rule, a flaw or None. No rule before a random rule finds a flaw."""
+    rules = list(FLAWS)
+    first = draw(st.integers(0, len(rules)))
+    return {
+        rule: None if index < first else draw(st.sampled_from(FLAWS[rule] if index == first else [None, *FLAWS[rule]]))
+        for index, rule in enumerate(rules)
+    }
+
+
+@given(flawed(), st.booleans())
+def test_first_failing_rule_decides(flaws: dict[str, object], makes_room: bool) -> None:
+    """For any combination of flaws. A valid report makes room in a full backlog."""
+    latest = 5
+    version = {commits.Conflict: latest, commits.VersionGap: latest + 2}.get(flaws["version"], latest + 1)  # type: ignore[call-overload]
+    proposal: commits.Proposal = commits.StagedProposal(attempt=ATTEMPT, file_name=staged_commit(version, ATTEMPT))
+    if flaws["mode"]:
+        proposal = commits.InlineProposal(attempt=ATTEMPT, content=append(START + 9))
+    examined = decide.examine(CATALOG_MANAGED, version, proposal, append(START if flaws["timestamp"] else START + 9))
+    malformed = commits.Rejected(reason=commits.RejectionReason.MALFORMED_ACTIONS, detail="flawed")
+    examined = msgspec.structs.replace(
+        examined, flaw=malformed if flaws["content"] else None, protocol=protocol_of(None) if flaws["feature"] else None
+    )
+    table = TableRecord(
+        table_id=OTHER,
+        name="orders",
+        location=Path("/warehouse/orders"),
+        feature=CATALOG_MANAGED,
+        commit_mode=CommitMode.STAGED,
+        state=TableState.DROPPED if flaws["table"] is commits.RejectionReason.NOT_ACTIVE else TableState.ACTIVE,
+        halted="damaged" if flaws["table"] is commits.RejectionReason.HALTED else None,
+        policy=MaintenancePolicy(backlog_limit=2 if flaws["backlog"] else 99),
+        latest=latest,
+        backfilled=3,
+        in_commit_timestamp=START + 5,
+        created_at=START,
+    )
+    landed = ratified(version + (flaws["attempt"] == "reused"), examined)
+    attempt = {
+        None: None,
+        "landed": AttemptRecord(landed=landed, digest=examined.digest),
+        "reused": AttemptRecord(landed=landed, digest=examined.digest),
+        "resolved": AttemptRecord(landed=None, digest=None),
+    }[flaws["attempt"]]  # type: ignore[index]
+    unknown = latest + 4 if flaws["version"] == "unknown" else None
+    etag = "stale" if flaws["etag"] else etag_of(*CURRENT, {})
+    facts = CatalogFacts(
+        preconditions=UpdatePreconditions(
+            etag=etag,
+            published_through=latest + 1 if flaws["report"] == "beyond" else 4 if makes_room else None,
+            size=1 if flaws["claim"] else len(examined.content),
+        ),
+        unpublished="4.json is missing" if flaws["report"] == "missing" else None,
+    )
+    wanted = [kind for rule in FLAWS if (kind := flaws[rule]) and not (rule == "backlog" and makes_room)]
+    if flaws["backlog"] and makes_room and flaws["report"] == "beyond":
+        wanted.append(commits.RejectionReason.BACKLOG_FULL)
+    expected = EXPECTED.get(wanted[0], wanted[0]) if wanted else decide.Ratify  # type: ignore[call-overload]
+    verdict = decide_request(table, examined, attempt, facts, unknown_published=unknown, current=CURRENT)
+    assert kind_of(verdict) == expected
+
+
+def ratified(version: int, examined: Examined) -> commits.RatifiedCommit:
+    return commits.RatifiedCommit(
+        version=version,
+        attempt=ATTEMPT,
+        commit_mode=CommitMode.STAGED,
+        in_commit_timestamp=examined.in_commit_timestamp,
+        size=len(examined.content),
+        ratified_at=START,
+    )

@@ -71,7 +71,7 @@ def test_open_write_transaction_does_not_delay_answers(warehouse: refimpl.Wareho
     with opened(warehouse.directory) as other, other.lock(), other.owner.ledger.write() as writer:
         record = writer.table(table.table_id)
         assert record is not None
-        writer.halt(record, "an unfinished change")
+        writer.set(record, halted="an unfinished change")
         assert table.owner.get_commits(table.table_id) == before
         assert table.owner.resolve("orders").halted is None
     assert table.owner.resolve("orders").halted is not None

@@ -17,9 +17,11 @@ import pytest
 
 import refimpl
 from refimpl import warehouse as warehouse_module
+from refimpl.care import watched_ledger
 from refimpl.care.verify import DEEPEST
-from refimpl.owner import decide, ledger
-from refimpl.owner.ledger import FILE_NAME, Ledger
+from refimpl.care.watched_ledger import WatchedLedger
+from refimpl.owner import decide
+from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.statements import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.commits import Conflict, InlineProposal, Ratified
@@ -67,7 +69,7 @@ def folded(directory: Path) -> Path:
     """Create a warehouse with one table, and fold its ledger into the database file. Returns this file."""
     with opened(directory) as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=20)
-        with warehouse.owner.context.lock():
+        with warehouse.owner.lock():
             warehouse.owner.ledger.fold()
         path = ledger_of(warehouse)
     for suffix in ("-wal", "-shm"):
@@ -313,11 +315,11 @@ def test_commit_on_a_full_disk_is_an_error_without_effect(warehouse: refimpl.War
 def test_ledger_records_a_version_only_once(warehouse: refimpl.Warehouse) -> None:
     """The ledger's primary key prevents a second record, even if `decide` is wrong."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
-    before = warehouse.owner.context.cached_record(table.table_id)
+    before = warehouse.owner.cached_record(table.table_id)
     table.land()
     content = append(START + 9)
     examined = decide.examine(table.feature, 1, InlineProposal(attempt=new_attempt(), content=content), content)
-    with pytest.raises(CorruptLedgerError), warehouse.owner.context.lock(), warehouse.owner.ledger.write() as writer:
+    with pytest.raises(CorruptLedgerError), warehouse.owner.lock(), warehouse.owner.ledger.write() as writer:
         writer.ratify(before, examined, CommitMode.INLINE, 0, published=False)
     assert table.history()[1] != content
 
@@ -338,7 +340,7 @@ def test_failed_fold_does_not_fail_the_commit(warehouse: refimpl.Warehouse, monk
 def test_a_full_disk_leaves_a_working_connection(warehouse: refimpl.Warehouse) -> None:
     """After this error, SQLite rolls back by itself, which is no damage."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
-    database = warehouse.owner.ledger._database()
+    database = warehouse.owner.ledger.database()
     pages = database.pragma("page_count")
     database.pragma("max_page_count", pages)
     with pytest.raises(OwnerUnavailableError):
@@ -523,7 +525,7 @@ def test_another_first_start_may_run_at_every_step(tmp_path: Path) -> None:
 
 def test_a_ledger_is_renamed_into_place_when_durable(tmp_path: Path) -> None:
     watch = Watch()
-    ledger = Ledger(tmp_path, watch.lock(tmp_path / "lock"), watch.environment())
+    ledger = WatchedLedger(tmp_path, watch.lock(tmp_path / "lock"), watch.environment())
     ledger.create()
     assert watch.seen[-4:] == ["journal", "fsync ledger.new", "replace ledger.sqlite", "fsync " + tmp_path.name + "/"]
     assert watch.outside == []
@@ -581,7 +583,7 @@ def test_interruption_before_the_end_of_a_transaction_is_no_damage(
     with refimpl.open(tmp_path / "w", create=True) as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(Ledger, "_end", Mock(side_effect=KeyboardInterrupt))
+            patched.setattr(WatchedLedger, "end", Mock(side_effect=KeyboardInterrupt))
             table.commit(1)
         if following == "a commit":
             table.land(1)
@@ -607,7 +609,7 @@ def test_older_ledger_is_migrated_under_the_lock(tmp_path: Path) -> None:
 def test_a_failed_migration_is_repeated(tmp_path: Path) -> None:
     path = older(tmp_path / "_owner" / FILE_NAME)
     watch = Watch()
-    ledger = Ledger(path.parent, watch.lock(path.parent / "lock"), watch.environment())
+    ledger = WatchedLedger(path.parent, watch.lock(path.parent / "lock"), watch.environment())
     watch.failing = "commit"
     with pytest.raises(OwnerUnavailableError):
         ledger.open()
@@ -699,12 +701,12 @@ def test_a_fork_closes_the_connection(tmp_path: Path) -> None:
     """Calls the fork hooks directly. Other tests here fork a process."""
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
-        ledger.before_fork()
-        ledger.after_fork_in_child()
+        watched_ledger.before_fork()
+        watched_ledger.after_fork_in_child()
         assert table.latest == 0
         with warehouse.owner.ledger.read():
-            ledger.before_fork()
-            ledger.after_fork_in_child()
+            watched_ledger.before_fork()
+            watched_ledger.after_fork_in_child()
             with (
                 ThreadPoolExecutor(1) as other,
                 pytest.raises(OwnerUnavailableError, match="forked inside a transaction"),

@@ -11,6 +11,7 @@ import pytest
 
 import refimpl
 from refimpl.care import dropping
+from refimpl.care.owner import LOST_ATTEMPTS
 from refimpl.care.repair import repair
 from refimpl.catalog.owner import UpdatePreconditions
 from refimpl.protocol import log_path
@@ -116,8 +117,8 @@ def test_a_creation_that_finds_its_name_taken(table: OwnedTable, watched: refimp
 
 
 def test_a_repair(table: OwnedTable, watched: refimpl.Warehouse) -> None:
-    with watched.owner.context.lock(), watched.owner.context.changing(table.table_id) as (writer, record):
-        writer.halt(record, "a disk failed once")
+    with watched.owner.lock(), watched.owner.changing(table.table_id) as (writer, record):
+        writer.set(record, halted="a disk failed once")
     assert [action.done for action in repair(watched.owner)] == [True]
     assert isinstance(table.commit(3), Ratified)
 
@@ -134,9 +135,9 @@ def test_watch_records_changes_without_the_lock(tmp_path: Path) -> None:
     warehouse = watch.opened(tmp_path / "warehouse")
     table = create(warehouse, *FEATURES_AND_COMMIT_MODES[0])
     assert watch.outside == []
-    with warehouse.owner.context.changing(table.table_id) as (writer, record):
-        writer.halt(record, "why")
-    writer.halt(record, None)
+    with warehouse.owner.changing(table.table_id) as (writer, record):
+        writer.set(record, halted="why")
+    writer.set(record, halted=None)
     assert watch.outside == ["begin", "update", "commit", "update"]
 
 
@@ -231,7 +232,7 @@ def test_next_call_settles_a_killed_commit(directory: Path, watch: Watch, call: 
     watched = watch.opened(directory)
     table = owned(watched, "orders")
     call(watched, table)
-    record = watched.owner.context.cached_record(table.table_id)
+    record = watched.owner.cached_record(table.table_id)
     with watched.owner.ledger.read() as view:
         seen = view.attempt(record, attempt)
     assert seen is not None
@@ -388,7 +389,7 @@ def test_creation_that_lost_its_name_is_dropped_in_one_transaction(directory: Pa
     assert isinstance(first(watched, mine), NameTaken)
     assert watch.seen[before:].count("commit") == 3, "one look-up, and two to settle the killed creation"
     with watched.owner.ledger.read() as view:
-        assert watched.owner.context.required(view, mine).state is TableState.DROPPED
+        assert watched.owner.required(view, mine).state is TableState.DROPPED
 
 
 def test_failed_creation_of_folders_is_forgotten_under_the_lock(directory: Path, watch: Watch) -> None:
@@ -406,7 +407,7 @@ def test_failed_creation_of_folders_is_forgotten_under_the_lock(directory: Path,
 def test_announced_table_is_made_durable_and_adopted_under_lock(directory: Path, watch: Watch) -> None:
     watched = watch.opened(directory)
     table = watched.owner.announce(directory / "orders", "orders", COORDINATED_COMMITS, None)
-    log = watched.owner.context.log(watched.owner.context.cached_record(table.table_id))
+    log = watched.owner.log(watched.owner.cached_record(table.table_id))
     assert log.folder.is_dir()
     assert (log.folder / COORDINATED_COMMITS.staging_folder).is_dir()
     (log.folder / log_path.commit(0)).write_bytes(first_version(COORDINATED_COMMITS))
@@ -472,7 +473,7 @@ def lost(directory: Path, version: int) -> list[AttemptId]:
     with opened(directory) as warehouse, warehouse.owner.ledger.read() as view:
         table = view.table_named("orders")
         assert table is not None
-        return [attempt for attempt, _ in view.lost_attempts(table, version)]
+        return [attempt for attempt, _ in view.rows(tuple, LOST_ATTEMPTS, (table.key, version))]
 
 
 def test_lost_attempt_is_stored_with_the_next_commit_or_on_close(directory: Path, watch: Watch) -> None:
@@ -499,7 +500,7 @@ def test_killed_creation_that_lost_its_name_is_forgotten(directory: Path, watch:
     else:
         watched.owner.attempt_outcome(mine, new_attempt())
     with watched.owner.ledger.read() as view:
-        table = watched.owner.context.required(view, mine)
+        table = watched.owner.required(view, mine)
         assert (table.state, table.promised) == (TableState.DROPPED, False)
 
 
@@ -512,7 +513,7 @@ def test_a_creation_whose_folder_is_gone_is_forgotten(directory: Path, watch: Wa
     watched = watch.opened(directory)
     watched.owner.attempt_outcome(staged.table_id, new_attempt())
     with watched.owner.ledger.read() as view:
-        assert not watched.owner.context.required(view, staged.table_id).promised
+        assert not watched.owner.required(view, staged.table_id).promised
 
 
 def commit_directly(warehouse: refimpl.Warehouse) -> Outcome:

@@ -9,7 +9,6 @@ import pytest
 import refimpl
 from refimpl.care.repair import repair
 from refimpl.care.verify import verify
-from refimpl.owner import promises
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.commits import AttemptId, Conflict, DirectProposal, Landed, NotLanded, Outcome, Ratified
@@ -229,7 +228,7 @@ def test_only_its_own_promise_is_forgotten(tmp_path: Path) -> None:
         assert table is not None
         promise = writer.promise(table.key)
         assert promise is not None
-        promises.forget(writer, table, msgspec.structs.replace(promise, attempt=new_attempt()))
+        warehouse.owner.forget(writer, table, msgspec.structs.replace(promise, attempt=new_attempt()))
         assert writer.promise(table.key) == promise
         assert promise.attempt == attempt
 

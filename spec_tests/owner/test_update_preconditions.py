@@ -9,7 +9,6 @@ import pytest
 
 import refimpl
 from refimpl.catalog.owner import PreconditionFailed, UpdatePreconditions
-from refimpl.owner import policy
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
 from refimpl.protocol import actions, log_path
@@ -186,10 +185,10 @@ def test_description_shows_one_version_while_commits_land(tmp_path: Path) -> Non
 def test_properties_have_a_size_limit(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     empty = len(msgspec.json.encode({"note": ""}))
-    fitting = "x" * (policy.MAX_CATALOG_PROPERTIES_BYTES - empty)
+    fitting = "x" * (catalog_requests.MAX_CATALOG_PROPERTIES_BYTES - empty)
     refused = table.owner.update(table.table_id, UpdatePreconditions(properties={"note": fitting + "x"}))
     assert isinstance(refused, PreconditionFailed)
-    assert str(policy.MAX_CATALOG_PROPERTIES_BYTES) in refused.detail
+    assert str(catalog_requests.MAX_CATALOG_PROPERTIES_BYTES) in refused.detail
     assert table.owner.describe(table.table_id).catalog_properties == {}
     assert table.owner.update(table.table_id, UpdatePreconditions(properties={"note": fitting})) is None
     assert table.owner.describe(table.table_id).catalog_properties == {"note": fitting}
@@ -202,7 +201,7 @@ def test_properties_beyond_the_limit_can_be_removed(
     """An older release may have accepted more."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     assert table.owner.update(table.table_id, UpdatePreconditions(properties={"note": "x" * 100, "other": "y"})) is None
-    monkeypatch.setattr(policy, "MAX_CATALOG_PROPERTIES_BYTES", 10)
+    monkeypatch.setattr(catalog_requests, "MAX_CATALOG_PROPERTIES_BYTES", 10)
     assert table.owner.update(table.table_id, UpdatePreconditions(properties=change)) is None
     assert set(table.owner.describe(table.table_id).catalog_properties) == {"note", "other"} - set(change)
 

@@ -21,8 +21,8 @@ import refimpl
 from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
-from refimpl.owner import ledger
-from refimpl.owner.ledger import FILE_NAME
+from refimpl.care import watched_ledger
+from refimpl.owner.ledger import FILE_NAME, connect
 from refimpl.protocol.commits import Ratified
 from refimpl.protocol.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
@@ -134,7 +134,7 @@ def test_closing_waits_while_another_thread_opens_the_ledger(tmp_path: Path) -> 
     closing = threading.Thread(target=open_and_close)
 
     def connect_slowly(path: Path) -> apsw.Connection:
-        database = ledger.connect(path)
+        database = connect(path)
         close.set()
         closing.join(0.1)
         waited.append(closing.is_alive())
@@ -191,7 +191,7 @@ def test_forked_child_opens_a_ledger(tmp_path: Path) -> None:
 def test_an_owner_whose_log_was_removed_commits_nothing(tmp_path: Path, replaced: bool) -> None:
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
-        with warehouse.owner.context.lock():
+        with warehouse.owner.lock():
             warehouse.owner.ledger.fold()
         log = log_of(warehouse)
         content = log.read_bytes()
@@ -367,7 +367,7 @@ def test_a_torn_header_without_commits_is_no_damage(tmp_path: Path, first: int) 
 def test_frames_of_a_log_before_the_last_fold_are_no_damage(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=8)
-        with warehouse.owner.context.lock():
+        with warehouse.owner.lock():
             warehouse.owner.ledger.fold()
         size = log_of(warehouse).stat().st_size
         table.land(1)
@@ -379,7 +379,7 @@ def test_frames_of_a_log_before_the_last_fold_are_no_damage(tmp_path: Path) -> N
 def test_a_log_that_restarts_while_it_is_opened_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process appends to the log while this one looks at it for the first time, and restarts the log before the
     second look. The frames of the older log were compared with its old header, and taken for lost transactions."""
-    real, looks = ledger._frames, count(1)
+    real, looks = watched_ledger._frames, count(1)
 
     def meanwhile(database: Any) -> int:
         look, frames = next(looks), real(database)
@@ -387,14 +387,14 @@ def test_a_log_that_restarts_while_it_is_opened_is_no_damage(tmp_path: Path, mon
             table.land(2)
         if look != 2:
             return frames
-        with warehouse.owner.context.lock():
+        with warehouse.owner.lock():
             warehouse.owner.ledger.fold()
         table.land(1)
         return real(database)
 
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=8)
-        monkeypatch.setattr(ledger, "_frames", meanwhile)
+        monkeypatch.setattr(watched_ledger, "_frames", meanwhile)
         with opened(tmp_path / "w") as second:
             assert owned(second, "orders").latest == 11
     assert next(looks) == 3
@@ -405,7 +405,7 @@ def test_a_log_restarted_in_shared_memory_only_is_no_damage(tmp_path: Path) -> N
     header."""
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
-        with warehouse.owner.context.lock():
+        with warehouse.owner.lock():
             warehouse.owner.ledger.fold()
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))

@@ -49,7 +49,7 @@ from refimpl.client import maintenance, ownership
 from refimpl.client.table import Table
 from refimpl.demo.workers import Ended, WorkerPool
 from refimpl.log import checkpoint_format
-from refimpl.owner.local import OWNER_FOLDER
+from refimpl.owner.tables import OWNER_FOLDER
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.protocol.errors import DeltaError
@@ -85,7 +85,7 @@ def build(directory: Path) -> None:
     ):
         _tables_of_this_client(warehouse)
         _tables_of_spark(warehouse)
-        with warehouse.owner.context.lock():
+        with warehouse.owner.lock():
             warehouse.owner.ledger.fold()
         for name in ("classic", "v2", "parts"):  # only in the write-ahead log
             _append(warehouse.table(name), 900)

@@ -232,7 +232,7 @@ def test_one_writer_of_a_version_wins_and_losers_get_the_winner(tmp_path: Path, 
 
 
 def hold_lock(connection: Connection, directory: Path) -> None:
-    with refimpl.open(directory, create=True) as warehouse, warehouse.owner.context.lock():
+    with refimpl.open(directory, create=True) as warehouse, warehouse.owner.lock():
         at_once(connection)
 
 

@@ -23,7 +23,8 @@ import msgspec
 import refimpl
 from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
 from refimpl.owner.ledger import FILE_NAME
-from refimpl.owner.local import OWNER_FOLDER, LocalOwner
+from refimpl.owner.local import LocalOwner
+from refimpl.owner.tables import OWNER_FOLDER
 from refimpl.protocol import actions, errors, log_path
 from refimpl.protocol.actions import Add
 from refimpl.protocol.commit_owner import NameTaken, Registered, TableState

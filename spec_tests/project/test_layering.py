@@ -239,7 +239,7 @@ def test_client_imports_no_ledger_lock_spark_or_owner() -> None:
 def test_only_the_ledger_and_its_simulation_import_sqlite() -> None:
     """The simulated disk is the layer below SQLite, and no second ledger."""
     importing = [module for module in MODULES if any(below(name, "apsw", "sqlite3") for name in imports_of(module))]
-    assert importing == ["refimpl.owner.ledger", "conformance.simulation.sqlite_vfs"]
+    assert importing == ["refimpl.care.watched_ledger", "refimpl.owner.ledger", "conformance.simulation.sqlite_vfs"]
 
 
 def test_only_the_environment_imports_the_file_lock() -> None:
@@ -247,8 +247,11 @@ def test_only_the_environment_imports_the_file_lock() -> None:
     assert importing == ["refimpl.storage.environment"]
 
 
+LEDGER = ["refimpl.owner.ledger", "refimpl.owner.statements", "refimpl.care.watched_ledger"]
+
+
 def test_the_ledger_touches_no_table() -> None:
-    assert violations(["refimpl.owner.ledger", "refimpl.owner.statements"], "refimpl.storage.log_store") == []
+    assert violations(LEDGER, "refimpl.storage.log_store") == []
 
 
 def test_spark_is_imported_where_spark_is_used() -> None:
@@ -298,29 +301,14 @@ PATH_METHODS = {
 }  # fmt: skip
 """Methods of `pathlib.Path`, without `replace` and `absolute`, which are also names of harmless methods."""
 
-EFFECT_OBJECTS = {
-    "files",
-    "_files",
-    "log",
-    "_log",
-    "reader",
-    "ledger",
-    "segment",
-    "context",
-    "_context",
-    "Table",
-    "catalog",
-    "owner",
-}
+EFFECT_OBJECTS = {"files", "_files", "log", "_log", "reader", "ledger", "segment", "Table", "catalog", "owner"}
 """Names of the objects through which modules access files: `files.stat(...)` is not `Path.stat`."""
 
 ALLOWED = {
-    ("refimpl.owner.lifecycle", "resolve"): "finds symbolic links in the path; reads no file of a log",
     ("refimpl.owner.local", "resolve"): "finds a table by every path that leads to it",
     ("refimpl.warehouse", "read_text"): "/proc/self/mounts",
     ("refimpl.owner.ledger", "getpid"): "finds out which process opened the connection",
     ("refimpl.served.group", "getpid"): "finds out which process has the waiting threads",
-    ("refimpl.owner.ledger", "register_at_fork"): "closes the connection before a fork",
     ("refimpl.warehouse", "resolve"): "resolves the paths of the warehouse and its roots",
     ("refimpl.warehouse", "is_dir"): "checks that a root is a directory",
     ("refimpl.warehouse.owner_names", "resolve"): "finds the warehouse around a table",

@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 import refimpl
-from refimpl.owner.context import Context
 from refimpl.owner.local import Decision
 from refimpl.owner.records import Examined, TableRecord
 from refimpl.owner.statements import Writer
+from refimpl.owner.tables import Tables
 from refimpl.protocol.commits import (
     Conflict,
     InlineProposal,
@@ -244,12 +244,12 @@ def test_error_of_one_member_does_not_affect_the_others(
     threads: Threads, tables: list[OwnedTable], monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     bad = tables[1]
-    unknown, ratify = Context.unknown_published_version, Writer.ratify
+    unknown, ratify = Tables.unknown_published_version, Writer.ratify
 
-    def look(context: Context, table: TableRecord) -> Any:
+    def look(owner: Tables, table: TableRecord) -> Any:
         if failing == "judged" and table.table_id == bad.table_id:
             raise disk_is_broken()
-        return unknown(context, table)
+        return unknown(owner, table)
 
     def write(writer: Writer, table: TableRecord, *values: Any, **more: Any) -> Any:
         result = ratify(writer, table, *values, **more)
@@ -258,7 +258,7 @@ def test_error_of_one_member_does_not_affect_the_others(
         return result
 
     with monkeypatch.context() as patched:
-        patched.setattr(Context, "unknown_published_version", look)
+        patched.setattr(Tables, "unknown_published_version", look)
         patched.setattr(Writer, "ratify", write)
         outcomes = threads.together(*(lambda t=t: t.commit(1) for t in tables))
     assert [type(outcome) for outcome in outcomes] == [Ratified, OwnerUnavailableError, Ratified]
@@ -354,7 +354,7 @@ def test_interrupted_member_is_not_decided_later(
             raise KeyboardInterrupt
 
     waiting = Interrupted()
-    monkeypatch.setattr(warehouse.owner._groups, "_waiting", waiting)
+    monkeypatch.setattr(warehouse.owner.groups, "_waiting", waiting)
     with pytest.raises(KeyboardInterrupt):
         tables[0].commit(1)
     assert waiting == []
@@ -362,7 +362,7 @@ def test_interrupted_member_is_not_decided_later(
 
 def test_every_waiting_member_gets_the_error_of_a_busy_lock(threads: Threads, tables: list[OwnedTable]) -> None:
     """Otherwise each member in turn would wait for the lock as long as the member before it."""
-    lock = tables[0].owner.context.lock
+    lock = tables[0].owner.lock
     tries = []
 
     @contextmanager
@@ -372,7 +372,7 @@ def test_every_waiting_member_gets_the_error_of_a_busy_lock(threads: Threads, ta
         raise OwnerUnavailableError("the owner's lock was held by another process")
         yield
 
-    groups = tables[0].owner._groups
+    groups = tables[0].owner.groups
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(groups, "_lock", busy)
         outcomes = threads.together(*(lambda v=v: tables[0].commit(v) for v in (1, 2, 3, 4)))

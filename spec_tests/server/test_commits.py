@@ -17,11 +17,11 @@ from starlette.testclient import TestClient
 import refimpl
 from refimpl.client import proposing
 from refimpl.client.ownership import hand_back
-from refimpl.owner.policy import MAX_CATALOG_PROPERTIES_BYTES
 from refimpl.protocol.actions import Protocol
 from refimpl.protocol.commits import Ratified, StagedProposal
 from refimpl.protocol.errors import OwnerUnavailableError
 from refimpl.protocol.table_feature import MANAGED_COMMIT, CommitMode
+from refimpl.served.catalog_requests import MAX_CATALOG_PROPERTIES_BYTES
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi
 from spec_tests.server.conftest import Serve, inline_table

@@ -13,9 +13,8 @@ from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.owner.local import LocalOwner
-from refimpl.owner.policy import MAX_CATALOG_PROPERTIES_BYTES
 from refimpl.protocol.errors import CorruptionError, OwnerUnavailableError
-from refimpl.served.catalog_requests import CatalogRequests
+from refimpl.served.catalog_requests import MAX_CATALOG_PROPERTIES_BYTES, CatalogRequests
 from refimpl.server import delta_api
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import (

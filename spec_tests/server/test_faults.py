@@ -384,10 +384,10 @@ def test_unfinished_take_over_is_not_found(table: WireTable, warehouse: refimpl.
     other = WireTable(table.http, "invoices")
     other.stage()
     owner = warehouse.owner
-    with owner.context.lock(), owner.ledger.write() as writer:
+    with owner.lock(), owner.ledger.write() as writer:
         record = writer.table(other.table_id)
         assert record is not None
-        writer.set_state(record, TableState.TAKING_OVER)
+        writer.set(record, state=TableState.TAKING_OVER)
     assert refusal(other.http.get(other.url)) == NO_TABLE
     assert other.http.head(other.url).status_code == 404
     assert refusal(other.propose(other.staged_nowhere(1))) == NO_TABLE

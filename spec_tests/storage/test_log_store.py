@@ -17,7 +17,7 @@ import pytest
 
 from conformance.simulation.disk import Disk, PowerCut, SimulatedFiles
 from conformance.simulation.effects import Effect
-from refimpl.owner.local import OWNER_FOLDER
+from refimpl.owner.tables import OWNER_FOLDER
 from refimpl.protocol import log_path
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
 from refimpl.protocol.log_path import MAX_VERSION, SIDECAR_FOLDER

@@ -9,7 +9,7 @@ import apsw
 
 import refimpl
 from conformance.adapters.reference.host_effects import Result
-from refimpl.owner.local import LOCK_FILE
+from refimpl.owner.tables import LOCK_FILE
 from refimpl.storage.environment import HostLock, host_lock
 from spec_tests.support.faults import Faults, FaultyConnection, disk_is_broken
 

@@ -25,8 +25,7 @@ from conformance.adapters.reference.host_effects import CRASH_POINTS, Killed, Li
 from conformance.adapters.wire import DIRECTORY_VARIABLE
 from conformance.interface import messages as m
 from conformance.interface.subject import ProcessDied
-from refimpl.owner.policy import MAX_INLINE_BYTES
-from refimpl.owner.records import TableRecord
+from refimpl.owner.records import MAX_INLINE_BYTES, TableRecord
 from refimpl.owner.statements import View
 from refimpl.protocol import errors
 from refimpl.protocol.actions import Metadata, Protocol
@@ -168,7 +167,7 @@ class ReferenceOwner(LogAccess):
         before."""
         if (request.actions is None) == (request.staged_file is None):
             return m.Rejected(reason="a proposal is either actions or the name of a staged file")
-        table = warehouse.owner.context.cached_record(request.table)
+        table = warehouse.owner.cached_record(request.table)
         if request.staged_file is not None:
             return StagedProposal(attempt=request.attempt, file_name=request.staged_file)
         content = content_of(request.actions or ())
@@ -304,7 +303,7 @@ class ReferenceOwner(LogAccess):
     def _location(self, warehouse: refimpl.Warehouse, table: str) -> Path:
         """The location of a table of the owner, in any state, or of a filesystem table of the kit."""
         if "/" not in table:
-            return warehouse.owner.context.cached_record(table).location
+            return warehouse.owner.cached_record(table).location
         location, storage = Path(table), self.directory / FILESYSTEM_TABLES
         if ".." in location.parts or not location.is_relative_to(storage) or location == storage:
             raise OutsideError(f"{table!r} is not the path of a table below {storage}")
@@ -373,10 +372,10 @@ def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableF
     name = translation.table_name(request.name)
     location = None if request.path is None else Path(request.path)
     with owner.ledger.read() as view:
-        known = view.created_by(name, request.attempt)
+        created = [table for table in view.tables() if table.name == name and _created_by(view, table, request.attempt)]
         begun = None if location is None else view.table_at(location)
-    if known is not None:
-        return known.table_id
+    if created:
+        return created[0].table_id
     wanted = (TableState.STAGING, name, feature, commit_mode)
     if begun is not None and (begun.state, begun.name, begun.feature, begun.commit_mode) == wanted:
         return begun.table_id
@@ -390,6 +389,12 @@ def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableF
             raise
         return None
     return staged.table_id
+
+
+def _created_by(view: View, table: TableRecord, attempt: str) -> bool:
+    """Whether version 0 of a table was this attempt, also if the table was dropped or renamed since."""
+    known = view.attempt(table, attempt)
+    return known is not None and known.landed is not None and known.landed.version == 0
 
 
 def _policy(request: m.CreateTable) -> MaintenancePolicy:
@@ -428,12 +433,12 @@ def _described(warehouse: refimpl.Warehouse, table_id: str) -> tuple[ResolvedTab
 
     catalog-managed, "Catalog Responsibilities", encourages owners to return both; the ledger has them.
     """
-    context = warehouse.owner.context
+    owner = warehouse.owner
     described: list[tuple[Protocol, Metadata] | None] = []
 
     def find(view: View) -> TableRecord:
-        record = context.required(view, table_id)
+        record = owner.required(view, table_id)
         described.append(view.protocol_and_metadata(record.key))
         return record
 
-    return context.resolve(find), described[-1]
+    return owner.look_up_table(find), described[-1]

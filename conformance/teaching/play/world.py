@@ -24,7 +24,7 @@ from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from conformance.story import Happening, Rows, View
 from refimpl.client.table import Table
 from refimpl.owner.ledger import FILE_NAME
-from refimpl.owner.local import OWNER_FOLDER
+from refimpl.owner.tables import OWNER_FOLDER
 from refimpl.protocol.commit_owner import Backfilled, CommitOwner, ResolvedTable
 from refimpl.protocol.commits import CommitsAnswer, Conflict, Landed, Ratified, Rejected, VersionGap
 from refimpl.protocol.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError

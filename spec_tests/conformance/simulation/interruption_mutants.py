@@ -10,13 +10,13 @@ from unittest import mock
 
 from conformance.adapters.reference.host_effects import STAGING_FOLDERS
 from conformance.simulation.disk import Disk, Number, SimulatedFiles
-from refimpl.owner import lifecycle, promises
-from refimpl.owner.context import Context
-from refimpl.owner.ledger import Ledger
-from refimpl.owner.local import OWNER_FOLDER, Decision
+from refimpl.care.watched_ledger import WatchedLedger
+from refimpl.care.write_ahead_log import WriteAheadLog
+from refimpl.owner import lifecycle
+from refimpl.owner.local import Decision
 from refimpl.owner.records import Promise, PromiseKind, TableRecord
 from refimpl.owner.statements import Writer
-from refimpl.owner.write_ahead_log import WriteAheadLog
+from refimpl.owner.tables import OWNER_FOLDER, Tables
 from refimpl.protocol import log_path
 from refimpl.protocol.commits import RatifiedCommit
 from refimpl.protocol.errors import CorruptLogError, OutcomeUnknown, OwnerUnavailableError
@@ -300,7 +300,7 @@ class GroupAnsweredBeforeItsSync(_OnDisk):
 
 
 def _group_decided(owner: GroupCommit, group: Sequence[Waiting], decided: list[Decision | None]) -> None:
-    with owner.context.ledger.write() as writer:
+    with owner.ledger.write() as writer:
         decided.extend(owner._decide_in(writer, member) for member in group)
 
 
@@ -333,10 +333,10 @@ def group_acknowledged_although_rolled_back(owner: GroupCommit, group: Sequence[
 @power("patch", "group/managedCommit/staged", "PROFILE-OUTCOME-01", GroupCommit, "_decide_together")
 def group_published_before_its_sync(owner: GroupCommit, group: Sequence[Waiting]) -> list[Decision | None]:
     """The members of a group are published before the transaction that ratifies them is durable."""
-    with owner.context.ledger.write() as writer:
+    with owner.ledger.write() as writer:
         decided = [owner._decide_in(writer, member) for member in group]
         for member in group:
-            owner.context.log(member.cached).publish(member.examined.version, member.examined.content)
+            owner.log(member.cached).publish(member.examined.version, member.examined.content)
         return decided
 
 
@@ -350,9 +350,14 @@ class FoldedWithoutSync(_OnDisk):
 
 
 @power(
-    "patch", "commit/catalogManaged/inline", "PROFILE-DURABLE-01", Ledger, "_write_last_transaction_again", deaths=True
+    "patch",
+    "commit/catalogManaged/inline",
+    "PROFILE-DURABLE-01",
+    WatchedLedger,
+    "_write_last_transaction_again",
+    deaths=True,
 )
-def recovered_log_not_synced(_ledger: Ledger, _database: Any) -> None:
+def recovered_log_not_synced(_ledger: WatchedLedger, _database: Any) -> None:
     """The ledger uses entries of its write-ahead log that a dead process wrote but never synced."""
 
 
@@ -395,16 +400,14 @@ def hand_back_without_promise() -> AbstractContextManager[Any]:
     return _without_promise(PromiseKind.HAND_BACK)
 
 
-@crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", promises, "settle")
-def promise_always_forgotten(writer: Writer, table: TableRecord, _log: LogStore, _now: int) -> None:
+@crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", Tables, "complete")
+def promise_always_forgotten(tables: Tables, writer: Writer, table: TableRecord, promise: Promise) -> None:
     """Recovery forgets every promise, whether or not its file is visible."""
-    promise = writer.promise(table.key)
-    if promise is not None:
-        promises.forget(writer, table, promise)
+    tables.forget(writer, table, promise)
 
 
-@crash("patch", "commit/catalogManaged/direct", "PROFILE-DURABLE-01", promises, "_published_now")
-def promise_always_believed(_promise: Promise, _log: LogStore, **_more: Any) -> bool:
+@crash("patch", "commit/catalogManaged/direct", "PROFILE-DURABLE-01", Tables, "link_again")
+def promise_always_believed(_tables: Tables, _table: TableRecord, _promise: Promise) -> bool:
     """Recovery assumes that every promise was kept, and links nothing."""
     return True
 
@@ -446,34 +449,34 @@ def tombstones_in_memory(environment: Environment) -> Environment:
     return connected(environment, Forgets)
 
 
-@crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", Context, "keep")
-def error_of_a_link_believed(context: Context, table: TableRecord, promise: Promise) -> Any:
+@crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", Tables, "keep")
+def error_of_a_link_believed(tables: Tables, table: TableRecord, promise: Promise) -> Any:
     """A failed link is assumed to have had no effect."""
     try:
-        mine = promises.publish(promise, context.log(table))
+        mine = tables.link(table, promise)
     except OSError as error:
-        with context.ledger.write() as writer:
-            promises.forget(writer, table, promise)
+        with tables.ledger.write() as writer:
+            tables.forget(writer, table, promise)
         raise OwnerUnavailableError(f"not published: {error}; nothing was committed") from error
-    with context.ledger.write() as writer:
+    with tables.ledger.write() as writer:
         if mine:
-            return promises.record(writer, table, promise, context.now)
-        promises.forget(writer, table, promise)
+            return tables.record(writer, table, promise)
+        tables.forget(writer, table, promise)
     return None
 
 
 @crash("patch", "commit/catalogManaged/inline", "PROFILE-DURABLE-01")
 def error_of_a_commit_believed() -> AbstractContextManager[Any]:
     """A transaction whose commit failed is reported as not committed."""
-    ordinary = Ledger._commit
+    ordinary = WatchedLedger.commit
 
-    def commit(ledger: Ledger, database: Any) -> None:
+    def commit(ledger: WatchedLedger, database: Any) -> None:
         try:
             ordinary(ledger, database)
         except OutcomeUnknown as error:
             raise OwnerUnavailableError(f"{error.message}; nothing was committed") from error
 
-    return mock.patch.object(Ledger, "_commit", commit)
+    return mock.patch.object(WatchedLedger, "commit", commit)
 
 
 @crash("change", "commit/catalogManaged/direct", "PROFILE-CORE-03", patch=trusts_the_lock)
@@ -503,13 +506,13 @@ def description_decides() -> AbstractContextManager[Any]:
     return mock.patch.object(lifecycle, "OutcomeUnknown", Believes)
 
 
-@crash("patch", "commit/catalogManaged/direct", "PROFILE-DURABLE-01", Context, "keep")
+@crash("patch", "commit/catalogManaged/direct", "PROFILE-DURABLE-01", Tables, "keep")
 def direct_recorded_first(*kept: Any) -> RatifiedCommit | None:
     """A direct commit is recorded as published, and then linked."""
     return recorded_before_it_is_visible(*kept)
 
 
-@crash("patch", "hand-back/catalogManaged/staged", "PROFILE-DURABLE-01", Context, "keep")
+@crash("patch", "hand-back/catalogManaged/staged", "PROFILE-DURABLE-01", Tables, "keep")
 def hand_back_recorded_first(*kept: Any) -> RatifiedCommit | None:
     """A table is recorded as handed back, and then its last commit is linked."""
     return recorded_before_it_is_visible(*kept)

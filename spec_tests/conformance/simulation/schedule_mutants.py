@@ -17,12 +17,12 @@ from refimpl.log import loading
 from refimpl.log.log_reading import Loaded, LogReader
 from refimpl.log.log_segment import build
 from refimpl.log.table_state import ReplayedState
-from refimpl.owner import decide, local, promises
+from refimpl.owner import decide, local
 from refimpl.owner.backfill import backfill
-from refimpl.owner.context import Context, stored_commits
 from refimpl.owner.local import Decision, LocalOwner
 from refimpl.owner.records import AttemptRecord, Promise, TableRecord
 from refimpl.owner.statements import Writer
+from refimpl.owner.tables import Tables, stored_commits
 from refimpl.protocol.commit_owner import Backfilled
 from refimpl.protocol.commits import AttemptOutcome, CommitsAnswer, Landed, NotLanded, RatifiedCommit
 from refimpl.protocol.log_path import Version
@@ -36,18 +36,18 @@ schedule = partial(recorded, SCHEDULE_MUTANTS, ScheduleMutant)
 TOMBSTONE_LIFE_MS: Final = 600_000
 
 
-def _recorded(writer: Writer, table: TableRecord, promise: Promise, now: int) -> RatifiedCommit:
+def _recorded(tables: Tables, writer: Writer, table: TableRecord, promise: Promise) -> RatifiedCommit:
     """Record a promise without a check whether another process has recorded it."""
     with mock.patch.object(writer, "attempt", lambda *_: None):
-        return _record(writer, table, promise, now)
+        return _record(tables, writer, table, promise)
 
 
-_record: Final = promises.record
+_record: Final = Tables.record
 
 
 def trusts_the_lock() -> AbstractContextManager[Any]:
     """Record a promise as if no other process could have recorded it. That is true only under the lock."""
-    return mock.patch.object(promises, "record", _recorded)
+    return mock.patch.object(Tables, "record", _recorded)
 
 
 @schedule("change", "two-writers[managedCommit,direct]", "PROFILE-CORE-03", patch=trusts_the_lock)
@@ -119,9 +119,9 @@ class _LastOneStays(Wrapped):
         return self.wrapped.execute(statement.replace("INSERT INTO commits", "INSERT OR REPLACE INTO commits"), *values)
 
 
-@schedule("patch", "looker[managedCommit,direct]", "MC-READ-06", Context, "_with_what_is_visible")
+@schedule("patch", "looker[managedCommit,direct]", "MC-READ-06", Tables, "with_visible")
 def answers_from_the_ledger_alone(
-    _self: Context, _table: TableRecord, answer: CommitsAnswer, *_range: Version | None
+    _self: Tables, _table: TableRecord, answer: CommitsAnswer, *_range: Version | None
 ) -> CommitsAnswer:
     """A visible commit is not reported until the ledger knows it."""
     return answer
@@ -131,10 +131,10 @@ def answers_from_the_ledger_alone(
 def resolves_from_an_old_look(owner: LocalOwner, table_id: str, attempt: str) -> AttemptOutcome:
     """The owner reads the ledger before it takes the lock, and records that old state under the lock."""
     with owner.ledger.read() as view:
-        seen = view.attempt(owner.context.required(view, table_id), attempt)
+        seen = view.attempt(owner.required(view, table_id), attempt)
     if seen is None:
-        with owner.context.lock(), owner.context.changing(table_id) as (writer, _):
-            writer.add_tombstone(table_id, attempt, owner.context.now)
+        with owner.lock(), owner.changing(table_id) as (writer, _):
+            writer.add_tombstone(table_id, attempt, owner.now)
     return NotLanded() if seen is None or seen.landed is None else Landed(commit=seen.landed)
 
 
@@ -142,7 +142,7 @@ def resolves_from_an_old_look(owner: LocalOwner, table_id: str, attempt: str) ->
 def attempts_checked_outside_the_transaction() -> AbstractContextManager[Any]:
     """The owner looks up the attempt when its request arrives, and not again under the lock."""
     looked_up: dict[str, AttemptRecord | None] = {}
-    examined, attempt = LocalOwner._examined, Writer.attempt
+    examined, attempt = LocalOwner.examined, Writer.attempt
 
     def examined_early(owner: LocalOwner, record: TableRecord, version: int, proposal: Any) -> Any:
         with owner.ledger.read() as view:
@@ -153,19 +153,19 @@ def attempts_checked_outside_the_transaction() -> AbstractContextManager[Any]:
         return looked_up[wanted] if wanted in looked_up else attempt(writer, table, wanted)
 
     stack = contextlib.ExitStack()
-    stack.enter_context(mock.patch.object(LocalOwner, "_examined", examined_early))
+    stack.enter_context(mock.patch.object(LocalOwner, "examined", examined_early))
     stack.enter_context(mock.patch.object(Writer, "attempt", remembered))
     return stack
 
 
-def _contents(context: Context, table_id: str, version: Version | None) -> tuple[TableRecord, list[tuple[int, bytes]]]:
+def _contents(tables: Tables, table_id: str, version: Version | None) -> tuple[TableRecord, list[tuple[int, bytes]]]:
     """The versions to be published and their content, read from the ledger in one transaction."""
-    with context.ledger.read() as view:
-        table = context.required(view, table_id)
+    with tables.ledger.read() as view:
+        table = tables.required(view, table_id)
         latest = -1 if table.latest is None else table.latest
         wanted = range(table.first_unbackfilled, min(latest, latest if version is None else version) + 1)
         stored = [(number, view.commit_details(table, number)) for number in wanted]
-    log, contents = context.log(table), []
+    log, contents = tables.log(table), []
     for number, details in stored:
         assert details is not None
         content = log.ratified_bytes(table.feature.staging_folder, details[0])
@@ -175,36 +175,36 @@ def _contents(context: Context, table_id: str, version: Version | None) -> tuple
 
 
 @schedule("patch", "backfiller[managedCommit,staged]", "MC-FILES-06", local, "backfill")
-def forgets_before_it_publishes(context: Context, table_id: str, version: Version | None) -> Backfilled:
+def forgets_before_it_publishes(tables: Tables, table_id: str, version: Version | None) -> Backfilled:
     """The ledger forgets the bytes, and then the owner publishes them."""
-    with context.lock():
-        table, contents = _contents(context, table_id, version)
+    with tables.lock():
+        table, contents = _contents(tables, table_id, version)
         if contents:
-            with context.ledger.write() as writer:
-                writer.mark_published(table, contents[-1][0], context.now)
+            with tables.ledger.write() as writer:
+                writer.mark_published(table, contents[-1][0], tables.now)
         for number, content in contents:
-            context.log(table).publish(number, content)
+            tables.log(table).publish(number, content)
     return Backfilled(through=table.backfilled, published=len(contents))
 
 
 @schedule("patch", "two-backfillers[managedCommit,staged]", "MC-BACKFILL-03", local, "backfill")
-def publishes_the_newest_first(context: Context, table_id: str, version: Version | None) -> Backfilled:
+def publishes_the_newest_first(tables: Tables, table_id: str, version: Version | None) -> Backfilled:
     """A backfill makes the last version visible before the versions below it."""
-    with context.lock():
-        table, contents = _contents(context, table_id, version)
+    with tables.lock():
+        table, contents = _contents(tables, table_id, version)
         for number, content in reversed(contents):
-            context.log(table).publish(number, content)
+            tables.log(table).publish(number, content)
         if contents:
-            with context.ledger.write() as writer:
-                writer.mark_published(table, contents[-1][0], context.now)
+            with tables.ledger.write() as writer:
+                writer.mark_published(table, contents[-1][0], tables.now)
     return Backfilled(through=table.backfilled, published=len(contents))
 
 
 @schedule("patch", "two-backfillers[managedCommit,staged]", "MC-BACKFILL-05", local, "backfill")
-def backfillers_divide_the_versions(context: Context, table_id: str, version: Version | None) -> Backfilled:
+def backfillers_divide_the_versions(tables: Tables, table_id: str, version: Version | None) -> Backfilled:
     """Backfillers share the versions without a lock: the first that claims a version publishes it."""
-    table, contents = _contents(context, table_id, version)
-    log, files = context.log(table), context.environment.files
+    table, contents = _contents(tables, table_id, version)
+    log, files = tables.log(table), tables.environment.files
     for number, content in contents:
         try:
             with files.create(table.location / f".publishing-{number}"):
@@ -212,12 +212,12 @@ def backfillers_divide_the_versions(context: Context, table_id: str, version: Ve
         except FileExistsError:
             continue
         log.publish(number, content)
-    with context.lock(), context.changing(table_id) as (writer, now):
+    with tables.lock(), tables.changing(table_id) as (writer, now):
         last = now.first_unbackfilled - 1
         while log.published(last + 1):
             last += 1
         if last >= now.first_unbackfilled:
-            writer.mark_published(now, last, context.now)
+            writer.mark_published(now, last, tables.now)
     return Backfilled(through=last, published=len(contents))
 
 
@@ -271,44 +271,44 @@ def publishes_in_place(environment: Environment) -> Environment:
     return replace(environment, files=Files(environment.files))
 
 
-@schedule("patch", "backfiller[catalogManaged,inline]", "CM-STORE-09", Context, "answer")
+@schedule("patch", "backfiller[catalogManaged,inline]", "CM-STORE-09", LocalOwner, "get_commits")
 def latest_by_a_second_look(
-    context: Context, table_id: str, start: Version | None = None, end: Version | None = None
+    tables: Tables, table_id: str, start: Version | None = None, end: Version | None = None
 ) -> CommitsAnswer:
     """The commits and the latest version come from two reads of the ledger."""
-    with context.ledger.read() as view:
-        commits = stored_commits(view, context.required(view, table_id), start, end).commits
-    with context.ledger.read() as view:
-        return CommitsAnswer(commits=commits, latest_ratified_version=context.required(view, table_id).latest)
+    with tables.ledger.read() as view:
+        commits = stored_commits(view, tables.required(view, table_id), start, end).commits
+    with tables.ledger.read() as view:
+        return CommitsAnswer(commits=commits, latest_ratified_version=tables.required(view, table_id).latest)
 
 
 @schedule("patch", "backfiller[managedCommit,staged]", "MC-FEATURE-02", local, "backfill")
-def forgets_what_came_meanwhile(context: Context, table_id: str, _version: Version | None) -> Backfilled:
+def forgets_what_came_meanwhile(tables: Tables, table_id: str, _version: Version | None) -> Backfilled:
     """The versions to publish are decided before the lock is taken; under the lock, every version up to the latest is
     marked as published.
     """
-    with context.ledger.read() as view:
-        last = context.required(view, table_id).latest
-    backfilled = backfill(context, table_id, last)
-    with context.lock(), context.changing(table_id) as (writer, table):
+    with tables.ledger.read() as view:
+        last = tables.required(view, table_id).latest
+    backfilled = backfill(tables, table_id, last)
+    with tables.lock(), tables.changing(table_id) as (writer, table):
         assert table.latest is not None
-        writer.mark_published(table, table.latest, context.now)
+        writer.mark_published(table, table.latest, tables.now)
     return backfilled
 
 
-@schedule("patch", "backfiller[catalogManaged,direct]", "CM-STORE-09", Context, "keep")
-def recorded_before_it_is_visible(context: Context, table: TableRecord, promise: Promise) -> RatifiedCommit | None:
+@schedule("patch", "backfiller[catalogManaged,direct]", "CM-STORE-09", Tables, "keep")
+def recorded_before_it_is_visible(tables: Tables, table: TableRecord, promise: Promise) -> RatifiedCommit | None:
     """The ledger records a promise as kept, and then the owner links its file."""
-    with context.ledger.write() as writer:
-        commit = promises.record(writer, table, promise, context.now)
-    promises.publish(promise, context.log(table))
+    with tables.ledger.write() as writer:
+        commit = tables.record(writer, table, promise)
+    tables.link(table, promise)
     return commit
 
 
-@schedule("patch", "take-over[catalogManaged,staged]", "CM-COMMIT-08", promises, "publish")
-def take_over_without_a_check(promise: Promise, log: Any, **_more: bool) -> bool:
+@schedule("patch", "take-over[catalogManaged,staged]", "CM-COMMIT-08", Tables, "link")
+def take_over_without_a_check(tables: Tables, table: TableRecord, promise: Promise) -> bool:
     """An existing version counts as the promised one, whether or not a filesystem writer linked it."""
-    log.put_if_absent(f"{promise.version:020}.json", promise.content)
+    tables.log(table).put_if_absent(f"{promise.version:020}.json", promise.content)
     return True
 
 
@@ -348,13 +348,12 @@ def group_answered_as_it_arrived(groups: Groups, group: Sequence[Waiting]) -> No
 )  # fmt: skip
 def group_judged_before_any_is_written(owner: GroupCommit, group: Sequence[Waiting]) -> list[Decision | None]:
     """The members of a group are all judged in the state before the group: two of them get the same version."""
-    with owner.context.ledger.write() as writer:
+    with owner.ledger.write() as writer:
         judged = []
         for member in group:
-            table = owner.context.required(writer, member.cached.table_id)
-            judged.append((table, *owner._judge(writer, table, member.examined, member.preconditions)))
+            table = owner.required(writer, member.cached.table_id)
+            judged.append((table, owner.judged(writer, table, member.examined)))
         return [
-            owner._ratified(writer, table, member.examined, facts) if isinstance(verdict, decide.Ratify)
-            else None if verdict is None else Decision(outcome=verdict)
-            for member, (table, verdict, facts) in zip(group, judged, strict=True)
-        ]  # fmt: skip
+            owner.ratified(writer, table, verdict) if isinstance(verdict, decide.Ratify) else Decision(outcome=verdict)
+            for table, verdict in judged
+        ]

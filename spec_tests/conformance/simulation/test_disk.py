@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from conformance.simulation.disk import SECTOR, Disk, PowerCut, SimulatedFiles, Tree, Truncate, Write, identity
 from conformance.simulation.effects import Effect, Kind, Moment
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
-from refimpl.owner.ledger import Ledger
+from refimpl.care.watched_ledger import WatchedLedger
 from refimpl.storage.environment import Environment
 from refimpl.storage.files import Files, PosixFiles
 
@@ -377,18 +377,18 @@ def test_a_replaced_database_file_is_noticed(sqlite: SimulatedSqlite) -> None:
     files = cast(Files, SimulatedFiles(disk))
     environment = Environment(files=files, connect=sqlite.mounted(disk), host_lock=lambda _path: nullcontext)
     environment.files.make_directory(Path("/_owner"))
-    ledger = Ledger(Path("/_owner"), environment.host_lock(Path("/lock")), environment)
+    ledger = WatchedLedger(Path("/_owner"), environment.host_lock(Path("/lock")), environment)
     ledger.create()
     ledger.open()
     with ledger.read() as view:
         assert view.tables() == []
-    before = ledger._database()
+    before = ledger.database()
     with environment.files.create(Path("/copy")) as copy:
         copy.write(environment.files.read(ledger.path))
-    assert ledger._current_database() is before
+    assert ledger.current_database() is before
     environment.files.replace(Path("/copy"), ledger.path)
     environment.files.unlink(ledger.path.with_name("ledger.sqlite-wal"))
-    assert ledger._current_database() is not before
+    assert ledger.current_database() is not before
     ledger.close()
 
 
