@@ -36,6 +36,7 @@ from refimpl.protocol.errors import (
 )
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CommitMode, TableFeature
+from refimpl.schema.features import has_rules
 from refimpl.schema.properties import checkpoint_interval
 from refimpl.schema.schema import type_named
 from refimpl.storage.environment import Environment
@@ -404,7 +405,9 @@ class Table:
         """Write data files and make them durable; then commit one transaction that names them."""
         from refimpl.rows.data_files import batches_of
 
-        new = (transaction.rules.completed(part) for part in batches_of(rows))
+        new: Iterable[Any] = batches_of(rows)
+        if has_rules(transaction.snapshot.schema, transaction.snapshot.metadata.configuration):
+            new = (transaction.rules.completed(part) for part in new)
         adds = transaction.data_file_writer().write_all(new)
         with transaction.deleting_unless_landed(adds):
             transaction.add(*adds)

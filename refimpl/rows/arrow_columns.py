@@ -1,6 +1,7 @@
 """Arrow columns between data files and a table: casts, partitioning, checks of nulls, dictionary encoding."""
 
 import datetime
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from refimpl.protocol.errors import InvalidRequestError
-from refimpl.rows.file_statistics import Leaf
+from refimpl.rows.file_statistics import Leaf, struct_leaves
 from refimpl.schema.schema import FLOATS, PARQUET_FIELD_ID, Array, ColumnMapping, DataType, Field, Map, Struct
 
 SAMPLE_ROWS: Final = 10_000
@@ -431,68 +432,57 @@ def _check_nulls(values: pa.Array, where: str, kind: DataType, *, nullable: bool
             pass
 
 
-def is_ancient(values: Any) -> bool:
+def leaf_arrays(values: Any, path: str = "") -> Iterator[tuple[str, pa.Array]]:
+    """The arrays of primitive values in an array, with the paths of their Parquet columns."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        for item, member in zip(kind, values.flatten(), strict=True):
+            yield from leaf_arrays(member, f"{path}.{item.name}")
+    elif pa.types.is_map(kind):
+        yield from leaf_arrays(values.keys, f"{path}.key_value.key")
+        yield from leaf_arrays(values.items, f"{path}.key_value.value")
+    elif pa.types.is_list(kind):
+        yield from leaf_arrays(values.flatten(), f"{path}.list.element")
+    else:
+        yield path, values
+
+
+def is_ancient(values: pa.Array | pa.ChunkedArray) -> bool:
     """Whether an array holds, at any depth, a date before 1582-10-15 or a time before 1900: for these, calendars
     differ."""
-    is_ = pa.types
-    kind = values.type
     if isinstance(values, pa.ChunkedArray):
         return any(is_ancient(chunk) for chunk in values.chunks)
-    if is_.is_date(kind) or is_.is_timestamp(kind):
-        first = pa.scalar(_GREGORIAN if is_.is_date(kind) else _UNIFORM).cast(kind)
-        return bool(pc.any(pc.less(values, first)).as_py())
-    if is_.is_struct(kind):
-        return any(is_ancient(member) for member in values.flatten())
-    if is_.is_map(kind):
-        return is_ancient(values.keys) or is_ancient(values.items)
-    return is_.is_list(kind) and is_ancient(values.flatten())
+    limits = ((pa.types.is_date, _GREGORIAN), (pa.types.is_timestamp, _UNIFORM))
+    return any(
+        is_time(leaf.type) and pc.any(pc.less(leaf, pa.scalar(first).cast(leaf.type))).as_py()
+        for _, leaf in leaf_arrays(values)
+        for is_time, first in limits
+    )
 
 
 def without_footer_statistics(table: pa.Table, schema: Struct) -> Iterator[tuple[Leaf, pa.ChunkedArray]]:
     """The leaves whose statistics `file_statistics.Column` computes: floats, arrays and maps, but none inside an array
     or a map."""
-    for leaf, kind, values in _members(table, schema):
+    for leaf, kind in struct_leaves(schema):
         if kind in FLOATS or isinstance(kind, Array | Map):
-            yield leaf, values
+            yield leaf, _member(table, leaf)
 
 
-def _members(table: pa.Table, schema: Struct) -> Iterator[tuple[Leaf, DataType, pa.ChunkedArray]]:
-    for column in schema.fields:
-        yield from _members_of((column.name,), column.type, table.column(column.name))
-
-
-def _members_of(leaf: Leaf, kind: DataType, values: pa.ChunkedArray) -> Iterator[tuple[Leaf, DataType, Any]]:
-    if not isinstance(kind, Struct):
-        yield leaf, kind, values
-        return
-    for item, member in zip(kind.fields, values.flatten(), strict=True):
-        yield from _members_of((*leaf, item.name), item.type, member)
+def _member(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
+    """The values of a leaf; null where an enclosing struct is null."""
+    values = table.column(leaf[0])
+    for name in leaf[1:]:
+        values = values.flatten()[values.type.get_field_index(name)]
+    return values
 
 
 def repetitive_leaves(table: pa.Table) -> list[str]:
     """The Parquet paths of the leaves that a dictionary makes smaller, judged by a sample of the first rows."""
     sample = table.slice(0, SAMPLE_ROWS)
-    paths: list[str] = []
-    for name in sample.schema.names:
-        paths += _repetitive(name, sample.column(name).combine_chunks())
-    return paths
+    leaves = (leaf_arrays(sample.column(name).combine_chunks(), name) for name in sample.schema.names)
+    return [path for path, values in itertools.chain.from_iterable(leaves) if _is_repetitive(values)]
 
 
-def _repetitive(path: str, values: Any) -> list[str]:
-    kind = values.type
-    if pa.types.is_struct(kind):
-        names = [kind.field(i).name for i in range(kind.num_fields)]
-        return [
-            leaf
-            for name, member in zip(names, values.flatten(), strict=True)
-            for leaf in _repetitive(f"{path}.{name}", member)
-        ]
-    if pa.types.is_map(kind):
-        return [
-            *_repetitive(f"{path}.key_value.key", values.keys),
-            *_repetitive(f"{path}.key_value.value", values.items),
-        ]
-    if pa.types.is_list(kind):
-        return _repetitive(f"{path}.list.element", values.flatten())
+def _is_repetitive(values: pa.Array) -> bool:
     distinct = pc.count_distinct(values, mode="only_valid").as_py()
-    return [path] if distinct <= max(1, len(values) * REPETITIVE) else []
+    return bool(distinct <= max(1, len(values) * REPETITIVE))

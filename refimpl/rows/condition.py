@@ -32,6 +32,7 @@ import datetime
 import decimal
 import functools
 import math
+import operator
 import re
 from bisect import bisect_left
 from collections import deque
@@ -133,6 +134,10 @@ class Operator(Enum):
     LESS = "<"
     LESS_OR_EQUAL = "<="
 
+    def apply(self, left: Any, right: Any) -> Any:
+        """`left operator right`, of Arrow's expressions too."""
+        return {"=": operator.eq, "<": operator.lt, "<=": operator.le}[self.value](left, right)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
@@ -159,14 +164,7 @@ class Comparison:
         return truths(can_be_true=can_be_true, can_be_false=can_be_false, nulls=known.nulls)
 
     def to_arrow(self) -> pc.Expression:
-        field, value = _field(self.column), _scalar(self.column, self.value)
-        match self.operator:
-            case Operator.EQUAL:
-                return field == value
-            case Operator.LESS:
-                return field < value
-            case Operator.LESS_OR_EQUAL:
-                return field <= value
+        return self.operator.apply(_field(self.column), _scalar(self.column, self.value))
 
     def columns(self) -> Iterator[Column]:
         yield self.column
@@ -281,13 +279,16 @@ class ColumnComparison:
             left, right = (side.cast("float64", safe=False) for side in (left, right))
         elif left_type != right_type:
             left, right = comparable([left, right], [left_type, right_type])
+        plain = self.operator.apply(left, right)
+        if not floats:
+            return plain
         match self.operator:
             case Operator.EQUAL:
-                return (left == right) | (left.is_nan() & right.is_nan()) if floats else left == right
+                return plain | (left.is_nan() & right.is_nan())
             case Operator.LESS:
-                return (left < right) | (~left.is_nan() & right.is_nan()) if floats else left < right
+                return plain | (~left.is_nan() & right.is_nan())
             case Operator.LESS_OR_EQUAL:
-                return (left <= right) | (right.is_nan() & left.is_valid()) if floats else left <= right
+                return plain | (right.is_nan() & left.is_valid())
 
     def columns(self) -> Iterator[Column]:
         yield self.left

@@ -112,8 +112,8 @@ class DataFileWriter:
     """Writes the rows of one task. Single use: `write` any number of times, then `finish`, `abort` or `close`.
 
     `split` is the task's number; `indexed` the columns that get statistics (None: as in a table without properties).
-    Columns are matched by name, and cast only if no value changes. Raises `InvalidRequestError`, naming the column, for
-    a missing or surplus column, a value that does not fit, and a null that the schema forbids.
+    Columns are matched by name, in any case, and cast only if no value changes. Raises `InvalidRequestError`, naming
+    the column, for a missing or surplus column, a value that does not fit, and a null that the schema forbids.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class DataFileWriter:
 
     def write(self, data: pa.RecordBatch | pa.Table) -> None:
         """Add rows; they are on disk when `finish` returns, or earlier."""
-        batches = data.to_batches() if isinstance(data, pa.Table) else [data]
-        for batch in batches:
+        data = data.rename_columns(self._layout.schema.spelled(data.schema.names))
+        for batch in data.to_batches() if isinstance(data, pa.Table) else [data]:
             if batch.num_rows:
                 self._incoming.append(arrow_columns.conform(batch, self._arrow))
                 self._incoming_rows += batch.num_rows

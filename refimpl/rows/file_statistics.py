@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from refimpl.protocol.errors import CorruptLogError, InvalidTableError
-from refimpl.schema.schema import FLOATS, Array, DataType, Map, Primitive, Struct
+from refimpl.schema.schema import FLOATS, Array, DataType, Map, Primitive, Struct, parts
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -45,24 +45,26 @@ _NO_BOUNDS: Final = (Primitive(name="boolean"), Primitive(name="binary"))
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
+def struct_leaves(kind: DataType, path: Leaf = ()) -> Iterator[tuple[Leaf, DataType]]:
+    """The members of structs, at any depth, that are not structs themselves: primitives, arrays and maps."""
+    if not isinstance(kind, Struct):
+        yield path, kind
+        return
+    for item in kind.fields:
+        yield from struct_leaves(item.type, (*path, item.name))
+
+
 def leaves(schema: Struct) -> list[tuple[Leaf, DataType] | None]:
     """Every leaf of a file with this schema, in the order of its footer; None for those in arrays and maps."""
     result: list[tuple[Leaf, DataType] | None] = []
-    for column in schema.fields:
-        result += _leaves((column.name,), column.type)
+    for path, kind in struct_leaves(schema):
+        result += [None] * _width(kind) if isinstance(kind, Array | Map) else [(path, kind)]
     return result
 
 
-def _leaves(path: Leaf, kind: DataType) -> list[tuple[Leaf, DataType] | None]:
-    match kind:
-        case Struct(fields=fields):
-            return [leaf for item in fields for leaf in _leaves((*path, item.name), item.type)]
-        case Array(element=element):
-            return [None for _ in _leaves(path, element)]
-        case Map(key=key, value=value):
-            return [None for inner in (key, value) for _ in _leaves(path, inner)]
-        case _:
-            return [(path, kind)]
+def _width(kind: DataType) -> int:
+    """The number of Parquet columns of a type."""
+    return sum(_width(part) for _, part in parts(kind)) if isinstance(kind, Struct | Array | Map) else 1
 
 
 def indexed(schema: Struct, properties: Mapping[str, str] | None = None) -> frozenset[Leaf]:
@@ -73,13 +75,13 @@ def indexed(schema: Struct, properties: Mapping[str, str] | None = None) -> froz
     `delta.dataSkippingNumIndexedCols` counts them from the left, -1 for all; else they are the first 32.
     Raises `InvalidTableError` for a count that is not a number.
     """
-    known = list(_indexable((), schema.physical()))
+    known = [leaf for leaf, _ in struct_leaves(schema.physical())]
     properties = properties or {}
     names = properties.get(INDEXED_NAMES_PROPERTY)
     if names is not None:
         paths = [tuple(part.strip("` ") for part in name.split(".")) for name in names.split(",")]
-        spelled = zip(known, _indexable((), schema), strict=True)
-        return frozenset(leaf for leaf, names in spelled if any(names[: len(path)] == path for path in paths))
+        spelled = zip(known, struct_leaves(schema), strict=True)
+        return frozenset(leaf for leaf, (names, _) in spelled if any(names[: len(path)] == path for path in paths))
     number = properties.get(INDEXED_NUMBER_PROPERTY, str(INDEXED_COLUMNS))
     try:
         count = int(number)
@@ -119,14 +121,6 @@ def row_count(add: Add) -> int | None:
     """`record_count` without deleted rows."""
     count = record_count(add)
     return None if count is None else count - (0 if add.deletion_vector is None else add.deletion_vector.cardinality)
-
-
-def _indexable(path: Leaf, kind: DataType) -> Iterator[Leaf]:
-    if isinstance(kind, Struct):
-        for item in kind.fields:
-            yield from _indexable((*path, item.name), item.type)
-    else:
-        yield path
 
 
 @dataclass(slots=True)

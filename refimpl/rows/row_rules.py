@@ -37,6 +37,7 @@ from refimpl.schema.features import (
     HIGH_WATER_MARK,
     IDENTITY_PREFIX,
     INVARIANTS,
+    TEXT_TYPE,
     writer_features,
 )
 from refimpl.schema.schema import Array, DataType, Field, Map, Primitive, Struct, to_arrow
@@ -46,8 +47,6 @@ SPLITS: Final = 4096
 many there are."""
 
 
-_TEXT_TYPE: Final = "__CHAR_VARCHAR_TYPE_STRING"
-"""The key of a column's metadata in which Spark keeps CHAR and VARCHAR; the type is string."""
 _LIMITED_TEXT: Final = re.compile(r"(?:var)?char\((\d+)\)")
 
 
@@ -306,7 +305,7 @@ def _differ(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
 def _lengths(schema: Struct) -> Iterator[Check]:
     """DELTA.md#limited-text."""
     for column in schema.fields:
-        limited = _LIMITED_TEXT.fullmatch(str(column.metadata.get(_TEXT_TYPE)))
+        limited = _LIMITED_TEXT.fullmatch(str(column.metadata.get(TEXT_TYPE)))
         if limited is not None and column.type == Primitive(name="string"):
             name = exp.column(column.name, quoted=True).sql(dialect="spark")
             text = f"length({name}) <= {limited[1]}"

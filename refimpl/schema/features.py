@@ -8,58 +8,14 @@ Writing
     that the protocol lists. All must be in `WRITTEN`.
     A table must be readable to be written.
 
-=====================  ==================  ==========================================================
-feature                read                written
-=====================  ==================  ==========================================================
-appendOnly             (writers only)      yes: transactions then remove no rows
-invariants             (writers only)      yes
-checkConstraints       (writers only)      yes
-changeDataFeed         (writers only)      yes: refimpl.client.change_feed
-columnMapping          yes, by name and    yes: files have physical names and field ids
-                       by id
-generatedColumns       (writers only)      yes
-identityColumns        (writers only)      yes
-allowColumnDefaults    (writers only)      yes
-clustering             (writers only)      yes: new files are not clustered
-deletionVectors        yes, with the       yes: a file that loses further rows is
-                       extra of that name  rewritten, without a deletion vector
-timestampNtz           yes                 yes
-typeWidening           yes                 yes: new files have the newest types; types are
-                                           widened: refimpl.rows.type_widening
-typeWidening-preview   yes                 yes: new files have the newest types
-v2Checkpoint           yes                 yes: classic checkpoints unless delta.checkpointPolicy is v2
-vacuumProtocolCheck    yes                 yes: VACUUM rejects tables with unsupported features
-inCommitTimestamp      (writers only)      yes; the RFC's spelling inCommitTimestamps is accepted
-domainMetadata         (writers only)      yes: domains are kept, and replaced as a whole
-rowTracking            (writers only)      yes: refimpl.rows.row_tracking
-managedCommit          (writers only)      yes, through the table's owner
-coordinatedCommits-preview
-                       (writers only)      yes, through the table's owner
-catalogManaged         yes                 yes, through the table's owner
-=====================  ==================  ==========================================================
-
 `refimpl.rows.row_rules` implements the rules that rows must meet (invariants, CHECK constraints, generated, identity
 and default columns); a write to a table with a rule that cannot be evaluated is rejected.
 
 A feature for writers only does not concern readers, so a table with an unknown one can be read.
 DELTA.md#conflict-protocol requires a transaction to apply the same list to the protocol of each winner.
 
-The features that this client adds to a protocol, and when; never one that it does not support:
-
-- `managedCommit` and `coordinatedCommits-preview` (for writers), `catalogManaged` (for readers and writers): the table
-  has that table feature's owner;
-- `inCommitTimestamp` (for writers): the table has an owner, or enables in-commit timestamps;
-- `vacuumProtocolCheck` (both): the table is catalogManaged or coordinatedCommits-preview: engines expect it;
-- `appendOnly` (for writers): the property delta.appendOnly is set;
-- `changeDataFeed` (for writers): the property delta.enableChangeDataFeed is set;
-- `invariants`, `checkConstraints`, `generatedColumns`, `identityColumns`, `allowColumnDefaults` (for writers): a
-  column, or a property delta.constraints.*, has such a rule;
-- `rowTracking` and `domainMetadata` (for writers): the property delta.enableRowTracking is set;
-- `columnMapping` (both): the property delta.columnMapping.mode is name or id;
-- `typeWidening` (both): the property delta.enableTypeWidening is set, unless the preview is listed;
-- `timestampNtz` (both): a column is a timestamp without time zone;
-- `v2Checkpoint` (both): the property delta.checkpointPolicy is v2;
-- the features that an older table's versions implied, when it is upgraded.
+The features that this client adds to a protocol are those of `needed_features`, `owned`, `demanded` and
+`ADDED_ALONE`; never one that it does not support.
 """
 
 from collections.abc import Iterable, Mapping
@@ -101,36 +57,38 @@ GENERATION: Final = "delta.generationExpression"
 IDENTITY_PREFIX: Final = "delta.identity."
 HIGH_WATER_MARK: Final = f"{IDENTITY_PREFIX}highWaterMark"
 DEFAULT: Final = "CURRENT_DEFAULT"
+TEXT_TYPE: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """Keys of the metadata of columns that hold rules of rows: `refimpl.rows.row_rules`."""
 
 READ: Final = frozenset(
     {
-        COLUMN_MAPPING,
-        DELETION_VECTORS,
+        COLUMN_MAPPING,  # by name and by id; new files have physical names and field ids
+        DELETION_VECTORS,  # with the extra of that name; a file that loses further rows is rewritten, without a vector
         "timestampNtz",
-        *TYPE_WIDENING,
-        V2_CHECKPOINT,
-        "vacuumProtocolCheck",
-        CATALOG_MANAGED.name,
+        *TYPE_WIDENING,  # new files have the newest types; types are widened: refimpl.rows.type_widening
+        V2_CHECKPOINT,  # written if delta.checkpointPolicy is v2
+        "vacuumProtocolCheck",  # VACUUM rejects tables with unsupported features
+        CATALOG_MANAGED.name,  # through the table's owner
     }
 )
 
 WRITTEN: Final = READ | {
-    "appendOnly",
-    "changeDataFeed",
+    "appendOnly",  # transactions remove no rows
+    "changeDataFeed",  # refimpl.client.change_feed
     "invariants",
     "checkConstraints",
     "generatedColumns",
     "identityColumns",
     "allowColumnDefaults",
-    CLUSTERING,
-    "domainMetadata",
-    ROW_TRACKING,
+    CLUSTERING,  # new files are not clustered
+    "domainMetadata",  # domains are kept, and replaced as a whole
+    ROW_TRACKING,  # refimpl.rows.row_tracking
     IN_COMMIT_TIMESTAMP_FEATURE,
-    IN_COMMIT_TIMESTAMP_SYNONYM,
-    MANAGED_COMMIT.name,
-    COORDINATED_COMMITS.name,
+    IN_COMMIT_TIMESTAMP_SYNONYM,  # the RFC's spelling
+    MANAGED_COMMIT.name,  # through the table's owner
+    COORDINATED_COMMITS.name,  # through the table's owner
 }
+"""Of the features that are not in `READ`, a reader knows nothing."""
 
 _LEGACY_WRITER_FEATURES: Final[Mapping[int, tuple[str, ...]]] = {
     2: ("appendOnly", "invariants"),
@@ -305,10 +263,10 @@ def rules_of_rows(protocol: Protocol, metadata: Metadata) -> frozenset[tuple[str
 
 
 def has_rules(schema: Struct, properties: Mapping[str, str]) -> bool:
-    """Whether rows of a new table must meet rules: `refimpl.rows.row_rules`."""
-    return bool(
-        RULES & needed_features(Metadata(id="", schema_string=schema.to_json(), configuration=dict(properties)))
-    )
+    """Whether rows may have to meet rules, or lack columns that the table fills: `refimpl.rows.row_rules`."""
+    keys = {key for column, _ in walk(schema) for key in column.metadata}
+    constrained = any(key.lower().startswith(CONSTRAINT_PREFIX) for key in properties)
+    return constrained or not keys.isdisjoint((*_COLUMN_KEYS, TEXT_TYPE))
 
 
 _COLUMN_KEYS: Final = {

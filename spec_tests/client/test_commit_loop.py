@@ -242,39 +242,6 @@ def test_the_number_of_retries_is_limited(setting: Setting) -> None:
     assert staged_versions(table) == [1, 2, 3], "the loser leaves no file behind"
 
 
-def test_a_writer_waits_for_a_winner_that_the_owner_lists_late(setting: Setting) -> None:
-    """FB04: the winner is ratified, but neither published nor listed yet."""
-    table = setting.table()
-    transaction = appending(table, "mine")
-    setting.append(table, "theirs")
-    setting.owner.faults.conflicts_without_winners = True
-    setting.owner.faults.list_late = 3
-    assert transaction.commit().version == 2
-    assert len(setting.host.pauses) >= 3
-
-
-@pytest.mark.parametrize("phantom", [False, True])
-def test_a_conflict_without_a_visible_winner_ends_in_an_error(setting: Setting, phantom: bool) -> None:
-    """FB48: the writer does not retry without end, and does not leave a staged file for each try."""
-    table = setting.table()
-    transaction = appending(table, "mine")
-    if phantom:
-        setting.owner.faults.phantom_conflicts = 1
-    else:
-        setting.append(table, "theirs")
-        setting.owner.faults.conflicts_without_winners = True
-        setting.owner.faults.nothing_listed = True
-    before = staged_versions(table)
-    setting.owner.proposals.clear()
-    with pytest.raises(errors.LostRaceError) as caught:
-        transaction.commit()
-    assert (caught.value.tries, caught.value.version) == (1, 1)
-    assert len(setting.owner.proposals) == 1
-    assert staged_versions(table) == before
-    setting.owner.faults.nothing_listed = False
-    assert "mine" not in setting.paths(table)
-
-
 # Lost answers
 
 

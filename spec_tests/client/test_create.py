@@ -249,23 +249,6 @@ def test_no_request_follows_the_registration(setting: Setting) -> None:
     )
 
 
-def test_a_retried_creation_recognizes_its_own_version_0(setting: Setting) -> None:
-    """FB25: the retry does not fail because of its own version 0, and does not accept the version 0 of
-    another writer.
-    """
-    creation = begun(setting)
-    setting.owner.faults.lose_requests = MAX_LOOKS
-    with pytest.raises(errors.OutcomeUnknown) as caught:
-        creation.finish()
-    assert (caught.value.table_id, caught.value.version) == (creation.table_id, 0)
-    assert (creation.location / LOG_FOLDER / log_path.commit(0)).exists()
-    table = creation.finish()
-    assert table.table_id == creation.table_id
-    setting.owner.deliver_delayed()
-    assert setting.owner.resolve("orders").table_id == creation.table_id
-    assert setting.again(table).snapshot().version == 0
-
-
 @pytest.mark.parametrize(
     ("answer", "calls"),
     [

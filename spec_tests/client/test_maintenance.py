@@ -225,15 +225,6 @@ def test_every_job_asks_the_owner_each_time(setting: Setting, feature: TableFeat
     assert setting.owner.calls["resolve"] == calls + 1
 
 
-def test_an_owned_table_is_not_maintained_by_its_path(setting: Setting) -> None:
-    table = setting.table(MANAGED_COMMIT, policy=MaintenancePolicy(backfill_every=1))
-    busy(setting, table, 2)
-    by_path = Table.by_path(table.location, setting.environment)
-    for job in JOBS.values():
-        with pytest.raises(MaintenanceRefusedError):
-            job(by_path)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

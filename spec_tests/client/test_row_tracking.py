@@ -48,20 +48,6 @@ def mark(table: Table) -> int:
     return row_tracking.high_water_mark(table.snapshot().domains[row_tracking.DOMAIN])
 
 
-def test_each_file_gets_the_next_ids_and_its_version(setting: Setting) -> None:
-    """DELTA.md#row-ids-assigned."""
-    table = setting.table(properties=TRACKED)
-    protocol = table.snapshot().protocol
-    assert protocol.writes("rowTracking")
-    assert protocol.writes("domainMetadata")
-    begun(table, "a", 3).commit()
-    transaction = begun(table, "b", 2)
-    transaction.add(rows_file("c", 5), rows_file("empty", 0))
-    transaction.commit()
-    assert ranges(table) == {"a": (0, 1), "b": (3, 2), "c": (5, 2), "empty": (10, 2)}
-    assert mark(table) == 9
-
-
 def test_a_table_without_row_tracking_gets_no_ids(setting: Setting) -> None:
     table = setting.table()
     begun(table, "a", 3).commit()

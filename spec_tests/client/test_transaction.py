@@ -1,6 +1,5 @@
 """The actions that a transaction writes, the requests that it refuses, and the conflicts that end it."""
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -239,18 +238,6 @@ def test_an_incompatible_schema_requires_that_all_files_are_replaced(setting: Se
     assert "id" in table.snapshot().schema
 
 
-@pytest.mark.parametrize("name", ["appendOnly", "domainMetadata", "timestampNtz"])
-def test_a_feature_can_be_added_before_it_is_used(setting: Setting, name: str) -> None:
-    """Delta's protocol, "Table Features"."""
-    table = setting.table()
-    before = table.snapshot().protocol
-    for version in (1, 2):
-        assert commit(table, lambda t: t.add_feature(name)).version == version
-    after = setting.again(table).snapshot().protocol
-    assert set(after.writer_features or ()) == {*(before.writer_features or ()), name}
-    assert [type(action) for action in commit_of(table, 2)] == [CommitInfo], "the feature is already listed"
-
-
 def test_a_transaction_needs_a_snapshot_of_its_own_table(setting: Setting) -> None:
     table, other = setting.table(), setting.table(name="invoices")
     setting.append(other, "a")
@@ -486,22 +473,6 @@ def test_internal_properties_cannot_be_set_directly(setting: Setting, feature: T
         with pytest.raises(InvalidRequestError):
             change(transaction)
     assert transaction.commit_if_needed() is None
-
-
-@both
-def test_replaced_metadata_keep_the_owner_and_the_timestamps(setting: Setting, feature: TableFeature) -> None:
-    """FB21: a REPLACE does not know these properties."""
-    table = setting.table(feature, properties={"team": "a"})
-    before = table.snapshot().metadata
-    wider = json.loads(SCHEMA)
-    wider["fields"].append({"name": "at", "type": "timestamp_ntz", "nullable": True, "metadata": {}})
-    commit(table, lambda t: redefine(t, schema_string=json.dumps(wider), configuration={}, name=None))
-    snapshot = setting.again(table).snapshot()
-    protected = {key: value for key, value in before.configuration.items() if key != "team"}
-    assert snapshot.metadata.configuration == protected
-    assert snapshot.protocol.reads("timestampNtz")
-    assert snapshot.protocol.writes("timestampNtz")
-    assert feature.enabled_in(snapshot.protocol)
 
 
 @pytest.mark.parametrize("at_once", [False, True])

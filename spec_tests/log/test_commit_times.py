@@ -228,15 +228,6 @@ class TestEnabledInTheMiddle:
             log.modified(version, at(1))  # a copy of the table changed the files' times
         return log
 
-    def test_after_a_disablement_all_times_are_those_of_files(self, log: WrittenLog) -> None:
-        """Rule 7."""
-        log.publish(5, metadata()).modified(5, at(40))
-        table = log.table()
-        assert [entry.timestamp for entry in reversed(table.history())] == [
-            at(10), at(20), at(20) + 1, at(20) + 2, at(20) + 3, at(40),
-        ]  # fmt: skip
-        assert table.snapshot(timestamp=at(39)).version == 4
-
     @pytest.mark.parametrize("last", range(1, 10))
     def test_history_and_snapshots_agree_on_the_times(self, log: WrittenLog, last: int) -> None:
         """Rules 5 and 7: the newest version decides for all versions, whatever was enabled at each of them."""

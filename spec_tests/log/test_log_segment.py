@@ -110,12 +110,6 @@ class TestOverlap:
 
 
 class TestCheckpoints:
-    def test_parts_of_two_different_divisions_are_not_one_checkpoint(self) -> None:
-        """FB32."""
-        listing = [*published(*range(4)), part(2, 1, 2), part(2, 2, 3), part(2, 3, 3)]
-        assert build(listing).checkpoint == ()
-        assert build([*listing, part(2, 2, 2)]).checkpoint == tuple(parts(2, 2))
-
     def test_v2_wins_over_classic_over_multi_part_at_one_version(self) -> None:
         listing = [*published(0, 1, 2), *parts(2, 2)]
         assert build(listing).checkpoint == tuple(parts(2, 2))

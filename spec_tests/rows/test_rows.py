@@ -5,6 +5,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from refimpl.protocol import log_path
 from refimpl.protocol.errors import ConcurrentAppendError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.protocol.table_feature import CommitMode
+from refimpl.rows.row_rules import RowRules
 from refimpl.storage.files import PosixFiles
 from refimpl.warehouse import Warehouse
 
@@ -64,6 +66,16 @@ def test_names_that_differ_only_in_case_are_the_same(warehouse: Warehouse) -> No
     for twice in ({"ID": [1], "Id": [1]}, {"Id": [1], "S": pa.array([{"Key": "a", "kEY": "b", "N": 1}])}):
         with pytest.raises(InvalidRequestError):
             table.append(pa.table(twice))
+
+
+def test_rows_of_a_table_without_rules_enter_no_rules(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RowRules, "of", Mock(side_effect=AssertionError("rules")))
+    plain = warehouse.create_table("plain", SCHEMA)
+    plain.append(rows(1))
+    plain.overwrite(rows(2))
+    assert ids(plain) == [2]
+    with pytest.raises(AssertionError, match="rules"):
+        warehouse.create_table("ruled", SCHEMA, properties={"delta.constraints.c": "id > 0"})
 
 
 @pytest.mark.parametrize("what", [{"id": [1]}, [1], None, "abc", pa.array([1])], ids=lambda what: type(what).__name__)
