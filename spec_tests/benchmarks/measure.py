@@ -8,7 +8,6 @@ round, says how reliable it is.
 import argparse
 import gc
 import json
-import multiprocessing
 import platform
 import statistics
 import sys
@@ -16,9 +15,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Final
+from multiprocessing.connection import Connection
+from typing import Any
 
-SPAWN: Final = multiprocessing.get_context("spawn")
+from refimpl.demo.workers import GO, Ended, WorkerPool
 
 Options = argparse.Namespace
 Work = Callable[[], float | Mapping[str, float]]
@@ -146,14 +146,19 @@ def _medians(times: Iterable[tuple[float, float]]) -> tuple[float, float]:
     return statistics.median(walls), statistics.median(processors)
 
 
-def at_once(target: Callable[..., None], seconds: float, clients: Sequence[tuple[object, ...]]) -> list[Any]:
-    """The results of processes that begin together: one for each client, with its arguments, the seconds that it works,
-    a barrier, and a queue for its result."""
-    ready, results = SPAWN.Barrier(len(clients)), SPAWN.Queue()
-    processes = [SPAWN.Process(target=target, args=(*client, seconds, ready, results)) for client in clients]
-    for process in processes:
-        process.start()
-    measured = [results.get(timeout=seconds + 120) for _ in processes]
-    for process in processes:
-        process.join()
-    return measured
+def at_once(act: Callable[..., None], clients: Sequence[tuple[object, ...]], *, fork: bool = False) -> list[Any]:
+    """The results of processes that begin together: one for each client, with a connection and the client's arguments.
+    Each calls `wait_for_others` before it begins, and then sends its result. Raises if one fails."""
+    with WorkerPool(fork=fork) as pool:
+        workers = [pool.start(str(number), act, *client) for number, client in enumerate(clients)]
+        messages = (message for _, message in pool.messages(300) if not isinstance(message, Ended))
+        for _ in workers:
+            assert next(messages) == GO
+        for worker in workers:
+            worker.send(GO)
+        return [next(messages) for _ in workers]
+
+
+def wait_for_others(connection: Connection) -> None:
+    connection.send(GO)
+    connection.recv()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -271,32 +272,25 @@ def _append_rows_by_peer(directory: str) -> Callable[[], object]:
 
 
 def _writer(
-    make: Callable[[str], Callable[[], object]], directory: str, seconds: float, ready: Any, results: Any
+    connection: Connection, make: Callable[[str], Callable[[], object]], directory: str, seconds: float
 ) -> None:
     write = make(directory)
     write()  # imports, connections and the first snapshot are not measured
-    ready.wait()
+    measure.wait_for_others(connection)
     took: list[float] = []
-    failures: list[str] = []
     end = time.perf_counter() + seconds
     while (start := time.perf_counter()) < end:
-        try:
-            write()
-        except Exception as error:  # noqa: BLE001 - any failure ends the benchmark
-            failures.append(repr(error))
+        write()
         took.append(time.perf_counter() - start)
-    results.put((took, failures))
+    connection.send(took)
 
 
 def _transactions(
     make: Callable[[str], Callable[[], object]], directory: str, writers: int, seconds: float
 ) -> tuple[list[int], list[float]]:
-    """The number of transactions of each writer, and the seconds of all of them. Raises if one failed."""
-    measured = measure.at_once(_writer, seconds, [(make, directory)] * writers)
-    failures = [failure for _, failed in measured for failure in failed]
-    if failures:
-        raise RuntimeError(f"{len(failures)} transactions failed, the first with {failures[0]}")
-    return [len(took) for took, _ in measured], [duration for took, _ in measured for duration in took]
+    """The number of transactions of each writer, and the seconds of all of them. Raises if one fails."""
+    measured = measure.at_once(_writer, [(make, directory, seconds)] * writers)
+    return [len(took) for took in measured], [duration for took in measured for duration in took]
 
 
 # Long histories

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -98,12 +99,12 @@ class OverHttp:
         return status == 200
 
 
-def client(kind: type[InProcess | OverHttp], address: str, name: str, seconds: float, ready: Any, results: Any) -> None:
+def client(connection: Connection, kind: type[InProcess | OverHttp], address: str, name: str, seconds: float) -> None:
     """Land as many commits as possible. A single writer does not queue."""
     proposer = kind(address, name)
     while not proposer.propose(proposer.latest() + 1):  # the other clients would wait for one that gave up
         pass
-    ready.wait()
+    measure.wait_for_others(connection)
     landed = 0
     version = proposer.latest() + 1
     used = time.process_time()
@@ -117,7 +118,7 @@ def client(kind: type[InProcess | OverHttp], address: str, name: str, seconds: f
                 version += 1
             else:
                 version = proposer.latest() + 1
-    results.put((landed, time.process_time() - used))
+    connection.send((landed, time.process_time() - used))
 
 
 def run(
@@ -125,8 +126,8 @@ def run(
 ) -> tuple[list[int], float]:
     """The number of commits of each client, and the seconds of processor time of all clients. The clients take the
     addresses in turn."""
-    clients = [(kind, address, name) for address, name in zip(itertools.cycle(addresses), names)]
-    commits = measure.at_once(client, seconds, clients)
+    clients = [(kind, address, name, seconds) for address, name in zip(itertools.cycle(addresses), names)]
+    commits = measure.at_once(client, clients)
     return [landed for landed, _ in commits], sum(used for _, used in commits)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import refimpl
-from refimpl.demo.workers import GO, Ended, WorkerPool
+from refimpl.demo.workers import GO, WorkerPool
 from refimpl.protocol.commit_owner import NameTaken, Registered
 from refimpl.protocol.commits import Conflict, DirectProposal, Ratified
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
+from spec_tests.benchmarks.measure import at_once, wait_for_others
 from spec_tests.processes.rows import Line, Operation, replay
 from spec_tests.processes.table_record import Answer, Attempt, violations
 from spec_tests.support.builders import START, append, create, first_version, new_attempt, owned
@@ -145,28 +146,16 @@ Race = Callable[[Connection, Path], Any]
 
 
 def race(act: Race, directory: Path) -> list[Any]:
-    """The results of several processes, each of which waits for the others before it acts (`at_once`)."""
-    with WorkerPool(fork=True) as pool:
-        racers = [pool.start(str(number), _reported, act, directory) for number in range(COUNT)]
-        messages = (message for _, message in pool.messages(60) if not isinstance(message, Ended))
-        assert [next(messages) for _ in racers] == [GO] * COUNT
-        for racer in racers:
-            racer.send(GO)
-        return [next(messages) for _ in racers]
+    """The results of several processes, each of which waits for the others before it acts."""
+    return at_once(_reported, [(act, directory)] * COUNT, fork=True)
 
 
 def _reported(connection: Connection, act: Race, directory: Path) -> None:
     connection.send(act(connection, directory))
 
 
-def at_once(connection: Connection) -> None:
-    """Wait until all racers are here."""
-    connection.send(GO)
-    connection.recv()
-
-
 def start(connection: Connection, directory: Path) -> int:
-    at_once(connection)
+    wait_for_others(connection)
     with refimpl.open(directory, create=True) as warehouse:
         return len(warehouse.tables())
 
@@ -186,7 +175,7 @@ def create_orders(connection: Connection, directory: Path) -> tuple[bool, str]:
     """Whether this process won, and the id of the table that has the name."""
     with refimpl.open(directory, create=True) as warehouse:
         staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.STAGED)
-        at_once(connection)
+        wait_for_others(connection)
         proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
         outcome = warehouse.owner.register_table(staged.table_id, proposal)
         assert isinstance(outcome, Registered | NameTaken), outcome
@@ -210,7 +199,7 @@ def commit_1(connection: Connection, directory: Path) -> tuple[bool, str, str]:
     with refimpl.open(directory, create=True) as warehouse:
         table = owned(warehouse, "orders")
         proposal = table.propose(1, append(START + 1))
-        at_once(connection)
+        wait_for_others(connection)
         outcome = table.owner.commit(table.table_id, 1, proposal)
         assert isinstance(outcome, Ratified | Conflict), outcome
         winner = outcome.commit if isinstance(outcome, Ratified) else outcome.winners[0]
@@ -233,7 +222,7 @@ def test_one_writer_of_a_version_wins_and_losers_get_the_winner(tmp_path: Path, 
 
 def hold_lock(connection: Connection, directory: Path) -> None:
     with refimpl.open(directory, create=True) as warehouse, warehouse.owner.lock():
-        at_once(connection)
+        wait_for_others(connection)
 
 
 @pytest.mark.processes
