@@ -94,7 +94,7 @@ def write(snapshot: Snapshot) -> Checkpointed:
         name = log_path.v2_checkpoint(snapshot.version, log.environment.new_id())
         try:
             for content, actions in checkpoint_format.sidecars(snapshot.state, oldest_tombstone=oldest):
-                sidecars.append(_written_sidecar(log, content))
+                sidecars.append(_write_sidecar(log, content))
                 count += actions
             log.sync_sidecars()
             content, actions = checkpoint_format.top_level(snapshot.state, snapshot.version, sidecars)
@@ -116,7 +116,7 @@ def write(snapshot: Snapshot) -> Checkpointed:
     return Checkpointed(version=snapshot.version, name=name, size=size, actions=count, sidecars=len(sidecars))
 
 
-def _written_sidecar(log: LogStore, content: bytes) -> Sidecar:
+def _write_sidecar(log: LogStore, content: bytes) -> Sidecar:
     """Write a sidecar and make its bytes durable; `LogStore.sync_sidecars` makes its name durable."""
     name = f"{log.environment.new_id()}.parquet"
     log.write_sidecar(name, parquet_seal.sealed(content, name))

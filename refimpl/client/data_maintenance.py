@@ -104,7 +104,7 @@ def _rewrite(
     added: list[Add] = []
     with transaction.deleting_unless_landed(added):
         for files in bins:
-            added += _rewritten(transaction, files)
+            added += _write_combined(transaction, files)
         _replace(transaction, removed, added)
         version = transaction.commit().version
     return Optimized(
@@ -146,7 +146,7 @@ def _bins(files: Iterable[Add], target_size: int) -> Iterator[list[Add]]:
         yield from bins
 
 
-def _rewritten(transaction: Transaction, files: Sequence[Add]) -> list[Add]:
+def _write_combined(transaction: Transaction, files: Sequence[Add]) -> list[Add]:
     """New durable files with the rows of `files`, all of one partition. One file is in memory at a time."""
     snapshot = transaction.snapshot
     hidden, layout = row_tracking.hidden_columns(snapshot.protocol, snapshot.metadata), snapshot.layout
@@ -231,7 +231,7 @@ def _needed(table: Table, oldest: int) -> set[str]:
 
     The commits are read, too: a checkpoint keeps removals only for the retention that the table had then.
     """
-    staged = _staged(table)  # before the snapshot, which includes those that are ratified meanwhile
+    staged = _read_staged(table)  # before the snapshot, which includes those that are ratified meanwhile
     snapshot = table.snapshot()
     removed = (action for action in snapshot.tombstones.values() if (action.deletion_timestamp or 0) >= oldest)
     commits = actions_since(snapshot.reader, snapshot.version, snapshot.enablement, oldest)
@@ -291,7 +291,7 @@ def damaged_files(table: Table) -> list[str]:
     return []
 
 
-def _staged(table: Table) -> dict[LogPath, bytes]:
+def _read_staged(table: Table) -> dict[LogPath, bytes]:
     if table.feature is None:
         return {}
     folder, contents = table.feature.staging_folder, {}

@@ -84,7 +84,7 @@ def compact(table: Table, start: Version, end: Version) -> str:
             job=Maintenance.LOG_COMPACTION,
             version=missing,
         )
-    latest = _reconciled(table.reader, [commits[version] for version in range(start, end + 1)])
+    latest = _reconcile(table.reader, [commits[version] for version in range(start, end + 1)])
     if not latest:
         raise InvalidRequestError(
             f"versions {start} to {end} of {table.label} hold no action that a compaction keeps; compact a wider range",
@@ -98,7 +98,7 @@ def compact(table: Table, start: Version, end: Version) -> str:
 _Identity = tuple[object, ...]
 
 
-def _reconciled(reader: LogReader, commits: Iterable[Commit]) -> dict[_Identity, bytes]:
+def _reconcile(reader: LogReader, commits: Iterable[Commit]) -> dict[_Identity, bytes]:
     """The lines of commits that a compaction keeps, in their order, by the identities of their actions."""
     latest: dict[_Identity, bytes] = {}
     for commit in commits:
@@ -151,7 +151,7 @@ def _difference(table: Table, path: LogPath, actions: Iterable[Action]) -> str |
     commits = {commit.version: commit for commit in known_commits(table.log.listing(), reader.ask(), table.feature)}
     assert path.start_version is not None
     try:
-        lines = _reconciled(reader, [commits[version] for version in range(path.start_version, path.version + 1)])
+        lines = _reconcile(reader, [commits[version] for version in range(path.start_version, path.version + 1)])
         wanted = decode(b"\n".join(lines.values()), source=path.name)
     except (KeyError, FileNotFoundError, CorruptLogError):
         return None

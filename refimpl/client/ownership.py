@@ -79,11 +79,11 @@ def take_over(
         proposal = _proposal(handle, snapshot, protocol, metadata, TAKE_OVER, parameters, txn_id=identity)
         change = (handle.location, name, feature, version, proposal)
         send = partial(owner.take_over, *change, commit_mode=commit_mode, policy=policy)
-        if _landed(send, handle, version, proposal, retries, identity):
-            return _opened(handle, owner, version)
+        if _propose(send, handle, version, proposal, retries, identity):
+            return _open_owned(handle, owner, version)
 
 
-def _opened(handle: Table, owner: CommitOwner, version: Version) -> Table:
+def _open_owned(handle: Table, owner: CommitOwner, version: Version) -> Table:
     """The table after its take-over landed: an error must not say that nothing landed."""
     try:
         return Table.resolve(handle.location, owner, handle.environment)
@@ -115,7 +115,7 @@ def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAU
         protocol = features.disowned(snapshot.protocol, feature, snapshot.metadata.configuration.get(KEPT_FEATURE))
         proposal = _proposal(table, snapshot, protocol, metadata, HAND_BACK, {"owner": owner.name}, txn_id=identity)
         send = partial(owner.hand_back, table_id, version, proposal)
-        if _landed(send, table, version, proposal, retries, identity):
+        if _propose(send, table, version, proposal, retries, identity):
             return Table(table.location, table.environment, owner=owner, name=table.name)
 
 
@@ -151,7 +151,7 @@ def _proposal(
     return DirectProposal(attempt=environment.new_id(), content=stamped)
 
 
-def _landed(
+def _propose(
     send: Callable[[], Outcome],
     table: Table,
     version: Version,

@@ -174,7 +174,7 @@ class CommitBytes:
         self._enables = enables
         self._adds = [action for action in actions if isinstance(action, Add)]
         others = (action for action in actions if not isinstance(action, Add))
-        self._rest = _encoded([action for action in others if enables is None or not isinstance(action, Metadata)])
+        self._rest = _encode([action for action in others if enables is None or not isinstance(action, Metadata)])
         self._plain_adds: bytes | None = None
 
     def stamped(self, version: Version, timestamp: int | None, free_row_id: int | None = None) -> bytes:
@@ -183,21 +183,21 @@ class CommitBytes:
         `free_row_id`: the first unused row id; None if the table has no row tracking.
         """
         if timestamp is None:
-            return _encoded([self._info]) + self._rest + self._files(version, free_row_id)
+            return _encode([self._info]) + self._rest + self._files(version, free_row_id)
         first: list[Action] = [CommitInfo({"inCommitTimestamp": timestamp, **self._info.fields})]
         if self._enables is not None:
             first.append(stamp_enablement(self._enables, version=version, timestamp=timestamp))
-        return _encoded(first) + self._rest + self._files(version, free_row_id)
+        return _encode(first) + self._rest + self._files(version, free_row_id)
 
     def _files(self, version: Version, free_row_id: int | None) -> bytes:
         if free_row_id is not None:
-            return _encoded(numbered(self._adds, version, free_row_id))
+            return _encode(numbered(self._adds, version, free_row_id))
         if self._plain_adds is None:
-            self._plain_adds = _encoded(self._adds)
+            self._plain_adds = _encode(self._adds)
         return self._plain_adds
 
 
-def _encoded(actions: Sequence[Action]) -> bytes:
+def _encode(actions: Sequence[Action]) -> bytes:
     try:
         return encode(actions)
     except (TypeError, ValueError, msgspec.EncodeError) as error:

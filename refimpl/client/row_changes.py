@@ -207,7 +207,7 @@ def delete(transaction: Transaction, where: str | None = None) -> RowsChanged:
     with RowChange(transaction) as change:
         change.transaction.check_removable()
         deleted = copied = 0
-        for add, rows, matches in _touched(change, where, unread=True):
+        for add, rows, matches in _read_touched(change, where, unread=True):
             change.remove(add)
             if rows is None:
                 deleted += row_count(add) or 0
@@ -227,7 +227,7 @@ def update(transaction: Transaction, values: Mapping[str, Any], where: str | Non
         schema = change.snapshot.schema
         assignments = expression.assigned(values, columns=schema, scope=schema)
         updated = copied = 0
-        for add, rows, matches in _touched(change, where):
+        for add, rows, matches in _read_touched(change, where):
             before = rows if matches is None else rows.filter(matches)
             after = change.changed(assignments, before, before)
             change.remove(add)
@@ -247,7 +247,7 @@ def predicate_parameter(where: str | None) -> dict[str, str]:
 _Touched = tuple[Add, Any, pa.ChunkedArray | None]
 
 
-def _touched(change: RowChange, where: str | None, *, unread: bool = False) -> Iterator[_Touched]:
+def _read_touched(change: RowChange, where: str | None, *, unread: bool = False) -> Iterator[_Touched]:
     """The files with a matching row: their rows, and whether each matches (None: all do). With `unread`, the rows are
     None where the partition values, or a missing condition, decide. The next file is read during the work on one."""
     test = None if where is None else change.snapshot.file_test(where)
@@ -257,7 +257,7 @@ def _touched(change: RowChange, where: str | None, *, unread: bool = False) -> I
         yield from ((add, None, None) for add in itertools.compress(files, decided))
         files = [add for add, known in zip(files, decided, strict=True) if not known]
 
-    def examined(add: Add) -> _Touched | None:
+    def examine(add: Add) -> _Touched | None:
         if test is None:
             return add, change.read(add), None
         known, matches = change.matches(add, test)
@@ -266,7 +266,7 @@ def _touched(change: RowChange, where: str | None, *, unread: bool = False) -> I
     with ThreadPoolExecutor(1) as thread:
         following: Future[_Touched | None] | None = None
         for add in [*files, None]:
-            current, following = following, None if add is None else thread.submit(examined, add)
+            current, following = following, None if add is None else thread.submit(examine, add)
             if current is not None and (touched := current.result()) is not None:
                 yield touched
 

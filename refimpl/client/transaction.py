@@ -123,9 +123,7 @@ class Transaction:
         self._check_open()
         test = predicate if isinstance(predicate, FileTest) else self.snapshot.file_test(predicate)
         self._predicates.append(conflicts.ReadPredicate(text=test.text, may_match=test.may_match_partition))
-        matching = [add for add in self.snapshot.files.values() if test.may_match(add)]
-        self._files_read.update(add.key for add in matching)
-        return matching
+        return self._record_reads(test.may_match)
 
     def read_partitions(self, values: Iterable[Mapping[str, str | None]]) -> list[Add]:
         """The active files of the partitions with these values, in any spelling of the values.
@@ -148,8 +146,11 @@ class Transaction:
             text=f"{len(wanted)} partitions", may_match=lambda add: key(add.partition_values) in wanted
         )
         self._predicates.append(test)
-        matching = [add for add in self.snapshot.files.values() if test.may_match(add)]
-        self._files_read |= {add.key for add in matching}
+        return self._record_reads(test.may_match)
+
+    def _record_reads(self, may_match: Callable[[Add], bool]) -> list[Add]:
+        matching = [add for add in self.snapshot.files.values() if may_match(add)]
+        self._files_read.update(add.key for add in matching)
         return matching
 
     def transaction_version(self, app_id: str) -> int | None:

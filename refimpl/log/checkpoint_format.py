@@ -317,24 +317,24 @@ def classic(state: ReplayedState, *, oldest_tombstone: int) -> tuple[bytes, int]
     `oldest_tombstone`: files removed at or before this time (ms since the epoch) are left out; no
     reader needs them once VACUUM may delete them.
     """
-    return _encoded([*_alike(small(state)), *_files(state, oldest_tombstone)], _CLASSIC)
+    return _encode([*_alike(small(state)), *_files(state, oldest_tombstone)], _CLASSIC)
 
 
 def classic_of(actions: Iterable[Action]) -> tuple[bytes, int]:
     """`classic` for these actions, which are grouped by kind."""
-    return _encoded(_alike(actions), _CLASSIC)
+    return _encode(_alike(actions), _CLASSIC)
 
 
 def sidecars(state: ReplayedState, *, oldest_tombstone: int) -> Iterator[tuple[bytes, int]]:
     """The bytes of each sidecar of a V2 checkpoint, one by one, and how many actions it holds."""
     runs = _files(state, oldest_tombstone)
     for start in range(0, sum(map(len, runs)), ACTIONS_OF_A_SIDECAR):
-        yield _encoded(_cut(runs, start, start + ACTIONS_OF_A_SIDECAR), _OF_SIDECARS)
+        yield _encode(_cut(runs, start, start + ACTIONS_OF_A_SIDECAR), _OF_SIDECARS)
 
 
 def top_level(state: ReplayedState, version: Version, named: Sequence[Sidecar]) -> tuple[bytes, int]:
     """The bytes of the file of a V2 checkpoint that names its sidecars, and how many actions it holds."""
-    return _encoded(_alike([CheckpointMetadata(version=version), *small(state), *named]), _TOP_LEVEL)
+    return _encode(_alike([CheckpointMetadata(version=version), *small(state), *named]), _TOP_LEVEL)
 
 
 def small(state: ReplayedState) -> list[Action]:
@@ -371,7 +371,7 @@ def _alike(actions: Iterable[Action]) -> Iterator[_Run]:
             yield alike
 
 
-def _encoded(runs: Iterable[_Run], schema: pa.Schema) -> tuple[bytes, int]:
+def _encode(runs: Iterable[_Run], schema: pa.Schema) -> tuple[bytes, int]:
     sink, count = pa.BufferOutputStream(), 0
     options = {"compression": "snappy", "write_page_checksum": True}
     with collector_paused(), pq.ParquetWriter(sink, schema, **options) as writer:

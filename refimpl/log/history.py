@@ -17,7 +17,7 @@ from refimpl.protocol.log_path import LogPath, Version
 Found = TypeVar("Found")
 
 
-def _existing(reader: LogReader, version: Version) -> tuple[Commit, ...]:
+def _list_existing(reader: LogReader, version: Version) -> tuple[Commit, ...]:
     """The existing commits that lead without a gap to `version`, including unpublished ones; none if another client's
     cleanup has left only a checkpoint."""
     answer = reader.ask()
@@ -26,7 +26,7 @@ def _existing(reader: LogReader, version: Version) -> tuple[Commit, ...]:
 
 
 def _commits_up_to(reader: LogReader, version: Version) -> tuple[Commit, ...]:
-    reachable = _existing(reader, version)
+    reachable = _list_existing(reader, version)
     if not reachable or reachable[-1].version != version:
         raise CorruptLogError(
             f"the commit of version {version} is no longer in {reader.log.folder}, although it is the latest one read",
@@ -78,7 +78,7 @@ def actions_since(reader: LogReader, last: Version, enabled: Enablement | None, 
     """The actions of each commit up to `last` that was made at `time` (ms since the epoch) or later, as far as the log
     reaches. Reads each of them once, and a logarithmic number of others. Raises `NotFoundInHistoryError` beside a
     cleanup."""
-    commits = _existing(reader, last)
+    commits = _list_existing(reader, last)
     if commits:
         times = _times_of(reader, commits, enabled)
         first = bisect_left(commits, time, key=lambda commit: times.of(commit.version))

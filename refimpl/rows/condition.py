@@ -490,7 +490,7 @@ class FileTest:
     Remembers the result for each partition, because a table has many more files than partitions.
     """
 
-    __slots__ = ("_deciding", "_matches", "_truths", "condition", "partition_columns", "partition_only", "text")
+    __slots__ = ("_deciding", "_truths", "condition", "partition_columns", "partition_only", "text")
 
     def __init__(self, *, text: str, condition: Condition, partition_columns: tuple[str, ...]) -> None:
         self.text = text
@@ -499,7 +499,6 @@ class FileTest:
         mentioned = {column.path[0]: column.physical[0] for column in condition.columns()}
         self._deciding = tuple(mentioned[name] for name in partition_columns if name in mentioned)
         self._truths: dict[tuple[str | None, ...], Truth] = {}
-        self._matches: dict[tuple[str | None, ...], bool] = {}
         self.partition_only = mentioned.keys() <= set(partition_columns)
         """Whether partition values alone decide the condition."""
 
@@ -519,12 +518,7 @@ class FileTest:
 
     def may_match_partition(self, add: Add) -> bool:
         """`may_match` by partition values alone: whether a file of this partition could have been read."""
-        values = add.partition_values
-        key = tuple([values.get(name, _ABSENT) for name in self._deciding])
-        matches = self._matches.get(key)
-        if matches is None:
-            matches = self._matches[key] = bool(self._by_partition(values) & TRUE)
-        return matches
+        return bool(self._by_partition(add.partition_values) & TRUE)
 
     def matches_partition(self, partition_values: Mapping[str, str | None]) -> bool | None:
         """SQL's truth of a condition on partition columns only, for all rows of a partition; None for NULL.
@@ -541,7 +535,7 @@ class FileTest:
         return decided[truth]
 
     def _by_partition(self, values: Mapping[str, str | None]) -> Truth:
-        key = tuple(values.get(name, _ABSENT) for name in self._deciding)
+        key = tuple([values.get(name, _ABSENT) for name in self._deciding])
         truth = self._truths.get(key)
         if truth is None:
             truth = self._truths[key] = self.condition.possible(lambda column: _partition_bounds(values, column))

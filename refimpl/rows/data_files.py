@@ -538,7 +538,7 @@ def _parts(
     partitioned = {name.lower() for name in layout.partition_columns}
     values = {name.lower(): text for name, text in (file.partition_values or {}).items()}
     target = delta_schema.to_arrow(needed)
-    with _opened(path, layout.objects, whole=whole) as (parquet, size):
+    with _open_file(path, layout.objects, whole=whole) as (parquet, size):
         stored_fields = list(parquet.schema_arrow)
         positions = {
             column.name: arrow_columns.stored_field(stored_fields, column)
@@ -561,7 +561,7 @@ def _parts(
             left_out = _kept(layout, other, total)
             kept = pc.and_not(_all(total) if kept is None else kept, _all(total) if left_out is None else left_out)
         first = 0
-        for stored in _stored(parquet, wanted, at_once, threads=(file.size or 0) >= _LARGE):
+        for stored in _read_columns(parquet, wanted, at_once, threads=(file.size or 0) >= _LARGE):
             count = stored.num_rows
             if described.keys() & LEGACY_CALENDAR and any(arrow_columns.is_ancient(item) for item in stored.columns):
                 raise UnsupportedFeatureError(
@@ -573,9 +573,9 @@ def _parts(
             for column, field in zip(needed.fields, target, strict=True):
                 position = positions.get(column.name)
                 if column.name.lower() in partitioned:
-                    arrays.append(_repeated(values.get(column.physical_name.lower()), column, field.type, count))
+                    arrays.append(_repeat(values.get(column.physical_name.lower()), column, field.type, count))
                 elif position is not None:
-                    arrays.append(_fitted(stored.column(stored_fields[position].name), column, field, path))
+                    arrays.append(_fit(stored.column(stored_fields[position].name), column, field, path))
                 elif not column.nullable:
                     raise CorruptDataError(
                         f"the data file {path} lacks the column {column.name!r}, which must not be null; restore the "
@@ -596,7 +596,7 @@ def _parts(
 
 
 @contextlib.contextmanager
-def _opened(path: Path, objects: ObjectFiles | None, *, whole: bool) -> Iterator[tuple[pq.ParquetFile, int]]:
+def _open_file(path: Path, objects: ObjectFiles | None, *, whole: bool) -> Iterator[tuple[pq.ParquetFile, int]]:
     """An open data file and its size. Inside, the errors of its bytes become `CorruptDataError`. `whole`: compare the
     checksum of the whole file, not only that of the footer."""
     try:
@@ -633,7 +633,9 @@ def _damaged(path: Path, problem: str) -> CorruptDataError:
     )
 
 
-def _stored(parquet: pq.ParquetFile, wanted: list[str], at_once: int | None, *, threads: bool) -> Iterator[pa.Table]:
+def _read_columns(
+    parquet: pq.ParquetFile, wanted: list[str], at_once: int | None, *, threads: bool
+) -> Iterator[pa.Table]:
     if at_once is None:
         yield parquet.read(columns=wanted, use_threads=threads)
         return
@@ -659,7 +661,7 @@ def _all(count: int) -> pa.BooleanArray:
     return pa.repeat(True, count)
 
 
-def _repeated(text: str | None, column: Field, kind: pa.DataType, count: int) -> pa.Array:
+def _repeat(text: str | None, column: Field, kind: pa.DataType, count: int) -> pa.Array:
     value = from_text(text, column.type)
     if value is None:
         return pa.nulls(count, kind)
@@ -673,7 +675,7 @@ def _repeated(text: str | None, column: Field, kind: pa.DataType, count: int) ->
         ) from error
 
 
-def _fitted(values: pa.ChunkedArray, column: Field, field: pa.Field, path: Path) -> pa.ChunkedArray:
+def _fit(values: pa.ChunkedArray, column: Field, field: pa.Field, path: Path) -> pa.ChunkedArray:
     """The column in the table's type. Raises `CorruptDataError` if its type, or a null in it, does not fit."""
     if values.type == field.type and not (column.mapping is not ColumnMapping.NONE and pa.types.is_nested(field.type)):
         return values

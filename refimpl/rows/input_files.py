@@ -577,7 +577,7 @@ class InputFiles:
                 arrays = {}
                 for values, item in zip(batch.columns, schema, strict=True):
                     given = values.cast(item.type) if _INT96 in (item.metadata or {}) else values
-                    arrays[own[item.name.lower()].name] = _fitted(own[item.name.lower()], given, path, row)
+                    arrays[own[item.name.lower()].name] = _fit(own[item.name.lower()], given, path, row)
                     if legacy and arrow_columns.is_ancient(given):
                         raise InvalidRequestError(
                             f"{path}, column {item.name!r}: dates before 1582 or times before 1900 in the calendar of "
@@ -599,13 +599,13 @@ def inside(path: Path) -> list[InputFile]:
             if not path.is_file():
                 raise InvalidRequestError(f"{path} is neither a file nor a folder; copy its content to a file first")
             return [InputFile.of(path)]
-        files = [InputFile.of(file, folders=_folders(file.relative_to(path))) for file in sorted(_walked(path))]
+        files = [InputFile.of(file, folders=_folders(file.relative_to(path))) for file in sorted(_walk(path))]
     if not files:
         raise InvalidRequestError(f"no file in the folder {path}; expected CSV or Parquet files")
     return files
 
 
-def _walked(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path) -> Iterator[Path]:
     """The files below a folder, except hidden ones. Whatever else is there is an error: its rows would be missing."""
 
     def fail(error: OSError) -> None:
@@ -782,7 +782,7 @@ def _check_int96(path: Path, group: int, names: list[str]) -> None:
                 )
 
 
-def _fitted(column: Field, values: pa.Array, path: Path, row: int) -> pa.Array:
+def _fit(column: Field, values: pa.Array, path: Path, row: int) -> pa.Array:
     """Values of a Parquet file in the column's type. `row`: the number of the rows before them."""
     wanted = arrow_columns.all_nullable(to_arrow(Struct(fields=(column,)))).field(0)
 

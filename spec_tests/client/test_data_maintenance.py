@@ -337,7 +337,7 @@ def test_vacuum_keeps_the_files_of_a_commit_that_lands_meanwhile(
     transaction = warehouse.table("sales").transaction()
     transaction.add(*transaction.data_file_writer().write_all([rows(50)]))
     make_old(table)
-    listing = data_maintenance._staged
+    listing = data_maintenance._read_staged
 
     def landed(of: Table) -> dict[LogPath, bytes]:
         transaction.commit()
@@ -346,7 +346,7 @@ def test_vacuum_keeps_the_files_of_a_commit_that_lands_meanwhile(
             path.unlink()
         return listing(of)
 
-    monkeypatch.setattr(data_maintenance, "_staged", landed)
+    monkeypatch.setattr(data_maintenance, "_read_staged", landed)
     assert vacuumed(table) == set()
     assert len(content(table)) == 7
 

@@ -235,18 +235,6 @@ def test_a_table_with_an_owner_is_not_taken_over(setting: Setting) -> None:
         setting.owner.resolve("another")
 
 
-def test_one_of_two_take_overs_wins_and_the_other_reports_it(setting: Setting) -> None:
-    """managed-commits: the put-if-absent is the commit point, not the owner's promise."""
-    table = setting.table(None)
-    setting.owner.faults.before_proposal = [lambda: taken(setting, setting.again(table), name="first")]
-    with pytest.raises((errors.ProtocolChangedError, errors.CommitRejectedError)):
-        taken(setting, table, name="second")
-    assert setting.owner.resolve("first").state is TableState.ACTIVE
-    with pytest.raises(errors.TableNotFoundError):
-        setting.owner.resolve("second")
-    assert Table.resolve("first", setting.owner, setting.environment).snapshot().version == 1
-
-
 def test_a_table_that_another_owner_took_over_is_left_alone(setting: Setting, tmp_path: Path) -> None:
     table = setting.table(None)
     with refimpl.open(tmp_path / "other", roots=[tmp_path], create=True) as other:
@@ -321,15 +309,6 @@ def test_a_table_can_be_taken_over_and_handed_back_repeatedly(setting: Setting, 
     setting.append(again, "a")
     assert again.snapshot().version == 4
     assert again.snapshot().metadata.configuration[ENABLEMENT_VERSION] == "1"
-
-
-def test_a_hand_back_that_loses_a_race_starts_again(setting: Setting) -> None:
-    table = setting.table()
-    setting.owner.faults.before_proposal = [lambda: setting.append(table, "racing")]
-    setting.owner.proposals.clear()
-    free = hand_back(table)
-    assert free.snapshot().version == 2
-    assert {path for path, _ in free.snapshot().files} == {"racing"}
 
 
 def test_a_filesystem_table_cannot_be_handed_back(setting: Setting) -> None:

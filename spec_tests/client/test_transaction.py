@@ -28,7 +28,7 @@ from refimpl.schema.features import IsolationLevel
 from refimpl.schema.properties import KNOWN, checkpoint_interval
 from refimpl.schema.schema import Field, Primitive, Struct
 from refimpl.storage.environment import Environment
-from spec_tests.client.conftest import OWNED_COMMIT_MODES, SCHEMA, Setting, adding, both, name_of
+from spec_tests.client.conftest import OWNED_COMMIT_MODES, SCHEMA, Setting, adding, appending, both, name_of
 from spec_tests.support.builders import commit, redefine
 from spec_tests.support.faults import HOST_START as START
 
@@ -121,15 +121,12 @@ def test_removals_are_not_older_than_the_version_that_was_read(setting: Setting)
 def test_an_empty_commit_is_written_only_if_it_is_needed(setting: Setting) -> None:
     """DELTA.md#empty-commits."""
     table = setting.table()
-    assert table.transaction().commit().version == 1
-    assert table.transaction().commit_if_needed() is None
-    assert table.transaction(isolation=IsolationLevel.SNAPSHOT_ISOLATION).commit_if_needed() is None
-    written = table.transaction(isolation=IsolationLevel.WRITE_SERIALIZABLE).commit_if_needed()
-    assert written is not None
-    assert written.version == 2
-    transaction = table.transaction()
-    transaction.add(adding("a"))
-    needed = transaction.commit_if_needed()
+    assert commit(table).version == 1
+    levels = {None: None, IsolationLevel.SNAPSHOT_ISOLATION: None, IsolationLevel.WRITE_SERIALIZABLE: 2}
+    for level, version in levels.items():
+        written = table.transaction(isolation=level).commit_if_needed()
+        assert (written and written.version) == version
+    needed = appending(table, "a").commit_if_needed()
     assert needed is not None
     assert needed.version == 3
 
@@ -268,12 +265,9 @@ def test_an_append_only_table_keeps_its_rows(setting: Setting) -> None:
     """Delta's append-only tables: no row may be removed, but files may be rewritten without a data change."""
     table = setting.table(properties={"delta.appendOnly": "true"})
     setting.append(table, "a")
-    transaction = table.transaction()
     with pytest.raises(InvalidRequestError):
-        transaction.remove(adding("a"))
-    transaction.remove(adding("a"), data_change=False)
-    transaction.add(adding("b", data_change=False))
-    assert transaction.commit().version == 2
+        commit(table, lambda t: t.remove(adding("a")))
+    commit(table, lambda t: t.remove(adding("a"), data_change=False), lambda t: t.add(adding("b", data_change=False)))
     assert set(table.snapshot().files) == {("b", None)}
 
 
