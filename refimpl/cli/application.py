@@ -145,10 +145,10 @@ def _commit_owner(
     """
 
 
+MODULES = (demonstration, tables, ingesting, rows, history, upkeep, serving)
+"""The modules with commands. Their import fills the table."""
 PANELS = ("Start here", "Tables", "Rows", "Versions", "Maintenance", "Ownership", "Server")
 """The panels of the help, in this order."""
-for _module in (demonstration, tables, ingesting, rows, history, upkeep, serving):
-    assert _module  # its import fills the table of commands
 application.registered_commands = sorted(
     commands.registered_commands, key=lambda each: PANELS.index(each.rich_help_panel or "")
 )

@@ -47,16 +47,16 @@ def test_read_only_warehouse_still_answers_readers(serve: Serve, error: Any, war
     table = WireTable(serve()).create()
     table.land(1)
     before = table.state()
-    faults = Faults(fail_from=10**9, error=error)
+    faults = Faults()
     failing = serve(environment=faults.environment())
     failing.get(table.url)  # opens the thread's connection
-    faults._fail_from = len(faults.seen) + 1
+    faults.fail(0, error=error)
     staged = table.write_staged(2)
     table.http = failing
     for _ in range(3):
         assert refusal(table.propose(staged)) == UNAVAILABLE
     assert refusal(failing.post(f"{table.base}/staging-tables", json={"name": "more"})) == UNAVAILABLE
-    faults._fail_from = 10**9
+    faults.fail(None)
     assert table.state() == before
     assert table.propose(staged).status_code == 200
 
@@ -65,13 +65,13 @@ def test_commit_succeeds_on_resend_after_any_failed_effect(serve: Serve) -> None
     """After any failed effect, and whether or not the commit landed, the identical request succeeds."""
     statuses: set[int] = set()
     for number in range(1, 8):
-        faults = Faults(fail_from=10**9, fail_count=1, error=disk_is_broken)
+        faults = Faults()
         table = WireTable(serve(environment=faults.environment()), f"t{number}").create()
         staged = table.write_staged(1)
-        faults._fail_from = len(faults.seen) + number
+        faults.fail(number - 1, count=1, error=disk_is_broken)
         first = table.propose(staged)
         statuses.add(first.status_code)
-        faults._fail_from = 10**9
+        faults.fail(None)
         assert table.propose(staged).status_code == 200
         assert table.state()[0] == 1
         assert refusal(table.propose(table.write_staged(1))) == VERSION_CONFLICT
@@ -102,11 +102,11 @@ def test_folders_of_a_new_table_are_durable_before_it_has_its_name(serve: Serve)
 def test_staged_file_is_rewritten_after_a_failed_fsync(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client repeats its request. A second fsync of the same file could succeed without writing. The file has the
     maximum size."""
-    faults = Faults(fail_from=10**9, fail_count=1, error=disk_is_broken)
+    faults = Faults()
     table = WireTable(serve(environment=faults.environment())).create()
     staged = table.write_staged(1)
     monkeypatch.setattr(decide, "size_limit", lambda _: len(staged.content))
-    faults._fail_from = len(faults.seen) + 1
+    faults.fail(0, count=1, error=disk_is_broken)
     assert refusal(table.propose(staged)) == UNAVAILABLE
     assert faults.seen[-2:] == ["fsync staged", "create temporary"]
     before = len(faults.seen)
@@ -124,11 +124,11 @@ def test_staged_file_is_rewritten_after_a_failed_fsync(serve: Serve, monkeypatch
 def test_a_failed_fsync_is_known_to_every_server(serve: Serve, marked: bool) -> None:
     """The repeated request may reach another server, or the same one after a restart. If the disk does not take the
     mark, only the process knows."""
-    faults = [Faults(fail_from=10**9, fail_count=1 if marked else 2, error=disk_is_broken) for _ in range(2)]
+    faults = [Faults(), Faults()]
     table = WireTable(serve(environment=faults[0].environment())).create()
     other = serve(environment=faults[1].environment())
     staged = table.write_staged(1)
-    faults[0]._fail_from = len(faults[0].seen) + 1
+    faults[0].fail(0, count=1 if marked else 2, error=disk_is_broken)
     assert refusal(table.propose(staged)) == UNAVAILABLE
     repeated, before = faults[1 if marked else 0], [len(fault.seen) for fault in faults]
     if marked:
@@ -178,11 +178,11 @@ def test_a_staged_file_is_durable_before_it_is_ratified(serve: Serve) -> None:
 @pytest.mark.parametrize("marked", [True, False], ids=["marked", "not marked"])
 def test_every_staged_file_with_a_failed_fsync_is_rewritten(serve: Serve, marked: bool) -> None:
     """Rewriting one file does not count for another file."""
-    faults = Faults(fail_from=10**9, fail_count=1 if marked else 2, error=disk_is_broken)
+    faults = Faults()
     table = WireTable(serve(environment=faults.environment())).create()
     first, second = table.write_staged(1), table.write_staged(2)
     for staged in (second, first):  # `second` is a gap, which another commit may fill
-        faults._fail_from = len(faults.seen) + 1
+        faults.fail(0, count=1 if marked else 2, error=disk_is_broken)
         assert refusal(table.propose(staged)) == UNAVAILABLE
     for staged in (first, second):
         before = len(faults.seen)

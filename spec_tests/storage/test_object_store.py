@@ -107,6 +107,16 @@ def orders(lake: refimpl.Warehouse, **options: Any) -> Table:
     return lake.create_table("orders", SCHEMA, location=lake.directory / "s3.store" / "orders", **options)
 
 
+def intercept(patcher: pytest.MonkeyPatch, call: str, act: Callable[[Callable[[], Any], str], Any]) -> None:
+    """Each such call of the library runs `act` instead, with a function that carries it out, and with its key."""
+    original = getattr(obstore, call)
+
+    def called(store: Any, key: str = "", *rest: Any, **options: Any) -> Any:
+        return act(lambda: original(store, key, *rest, **options), key)
+
+    patcher.setattr(obstore, call, called)
+
+
 def objects(url: str) -> set[str]:
     """The names of all objects below the store."""
     return {entry["path"] for page in obstore.list(from_url(url)) for entry in page}
@@ -165,20 +175,19 @@ def test_failed_put_of_a_commit_is_resolved(
     """The put of the staged or of the published file fails, before or after its effect: the rows are in the table once
     or not at all.
     """
-    plain = obstore.put
     failed: list[str] = []
 
-    def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
+    def put(carry_out: Callable[[], Any], key: str) -> None:
         fails = "/_delta_log/" in key and not failed
         if not fails or landed:
-            plain(store, key, content, **options)
+            carry_out()
         if fails:
             failed.append(key)
             raise exceptions.GenericError("the answer was lost")
 
     table = orders(lake, commit_mode=mode)
     with monkeypatch.context() as patched:
-        patched.setattr(obstore, "put", put)
+        intercept(patched, "put", put)
         try:
             table.append(rows(1))
             expected = [1]
@@ -199,15 +208,15 @@ def late_puts(
     monkeypatch: pytest.MonkeyPatch, name: str, answer: Exception, *, most: int
 ) -> list[Callable[[], object]]:
     """The first `most` puts of a log file get this answer, and happen when the test calls them."""
-    plain, late = obstore.put, list[Callable[[], object]]()
+    late: list[Callable[[], object]] = []
 
-    def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
+    def put(carry_out: Callable[[], Any], key: str) -> Any:
         if key.endswith(name) and len(late) < most:
-            late.append(lambda: plain(store, key, content, **options))
+            late.append(carry_out)
             raise answer
-        return plain(store, key, content, **options)
+        return carry_out()
 
-    monkeypatch.setattr(obstore, "put", put)
+    intercept(monkeypatch, "put", put)
     return late
 
 
@@ -474,7 +483,6 @@ def test_purge_holds_the_lock_for_few_objects_at_a_time(
 ) -> None:
     """A deletion is two requests to the store. No other table can commit while purge holds the lock."""
     deleted: list[int] = []
-    plain = obstore.delete
 
     @watched_lock
     def lock(path: Path, real: HostLock) -> Iterator[None]:
@@ -482,16 +490,16 @@ def test_purge_holds_the_lock_for_few_objects_at_a_time(
             deleted.append(0)
             yield
 
-    def delete(*given: Any) -> None:
+    def delete(carry_out: Callable[[], Any], _key: str) -> None:
         deleted[-1] += 1
-        plain(*given)
+        carry_out()
 
     with refimpl.open(directory, environment=Environment(host_lock=lock)) as warehouse:
         table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
         for number in range(21):
             obstore.put(from_url(store), f"orders/{number}.parquet", b"")
         warehouse.owner.drop_table(table.table_id or "")
-        monkeypatch.setattr(obstore, "delete", delete)
+        intercept(monkeypatch, "delete", delete)
         dropping.purge_table(warehouse.owner, "orders", older_than=0)
     assert objects(store) == set()
     assert max(deleted) == dropping.BATCH_OF_OBJECTS
@@ -499,7 +507,6 @@ def test_purge_holds_the_lock_for_few_objects_at_a_time(
 
 def test_interrupted_vacuum_is_repeated(lake: refimpl.Warehouse, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """VACUUM dies after each deletion in turn, also when the deletion's answer is lost."""
-    plain = obstore.delete
     table = orders(lake)
     table.append(rows(1, 2))
     for key in "abc":
@@ -507,14 +514,14 @@ def test_interrupted_vacuum_is_repeated(lake: refimpl.Warehouse, store: str, mon
     for number in range(2):
         left = [number]
 
-        def delete(target: Any, key: str, left: list[int] = left) -> None:
-            plain(target, key)
+        def delete(carry_out: Callable[[], Any], _key: str, left: list[int] = left) -> None:
+            carry_out()
             if not left[0]:
                 raise exceptions.GenericError("the answer was lost")
             left[0] -= 1
 
         with monkeypatch.context() as patched, pytest.raises(OSError, match="the answer was lost"):
-            patched.setattr(obstore, "delete", delete)
+            intercept(patched, "delete", delete)
             vacuum(table, older_than=LATER, force=True, dry_run=False)
     vacuum(table, older_than=LATER, force=True, dry_run=False)
     assert {name for name in objects(store) if name.endswith(".parquet")} == {
@@ -661,14 +668,14 @@ def test_store_that_does_not_answer_is_not_corruption(
         storage_type="p", path_or_inline_dv=f"{store}/orders/deletions.bin", size_in_bytes=1, cardinality=1
     )
     masked = msgspec.structs.replace(add, deletion_vector=vector)
-    plain, silent = obstore.get, list[str]()
+    silent: list[str] = []
 
-    def get(given: Any, key: str) -> Any:
+    def get(carry_out: Callable[[], Any], key: str) -> Any:
         if key.endswith(silent[-1]):
             raise exceptions.GenericError("no answer")
-        return plain(given, key)
+        return carry_out()
 
-    monkeypatch.setattr(obstore, "get", get)
+    intercept(monkeypatch, "get", get)
     files = table.environment.files
     assert isinstance(files, ObjectFiles)
     for ending in (".bin", ".parquet"):
@@ -715,14 +722,14 @@ def test_failed_listing_of_stores_is_an_error(tmp_path: Path) -> None:
 
 def fails_at(call: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the given call of the library fail the `number`-th time."""
-    original, calls = getattr(obstore, call), count(1)
+    calls = count(1)
 
-    def called(*words: Any, **options: Any) -> Any:
+    def fail(carry_out: Callable[[], Any], _key: str) -> Any:
         if next(calls) == number:
             raise exceptions.GenericError("down")
-        return original(*words, **options)
+        return carry_out()
 
-    monkeypatch.setattr(obstore, call, called)
+    intercept(monkeypatch, call, fail)
 
 
 @pytest.mark.parametrize(("call", "number"), [("put", 1), ("put", 2), ("delete", 1)])
@@ -766,18 +773,9 @@ def test_staged_object_is_durable_without_a_request(lake: refimpl.Warehouse, mon
     """A mark of a failed sync is never an object, so a commit does not ask the store for it either."""
     table = orders(lake)
     name = table.log.stage(CATALOG_MANAGED.staging_folder, 1, random_uuid(), b"{}")
-    requests: list[str] = []
     for call in ("head", "list", "get"):
-        original = getattr(obstore, call)
-
-        def counted(*given: Any, call: str = call, original: Any = original, **options: Any) -> Any:
-            requests.append(call)
-            return original(*given, **options)
-
-        monkeypatch.setattr(obstore, call, counted)
-    assert table.table_id is not None
-    lake.owner.make_staged_durable(table.table_id, name)
-    assert requests == []
+        intercept(monkeypatch, call, lambda _carry_out, key: pytest.fail(f"a request for {key}"))
+    lake.owner.make_staged_durable(table.table_id or "", name)
 
 
 def test_cleanup_rewrites_no_durable_checkpoint(lake: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -785,15 +783,8 @@ def test_cleanup_rewrites_no_durable_checkpoint(lake: refimpl.Warehouse, monkeyp
     table.append(rows(1))
     lake.owner.backfill_to_version(table.table_id or "")
     write_checkpoint(table)
-    plain, keys = obstore.put, list[str]()
-
-    def put(target: Any, key: str, content: bytes, **options: Any) -> Any:
-        keys.append(key)
-        return plain(target, key, content, **options)
-
-    monkeypatch.setattr(obstore, "put", put)
+    intercept(monkeypatch, "put", lambda _carry_out, key: pytest.fail(f"{key} is written again"))
     assert log_path.commit(0) in clean_up(table, older_than=LATER).deleted
-    assert keys == []
     assert ids_in(lake.table("orders")) == [1]
 
 
