@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import refimpl
 from refimpl.cli.application import application
 from refimpl.cli.options import WAREHOUSE_VARIABLE
+from refimpl.cli.output import ExitCode
 from refimpl.warehouse import Warehouse
 
 
@@ -26,6 +27,10 @@ class Answer:
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+    def refuses(self, message: str, code: ExitCode = ExitCode.USAGE) -> bool:
+        """Whether the call ended with this exit code and a message that contains this text."""
+        return self.code == code and message in " ".join(self.err.split())
 
 
 CommandLine = Callable[..., Answer]

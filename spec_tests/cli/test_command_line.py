@@ -95,9 +95,7 @@ def test_an_unresolvable_outcome_is_shown_with_the_next_step(facts: dict[str, ob
 def test_a_damaged_ledger_stops_everything(cli: CommandLine, warehouse: Warehouse) -> None:
     warehouse.close()
     warehouse.owner.ledger.path.write_bytes(b"this is not a database, and it is long enough to be looked at" * 40)
-    answer = cli("show")
-    assert answer.code == ExitCode.CORRUPTION
-    assert "backup" in answer.err
+    assert cli("show").refuses("backup", ExitCode.CORRUPTION)
 
 
 def test_a_lost_staged_file_is_corruption(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:

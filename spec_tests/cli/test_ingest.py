@@ -56,9 +56,7 @@ def test_csv_files_become_one_commit_with_the_tables_types(
 def test_ingest_creates_a_table_only_with_the_option(
     cli: CommandLine, warehouse: Warehouse, day: Path, spark: SparkSession
 ) -> None:
-    refused = cli("ingest", "days", day)
-    assert refused.code == ExitCode.USAGE
-    assert "--create" in refused.err
+    assert cli("ingest", "days", day).refuses("--create")
     assert warehouse.tables() == []
     made = cli(
         *("ingest", "days", day, "--create", "-p", "month", "--feature", "managedCommit", "--commit-mode", "direct"),
@@ -96,16 +94,12 @@ def test_invalid_rows_are_rejected_and_nothing_lands(
 ) -> None:
     (tmp_path / "more.csv").write_text("id,month,colour\n1,1,red\n")
     (tmp_path / "text.csv").write_text("id,month\nten,1\n")
-    unknown = cli("ingest", sales, tmp_path / "more.csv")
-    assert unknown.code == ExitCode.USAGE
-    assert "colour" in unknown.err
+    assert cli("ingest", sales, tmp_path / "more.csv").refuses("colour")
     text = cli("ingest", sales, tmp_path / "text.csv")
     assert text.code == ExitCode.USAGE
     assert all(word in text.err for word in ("text.csv, line 2", "'ten'", "'id'", "long", "--null ten"))
     (tmp_path / "ragged.csv").write_text("id,month\n1,1\n2,2,2\n")
-    ragged = cli("ingest", sales, tmp_path / "ragged.csv")
-    assert ragged.code == ExitCode.USAGE
-    assert "line 3 has 3 values, '2,2,2'; expected 2: id, month" in " ".join(ragged.err.split())
+    assert cli("ingest", sales, tmp_path / "ragged.csv").refuses("line 3 has 3 values, '2,2,2'; expected 2: id, month")
     (tmp_path / "quoted.csv").write_text("id,note\n1,x\n,y\n")
     quoted = cli("ingest", "notes", tmp_path / "quoted.csv", "--create", "--null", "NA")
     assert (quoted.code, warehouse.table("notes").snapshot().schema["id"].type.name) == (ExitCode.OK, "string")
@@ -150,9 +144,8 @@ def test_missing_columns_become_null_only_with_the_option(
     parquet.write_table(pa.table({"id": pa.array([2], pa.int64())}), "ids.parquet")
     for path in ("ids.csv", "ids.parquet"):
         refused = cli("ingest", sales, path)
-        assert refused.code == ExitCode.USAGE
-        assert "'month'" in refused.err
-        assert "--fill-missing" in refused.err
+        assert refused.refuses("'month'")
+        assert refused.refuses("--fill-missing")
         assert cli("ingest", sales, path, "--fill-missing").code == ExitCode.OK
     assert sorted(warehouse.table(sales).snapshot().to_arrow()["id"].to_pylist()) == [1, 2]
 
@@ -172,9 +165,7 @@ def test_parquet_files_with_different_columns_are_rejected(
     }.items():
         parquet.write_table(pa.table({column: [1] for column in columns}), name)
     for words in (["good.parquet", other], ["--fill-missing", "good.parquet", other]):
-        answer = cli("ingest", sales, *words)
-        assert answer.code == ExitCode.USAGE
-        assert "separately" in " ".join(answer.err.split())
+        assert cli("ingest", sales, *words).refuses("separately")
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
@@ -255,8 +246,7 @@ def test_other_dialects_are_options(cli: CommandLine, warehouse: Warehouse) -> N
 
 def test_a_header_with_another_delimiter_makes_no_table(cli: CommandLine, warehouse: Warehouse) -> None:
     Path("f.csv").write_text("id\tmonth\n1\t1\n")
-    refused = cli("ingest", "t", "f.csv", "--create")
-    assert (refused.code, r"pass --delimiter '\t'" in " ".join(refused.err.split())) == (ExitCode.USAGE, True)
+    assert cli("ingest", "t", "f.csv", "--create").refuses(r"pass --delimiter '\t'")
     assert warehouse.tables() == []
     assert cli("ingest", "t", "f.csv", "--create", "--delimiter", r"\t").code == ExitCode.OK
 
@@ -299,8 +289,7 @@ def test_int96_is_read_only_to_the_microsecond(cli: CommandLine, warehouse: Ware
         parquet.write_table(times, f"{name}.parquet", use_deprecated_int96_timestamps=True)
     assert cli("ingest", "t", "us.parquet").code == ExitCode.OK
     assert str(warehouse.table("t").snapshot().to_arrow()["t"][0]).startswith("0001-01-01 00:00:00")
-    refused = cli("ingest", "t", "ns.parquet")
-    assert (refused.code, "nanoseconds" in refused.err) == (ExitCode.USAGE, True)
+    assert cli("ingest", "t", "ns.parquet").refuses("nanoseconds")
 
 
 @pytest.mark.parametrize("kind", ["a link to a folder", "a broken link", "a pipe"])
@@ -315,8 +304,7 @@ def test_nothing_in_a_folder_is_skipped_silently(cli: CommandLine, sales: str, k
             other.symlink_to("nowhere")
         case _:
             other.symlink_to(Path.cwd())
-    answer = cli("ingest", sales, "days.csv", "--mode", "overwrite")
-    assert (answer.code, "b.csv is " in answer.err) == (ExitCode.USAGE, True)
+    assert cli("ingest", sales, "days.csv", "--mode", "overwrite").refuses("b.csv is ")
 
 
 def test_a_folder_has_the_format_of_its_files(cli: CommandLine, warehouse: Warehouse, spark: SparkSession) -> None:
@@ -326,8 +314,7 @@ def test_a_folder_has_the_format_of_its_files(cli: CommandLine, warehouse: Wareh
     assert cli("ingest", "t", "days", "--create").code == ExitCode.OK
     assert sorted(warehouse.table("t").snapshot().to_arrow()["id"].to_pylist()) == [1, 2]
     Path("days/notes.txt").touch()
-    refused = cli("ingest", "t", "days")
-    assert (refused.code, "unsupported file type" in refused.err) == (ExitCode.USAGE, True)
+    assert cli("ingest", "t", "days").refuses("unsupported file type")
 
 
 @pytest.mark.parametrize("kind", [CSV, PARQUET])
@@ -358,8 +345,7 @@ def test_texts_in_another_encoding_are_refused(
 ) -> None:
     Path("f.csv").write_bytes(begin + "id,month\n1,1\n".encode("utf-16-le"))
     for words in (["--encoding", encoding], ["--encoding", encoding, "--create"]):
-        answer = cli("ingest", sales, "f.csv", *words)
-        assert (answer.code, message in answer.err) == (ExitCode.USAGE, True)
+        assert cli("ingest", sales, "f.csv", *words).refuses(message)
 
 
 def test_a_parquet_value_that_does_not_fit_is_named(cli: CommandLine, warehouse: Warehouse) -> None:
@@ -492,9 +478,7 @@ def test_members_of_structs_become_null_only_with_the_option(
     whole, part = (pa.table({"s": pa.array([row], kind)}) for row, kind in (({"a": 1, "b": 2}, AB), ({"a": 3}, A)))
     warehouse.create_table("nested", whole.schema).append(whole)
     parquet.write_table(part, tmp_path / "part.parquet")
-    refused = cli("ingest", "nested", tmp_path / "part.parquet")
-    assert refused.code == ExitCode.USAGE
-    assert "lack the columns 's.b' of 'nested'" in " ".join(refused.err.split())
+    assert cli("ingest", "nested", tmp_path / "part.parquet").refuses("lack the columns 's.b' of 'nested'")
     assert cli("ingest", "nested", tmp_path / "part.parquet", "--fill-missing").code == ExitCode.OK
     parquet.write_table(pa.table({"S": [{"B": 4, "A": 3}]}), tmp_path / "cased.parquet")
     assert cli("ingest", "nested", tmp_path / "cased.parquet").code == ExitCode.OK

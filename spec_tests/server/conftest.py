@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.client.table import Table
-from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
+from refimpl.protocol.commit_owner import MaintenancePolicy
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.server.application import Limits, Server
 from refimpl.server.names import Names
@@ -41,56 +41,40 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "warehouse"
 
 
+def _server(
+    stack: ExitStack, directory: Path, *, environment: Any = None, schemas: tuple[str, ...] = (),
+    limits: Limits | None = None, always_token: bool = False, **policy: Any,
+) -> Server:  # fmt: skip
+    """A server on the warehouse; by default, it does not wait for the disk. Several servers may share the warehouse.
+    Tables that the server creates are published only on request, unless the policy has another rule."""
+    warehouse = refimpl.open(directory, environment=environment or Faults().environment(), create=True)
+    rules = MaintenancePolicy(**{"backfill_every": None, **policy})
+    server = Server(warehouse, Names("unity", schemas), policy=rules, limits=limits, always_token=always_token)
+    stack.callback(server.close)
+    return server
+
+
 @pytest.fixture
 def serve(directory: Path) -> Iterator[Serve]:
-    """Starts a server on the warehouse; by default, it does not wait for the disk. Several servers may share the
-    warehouse. Tables that the server creates are published only on request."""
+    """Makes a server, with the options of `_server`, and returns its client, which calls it through ASGI."""
     with ExitStack() as stack:
 
-        def started(
-            *,
-            backlog_limit: int = 1000,
-            limits: Limits | None = None,
-            schemas: tuple[str, ...] = (),
-            always_token: bool = False,
-            environment: Any = None,
-        ) -> TestClient:
-            warehouse = refimpl.open(directory, environment=environment or Faults().environment(), create=True)
-            server = Server(
-                warehouse,
-                Names("unity", schemas),
-                policy=MaintenancePolicy(backfill_every=None, backlog_limit=backlog_limit),
-                limits=limits,
-                always_token=always_token,
-            )
-            stack.callback(server.close)
-            client = stack.enter_context(
-                TestClient(server.application, base_url="http://127.0.0.1", raise_server_exceptions=True)
-            )
+        def started(**options: Any) -> TestClient:
+            server = _server(stack, directory, **options)
+            client = TestClient(server.application, base_url="http://127.0.0.1", raise_server_exceptions=True)
             client.app_state["server"] = server
-            return client
+            return stack.enter_context(client)
 
         yield started
 
 
 @pytest.fixture
 def listen(directory: Path) -> Iterator[Listen]:
-    """Starts a server on the warehouse that listens on a port of this host, and returns its URL. Several servers may
-    share the warehouse."""
+    """Starts a server, with the options of `_server`, that listens on a port of this host, and returns its URL."""
     with ExitStack() as stack:
 
-        def started(
-            *,
-            backlog_limit: int = 1000,
-            backfill_every: int | None = None,
-            allowed: frozenset[Maintenance] = ALLOWED_BY_DEFAULT,
-            directory: Path = directory,
-        ) -> str:
-            warehouse = refimpl.open(directory, environment=Faults().environment(), create=True)
-            policy = MaintenancePolicy(allowed=allowed, backfill_every=backfill_every, backlog_limit=backlog_limit)
-            server = Server(warehouse, Names("unity"), policy=policy)
-            stack.callback(server.close)
-            return stack.enter_context(_listening(server, directory))
+        def started(directory: Path = directory, **options: Any) -> str:
+            return stack.enter_context(_listening(_server(stack, directory, **options), directory))
 
         yield started
 
