@@ -203,15 +203,11 @@ class _Run:
     def _plan(self, identity: Identity) -> _State:
         options = self._options
         profile = of_engines(options.profile) if options.subject.startswith("engine:") else options.profile
-        planned = plan(identity, profile, options.seed, options.selection)
+        everything = plan(identity, profile, options.seed)
+        planned = everything.selected(options.selection)
         if not planned.cases:
             raise UnusableError(_nothing(planned, options, identity))
-        return _State(
-            identity=identity,
-            planned=planned,
-            everything=plan(identity, profile, options.seed).order,
-            pending=deque(planned.in_turn()),
-        )
+        return _State(identity=identity, planned=planned, everything=everything.order, pending=deque(planned.in_turn()))
 
     # Handing out
 

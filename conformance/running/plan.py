@@ -8,9 +8,10 @@ import difflib
 import hashlib
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final, TypeVar
+from functools import cached_property
+from typing import Final, NamedTuple, TypeVar
 
 from conformance.checks import all_checks
 from conformance.interface.messages import Identity
@@ -130,11 +131,32 @@ class PlannedCase:
         return self.check.result(self.variant, self.requirements, verdict, reason)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row(NamedTuple):
+    """One case in the table of all cases, or a check that cannot run on the subject."""
+
+    check: Check
+    name: str
+    requirements: tuple[str, ...]
+    case: PlannedCase | CaseResult
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    cases: tuple[PlannedCase, ...]
-    skipped: tuple[CaseResult, ...]
-    """Checks for this side that cannot run on the subject, with the reason."""
+    """The table of all cases of one run, or the selected part of it."""
+
+    rows: tuple[_Row, ...]
+
+    def selected(self, selection: Selection) -> "Plan":
+        return Plan(rows=tuple(row for row in self.rows if selection.takes(row.check, row.name, row.requirements)))
+
+    @cached_property
+    def cases(self) -> tuple[PlannedCase, ...]:
+        return tuple(row.case for row in self.rows if isinstance(row.case, PlannedCase))
+
+    @cached_property
+    def skipped(self) -> tuple[CaseResult, ...]:
+        """Checks for this side that cannot run on the subject, with the reason."""
+        return tuple(row.case for row in self.rows if isinstance(row.case, CaseResult))
 
     def in_turn(self) -> list[PlannedCase]:
         """The cases in the order in which they run: first one variant of each check, then another variant of each. A
@@ -154,26 +176,25 @@ class Plan:
         return tuple(case.name for case in self.cases) + tuple(case.case for case in self.skipped)
 
 
-def plan(identity: Identity, profile: "RunProfile", seed: int, selection: Selection = EVERYTHING) -> Plan:
-    """All selected cases that apply to the subject. The plan may be empty."""
-    cases: list[PlannedCase] = []
-    skipped: list[CaseResult] = []
-    for check in _in_order(all_checks()):
-        if check.side != identity.side or not profile.counts[check.layer]:
-            continue
-        variants = check.variants(identity)
-        if not variants and selection.takes(check, f"{check.family}/{check.name}", check.requirements):
-            skipped.append(check.result(None, (), Verdict.SKIPPED, why_not(check, identity)))
-        for variant in variants:
-            case = planned(check, variant, identity, profile, seed)
-            if not selection.takes(check, case.name, case.requirements):
-                continue
-            if case.requirements or not check.requirements:
-                cases.append(case)
-            else:
-                reason = "none of its requirements binds the subject here"
-                skipped.append(case.without_verdict(Verdict.SKIPPED, reason))
-    return Plan(cases=tuple(cases), skipped=tuple(skipped))
+def plan(identity: Identity, profile: "RunProfile", seed: int) -> Plan:
+    """All cases that apply to the subject. The plan may be empty."""
+    checks = [check for check in all_checks() if check.side == identity.side and profile.counts[check.layer]]
+    checks.sort(key=lambda check: LAYERS.index(check.layer))
+    return Plan(rows=tuple(row for check in checks for row in _rows(check, identity, profile, seed)))
+
+
+def _rows(check: Check, identity: Identity, profile: "RunProfile", seed: int) -> Iterator[_Row]:
+    variants = check.variants(identity)
+    if not variants:
+        skipped = check.result(None, (), Verdict.SKIPPED, why_not(check, identity))
+        yield _Row(check, skipped.case, check.requirements, skipped)
+    for variant in variants:
+        case = planned(check, variant, identity, profile, seed)
+        if case.requirements or not check.requirements:
+            yield _Row(check, case.name, case.requirements, case)
+        else:
+            reason = "none of its requirements binds the subject here"
+            yield _Row(check, case.name, (), case.without_verdict(Verdict.SKIPPED, reason))
 
 
 def planned(check: Check, variant: Variant, identity: Identity, profile: "RunProfile", seed: int) -> PlannedCase:
@@ -201,10 +222,6 @@ def why_not(check: Check, identity: Identity) -> str:
         return f"needs {' and '.join(missing)}, which the subject does not declare"
     wanted = ", ".join(f"{feature}/{commit_mode}" for feature in check.features for commit_mode in check.commit_modes)
     return f"the subject offers none of {wanted}"
-
-
-def _in_order(checks: Iterable[Check]) -> list[Check]:
-    return sorted(checks, key=lambda check: LAYERS.index(check.layer))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,16 +198,6 @@ def test_reports_are_combined_without_a_new_run(tmp_path: Path) -> None:
     assert (ran.exit_code, "page: " in ran.stdout) == (0, True)
 
 
-def test_an_unknown_subject_is_an_error_before_the_first_run(tmp_path: Path) -> None:
-    output = tmp_path / "matrix"
-    ran = CliRunner().invoke(application, ["matrix", "reference", "referense", "-o", str(output)])
-    assert (ran.exit_code, output.exists()) == (2, False)
-    assert "unknown subject 'referense'" in ran.stderr
-    ran = CliRunner().invoke(application, ["matrix", "model", "engine:duckbd", "-o", str(output)])
-    assert (ran.exit_code, output.exists()) == (2, False)
-    assert "unknown engine 'duckbd'" in ran.stderr
-
-
 def test_each_subject_has_its_own_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     budget_ends_soon(monkeypatch)
     output = tmp_path / "matrix"

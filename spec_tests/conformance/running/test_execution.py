@@ -1,9 +1,7 @@
 """Runs against subjects of every kind: verdicts, exit codes, misbehaviour, time; and their plans."""
 
-import re
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -22,17 +20,7 @@ from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner
 from conformance.running import execution, worker_pool
 from conformance.running.execution import Options, execute
-from conformance.running.plan import (
-    LAYERS,
-    PROFILES,
-    Plan,
-    Selection,
-    plan,
-    profile_named,
-    profile_of_programs,
-    seconds,
-    select,
-)
+from conformance.running.plan import LAYERS, PROFILES, Plan, Selection, plan, profile_of_programs, seconds, select
 from conformance.running.worker import ActivityMonitor, DrivenSubject, Open, RunCase, SubjectFolders
 from conformance.scenario.check import Family
 from conformance.subjects.names import answer_seconds, open_subject
@@ -113,17 +101,6 @@ def test_results_depend_on_the_seed_and_not_on_the_number_of_workers() -> None:
     assert not {case.history for case in first.cases} & {case.history for case in again}
 
 
-def test_a_run_with_only_known_failures_is_green_and_names_them() -> None:
-    known = (results.KnownFailure(case=f"concurrent-writers/{ONE.name}[*]", reason="ticket 17"),)
-    listener = Listener()
-    result = run(f"{OURS}:Wrong", listener, known=known)
-    assert all(fails and known_ for _, fails, known_ in listener.cases)
-    assert (result.known, result.stale) == (known, ())
-    assert result.exit_code == results.ExitCode.INCOMPLETE, "nothing passed"
-    fixed = run("model", known=known)
-    assert (fixed.stale, fixed.exit_code) == (known, results.ExitCode.VIOLATION)
-
-
 @pytest.mark.longer
 def test_violated_advice_fails_only_a_strict_run() -> None:
     advice = "CM-CATALOG-05"
@@ -147,26 +124,6 @@ def test_the_first_failure_can_end_the_run() -> None:
     assert [case.verdict for case in result.cases] == [results.Verdict.FAILED] + [results.Verdict.NOT_RUN] * 4
     assert (result.exit_code, result.complete) == (results.ExitCode.VIOLATION, False)
     assert "--fail-fast" in result.stopped
-
-
-# Calls that start no run
-
-
-@pytest.mark.parametrize(
-    ("subject", "selection", "words"),
-    [
-        ("modell", SMALL, "model"),
-        ("python:no_such_module:Owner", SMALL, "no_such_module"),
-        (f"{OURS}:Unmakeable", SMALL, "no database"),
-        ("stdio:/no/such/command", SMALL, "/no/such/command"),
-        ("http://127.0.0.1:9/", SMALL, "127.0.0.1:9"),
-        ("model-client", SMALL, "nothing to run"),
-        ("model", Selection(check=("nothing-*",)), "nothing to run"),
-    ],
-)
-def test_a_run_without_cases_is_refused_with_the_reason(subject: str, selection: Selection, words: str) -> None:
-    with pytest.raises(results.UnusableError, match=re.escape(words)):
-        run(subject, selection=selection)
 
 
 # Subjects that misbehave
@@ -220,14 +177,6 @@ class Late(Listener):
 
     def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
         self._clock.ahead = 3_599.0 - (self._clock.monotonic() - self._started)
-
-
-def test_the_budget_ends_a_run_even_if_the_subject_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(f"{OURS}:Hanging", Late(monkeypatch), budget=3_600.0, timeout=7_200.0)
-    assert (result.exit_code, result.complete) == (results.ExitCode.INCOMPLETE, False)
-    assert "the budget of 3600 s expired" in result.stopped
-    assert verdicts_of(result) == {results.Verdict.NOT_RUN}
-    assert result.environment.seconds < 7_200, "the run did not wait for the answer"
 
 
 def test_a_worker_may_be_silent_for_the_time_of_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,21 +290,6 @@ def test_ctrl_c_keeps_the_results_so_far() -> None:
     assert (result.exit_code, result.complete, result.stopped) == (results.ExitCode.INCOMPLETE, False, "interrupted")
 
 
-def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No folder, no waiting thread and no process stay, not even of a worker in the middle of a case."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = threading.active_count()
-
-    class Interrupts(Listener):
-        def case(self, result: results.CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
-            raise KeyboardInterrupt
-
-    result = run("reference", Interrupts(), selection=Selection(family=(ONE.family,)), workers=2)
-    assert result.stopped == "interrupted"
-    assert list(tmp_path.iterdir()) == []
-    assert threading.active_count() <= before
-
-
 # One subject for all workers
 
 
@@ -458,7 +392,7 @@ def test_a_plan_is_always_the_same_and_a_seed_depends_only_on_the_case() -> None
     assert planned == plan(OWNER, QUICK, 7)
     assert len(set(planned.order)) == len(planned.order) > 10
     everything = {case.name: case.seed for case in planned.cases}
-    chosen = plan(OWNER, QUICK, 7, select(check=[ONE.name])).cases
+    chosen = plan(OWNER, QUICK, 7).selected(select(check=[ONE.name])).cases
     assert chosen
     assert all(everything[case.name] == case.seed for case in chosen)
     assert len(set(everything.values())) == len(everything)
@@ -512,7 +446,7 @@ def test_counts_come_from_the_profile() -> None:
     ],
 )
 def test_a_check_is_selected_by_name_by_case_or_by_pattern(pattern: str) -> None:
-    chosen = plan(OWNER, QUICK, 0, select(check=[pattern])).cases
+    chosen = plan(OWNER, QUICK, 0).selected(select(check=[pattern])).cases
     assert chosen
     assert {case.check.name for case in chosen} == {ONE.name}
     if "staged" in pattern:
@@ -521,7 +455,7 @@ def test_a_check_is_selected_by_name_by_case_or_by_pattern(pattern: str) -> None
 
 def test_selections_of_one_kind_add_up_and_of_two_kinds_narrow() -> None:
     def names(**chosen: list[str]) -> set[str]:
-        return {case.name for case in plan(OWNER, QUICK, 0, select(**chosen)).cases}
+        return {case.name for case in plan(OWNER, QUICK, 0).selected(select(**chosen)).cases}
 
     writers = names(family=["concurrent-writers"])
     first = sorted(check.name for check in all_checks() if check.family is not ONE.family)[0]
@@ -530,7 +464,7 @@ def test_selections_of_one_kind_add_up_and_of_two_kinds_narrow() -> None:
     assert names(family=["concurrent-writers"], check=[first]) == set()
     assert names(family=["concurrent-writers"], check=[ONE.name]) == names(check=[ONE.name])
     assert names(layer=["example"]) >= names(check=[ONE.name])
-    cases = plan(OWNER, QUICK, 0, select(requirement=["PROFILE-CORE-*"])).cases
+    cases = plan(OWNER, QUICK, 0).selected(select(requirement=["PROFILE-CORE-*"])).cases
     assert cases and all(
         any(requirement.startswith("PROFILE-CORE-") for requirement in case.requirements) for case in cases
     )
@@ -542,21 +476,6 @@ def test_a_selection_prints_as_its_options() -> None:
     assert str(Selection()) == ""
     assert not Selection()
     assert chosen
-
-
-@pytest.mark.parametrize(
-    ("chosen", "words"),
-    [
-        ({"check": [f"{ONE.name}x"]}, f"did you mean {ONE.name}"),
-        ({"check": ["qqqq"]}, "list checks"),
-        ({"requirement": ["MC-COMIT-02"]}, "MC-COMMIT-02"),
-        ({"family": ["backfill"]}, "backfill-ordering"),
-        ({"layer": ["models"]}, "expected one of example, model, processes, simulation"),
-    ],
-)
-def test_an_unknown_selection_suggests_names(chosen: dict[str, list[str]], words: str) -> None:
-    with pytest.raises(results.UnusableError, match=re.escape(words)):
-        select(**chosen)
 
 
 @pytest.mark.parametrize(
@@ -586,9 +505,3 @@ def test_a_number_of_programs_runs_programs_alone_and_says_of_which_words() -> N
     chosen = select(check=["any-sequence-*"], family=["restarts"])
     result = run("model", profile=profile_of_programs(3), selection=chosen)
     assert {(case.layer, case.programs, bool(case.words)) for case in result.cases} == {(results.Layer.MODEL, 3, True)}
-
-
-def test_the_error_for_an_unknown_profile_lists_the_profiles() -> None:
-    assert profile_named("quick") is QUICK
-    with pytest.raises(results.UnusableError, match="quick, standard, thorough"):
-        profile_named("fast")
