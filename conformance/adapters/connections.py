@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from conformance.adapters import wire
-from conformance.adapters.proxy.server import Fault, FaultProxy
+from conformance.adapters.proxy import Fault, FaultProxy
 
 IDLE: Final = 2.0
 """Seconds after which a connection is not used again: its server may be about to close it."""

@@ -15,7 +15,7 @@ import msgspec
 
 from conformance.adapters import wire
 from conformance.adapters.connections import BrokenError, Connections, LossyConnections, NoConnectionError
-from conformance.adapters.proxy.listener import BodyError, Handler, Listener, is_loopback
+from conformance.adapters.proxy import BodyError, Handler, Listener, is_loopback
 from conformance.interface import messages as m
 from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
 

@@ -61,8 +61,8 @@ def matrix(
     3: a subject was not run, or its run was interrupted.
     """
     from conformance.reports import ReportFolder
-    from conformance.reports.bundle import write_file
     from conformance.reports.page import Column, slug, to_matrix
+    from conformance.reports.stored import write_file
     from conformance.running.execution import Options
     from conformance.subjects.names import ENGINES, check_name
 

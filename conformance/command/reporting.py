@@ -38,7 +38,7 @@ def report(
     """
     from conformance import reports
     from conformance.command.summary import show_result
-    from conformance.reports.bundle import write_file
+    from conformance.reports.stored import write_file
 
     chosen = dict(zip(_FORMATS, (html, markdown, junit, badge, json), strict=True))
     wanted = [name for name in _FORMATS if chosen[name]]

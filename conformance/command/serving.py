@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from conformance.adapters.jvm import jars as libraries
-from conformance.adapters.proxy.server import Fault, Match, Plan
+from conformance.adapters.proxy import Fault, Match, Plan
 from conformance.command.output import SubjectArgument, argument, option, say
 from conformance.interface.results import UnusableError
 from conformance.subjects import names
@@ -57,7 +57,7 @@ def proxy(
     The first line on stdout is a JSON object with the URL of the proxy. SIGINT or SIGTERM ends it; then it prints the
     number of faults of each kind.
     """
-    from conformance.adapters.proxy.server import FaultProxy
+    from conformance.adapters.proxy import FaultProxy
 
     try:
         match = Match(method=method, path=path, body=body)

@@ -21,9 +21,9 @@ from conformance.interface.results import (
 from conformance.interface.safe_text import one_line
 from conformance.programs.pinned import is_of_pinned
 from conformance.programs.step_names import step_name
-from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
 from conformance.reports.recorded import in_letters
+from conformance.reports.stored import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.summary import Standing, beyond_message, is_selection, reason_for, standing, summarise
 from conformance.requirements.catalogue import Profile, load, origin
 from conformance.running.verdicts import JUDGED

@@ -14,9 +14,8 @@ from conformance.findings.stored import HOME, Stored, Tested
 from conformance.history.events import FileLook
 from conformance.interface.results import Violation
 from conformance.interface.safe_text import code, escaped
-from conformance.reports.as_json import ReportError
-from conformance.reports.bundle import HISTORY, replay_command
 from conformance.reports.recorded import Recorded, Step, began, ended, in_letters, read_history
+from conformance.reports.stored import HISTORY, ReportError, replay_command
 from conformance.requirements.catalogue import Level, load, origin, place_of
 
 RECORD: Final = HOME / "record.toml"

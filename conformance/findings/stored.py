@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 
 from conformance.interface.results import RequirementVerdict
-from conformance.reports.as_json import ReportError, encoded, from_json
-from conformance.reports.bundle import FINDING, HISTORY, Finding, read_finding
+from conformance.reports.stored import FINDING, HISTORY, Finding, ReportError, encoded, from_json, read_finding
 
 HOME: Final = Path(__file__).parent
 ABOUT: Final = "about.toml"

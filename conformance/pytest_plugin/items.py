@@ -25,8 +25,8 @@ from conformance.interface.results import (
 )
 from conformance.interface.safe_text import one_line, visible
 from conformance.interface.subject import AdapterError
-from conformance.reports.bundle import COMMAND
 from conformance.reports.recorded import read_history, tabulate
+from conformance.reports.stored import COMMAND
 from conformance.reports.summary import in_full
 from conformance.running import verdicts
 from conformance.running.plan import PlannedCase, chosen_profile, plan, seconds

@@ -13,10 +13,17 @@ differ from run to run are in `RunResult.environment`, which `comparable` remove
 from pathlib import Path
 
 from conformance.interface.results import RunResult
-from conformance.reports.as_json import FolderInUseError, ReportError, from_json, to_json
-from conformance.reports.bundle import Finding, read_finding, write_bundle
 from conformance.reports.ci import to_badge, to_junit, to_markdown
 from conformance.reports.folder import ReportFolder, write
+from conformance.reports.stored import (
+    Finding,
+    FolderInUseError,
+    ReportError,
+    from_json,
+    read_finding,
+    to_json,
+    write_bundle,
+)
 from conformance.reports.summary import Summary, comparable, summarise
 
 __all__ = [

@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 
 from conformance.interface.results import CaseResult, RunResult, Violation, counted, size_in_words, size_options
 from conformance.interface.safe_text import block, code, escaped, one_line, visible
-from conformance.reports.bundle import COMMAND, bundle_name, finding_of, replay_command, run_command
 from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
 from conformance.reports.recorded import in_letters
+from conformance.reports.stored import COMMAND, bundle_name, finding_of, replay_command, run_command
 from conformance.reports.summary import Standing, Tone, direct_first, in_full, reason_for, standing, summarise
 from conformance.requirements.catalogue import origin
 

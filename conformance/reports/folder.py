@@ -15,9 +15,18 @@ from typing import Final, Self
 
 from conformance.interface.results import RunResult
 from conformance.interface.subject import Closing
-from conformance.reports.as_json import FolderInUseError, ReportError, to_json
-from conformance.reports.bundle import FILES, FINDING, UNFINISHED, bundle_name, write_bundle, write_file
 from conformance.reports.ci import to_badge, to_junit, to_markdown
+from conformance.reports.stored import (
+    FILES,
+    FINDING,
+    UNFINISHED,
+    FolderInUseError,
+    ReportError,
+    bundle_name,
+    to_json,
+    write_bundle,
+    write_file,
+)
 from conformance.reports.summary import failing_cases
 
 LOCK: Final = ".delta-commit-conformance.lock"

@@ -33,7 +33,6 @@ from conformance.interface.results import (
     size_in_words,
 )
 from conformance.interface.safe_text import visible
-from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.causes import Cause, Evidence, causes, mutants_like, variants_in_words
 from conformance.reports.history_story import history_story
 from conformance.reports.lanes import colour_of, draw
@@ -46,6 +45,7 @@ from conformance.reports.recorded import (
     sides,
     tabulate,
 )
+from conformance.reports.stored import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.summary import Standing, reason_for, side_of, standing, summarise
 from conformance.requirements.catalogue import Side, load, origin
 from conformance.story import page as player

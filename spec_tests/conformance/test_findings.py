@@ -17,8 +17,7 @@ from conformance.interface.results import CaseResult, Environment, RunResult, Su
 from conformance.interface.safe_text import without_markup
 from conformance.interface.subject import Subject
 from conformance.programs.cases import run_case
-from conformance.reports.as_json import ReportError
-from conformance.reports.bundle import Finding, read_finding, write_bundle
+from conformance.reports.stored import Finding, ReportError, read_finding, write_bundle
 from conformance.requirements.catalogue import load
 from conformance.running.plan import case_seed, profile_named
 from conformance.running.worker import check_named

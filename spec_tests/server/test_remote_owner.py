@@ -21,8 +21,7 @@ import msgspec
 import pytest
 
 import refimpl
-from conformance.adapters.proxy.listener import Handler, Listener
-from conformance.adapters.proxy.server import Fault, FaultProxy, Match, Plan
+from conformance.adapters.proxy import Fault, FaultProxy, Handler, Listener, Match, Plan
 from refimpl.care import dropping
 from refimpl.catalog.messages import CLIENT_PUBLISHES_AFTER, LoadedTable, SetDomainMetadata
 from refimpl.cli.options import WAREHOUSE_VARIABLE

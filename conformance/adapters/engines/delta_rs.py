@@ -26,15 +26,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
-from conformance.adapters.engines import wheels
-from conformance.adapters.engines.engine import EngineClient
+from conformance.adapters.engines.wheels import WheelClient
 from conformance.adapters.in_process import answering
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, LOG, version_of
 from conformance.interface.subject import Ask
 from conformance.models import proposals
 
-WHEEL: Final = "deltalake"
 RETENTION: Final = 30 * 86_400_000
 """The default of `delta.logRetentionDuration`, in ms."""
 STRETCH: Final = 1_000
@@ -45,33 +43,19 @@ class Unable(Exception):  # noqa: N818  # it is an answer
     """This version of delta-rs cannot do what the request asks for."""
 
 
-class DeltaRs(EngineClient):
+class DeltaRs(WheelClient):
     """Answers the client side of the shared interface, each request with a new handle of its table."""
 
     engine = "delta-rs"
     title = "delta-rs"
+    wheel = "deltalake"
     profiles = ("core",)
     features = (FILESYSTEM,)
     commit_modes: ClassVar = {FILESYSTEM: ("direct",)}
 
     def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
         super().__init__(owner, directory, version)
-        wheels.use(WHEEL, version)
         self.library = importlib.import_module("deltalake")
-
-    @classmethod
-    def missing(cls, version: str | None) -> str:
-        return wheels.missing(WHEEL, version, cls.engine)
-
-    @classmethod
-    def fetch(cls, version: str | None) -> str:
-        if version is None or version == wheels.installed(WHEEL) or not version[:1].isdecimal():
-            return super().fetch(version)
-        return f"deltalake {version} is in {wheels.fetch(WHEEL, version)}"
-
-    @property
-    def engine_version(self) -> str:
-        return self.version or wheels.installed(WHEEL) or ""
 
     def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
         """The answer, or `rejected` with the exception of delta-rs. A panic of its Rust code is a `BaseException`."""

@@ -26,17 +26,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from conformance.adapters.engines import wheels
-from conformance.adapters.engines.engine import EngineClient, unsupported
+from conformance.adapters.engines.engine import unsupported
+from conformance.adapters.engines.wheels import WheelClient
 from conformance.adapters.in_process import answering
 from conformance.adapters.uc.server import CATALOG, SCHEMA
 from conformance.interface import messages as m
 from conformance.interface.subject import Ask
 
-WHEEL: Final = "duckdb"
-OLDEST: Final = "1.5.5"
-"""The oldest supported version. Earlier extensions speak a preview of the Delta API (1.5.4), or do not read a catalog's
-commits (1.4.4)."""
 EXTENSIONS: Final = ("httpfs", "delta", "unity_catalog")
 """The extensions, in the order in which they are loaded."""
 _OFFLINE: Final = {
@@ -46,37 +42,20 @@ _OFFLINE: Final = {
 }
 
 
-class DuckDb(EngineClient):
+class DuckDb(WheelClient):
     engine: ClassVar[str] = "duckdb"
     title: ClassVar[str] = "DuckDB"
+    wheel: ClassVar[str] = "duckdb"
+    oldest: ClassVar[str] = "1.5.5"
+    too_old: ClassVar[str] = "does not speak Unity Catalog's Delta API"
+    """Earlier extensions speak a preview of the Delta API (1.5.4), or do not read a catalog's commits (1.4.4)."""
     limits: ClassVar[dict[str, int]] = {"proposals": 1}
     reads_data: ClassVar[bool] = True
     profiles: ClassVar[tuple[str, ...]] = ("core", "staged", "backlog-limit", "discovery")
 
     def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
         super().__init__(owner, directory, version)
-        wheels.use(WHEEL, version)
         self._writers: set[tuple[str, str]] = set()
-
-    @classmethod
-    def missing(cls, version: str | None) -> str:
-        if version is not None and wheels.is_before(version, OLDEST):
-            return f"DuckDB {version} does not speak Unity Catalog's Delta API; expected {OLDEST} or newer"
-        return wheels.missing(WHEEL, version, cls.engine)
-
-    @classmethod
-    def fetch(cls, version: str | None) -> str:
-        """Install a version that the environment does not have."""
-        problem = cls.missing(version)
-        if version is None or not problem or wheels.is_before(version, OLDEST):
-            return super().fetch(version)
-        return f"DuckDB {version} is in {wheels.fetch(WHEEL, version)}"
-
-    @property
-    def engine_version(self) -> str:
-        import duckdb
-
-        return str(duckdb.__version__)
 
     def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
         """DuckDB's error as an answer. Only the text of the error contains the status of the server's answer."""

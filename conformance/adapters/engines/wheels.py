@@ -1,4 +1,4 @@
-"""Versions of an engine's Python wheel beside the installed one, each in a folder of its own.
+"""Engines that are Python wheels: versions beside the installed one, each in a folder of its own.
 
 Pip installs them into the user's cache, only on request: `delta-commit-conformance engines --fetch delta-rs@0.17.3`.
 They use the environment's copies of their large dependencies (Arrow).
@@ -10,10 +10,11 @@ import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
+from conformance.adapters.engines.engine import EngineClient
 from conformance.adapters.jvm import jars
-from conformance.interface.subject import UsageError
+from conformance.interface.subject import Ask, UsageError
 
 BESIDE: Final = {"deltalake": ("pyarrow-hotfix", "arro3-core", "deprecated", "wrapt", "typing-extensions")}
 """For each wheel, small dependencies of some of its versions."""
@@ -59,10 +60,36 @@ def is_before(version: str, other: str) -> bool:
     return [int(part) for part in re.findall(r"\d+", version)] < [int(part) for part in re.findall(r"\d+", other)]
 
 
-def use(wheel: str, version: str | None) -> None:
-    """Import that version from now on."""
-    if version is not None and folder(wheel, version).is_dir():
-        sys.path.insert(0, str(folder(wheel, version)))
+class WheelClient(EngineClient):
+    """An engine that is a wheel. The adapter imports it after `__init__`, so that it gets the version it asked for."""
+
+    wheel: ClassVar[str]
+    oldest: ClassVar[str] = "0"
+    """The oldest supported version."""
+    too_old: ClassVar[str] = ""
+    """Why an older one is not supported."""
+
+    def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
+        super().__init__(owner, directory, version)
+        if version is not None and folder(self.wheel, version).is_dir():
+            sys.path.insert(0, str(folder(self.wheel, version)))
+
+    @classmethod
+    def missing(cls, version: str | None) -> str:
+        if version is not None and is_before(version, cls.oldest):
+            return f"{cls.title} {version} {cls.too_old}; expected {cls.oldest} or newer"
+        return missing(cls.wheel, version, cls.engine)
+
+    @classmethod
+    def fetch(cls, version: str | None) -> str:
+        """Install a version that the environment does not have."""
+        if version is None or not cls.missing(version) or is_before(version, cls.oldest):
+            return super().fetch(version)
+        return f"{cls.wheel} {version} is in {fetch(cls.wheel, version)}"
+
+    @property
+    def engine_version(self) -> str:
+        return self.version or installed(self.wheel) or ""
 
 
 def fetch(wheel: str, version: str) -> Path:

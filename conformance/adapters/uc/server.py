@@ -45,7 +45,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
-from conformance.adapters.proxy.listener import BodyError, Handler, Listener
+from conformance.adapters.proxy import BodyError, Handler, Listener
 from conformance.adapters.uc.api import ApiCommit, Creation, Staging, TableUpdate, UnansweredError
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGED_TABLES, STAGING, TABLE_ID, attempt_of, commit_file

@@ -18,9 +18,8 @@ from conformance.checkers.check import check_events, check_file
 from conformance.history.events import InvalidHistoryError, Invoke
 from conformance.history.files import read_events
 from conformance.interface.results import UnusableError, Violation
-from conformance.reports.as_json import ReportError
-from conformance.reports.bundle import FINDING, read_finding, replay_command
 from conformance.reports.history_story import HEADINGS, LOG, OBSERVER, HistoryTeller, history_story, in_short
+from conformance.reports.stored import FINDING, ReportError, read_finding, replay_command
 from conformance.reports.summary import direct_first
 from conformance.scenario.running import violations_of
 from conformance.simulation.effects import Kind

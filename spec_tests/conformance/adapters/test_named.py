@@ -96,11 +96,6 @@ def test_the_error_for_an_unknown_name_lists_the_forms(name: str) -> None:
     assert repr(name) in problem
 
 
-def test_a_subject_name_is_required() -> None:
-    with pytest.raises(TypeError):
-        open_subject()  # type: ignore[call-arg]
-
-
 NEAR = {
     "refrence": "did you mean 'reference'",
     "mutants:replay-is-a-conflict": "did you mean 'mutant'",

@@ -19,8 +19,8 @@ from conformance import reports
 from conformance.command.summary import show_result
 from conformance.interface.results import KnownFailure, RequirementVerdict, RunResult, Verdict, Violation
 from conformance.interface.safe_text import code, escaped, one_line
-from conformance.reports import as_json
-from conformance.reports.bundle import run_command
+from conformance.reports import stored
+from conformance.reports.stored import run_command
 from conformance.reports.summary import Standing, Tone, standing, summarise
 from conformance.requirements.catalogue import Level
 from spec_tests.conformance.reports import runs
@@ -82,13 +82,13 @@ def test_a_report_equals_the_stored_one(name: str) -> None:
 
 
 def test_the_schema_file_is_the_schema_of_the_types() -> None:
-    """After a change of the types: `as_json.SCHEMA_FILE.write_text(as_json.schema_text())`."""
-    assert as_json.SCHEMA_FILE.read_text("utf-8") == as_json.schema_text()
+    """After a change of the types: `stored.SCHEMA_FILE.write_text(stored.schema_text())`."""
+    assert stored.SCHEMA_FILE.read_text("utf-8") == stored.schema_text()
 
 
 @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
 def test_a_result_validates_against_the_schema(sample) -> None:
-    schema = json.loads(as_json.SCHEMA_FILE.read_text("utf-8"))
+    schema = json.loads(stored.SCHEMA_FILE.read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(json.loads(reports.to_json(sample())), schema)
 
@@ -97,7 +97,7 @@ def test_the_schema_refuses_a_result_with_an_unknown_verdict() -> None:
     report = json.loads(reports.to_json(runs.everything()))
     report["cases"][0]["verdict"] = "fine"
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(report, as_json.schema())
+        jsonschema.validate(report, stored.schema())
 
 
 def test_a_result_is_read_back_as_it_was_written() -> None:

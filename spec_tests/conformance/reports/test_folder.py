@@ -16,7 +16,7 @@ from conformance import reports
 from conformance.checkers.check import check_file
 from conformance.interface.results import RunResult, Verdict
 from conformance.reports import folder as folders
-from conformance.reports.bundle import bundle_name, finding_of_case, write_file
+from conformance.reports.stored import bundle_name, finding_of_case, write_file
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.reports.test_data_reports import hostile
 from spec_tests.support.sampling import sampled
@@ -127,14 +127,6 @@ def test_two_writes_of_one_result_give_the_same_bytes(tmp_path: Path) -> None:
     before = {name: (tmp_path / name).read_bytes() for name in there(tmp_path)}
     reports.write(hostile(), tmp_path)
     assert {name: (tmp_path / name).read_bytes() for name in there(tmp_path)} == before
-
-
-def test_a_second_run_in_one_folder_is_rejected(tmp_path: Path) -> None:
-    with reports.ReportFolder(tmp_path):
-        with pytest.raises(reports.FolderInUseError, match=re.escape(str(tmp_path))):
-            reports.write(result(), tmp_path)
-        assert there(tmp_path) == set()
-    assert reports.write(result(), tmp_path)
 
 
 def test_another_process_is_kept_out_until_the_first_ends(tmp_path: Path) -> None:

@@ -274,17 +274,6 @@ def test_an_entry_is_stale_if_its_cases_give_another_result(
     assert verdicts.stale([known], cases, ALL) == ((known,) if stale else ())
 
 
-def test_a_generated_list_needs_reasons(tmp_path: Path) -> None:
-    file = tmp_path / "known.toml"
-    file.write_text(verdicts.generate("my owner", [FAILED], []), "utf-8")
-    with pytest.raises(UnusableError, match="reason is empty"):
-        verdicts.read(file)
-    file.write_text(file.read_text("utf-8").replace('reason = ""', 'reason = "ticket 17"'), "utf-8")
-    known = verdicts.read(file)
-    assert verdicts.is_known(FAILED, known)
-    assert verdicts.stale(known, [FAILED], []) == ()
-
-
 def test_a_regenerated_list_keeps_known_reasons(tmp_path: Path) -> None:
     other = case("limits/b[x/y]", Verdict.FAILED, (OTHER_MUST,))
     text = verdicts.generate("my owner", [FAILED, other, PASSED], [entry()])
