@@ -53,7 +53,8 @@ _HIDDEN: Final = ("_", ".")
 _PREFIX: Final = re.compile("[A-Za-z0-9]+")
 """A random folder, over which Delta spreads the files of a table without partitions."""
 _FILES_PER_TASK: Final = 16
-_MOST_TASKS: Final = 1000
+_MOST_TASKS: Final = 200
+"""Or four for each core, if that is more: starting a task takes as long as reading several small files."""
 _MOST_PATHS: Final = 50_000
 """Spark keeps each path that it gets in the driver's memory. It reads 100,000 small files in half the time if tasks
 read them through Arrow."""
@@ -325,6 +326,7 @@ def _read_by_arrow(
     task = _ReadTask(layout=snapshot.layout, with_file=with_file, hidden=hidden)
     lines = [(actions.encode([add]).decode(),) for add in files]
     column = StructType().add("action", "string", metadata=None if mark is None else {plan_reads.KEY: mark})
-    tasks = min(-(-len(lines) // _FILES_PER_TASK), _MOST_TASKS)
+    most = max(_MOST_TASKS, 4 * spark.sparkContext.defaultParallelism)
+    tasks = min(-(-len(lines) // _FILES_PER_TASK), most)
     work = spark.createDataFrame(lines, column).repartition(tasks)
     return work.mapInArrow(task.__call__, _schema(snapshot, with_file, hidden))
