@@ -1,13 +1,283 @@
-"""Files of each kind, read by the client and by Spark's tasks: see `spec_tests.spark.generated_files`."""
+"""Generated input files: the client's reader, Spark's tasks, and what the generator wrote give the same rows.
 
+    python -m spec_tests.spark.test_generated_files --files 20000 --seed 7
+
+Exit status: 0 no difference; 1 a difference, which is printed with its file.
+"""
+
+import argparse
+import contextlib
+import csv
+import datetime
+import io
+import random
+import re
+import sys
+import tempfile
+import zoneinfo
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from spec_tests.spark import generated_files
+import pyarrow as pa
+from pyarrow import parquet
+
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.rows import arrow_columns
+from refimpl.rows.input_files import CSV, PARQUET, Dialect, InputFiles, Piece
+from refimpl.schema.schema import Array, Field, Struct, to_arrow, type_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+REFUSED: Final = "refused"
+_SOME_LINE: Final = "line "
+_END: Final = "\r\n|\r|\n"
+BATCH: Final = 1000
+"""Files of one Spark job."""
+_UTC: Final = zoneinfo.ZoneInfo("UTC")
+VALUES: Final[dict[str, list[tuple[str, Any]]]] = {
+    "long": [
+        ("12", 12), ("-0", 0), ("007", 7), (" 5\t", 5), ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", REFUSED), ("1.0", REFUSED), ("0x1F", REFUSED), ("1_0", REFUSED), ("x", REFUSED),
+    ],
+    "byte": [("127", 127), ("-128", -128), ("128", REFUSED)],
+    "double": [("1.5", 1.5), ("-2e3", -2000.0), ("Infinity", float("inf")), ("1e999", REFUSED), ("1,5", REFUSED)],
+    "decimal(5,2)": [
+        ("1.23", Decimal("1.23")), ("1.2300", Decimal("1.23")), ("-999.99", Decimal("-999.99")), ("1.239", REFUSED),
+        ("1000", REFUSED),
+    ],
+    "date": [
+        ("2024-02-29", datetime.date(2024, 2, 29)), ("0001-01-01", datetime.date(1, 1, 1)), ("2023-02-29", REFUSED),
+        ("10000-01-01", REFUSED), ("1/2/2024", REFUSED),
+    ],
+    "timestamp": [
+        ("2024-02-29 01:02:03", datetime.datetime(2024, 2, 29, 1, 2, 3, tzinfo=_UTC)),
+        ("2024-02-29T01:02:03.5+01:00", datetime.datetime(2024, 2, 29, 0, 2, 3, 500000, tzinfo=_UTC)),
+        ("2024-02-29", datetime.datetime(2024, 2, 29, tzinfo=_UTC)),
+        ("2024-02-29 01:02:03.1234560", datetime.datetime(2024, 2, 29, 1, 2, 3, 123456, tzinfo=_UTC)),
+        ("2024-02-29 01:02:03.1234567", REFUSED), ("2024-02-29 24:00:00", REFUSED),
+    ],
+    "timestamp_ntz": [
+        ("2024-02-29 01:02:03", datetime.datetime(2024, 2, 29, 1, 2, 3)),  # noqa: DTZ001
+        ("2024-02-29 01:02:03Z", REFUSED),
+    ],
+    "binary": [("", b""), ("00fF", b"\0\xff"), ("0", REFUSED), ("0g", REFUSED), ("00 ff", REFUSED)],
+    "boolean": [("true", True), ("FALSE", False), ("1", REFUSED), ("yes", REFUSED)],
+}  # fmt: skip
+"""Texts, and their values in columns of the type."""
+_LETTERS: Final = ["a", "b", '"', ",", ";", "\n", "\r\n", "\r", "\\", "é", "€", " ", "0x1", "\0"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    files: InputFiles | str
+    """Or the error of their headers."""
+    expected: list[str] | str
+    """The rows, each by its `repr`, with which NaN equals itself; or a part of the error."""
+    text: str = ""
+    """For a file of texts in the dialect of Python's `csv`: its content."""
+
+
+def generated(draw: random.Random, path: Path) -> Case:
+    return _csv(draw, path.with_suffix(CSV)) if draw.random() < 0.8 else _parquet(draw, path.with_suffix(PARQUET))
+
+
+def _csv(draw: random.Random, path: Path) -> Case:
+    faults = draw.random() < 0.4
+    dialect = Dialect(delimiter=draw.choice(",,,;\t|"), quote=draw.choice('"""\''), null=draw.choice(["", "", "NA"]))
+    typed = draw.random() < 0.7
+    kinds = [draw.choice(["string", *VALUES]) if typed else "string" for _ in range(draw.randint(1, 4))]
+    names = [draw.choice([f"c{number}", f"C{number}"]) for number in range(len(kinds))]
+    mixed = [["\n", "\r\n", "\r"]] if len(kinds) > 1 else []  # in one column, "\n" after "\r" could be an empty row
+    ends = draw.choice([["\n"], ["\r\n"], ["\r"], *mixed])
+    text = dialect.delimiter.join(names) + draw.choice(ends)
+    rows: list[str] = []
+    problem = ""
+    for _ in range(draw.choice([0, 1, 3, 12])):
+        pairs = [_value(draw, kind, dialect, faults=faults) for kind in kinds]
+        written, values = [text for text, _ in pairs], tuple(value for _, value in pairs)
+        fault = draw.choice(["width", "quote", *[""] * 20]) if faults else ""
+        line = f"line {len(re.findall(_END, text)) + 1}"
+        if fault == "width":
+            written.append("surplus")
+        elif fault == "quote":
+            written[-1] = f"a{dialect.quote}b"
+        problem = problem or (_SOME_LINE if fault == "quote" else line if fault or REFUSED in values else "")
+        text += dialect.delimiter.join(written) + draw.choice(ends)
+        if len(kinds) > 1 and draw.random() < 0.1:
+            text += draw.choice(ends)
+        rows.append(repr(values))
+    content = (draw.choice(["", "\ufeff"]) + text).encode()
+    if len(kinds) > 1 and draw.random() < 0.3:
+        content = content.rstrip(b"\r\n")
+    elif faults and rows and draw.random() < 0.1:
+        content += draw.choice([b"\xe9", dialect.quote.encode() + b"x"])
+        problem = problem or _SOME_LINE
+    path.write_bytes(content)
+    compared = not typed and dialect == Dialect() and len(kinds) > 1  # in one column, an empty line is a row
+    files = _opened(draw, path, dialect, _struct([name.lower() for name in names], kinds))
+    return Case(files=files, expected=problem or rows, text=text if compared else "")
+
+
+def _value(draw: random.Random, kind: str, dialect: Dialect, *, faults: bool) -> tuple[str, Any]:
+    """A value as it is written, and what it is."""
+    if draw.random() < 0.15:
+        bare = kind in ("string", "binary") or draw.random() < 0.5
+        return (dialect.null if bare else _quoted(dialect.null, dialect)), None
+    if kind == "string":
+        text = "".join(draw.choice(_LETTERS) for _ in range(draw.choice([0, 1, 3, 30])))
+        value: Any = text
+    else:
+        text, value = draw.choice([pair for pair in VALUES[kind] if faults or pair[1] is not REFUSED])
+    special = {dialect.delimiter, dialect.quote, "\n", "\r"} & set(text) or text in ("", dialect.null)
+    return (_quoted(text, dialect) if special or draw.random() < 0.2 else text), value
+
+
+def _quoted(text: str, dialect: Dialect) -> str:
+    return dialect.quote + text.replace(dialect.quote, dialect.quote * 2) + dialect.quote
+
+
+def _struct(names: Sequence[str], kinds: Sequence[str]) -> Struct:
+    return Struct(fields=tuple(Field(name=n, type=type_named(k)) for n, k in zip(names, kinds, strict=True)))
+
+
+def _opened(draw: random.Random, path: Path, dialect: Dialect, schema: Struct) -> InputFiles | str:
+    try:
+        size = draw.choice([8, 40, 200, 10_000])
+        return InputFiles.of([path], kind=path.suffix, dialect=dialect, block_bytes=size).typed(schema)
+    except InvalidRequestError as error:
+        return error.message
+
+
+_ARROW: Final = [
+    pa.array([1, None, 127], pa.int64()), pa.array([1, 300, 2**40], pa.int64()), pa.array([1, 2, 3], pa.uint8()),
+    pa.array([1.5, float("nan"), None]), pa.array(["a", "", None]).dictionary_encode(),
+    pa.array(["é"], pa.large_string()), pa.array([Decimal("1.230"), None], pa.decimal128(9, 3)),
+    pa.array([Decimal("1.239")], pa.decimal128(9, 3)),
+    pa.array([0, 1000], pa.timestamp("ns", "UTC")), pa.array([1], pa.timestamp("ns", "UTC")),
+    pa.array([0, 1], pa.timestamp("us", "Europe/Paris")), pa.array([0, 1], pa.timestamp("ms")), pa.array([b"x", None]),
+    pa.array([0, 86_400_000], pa.date64()), pa.array([True, None]), pa.array([[1], None, []], pa.list_(pa.int32())),
+]  # fmt: skip
+
+
+def _parquet(draw: random.Random, path: Path) -> Case:
+    """The rule for its values is that of `Table.append`."""
+    rows = pa.table({"C0": pa.concat_arrays([draw.choice(_ARROW)] * draw.randint(1, 4))})
+    parquet.write_table(rows, path, row_group_size=draw.choice([1, 2, 100]))
+    schema = _struct(["c0"], [draw.choice(["string", "float", "integer", *VALUES])])
+    if draw.random() < 0.2:
+        schema = Struct(fields=(Field(name="c0", type=Array(element=type_named("long"))),))
+    (given,) = rows.rename_columns(["c0"]).combine_chunks().to_batches()
+    expected: list[str] | str = "'c0'"
+    with contextlib.suppress(InvalidRequestError):
+        expected = _rows([arrow_columns.conform(given, to_arrow(schema))])
+    return Case(files=_opened(draw, path, Dialect(), schema), expected=expected)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> list[str]:
+    return [repr(tuple(row.values())) for batch in batches for row in batch.to_pylist()]
+
+
+def read(files: InputFiles | str, pieces: Sequence[Piece] | None = None) -> list[str] | str:
+    """The rows, or the error."""
+    if isinstance(files, str):
+        return files
+    try:
+        return _rows(files.batches(pieces))
+    except InvalidRequestError as error:
+        return error.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tasks:
+    """Reads parts of the files of many cases in Spark's tasks."""
+
+    parts: list[tuple[InputFiles, list[Piece]]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            outcomes = [read(*self.parts[number]) for number in batch.column(0).to_pylist()]
+            rows = pa.array([None if isinstance(o, str) else o for o in outcomes], pa.list_(pa.string()))
+            errors = pa.array([o if isinstance(o, str) else None for o in outcomes], pa.string())
+            yield pa.RecordBatch.from_arrays([batch.column(0), rows, errors], ["id", "rows", "error"])
+
+
+def read_by_tasks(spark: "SparkSession", draw: random.Random, cases: Sequence[Case]) -> list[list[str] | str]:
+    """The outcomes of files that are read in one to three parts: of the parts, the first error counts."""
+    owners, parts = [], []
+    for number, case in enumerate(cases):
+        if isinstance(case.files, InputFiles):
+            pieces = list(case.files.pieces())
+            cuts = sorted(draw.randint(0, len(pieces)) for _ in range(draw.randint(0, 2)))
+            for start, end in zip([0, *cuts], [*cuts, len(pieces)], strict=True):
+                owners.append(number)
+                parts.append((case.files, pieces[start:end]))
+    frame = spark.range(0, len(parts), 1, 4).mapInArrow(
+        _Tasks(parts=parts).__call__, "id long, rows array<string>, error string"
+    )
+    outcomes = [case.files if isinstance(case.files, str) else list[str]() for case in cases]
+    for row in frame.toArrow().sort_by("id").to_pylist():
+        before = outcomes[owners[row["id"]]]
+        if isinstance(before, list):
+            outcomes[owners[row["id"]]] = before + row["rows"] if row["error"] is None else row["error"]
+    return outcomes
+
+
+def difference(case: Case, outcome: list[str] | str) -> str:
+    """What is wrong with an outcome; empty if nothing is."""
+    if isinstance(case.expected, str) and isinstance(outcome, str):
+        found = re.search(r"line \d+|'c0'", outcome)
+        wrong = found is None or case.expected not in (found[0], _SOME_LINE)
+        return f"refused with {outcome!r}, expected {case.expected!r}" if wrong else ""
+    if case.expected != outcome:
+        return f"{outcome!r}, expected {case.expected!r}"
+    if case.text:
+        _, *read_by_csv = (row for row in csv.reader(io.StringIO(case.text, newline=""), strict=True) if row)
+        rows = [repr(tuple(value or None for value in row)) for row in read_by_csv]
+        if rows != [row.replace("''", "None") for row in case.expected]:
+            return f"{outcome!r}, Python's csv reads {rows!r}"
+    return ""
+
+
+def run(spark: "SparkSession", folder: Path, files: int, seed: int, first: int = 0) -> list[str]:
+    """The differences in generated files."""
+    draws = [random.Random(f"{seed} {first + number}") for number in range(files)]
+    cases = [generated(draw, folder / f"f{number}") for number, draw in enumerate(draws)]
+    problems = []
+    here = [read(case.files) for case in cases]
+    for number, (case, one, other) in enumerate(zip(cases, here, read_by_tasks(spark, draws[0], cases), strict=True)):
+        problem = difference(case, one) or ("" if one == other else f"{one!r}, through Spark {other!r}")
+        if problem:
+            where = next(folder.glob(f"f{number}.*")).read_bytes()
+            problems.append(f"file {first + number} of seed {seed}: {where!r}: {problem}")
+    return problems
+
 
 def test_both_routes_read_generated_files_alike(spark: "SparkSession", tmp_path: Path) -> None:
-    assert generated_files.run(spark, tmp_path, 200, seed=1) == []
+    assert run(spark, tmp_path, 200, seed=1) == []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=1000, help="number of files (default: 1000)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the files (default: 1)")
+    options = parser.parse_args()
+    from refimpl.spark import local_session
+
+    spark, problems = local_session(cores=2), 0
+    for first in range(0, options.files, BATCH):
+        with tempfile.TemporaryDirectory() as folder:
+            found = run(spark, Path(folder), min(BATCH, options.files - first), options.seed, first)
+        print(*found, sep="\n", end="\n" if found else "", flush=True)
+        problems += len(found)
+        print(f"{min(first + BATCH, options.files)} of {options.files} files", file=sys.stderr, flush=True)
+    spark.stop()
+    print(f"{options.files} files, {problems} differences (seed {options.seed})")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
