@@ -105,14 +105,13 @@ def _too_large(commit_mode: table_feature.CommitMode, size: int) -> Rejected:
 def examine(feature: table_feature.TableFeature, version: Version, proposal: Proposal, content: bytes) -> Examined:
     """Parse the proposed bytes."""
     digest, commit_mode = hashlib.sha256(content).digest(), COMMIT_MODE_OF[type(proposal)]
-    examined = Examined(version=version, proposal=proposal, content=content, digest=digest)
-    if len(content) > size_limit(commit_mode):
-        return msgspec.structs.replace(examined, flaw=_too_large(commit_mode, len(content)))
+    flaw = _too_large(commit_mode, len(content)) if len(content) > size_limit(commit_mode) else None
     try:
-        parsed = actions.decode(content, source=f"the proposed version {version}")
+        parsed = [] if flaw else actions.decode(content, source=f"the proposed version {version}")
     except CorruptLogError as error:
         flaw = _rejected(RejectionReason.MALFORMED_ACTIONS, str(error))
-        return msgspec.structs.replace(examined, flaw=flaw)
+    if flaw is not None:
+        return Examined(version=version, proposal=proposal, content=content, digest=digest, flaw=flaw)
     infos = [action for action in parsed if isinstance(action, CommitInfo)]
     protocols = [action for action in parsed if isinstance(action, Protocol)]
     metadata = [action for action in parsed if isinstance(action, Metadata)]
@@ -124,8 +123,11 @@ def examine(feature: table_feature.TableFeature, version: Version, proposal: Pro
             f"version {version} has {len(infos)} commitInfo, {len(protocols)} protocol and {len(metadata)} metaData "
             f"actions; one of each at most",
         )
-    return msgspec.structs.replace(
-        examined,
+    return Examined(
+        version=version,
+        proposal=proposal,
+        content=content,
+        digest=digest,
         in_commit_timestamp=(infos[0].in_commit_timestamp or 0) if infos else 0,
         protocol=protocols[0] if protocols else None,
         metadata=metadata[0] if metadata else None,

@@ -44,6 +44,7 @@ from refimpl.storage.object_store import objects_at
 _NAME_IN_FOLDER: Final = 100
 """Maximum characters of a table's name in the name of its folder: the file system limits the length."""
 
+Registration = Registered | NameTaken | commits.Outcome
 Also = Callable[[Writer, TableRecord, Examined], commits.Rejected | None]
 """Stores something in a registration's transaction, or returns why it cannot."""
 
@@ -140,14 +141,10 @@ class Lifecycle(Tables):
             winner=self.resolve_id(holder.table_id),
         )
 
-    def register_table(
-        self, table_id: str, proposal: commits.DirectProposal
-    ) -> Registered | NameTaken | commits.Outcome:
+    def register_table(self, table_id: str, proposal: commits.DirectProposal) -> Registration:
         return self.register(table_id, proposal, lambda _writer, _table, _examined: None)
 
-    def register(
-        self, table_id: str, proposal: commits.DirectProposal, also: Also
-    ) -> Registered | NameTaken | commits.Outcome:
+    def register(self, table_id: str, proposal: commits.DirectProposal, also: Also) -> Registration:
         """Phase 3. `also`: what else the transaction stores with a table that will be registered; returns why it
         cannot.
 
@@ -214,7 +211,11 @@ class Lifecycle(Tables):
         """
         flaw = decide.message_flaw(log_path.checked(version), proposal)
         with commit_errors(f"take over {location}", None, version, proposal.attempt):
-            self._check_filesystem_table(location)
+            locations.refuse_unusual_path(location)
+            with self.ledger.read() as view:
+                self.refuse_outside(view, location)
+            if self.environment.files.stat(location / LOG_FOLDER) is None:
+                raise LocationError(f"{location} has no {LOG_FOLDER}: it is not a Delta table", location=str(location))
             if flaw is not None:
                 return flaw
             examined = decide.examine(feature, version, proposal, proposal.content)
@@ -238,14 +239,6 @@ class Lifecycle(Tables):
             if commit is None:  # a commit through the filesystem was first, so nothing landed
                 return commits.Conflict(latest_ratified_version=contiguous_end(self.log(record), version))
             return commits.Ratified(commit=commit)
-
-    def _check_filesystem_table(self, location: Path) -> None:
-        """An existing table inside the warehouse or below a root named at init."""
-        locations.refuse_unusual_path(location)
-        with self.ledger.read() as view:
-            self.refuse_outside(view, location)
-        if self.environment.files.stat(location / LOG_FOLDER) is None:
-            raise LocationError(f"{location} has no {LOG_FOLDER}: it is not a Delta table", location=str(location))
 
     def _early(self, record: TableRecord, examined: Examined) -> commits.Outcome | None:
         """The outcome of a take-over that is decided before a promise is recorded; None: continue."""

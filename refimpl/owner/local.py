@@ -18,9 +18,8 @@ from refimpl.owner.backfill import backfill, record_published
 from refimpl.owner.lifecycle import Lifecycle
 from refimpl.owner.records import AttemptRecord, Examined, PromiseKind, TableRecord, checked_name
 from refimpl.owner.statements import View, Writer
-from refimpl.owner.tables import commit_errors, disk_errors, stored_commits
-from refimpl.protocol import commit_owner, commits, log_path
-from refimpl.protocol.errors import DeltaError, InvalidRequestError, TableNotFoundError
+from refimpl.owner.tables import commit_error, disk_errors, stored_commits
+from refimpl.protocol import commit_owner, commits, errors, log_path
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CommitMode
 
@@ -75,7 +74,7 @@ class LocalOwner(Lifecycle):
         if table is None or table.state is commit_owner.TableState.DROPPED:
             names = view.names(_NAMES_SHOWN + 1)
             known = ", ".join(names[:_NAMES_SHOWN]) + (" and others" if len(names) > _NAMES_SHOWN else "")
-            raise TableNotFoundError(
+            raise errors.TableNotFoundError(
                 f"unknown table {str(reference)!r}; the tables are: {known or 'none'}", reference=str(reference)
             )
         return table
@@ -97,8 +96,10 @@ class LocalOwner(Lifecycle):
         if flaw is not None:
             return flaw
         cached = self.cached_record(table_id)
-        with commit_errors(f"commit to {cached.label}", table_id, version, proposal.attempt):
+        try:
             decision = self.decided(cached, as_request(self.examined(cached, version, proposal)))
+        except (OSError, errors.OutcomeUnknown, errors.OwnerUnavailableError) as error:
+            raise commit_error(error, f"commit to {cached.label}", table_id, version, proposal.attempt) from error
         table = decision.table
         every = None if table is None else table.policy.backfill_every
         if table is not None and every is not None and table.backlog + 1 >= every:
@@ -176,10 +177,12 @@ class LocalOwner(Lifecycle):
 
     def attempt_outcome(self, table_id: str, attempt: commits.AttemptId) -> commits.AttemptOutcome:
         if not commits.is_attempt_id(attempt):
-            raise InvalidRequestError(f"{attempt!r} is not an attempt id; expected a lower-case uuid", attempt=attempt)
+            raise errors.InvalidRequestError(
+                f"{attempt!r} is not an attempt id; expected a lower-case uuid", attempt=attempt
+            )
         with self.ledger.read() as view:
             seen = view.attempt(self.required(view, table_id), attempt)
-        flaw: DeltaError | None = None
+        flaw: errors.DeltaError | None = None
         if seen is None:
             with disk_errors(f"resolve {attempt}"), self.lock(), self.changing(table_id) as (writer, table):
                 seen = writer.attempt(table, attempt)
@@ -201,7 +204,7 @@ class LocalOwner(Lifecycle):
         with self.ledger.read() as view:
             table = self.required(view, table_id)
             if table.state is commit_owner.TableState.DROPPED:
-                raise TableNotFoundError(f"{table.label} was dropped", table_id=table_id)
+                raise errors.TableNotFoundError(f"{table.label} was dropped", table_id=table_id)
             answer = stored_commits(view, table, start, end)
         return self.with_visible(table, answer, start, end)
 
@@ -217,14 +220,14 @@ class LocalOwner(Lifecycle):
         with disk_errors("record published versions"):
             flaw = record_published(self, table_id, log_path.checked(through))
         if flaw is not None:
-            raise InvalidRequestError(flaw, version=through)
+            raise errors.InvalidRequestError(flaw, version=through)
 
     def backfill_due(self, table: TableRecord) -> None:
         """Publish after a commit, because the policy requires it. `table`: before the commit."""
         try:
             # A commit publishes one batch at most, and waits for one batch of another process at most.
             backfill(self, table.table_id, None, batches=1)
-        except (DeltaError, OSError) as error:
+        except (errors.DeltaError, OSError) as error:
             # The commit landed: a failed backfill must not make it fail.
             logger.warning("backfill of %s after a commit failed; the next commit tries again: %s", table.label, error)
 
@@ -233,9 +236,7 @@ class LocalOwner(Lifecycle):
         self.ledger.close()
 
 
-def _with_winners(
-    view: View, table: TableRecord, version: Version, conflict: commits.Conflict
-) -> commits.Conflict:  # fmt: skip
+def _with_winners(view: View, table: TableRecord, version: Version, conflict: commits.Conflict) -> commits.Conflict:
     """The conflict with the commits that won."""
     latest = conflict.latest_ratified_version
     winners = view.commits(table, version, latest, limit=commits.MAX_WINNERS)

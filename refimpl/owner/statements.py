@@ -183,6 +183,7 @@ class Connection(Interface):
 
 
 Loaded = TypeVar("Loaded")
+Value = TableState | MaintenancePolicy | Mapping[str, str] | str | int | None
 
 
 class View:
@@ -205,7 +206,8 @@ class View:
 
     def first(self, load: Callable[[Any], Loaded], query: str, values: Any = ()) -> Loaded | None:
         """The same for the first row."""
-        return next(iter(self.rows(load, query, values)), None)
+        loaded = self.rows(load, query, values)
+        return loaded[0] if loaded else None
 
     def table(self, table_id: str) -> TableRecord | None:
         return self.first(self._table_record, TABLE_BY_ID, (table_id,))
@@ -399,7 +401,7 @@ def _policy(text: str) -> MaintenancePolicy:
     return msgspec.json.decode(text, type=MaintenancePolicy)
 
 
-def _column(value: TableState | MaintenancePolicy | Mapping[str, str] | str | int | None) -> str | int | None:
+def _column(value: Value) -> str | int | None:
     """The value as it is stored in a row of a table."""
     if isinstance(value, TableState):
         return value.value

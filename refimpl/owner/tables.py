@@ -495,14 +495,21 @@ def disk_errors(doing: str) -> Iterator[None]:
 
 @contextmanager
 def commit_errors(doing: str, table_id: str | None, version: Version, attempt: AttemptId) -> Iterator[None]:
-    """The same around a request that commits. An unknown outcome names the attempt. The outcome of a repeated attempt
-    is unknown, too, if its interrupted commit cannot be completed now. In all other cases nothing landed."""
+    """The same around a request that commits: see `commit_error`."""
     try:
         yield
-    except OSError as error:
-        raise OwnerUnavailableError(f"cannot {doing}: {error}; nothing was committed") from error
-    except (OutcomeUnknown, OwnerUnavailableError) as error:
-        if isinstance(error, OwnerUnavailableError) and error.facts.get("interrupted") != attempt:
-            raise type(error)(error.message, **error.facts) from error  # a group of proposals shares its error
-        facts = {"table_id": table_id, "version": version, "attempt": attempt, **error.facts}
-        raise OutcomeUnknown(error.message, **facts) from error
+    except (OSError, OutcomeUnknown, OwnerUnavailableError) as error:
+        raise commit_error(error, doing, table_id, version, attempt) from error
+
+
+def commit_error(
+    error: OSError | DeltaError, doing: str, table_id: str | None, version: Version, attempt: AttemptId
+) -> DeltaError:
+    """The error to raise. An unknown outcome names the attempt. The outcome of a repeated attempt is unknown, too, if
+    its interrupted commit cannot be completed now. In all other cases nothing landed."""
+    if isinstance(error, OSError):
+        return OwnerUnavailableError(f"cannot {doing}: {error}; nothing was committed")
+    if isinstance(error, OwnerUnavailableError) and error.facts.get("interrupted") != attempt:
+        return type(error)(error.message, **error.facts)  # a group of proposals shares its error
+    facts = {"table_id": table_id, "version": version, "attempt": attempt, **error.facts}
+    return OutcomeUnknown(error.message, **facts)

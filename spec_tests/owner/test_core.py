@@ -26,7 +26,6 @@ class Core(ReferenceOwner):
         owner = LocalOwner(directory, environment)
         owner.ledger.create()
         owner.ledger.open()
-        owner.identify(None, None)
         return SimpleNamespace(owner=owner, environment=environment, close=owner.close)
 """
 

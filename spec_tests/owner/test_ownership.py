@@ -272,37 +272,6 @@ def hand_back(table: OwnedTable, version: int, content: bytes | None = None) -> 
     return table.owner.hand_back(table.table_id, version, proposed(content))
 
 
-def test_a_table_is_handed_back_with_everything_published(table: OwnedTable) -> None:
-    """FB38: a hand-back must leave no commit without backfill."""
-    table.land(3)
-    truth = table.history()
-    content = hand_back_commit(START + 4)
-    proposal = proposed(content)
-    outcome = table.owner.hand_back(table.table_id, 4, proposal)
-    assert isinstance(outcome, Ratified)
-    assert table.published() == [0, 1, 2, 3, 4]
-    assert {v: table.log.read(log_path.commit(v)) for v in range(5)} == {**truth, 4: content}
-    assert table.owner.resolve(table.location).state is TableState.HANDED_BACK
-    with pytest.raises(TableNotFoundError):
-        table.owner.resolve("orders")
-    refused(table.commit(5), RejectionReason.NOT_ACTIVE)
-    refused(hand_back(table, 5), RejectionReason.NOT_ACTIVE)
-    again = table.owner.hand_back(table.table_id, 4, proposal)
-    assert isinstance(again, Ratified)
-    assert again.replayed
-    table.log.put_if_absent(log_path.commit(5), append(START + 5))
-    assert table.owner.get_commits(table.table_id).latest_ratified_version == 4, "version 5 is the filesystem's"
-
-
-@pytest.mark.parametrize(("version", "kind"), [(2, Conflict), (1, Conflict), (4, VersionGap), (9, VersionGap)])
-def test_hand_back_must_be_the_next_version(table: OwnedTable, version: int, kind: type) -> None:
-    table.land(2)
-    published = table.published()
-    assert isinstance(hand_back(table, version), kind)
-    assert table.published() == published, "a proposal that cannot succeed backfills nothing"
-    assert isinstance(hand_back(table, 3), Ratified)
-
-
 def test_owner_may_reject_a_hand_back(delayed: OwnedTable) -> None:
     """managed-commits: an owner is not required to support it."""
     delayed.land()

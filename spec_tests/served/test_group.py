@@ -24,7 +24,6 @@ from refimpl.owner.tables import Tables
 from refimpl.protocol.commits import (
     Conflict,
     InlineProposal,
-    Landed,
     NotLanded,
     Ratified,
     Rejected,
@@ -45,8 +44,8 @@ Act = Callable[[], Any]
 class Threads(Faults):
     """A process whose threads commit at the same time. Effects are recorded as in `Faults`."""
 
-    def __init__(self, **faults: Any) -> None:
-        super().__init__(**faults)
+    def __init__(self) -> None:
+        super().__init__()
         self._asked = threading.Semaphore(0)
         self._others: list[Act] = []
         self._at_commit: list[Act] = []
@@ -425,28 +424,3 @@ def test_forked_child_commits_while_threads_of_its_parent_wait(tmp_path: Path) -
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
         armed = True
         assert isinstance(table.commit(1), Conflict)
-
-
-def test_crash_at_any_effect_of_a_group_loses_no_acknowledged_commit(tmp_path: Path) -> None:
-    """The process crashes after each number of effects, until both commits land. Each write and sync is an effect."""
-    landed = []
-    for effects in range(40):
-        folder = tmp_path / str(effects)
-        threads = Threads(below_sqlite=True)
-        warehouse = threads.opened(folder)
-        made = [create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name=f"t{n}") for n in range(2)]
-        threads.arm(effects, torn=True)
-        attempts = [new_attempt() for _ in made]
-        acts = [lambda t=t, a=a: t.commit(1, attempt=a) for t, a in zip(made, attempts, strict=True)]
-        outcomes = threads.together(*acts)
-        threads.abandon()
-        with opened(folder) as again:
-            for table, attempt, outcome in zip(made, attempts, outcomes, strict=True):
-                resolved = again.owner.attempt_outcome(table.table_id, attempt)
-                assert isinstance(outcome, Ratified | SimulatedCrash)
-                assert isinstance(resolved, Landed) or not isinstance(outcome, Ratified)
-        landed.append(sum(isinstance(outcome, Ratified) for outcome in outcomes))
-        if landed[-1] == 2:
-            break
-    assert landed[0] == 0
-    assert landed[-1] == 2

@@ -135,8 +135,9 @@ def interrupted(name: str, *modes: Mode) -> crash.Result:
 
 
 @pytest.mark.parametrize("name", [
-    "create/catalogManaged/staged", "commit/managedCommit/direct", "take-over/managedCommit/staged",
-    "hand-back/managedCommit/staged", "hand-back/catalogManaged/staged", "drop/catalogManaged/staged",
+    "create/catalogManaged/staged", "commit/managedCommit/direct", "group/catalogManaged/inline",
+    "take-over/managedCommit/staged", "hand-back/managedCommit/staged", "hand-back/catalogManaged/staged",
+    "drop/catalogManaged/staged",
 ])  # fmt: skip
 def test_an_interrupted_operation_is_complete_or_absent(name: str) -> None:
     """The last effects of a take-over, and of a creation, read the new table. That read may fail."""
