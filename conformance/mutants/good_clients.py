@@ -107,6 +107,8 @@ class ReadsResolvedCommits(OnlyWhenReading):
 
     def _resolve(self, client: str, name: str) -> Resolved:
         table = super()._resolve(client, name)
+        if table.reference is None:
+            return table
         answer = self.owner(client, m.LoadTable(name=name))
         if not isinstance(answer, m.Table):
             raise Unsure("the owner does not return its commits")
