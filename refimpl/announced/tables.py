@@ -35,13 +35,16 @@ class AnnouncedTables(LocalOwner):
     """An owner that also adopts tables whose engines announced them."""
 
     def resolve(self, reference: str | Path) -> ResolvedTable:
-        """Also finds, by its name, a table that an engine announced and has created since."""
+        """Also adopts a table that an engine announced and has created since."""
         try:
-            return super().resolve(reference)
+            found = super().resolve(reference)
         except TableNotFoundError:
             if not self._adopt_announced_tables():
                 raise
-            return super().resolve(reference)
+        else:
+            if found.state is not TableState.STAGING or not self._adopt_announced_tables():
+                return found
+        return super().resolve(reference)
 
     def tables(self) -> Sequence[TableSummary]:
         self._adopt_announced_tables()

@@ -884,6 +884,16 @@ def test_a_table_that_was_announced_and_created_is_found_by_its_name(warehouse: 
     assert warehouse.tables() == ["orders", "sales"]  # the creator has not registered `ours` yet
 
 
+@pytest.mark.parametrize("by", ["location", "table_id"])
+def test_a_table_that_was_announced_and_created_is_found_by_location_and_id(
+    warehouse: refimpl.Warehouse, by: str
+) -> None:
+    table = announced(warehouse)
+    assert warehouse.owner.resolve(getattr(table, by)).state is TableState.STAGING
+    put(log_of(warehouse, table), 0, builders.first_version(COORDINATED_COMMITS))
+    assert warehouse.owner.resolve(getattr(table, by)).state is TableState.ACTIVE
+
+
 def test_table_that_names_another_owner_is_not_adopted(warehouse: refimpl.Warehouse) -> None:
     table = announced(warehouse)
     put(log_of(warehouse, table), 0, builders.first_version(None))

@@ -113,7 +113,6 @@ def test_concurrent_inserts_all_land_once(any_engine: Engine) -> None:
         table = any_engine.warehouse.create_table("races", SCHEMA, feature=CATALOG_MANAGED)
     else:
         table = any_engine.create("races")
-        assert any_engine.rows("races") == []  # the owner adopts the table when Delta first asks about it
     start = threading.Barrier(5)
 
     def by_spark(number: int) -> None:
