@@ -6,15 +6,16 @@
         table = s.create()
         ...
 
-What generated programs find has no check of its own (`families`). An example is written where they do not reach; its
-file says why. A scenario that is a program, but a rare one, is pinned (`conformance.programs.pinned`).
+One file is one family: first its properties, which generated programs check, then its examples. What the programs find
+has no check of its own. An example is written where they do not reach; its file says why. A scenario that is a program,
+but a rare one, is pinned (`conformance.programs.pinned`).
 
 The function's name gives the check's id; reports show its docstring. A check with a `ClientScenario` is for clients,
 any other for owners. It runs once for every table feature and commit mode that the subject offers, unless it names some
 (`EVERY_TABLE`: plain tables too). The feature, the commit mode and the subject's profiles select which of its
 requirements apply.
 
-Most of what clients do is generated (`families`). An example for clients exists only where generation does not reach,
+Most of what clients do is generated. An example for clients exists only where generation does not reach,
 which its file says, or where a stored finding or a reported bug names it (`conformance.findings`): an engine takes
 seconds for a request, so that examples are its regression tests.
 """

@@ -2,6 +2,9 @@
 
 managed-commits, "Commit Backfills", "Commit Files"; catalog-managed, "Publishing Commits", "Terminology: Commits".
 
+Backlogs grow and are published in parts; foreign files block a publication; the log folder is watched while requests
+are under way. A client under test publishes, and reads while others do.
+
 Why examples: in the measured time programs found the mutants of these checks not at all, or under other requirements.
 The course and the findings name the others.
 Not generated, for clients: no program cleans the log up between a client's request and its copy of a staged file.
@@ -11,11 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from conformance.checks import check
+from conformance.checks import check, families
 from conformance.history import digests
 from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING, commit_file, staged_file
+from conformance.interface.results import Layer
 from conformance.models import proposals
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.owner_words import OwnerFamily
+from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.adversary import QUESTIONS
@@ -25,6 +32,22 @@ from conformance.scenario.formatting import difference, different_action, versio
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.ownership import restart
 from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
+
+
+@check(Family.BACKFILL, *families.PUBLISHING, *families.CONTENT, *families.READING, layer=Layer.MODEL)
+def any_sequence_of_publications(g: Generation) -> None:
+    """Generated backlogs that are published in parts, with foreign files in the way: each commit is published after its
+    predecessor, with its content, and never changes."""
+    g.run(OwnerFamily(name=g.check.family, factors={"backfill": 4, "block": 4, "many": 4, "read": 2, "drop": 0}))
+
+
+@check(Family.BACKFILL, *families.MAINTAINING, *families.LOGS, layer=Layer.MODEL, side="client")
+def any_publication_and_the_client(g: Generation) -> None:
+    """Generated logs that are published in parts, by the client too: it reads each version from the right place, and
+    replaces no published file."""
+    factors = {"backfill": 4, "leftover": 3, "maintain": 2, "of_readers": 2, "create": 0, "transfer": 0}
+    g.run(ClientFamily(name=g.check.family, factors=factors))
+
 
 ORDER = ("MC-BACKFILL-03", "CM-PUBLISH-06")
 DONE = ("MC-BACKFILL-05", "PROFILE-CORE-10")
@@ -123,21 +146,6 @@ def a_backfill_publishes_everything_up_to_its_version(s: Scenario) -> None:
     s.land_all(table, 4)
     complete(s, table, s.backfill(table, 2))
     complete(s, table, s.backfill(table, 4))
-
-
-@check(Family.BACKFILL, *TRACKED, "MC-GET-01", "CM-GET-03", *CHECKPOINTED)
-def unpublished_commits_stay_listed(s: Scenario) -> None:
-    """After a backfill of versions 1 and 2 of four, the owner lists versions 3 and 4 until they are published. Every
-    ratified commit is listed or published at any time."""
-    table = s.create()
-    s.land_all(table, 4)
-    tracked(s, table)
-    part = s.backfill(table, 2)
-    tracked(s, table, part)
-    s.land(table)
-    tracked(s, table, part)
-    everything = s.backfill(table, 5)
-    tracked(s, table, everything)
 
 
 @check(Family.BACKFILL, *ORDER, *TRACKED, "MC-BACKFILL-04", "CM-PUBLISH-05", commit_modes=UNPUBLISHED)

@@ -2,18 +2,51 @@
 
 managed-commits, "Commit Protocol"; catalog-managed, "Commit Protocol".
 
+Several clients commit, replay, look up and read, in any order, with lost, late and repeated requests. A client under
+test loses races to other writers, one after the other.
+
 Why examples: a program writes no file between an owner's look and its put, and demands no winners in a conflict. The
 course and the findings name the others.
 """
 
-from conformance.checks import check
+from conformance.adapters.identity import EVERY_TABLE
+from conformance.checks import check, families
 from conformance.history.events import Promise
 from conformance.interface import messages as m
+from conformance.interface.results import Layer
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.owner_words import OwnerFamily
+from conformance.programs.rounds import Rounds
+from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.formatting import in_words
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
+
+
+@check(Family.CONCURRENT_WRITERS, *families.REQUESTS, layer=Layer.MODEL)
+def any_sequence_of_requests(g: Generation) -> None:
+    """Generated requests of several clients, with lost, late and repeated ones: every answer and every file is one that
+    the documents allow."""
+    g.run(OwnerFamily(name=g.check.family, factors={"create": 0.5, "drop": 0, "recreate": 0, "together": 3}))
+
+
+@check(Family.CONCURRENT_WRITERS, *families.TRANSACTIONS, layer=Layer.MODEL, side="client", features=EVERY_TABLE)
+def any_race_with_writers(g: Generation) -> None:
+    """Generated transactions of the client that lose several races in a row: it commits after the last winner, once."""
+    factors = {"transact": 6, "win": 3, "read": 0.5, "maintain": 0.1, "create": 0, "transfer": 0}
+    g.run(ClientFamily(name=g.check.family, factors=factors))
+
+
+@check(Family.CONCURRENT_WRITERS, *families.REQUESTS, "MC-RELEASE-03", "MC-RELEASE-04",
+       layer=Layer.PROCESSES)  # fmt: skip
+def concurrent_client_processes(rounds: Rounds) -> None:
+    """Writers, a reader and a publisher work on one table concurrently. Commits are looked up, or sent a second time,
+    while they are under way, and race with a hand-back. The answers are consistent with one order of the requests that
+    agrees with their times."""
+    rounds.run()
+
 
 RACE = ("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")
 """The requirements that a race for one version tests."""

@@ -9,14 +9,26 @@ from functools import partial
 from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE
-from conformance.checks import check
+from conformance.checks import check, families
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
+from conformance.interface.results import Layer
 from conformance.models import proposals
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.running import Generation
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file, gone, table_actions
 from conformance.scenario.scenario import Exchange, TableHandle
+
+
+@check(Family.CONFLICTS, *families.TRANSACTIONS, layer=Layer.MODEL, side="client", features=EVERY_TABLE)
+def any_transaction_against_any_winners(g: Generation) -> None:
+    """Generated transactions that lose races to generated winners: each one is committed, or fails, as its reads, its
+    isolation level and the winners decide, and its commit has exactly its changes."""
+    factors = {"transact": 4, "read": 0.3, "maintain": 0.1, "win": 1.5, "of_writers": 0.4, "create": 0, "transfer": 0}
+    g.run(ClientFamily(name=g.check.family, factors=factors))
+
 
 COMMON = ("CONFLICT-CHECK-01", "CONFLICT-CHECK-02", "CONFLICT-ORDER-01")
 """What all of these scenarios test: a transaction that lost is checked, and commits nothing if the check fails."""

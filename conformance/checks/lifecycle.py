@@ -14,18 +14,28 @@ from typing import Any
 
 import msgspec
 
-from conformance.checks import check
+from conformance.checks import check, families
 from conformance.checks.backfill import DONE, complete
 from conformance.checks.version_0 import create_at, first_file, place
 from conformance.interface import messages as m
+from conformance.interface.results import Layer
 from conformance.models import proposals
+from conformance.programs.owner_words import OwnerFamily
+from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import create_again, drop, restart, taking_over
 from conformance.scenario.scenario import Exchange, Scenario, TableHandle, persist
 
+
+@check(Family.LIFECYCLE, *families.DISCOVERY, *families.OUTCOMES, layer=Layer.MODEL, needs=(Profile.DISCOVERY,))
+def any_sequence_of_drops(g: Generation) -> None:
+    """Generated drops and re-creations under the same name, with late requests for the old table: none of them reaches
+    the new one."""
+    g.run(OwnerFamily(name=g.check.family, factors={"recreate": 8, "drop": 4, "load": 4, "unknown": 4, "deliver": 2}))
+
+
 FOUND = (Profile.DISCOVERY,)
-CATALOG = ("catalogManaged",)
 NOWHERE = (m.NotFound, m.Rejected)
 
 
@@ -200,45 +210,6 @@ def keeps(s: Scenario, table: TableHandle, files: dict[int, str], *because: Exch
         expected=f"another table was dropped: the files of {table.name} stay",
         observed=f"published versions {lost} of {table.name} changed or disappeared",
     )  # fmt: skip
-
-
-@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-03", needs=FOUND)
-def a_reused_name_is_a_new_table(s: Scenario) -> None:
-    """The name of a dropped table is free. A new table of that name has its own version 0, and its own metadata. It has
-    no commits of the old table, requests to the old table, such as a second drop, do not reach it, and later creators
-    lose to the new one."""
-    table = s.create()
-    first = load(s, table)
-    s.land(table)
-    s.land(table)
-    late = s.delay("slow", s.proposal(table, 1))
-    dropped = drop(s, table)
-    again = create_again(s, table)
-    refused(s, table, s.deliver(late), dropped)
-    lost = s.ask("third", s.creation(table.name), again)
-    s.require(
-        getattr(lost.answer, "winner_table", None) in (None, again.reference), "PROFILE-DISCOVERY-01",
-        evidence=(lost, dropped), table=again, version=0, expected=f"the table of that name is {again.reference}",
-        observed=f"the conflict names {getattr(lost.answer, 'winner_table', None)}",
-    )  # fmt: skip
-    s.ask("operator", m.DropTable(table=table.reference), table)
-    call = s.ask("reader", m.LoadTable(name=s.physical(table.name)), again)
-    found(s, again, call)
-    shown = [_inner(resolved.answer.metadata, "metaData").get("id") if isinstance(resolved.answer, m.Table) else None
-             for resolved in (first, call)]  # fmt: skip
-    s.require(
-        None in shown or shown[0] != shown[1], "PROFILE-DISCOVERY-03", evidence=(call, first), table=again, version=0,
-        expected="the new table has its own metadata, with another id",
-        observed="the resolution of a new table has the metadata of the dropped table of that name",
-    )  # fmt: skip
-    s.land(again)
-    call = s.ask("reader", m.LoadTable(name=s.physical(table.name)), again)
-    reference = s.expect(call, m.Table, "PROFILE-DISCOVERY-01", expected="the new table is found by the name").table
-    s.contend(again, 1, client="other")
-    read = s.ask("reader", m.GetCommits(table=reference), again)
-    s.expect(read, m.Commits, "PROFILE-DISCOVERY-01", expected="the name finds the new table")
-    refused(s, table, s.commit(table, 3), dropped)
-    s.land(again)
 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-04", needs=FOUND)

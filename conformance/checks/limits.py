@@ -11,15 +11,25 @@ name the others.
 from collections.abc import Callable
 from contextlib import suppress
 
-from conformance.checks import check
+from conformance.checks import check, families
 from conformance.checks.lifecycle import load, not_found
 from conformance.checks.ownership import refused
 from conformance.checks.replays import arrives_late, attempt_of, landed, lose_one, not_landed, replay
 from conformance.interface import messages as m
+from conformance.interface.results import Layer
+from conformance.programs.owner_words import OwnerFamily
+from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import ask_back, drop, given_back, restart
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
+
+
+@check(Family.LIMITS, *families.LIMITED, *families.COMMITTING, layer=Layer.MODEL, needs=(Profile.BACKLOG_LIMIT,))
+def any_sequence_within_a_limit(g: Generation) -> None:
+    """Generated commits of tables with and without a limit: no commit exceeds it, and a publication makes room."""
+    g.run(OwnerFamily(name=g.check.family, factors={"create": 3, "many": 6, "backfill": 3, "resend": 2, "load": 0.5}))
+
 
 BACKLOG = (Profile.BACKLOG_LIMIT,)
 WAITING = ("staged", "inline")

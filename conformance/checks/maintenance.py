@@ -15,21 +15,31 @@ from pathlib import Path
 from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE
-from conformance.checks import check
-from conformance.checks.data_files import FIRST_ROWS, row_ids, tracked
+from conformance.checks import check, families
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, STAGING, checkpoint_file, commit_file, staged_file
+from conformance.interface.results import Layer
 from conformance.models import proposals
 from conformance.models.log_files import Unreadable, checkpoint_actions, listing_of, vector_file
 from conformance.models.proposals import line
 from conformance.models.reader import ModelReader
-from conformance.models.writer import ROW_TRACKING
+from conformance.models.writer import ROW_DOMAIN, ROW_IDS, ROW_TRACKING
 from conformance.oracle.client import replay
-from conformance.requirements.catalogue import Profile
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.running import Generation
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, domain, file, gone, stored_vector
-from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.scenario import Exchange, Inconclusive
+
+
+@check(Family.MAINTENANCE, *families.MAINTAINING, layer=Layer.MODEL, side="client", features=EVERY_TABLE)
+def any_maintenance_of_any_log(g: Generation) -> None:
+    """Generated logs that the client checkpoints, compacts, publishes, cleans up and vacuums: the files that it writes
+    equal the replay of the log, and the ones that it deletes are not needed."""
+    factors = {"maintain": 6, "transact": 0.5, "checkpoint": 1.5, "create": 0, "transfer": 0}
+    g.run(ClientFamily(name=g.check.family, factors=factors))
+
 
 CHECKPOINT = ("MC-CHECKPOINT-03", "CM-MAINT-01")
 COMPACTION = ("MC-COMPACTION-01", "CM-MAINT-02")
@@ -44,6 +54,21 @@ def log_of(s: ClientScenario, published: int = 3) -> LogBuilder:
     if s.commit_mode != "direct":
         log.backfill(published)
     return log
+
+
+FIRST_ROWS = "baseRowId 0, defaultRowCommitVersion 1"
+
+
+def row_ids(body: dict[str, Any]) -> str:
+    """The row ids of a file in words."""
+    return ", ".join(f"no {name}" if body.get(name) is None else f"{name} {body[name]}" for name in ROW_IDS)
+
+
+def tracked(path: str, version: int, first: int, rows: int) -> tuple[str, str]:
+    """A file with row ids from `first` on, and the high water mark after it."""
+    stats = json.dumps({"numRecords": rows})
+    added = file(path, baseRowId=first, defaultRowCommitVersion=version, stats=stats)
+    return added, domain(ROW_DOMAIN, json.dumps({"rowIdHighWaterMark": first + rows - 1}))
 
 
 def done(s: ClientScenario, log: LogBuilder, request: m.Request) -> Exchange:
@@ -445,11 +470,3 @@ def orphan(s: ClientScenario, log: LogBuilder, version: int) -> str:
 
 
 # The policy
-
-POLICY = (Profile.MAINTENANCE_POLICY,)
-
-
-def allows(s: Scenario, table: TableHandle, client: str = "maintenance") -> tuple[str, ...]:
-    """The maintenance that the owner allows now."""
-    call = s.ask(client, m.MaintenancePolicy(table=table.reference))
-    return s.expect(call, m.Policy, "PROFILE-POLICY-01", expected="which maintenance the table allows").allowed

@@ -4,24 +4,30 @@ The owner stores its promise durably first; a put-if-absent is the commit point;
 promise. managed-commits, "Converting an existing filesystem based table to managed-commit table" and "Converting a
 managed-commit table to filesystem table".
 
+Filesystem tables are taken over and handed back, with writers of the filesystem in between, and with crashes, lost
+answers and foreign files during the change.
+
 Why examples: a program has one owner. In the measured time programs found the mutants of the other checks not at all,
 or under other requirements; or the course and the findings name them.
 Not generated, for clients: no program cleans the log up before a client repeats a request whose answer was lost.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from conformance.checks import check, replays
+from conformance.checks import check, families, replays
 from conformance.checks.backfill import blocked, glance
 from conformance.checks.lifecycle import resolves_to
 from conformance.checks.version_0 import names_the_owner
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
+from conformance.interface.results import Layer
 from conformance.models import proposals
-from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.owner_words import OwnerFamily
+from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
@@ -42,6 +48,22 @@ from conformance.scenario.ownership import (
 )
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 from conformance.scenario.storage_access import publish
+
+
+@check(Family.OWNERSHIP, *families.TRANSFERRED, *families.REQUESTS, layer=Layer.MODEL,
+       features=("managedCommit",), needs=(Profile.OWNERSHIP_TRANSFER,))  # fmt: skip
+def any_sequence_of_transfers(g: Generation) -> None:
+    """Generated take-overs and hand-backs with writers in between: each one is the next version, visible at once."""
+    factors = {"filesystem": 8, "take_over": 6, "hand_back": 6, "write": 3, "crash": 2, "block": 2}
+    g.run(OwnerFamily(name=g.check.family, factors=factors))
+
+
+@check(Family.OWNERSHIP, *families.OWNING, layer=Layer.MODEL, side="client")
+def any_change_of_ownership(g: Generation) -> None:
+    """Generated take-overs and hand-backs by the client, with lost answers and faster writers: the table keeps its
+    features and properties, and the outcome is reported."""
+    g.run(ClientFamily(name=g.check.family, factors={"transfer": 8, "create": 1, "maintain": 0.3}))
+
 
 TRANSFER = (Profile.OWNERSHIP_TRANSFER, Profile.STORAGE_ACCESS)
 MANAGED = ("managedCommit",)
@@ -297,31 +319,6 @@ def a_hand_back_waits_for_all_publications(s: Scenario) -> None:
         s.backfill(table, 2)
 
 
-@check(Family.OWNERSHIP, "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", needs=(*GIVEN, Profile.ATTEMPT_OUTCOME),
-       features=MANAGED)  # fmt: skip
-def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:
-    """A hand-back that was resolved as not landed is rejected. After another one the owner may answer that the table is
-    unknown, or which attempts landed, the hand-back among them; it must not report a landed attempt as not landed,
-    because its writer would commit its changes again."""
-    table = s.create()
-    sent = s.land(table)
-    before = replays.known_as_version_1(s, table, sent)
-    given_up = giving_back(s, table)
-    resolved = replays.not_landed(s, table, given_up.attempt)
-    late = s.ask("migrator", given_up)
-    s.require(not isinstance(late.answer, m.Ratified), "PROFILE-OUTCOME-02", evidence=(late, resolved), table=table,
-              version=given_up.version,
-              expected=f"attempt {given_up.attempt} was reported as not landed: the hand-back is rejected",
-              observed="a hand-back that was reported as not landed was ratified")  # fmt: skip
-    call = hand_back(s, table)
-    for exchange, why in ((sent, before), (call, call)):
-        after = replays.outcome(s, table, replays.attempt_of(exchange))
-        s.expect(
-            after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(why,),
-            expected=f"attempt {replays.attempt_of(exchange)} has landed: a hand-back does not change that",
-        )  # fmt: skip
-
-
 @check(Family.OWNERSHIP, "PROFILE-TRANSFER-02", "MC-CONVERT-02", "MC-CONVERT-05", "PROFILE-DISCOVERY-03",
        "MC-ENABLE-10", "MC-BACKFILL-05", "PROFILE-RETRY-01", "PROFILE-OUTCOME-02",
        needs=TRANSFER, features=MANAGED)  # fmt: skip
@@ -464,23 +461,6 @@ def convert(s: ClientScenario, table: TableHandle) -> Exchange:
     return call
 
 
-def enablement(s: ClientScenario, table: TableHandle, version: int, call: Exchange, *first: str) -> None:
-    """The enabling commit records its own version and time as the ones from which the timestamps count."""
-    metadata = s.action_of(table, version, "metaData", call)
-    info = s.action_of(table, version, "commitInfo", call)
-    properties = metadata["configuration"]
-    s.require(
-        properties.get(TIMESTAMPS) == "true" and properties.get(ENABLEMENT_VERSION) == str(version), *first, "ICT-10",
-        evidence=(call,), expected=f"version {version} enables timestamps: {ENABLEMENT_VERSION} is {version}",
-        observed=f"the properties are {properties}",
-    )  # fmt: skip
-    s.require(
-        properties.get(ENABLEMENT_TIMESTAMP) == str(info["inCommitTimestamp"]), *first, "ICT-11", evidence=(call,),
-        expected=f"{ENABLEMENT_TIMESTAMP} is the enabling commit's own time, {info['inCommitTimestamp']}",
-        observed=f"the enablement timestamp is {properties.get(ENABLEMENT_TIMESTAMP)}",
-    )  # fmt: skip
-
-
 @check(Family.OWNERSHIP, "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12", "PROFILE-CLIENT-02")
 def a_writer_follows_two_ownership_changes(s: ClientScenario) -> None:
     """A table is handed back and taken over again under its name, with a new reference: first between two of a client's
@@ -569,35 +549,3 @@ def a_hand_back_is_one_commit(s: ClientScenario) -> None:
     s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner hands the table back")
     table.ownership.append(request.attempt)
     table.versions = 3
-
-
-def keeps(s: ClientScenario, table: TableHandle, call: Exchange, protocol: Mapping[str, Any]) -> None:
-    """After a change of the owner the protocol has the features of this one, and the metadata is that of version 0, but
-    for more properties."""
-    s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner agrees to the change")
-    newest = {
-        kind: [body for version in range(table.versions) for body in s.actions_of(table, version, kind)]
-        for kind in ("protocol", "metaData")
-    }
-    after = newest["protocol"][-1]
-    for name in ("readerFeatures", "writerFeatures"):
-        lost = [feature for feature in protocol.get(name, ()) if feature not in (after.get(name) or ())]
-        s.require(
-            not lost, "LOG-42", evidence=(call,), table=table,
-            expected=f"the table supported {', '.join(lost)} before its owner changed, and still does",
-            observed=f"the protocol has the {name} {after.get(name)}",
-        )  # fmt: skip
-    before, now = (
-        {
-            **{key: body.get(key) for key in ("id", "partitionColumns")},
-            "schema": json.loads(body["schemaString"]),
-            **{name: body["configuration"].get(name) for name in ("a.property", "delta.appendOnly")},
-        }
-        for body in (newest["metaData"][0], newest["metaData"][-1])
-    )
-    changed = [name for name in before if before[name] != now[name]]
-    s.require(
-        not changed, "LOG-43", evidence=(call,), table=table,
-        expected=f"the change is one of the owner: {', '.join(changed)} of the metadata stays",
-        observed=", ".join(f"{name} was {before[name]!r} and is {now[name]!r}" for name in changed),
-    )  # fmt: skip

@@ -4,15 +4,40 @@ PROFILES.md#idempotent-retry: the replay of a landed attempt is ratified, a conf
 remembered. PROFILES.md#attempt-outcome: an attempt reported as not landed never lands, because its writer proposes its
 changes again.
 
+Answers are lost, requests arrive late or twice, and everything is asked again after a disturbance. A client under test
+reports each transaction as it ended.
+
 Why examples: the course names them.
 """
 
-from conformance.checks import check
+from conformance.checks import check, families
 from conformance.interface import messages as m
+from conformance.interface.results import Layer
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.owner_words import OwnerFamily
+from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
+from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
 from conformance.scenario.scenario import Delayed, Exchange, Inconclusive, Scenario, TableHandle, persist
+
+
+@check(Family.REPLAYS, *families.OUTCOMES, *families.COMMITTING, layer=Layer.MODEL)
+def any_sequence_of_replays(g: Generation) -> None:
+    """Generated replays and look-ups of attempts with lost, late and refused requests: each attempt lands at most once,
+    and no answer about it is taken back."""
+    factors = {"resend": 3, "resolve": 3, "deliver": 3, "audit": 4, "disturbance": 4, "read": 0.5}
+    g.run(OwnerFamily(name=g.check.family, factors=factors))
+
+
+@check(Family.REPLAYS, *families.TRANSACTIONS, layer=Layer.MODEL, side="client")
+def any_transaction_with_lost_answers(g: Generation) -> None:
+    """Generated transactions whose requests and answers are lost, delayed, repeated and refused: each one is committed
+    at most once, and reported as it ended."""
+    factors = {"transact": 4, "read": 0.3, "maintain": 0.1, "win": 0.4, "of_writers": 1.8, "create": 2, "transfer": 0}
+    g.run(ClientFamily(name=g.check.family, factors=factors))
+
 
 RETRY = (Profile.IDEMPOTENT_RETRY,)
 
@@ -55,8 +80,6 @@ def an_immediate_replay_is_ratified(s: Scenario) -> None:
 
 # Lookup of outcomes
 
-OUTCOME = (Profile.ATTEMPT_OUTCOME,)
-
 
 def attempt_of(sent: Exchange | Delayed) -> str:
     """The attempt as which a proposal was sent."""
@@ -79,13 +102,6 @@ def known_without_the_table(s: Scenario, table: TableHandle, sent: Exchange, bec
             table=table, expected=f"attempt {attempt_of(sent)} has landed: `ratified`, or the table is unknown",
             observed=f"the replay of a landed attempt was answered {in_words(again.answer)}",
         )  # fmt: skip
-
-
-def known_as_version_1(s: Scenario, table: TableHandle, sent: Exchange) -> Exchange:
-    """The owner reports that this commit landed."""
-    lookup = outcome(s, table, attempt_of(sent))
-    s.expect(lookup, m.Landed, "PROFILE-OUTCOME-01", because=(sent,), expected="the attempt is version 1: landed")
-    return lookup
 
 
 def landed(s: Scenario, table: TableHandle, sent: Exchange, client: str = "writer") -> None:
@@ -120,3 +136,23 @@ def arrives_late(s: Scenario, table: TableHandle, late: Delayed, resolved: Excha
         expected=f"attempt {late.request.attempt} was reported as not landed: its request is rejected",
         observed="an attempt reported as not landed was ratified",
     )  # fmt: skip
+
+
+# The data files of a client, which writes them to the table's folder before it proposes the commit that names them
+
+
+@check(Family.REPLAYS, "LOG-37", "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01")
+def data_files_stay_while_the_outcome_is_unknown(s: ClientScenario) -> None:
+    """A commit lands, and neither its answer nor any later one arrives: its writer cannot know the outcome, and leaves
+    the data files in place. The files of a commit whose outcome is known stay too."""
+    table, known = s.create(), s.create("known")
+    s.owner.go_silent_at_the_commit()
+    call = s.transact(table, adds=(m.DataFile(path="mine", rows=1),))
+    s.not_answered_as_failed(call)
+    table.versions = 2
+    s.owner.rules.clear()
+    later = s.transact(known, adds=(m.DataFile(path="theirs", rows=1),))
+    s.expect(later, m.Committed, "PROFILE-CLIENT-02", expected="the owner answers again: version 1")
+    known.versions = 2
+    if not any(proposed.files for proposed in s.proposed):
+        raise Inconclusive("the client writes no data files, or not under the paths in its commits")

@@ -3,22 +3,42 @@ at all.
 
 PROFILES.md#durable-restart, PROFILES.md#harness-control.
 
+The owner crashes between requests and at its declared crash points; what was under way landed as a whole or not at all.
+
 Why examples: in the measured time programs found the mutants of these checks not at all, or under other requirements.
 The course names the others.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from conformance.checks import check
-from conformance.checks.backfill import ORDER, prefix
+from conformance.checks import check, families
 from conformance.checks.ownership import attempt_at, dies_at
 from conformance.checks.replays import lose_one, replay
 from conformance.interface import messages as m
-from conformance.models import proposals
+from conformance.interface.results import Layer
+from conformance.programs.owner_words import OwnerFamily
+from conformance.programs.rounds import Rounds
+from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import crash, restart
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
+
+
+@check(Family.RESTARTS, *families.DURABLE, *families.REQUESTS, layer=Layer.MODEL,
+       needs=(Profile.DURABLE_RESTART,))  # fmt: skip
+def any_sequence_with_restarts(g: Generation) -> None:
+    """Generated requests with crashes between and during them: everything ratified, resolved and published is kept."""
+    g.run(OwnerFamily(name=g.check.family, factors={"restart": 4, "crash": 4, "disturbance": 2}))
+
+
+@check(Family.RESTARTS, *families.DURABLE, *families.REQUESTS, layer=Layer.PROCESSES,
+       needs=(Profile.DURABLE_RESTART,))  # fmt: skip
+def killed_client_processes(rounds: Rounds) -> None:
+    """Writers are killed during their commits: other writers continue, ratified commits stay, and each interrupted
+    commit landed as a whole or not at all."""
+    rounds.run(kills=True)
+
 
 DURABLE = (Profile.DURABLE_RESTART,)
 
@@ -86,8 +106,6 @@ def requests_may_arrive_after_a_restart(s: Scenario) -> None:
 # Crashes, between requests and at each crash point
 
 DEADLY = (Profile.HARNESS_CONTROL, Profile.DURABLE_RESTART)
-BATCH = 12
-"""More commits than an owner publishes one by one, if it publishes many of them concurrently."""
 COMMITS_OF_A_BACKFILL = 4
 """The number of commits after which an owner that publishes in batches has published one."""
 
@@ -166,45 +184,3 @@ def _commits_until_it_dies(s: Scenario, table: TableHandle, point: str) -> Excha
             table.versions += 1
     restart(s)
     return None
-
-
-@check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-BACKFILL-01", *ORDER, needs=DEADLY,
-       commit_modes=("staged", "inline"))  # fmt: skip
-def an_interrupted_backfill_is_completed(s: Scenario) -> None:
-    """The owner crashes during a backfill of two commits, and of a batch. The published versions are a prefix; the next
-    request publishes the rest, and every version is the ratified attempt."""
-    table = s.create()
-    interrupted = None
-    sent = [s.land(table) for _ in s.identity.crash_points for _ in range(2)]
-    for number, point in points(s):
-        last = 2 * number + 2
-        call = dies_at(s, point, "publisher", m.BackfillToVersion(table=table.reference, version=last))
-        if isinstance(call.answer, m.Unknown):
-            _finished(s, table, sent[last - 2 : last], call, point)
-            goes_on(s, table)
-            interrupted = point
-    if interrupted is not None:
-        batch = s.land_all(table, BATCH)
-        request = m.BackfillToVersion(table=table.reference, version=table.versions - 1)
-        call = dies_at(s, interrupted, "publisher", request)
-        if isinstance(call.answer, m.Unknown):
-            _finished(s, table, batch, call, interrupted)
-
-
-def _finished(s: Scenario, table: TableHandle, sent: Sequence[Exchange], call: Exchange, point: str) -> None:
-    assert isinstance(call.request, m.BackfillToVersion)
-    whole(s, table, "PROFILE-DURABLE-01")
-    prefix(s, table, call)
-    again = s.ask_to_backfill(table, call.request.version)
-    log = s.published(table)
-    for exchange in sent:
-        assert isinstance(exchange.request, m.Commit)
-        version, attempt = exchange.request.version, exchange.request.attempt
-        published = None if version not in log else proposals.attempt_of(log[version])
-        s.require(
-            published == attempt, "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(again, call), table=table,
-            version=version,
-            expected=f"the owner crashed at {point} in a backfill: the repeated backfill publishes the rest, and "
-            f"version "
-            f"{version} is attempt {attempt}", observed=f"version {version} is {published or 'not published'}",
-        )  # fmt: skip

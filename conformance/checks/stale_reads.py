@@ -3,26 +3,58 @@
 Owners may list published commits too. managed-commits, "Getting Un-backfilled Commits from Commit Owner";
 catalog-managed, "Getting Ratified Commits from the Catalog".
 
+Ranges have every combination of bounds, and tables are found by name and path between commits. A client under test
+reads with an old and a new handle while other writers commit and publish.
+
 Why examples: in the measured time programs found the mutants of these checks not at all, or under other requirements.
 The course and the findings name the others.
 """
 
-from conformance.checks import check
+from collections.abc import Callable
+
+from conformance.checks import check, families
 from conformance.checks.backfill import UNPUBLISHED
 from conformance.history.digests import same_actions
 from conformance.history.events import Promise
-from conformance.interface.log_names import attempt_of
+from conformance.interface import messages as m
+from conformance.interface.log_names import attempt_of, commit_file
 from conformance.interface.messages import Commit, Conflict, GetCommits, Rejected
+from conformance.interface.results import Layer
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.owner_words import OwnerFamily
+from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads
 from conformance.scenario.check import Family
+from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import range_in_words, versions_in_words
-from conformance.scenario.scenario import Exchange, Scenario, TableHandle
+from conformance.scenario.log_builder import LogBuilder, file
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.snapshots import ask, does_without_its_owner, must_read
+
+
+@check(Family.STALE_READS, *families.READING, *families.COMMITTING, layer=Layer.MODEL)
+def any_sequence_of_reads(g: Generation) -> None:
+    """Generated reads of every range between commits, publications and restarts: each one shows one fresh state, and
+    none is older than an earlier one."""
+    g.run(
+        OwnerFamily(
+            name=g.check.family, factors={"read": 5, "load": 3, "look": 2, "backfill": 2, "resend": 0.5, "together": 2}
+        )
+    )
+
+
+@check(Family.STALE_READS, *families.LOGS, layer=Layer.MODEL, side="client")
+def any_read_by_the_client(g: Generation) -> None:
+    """Generated reads by an old and a new reader, while other writers commit and publish: each one has everything that
+    was ratified before, and none is older than an earlier one."""
+    factors = {"read": 5, "again": 4, "backfill": 2, "of_readers": 2, "maintain": 0.1, "create": 0, "transfer": 0}
+    g.run(ClientFamily(name=g.check.family, factors=factors))
+
 
 FRESH = ("MC-READ-06", "CM-GET-04")
 LATEST = ("MC-GET-02", "CM-GET-04")
 SERVED = ("MC-API-04", "CM-CATALOG-04")
-SAME = ("MC-FEATURE-02", "CM-LOG-07", "CM-FEATURE-01")
 
 
 def fresh(s: Scenario, table: TableHandle, seen: reads.Listed, *because: Exchange) -> None:
@@ -71,24 +103,6 @@ def resolving_a_table_is_as_fresh_as_get_commits(s: Scenario) -> None:
                 fresh(s, table, seen, landed)
     done = s.backfill(table, 2)
     fresh(s, table, reads.resolve(s, table), done)
-
-
-@check(Family.STALE_READS, *SAME, commit_modes=UNPUBLISHED)
-def all_clients_get_the_same_commits(s: Scenario) -> None:
-    """After a race for version 1, the winner, the loser and a reader all get the winner's commit."""
-    table = s.create()
-    won = s.land(table, client="winner")
-    lost = s.contend(table, 1, client="loser")
-    assert isinstance(won.request, Commit)
-    for client in ("winner", "loser", "reader"):
-        seen = reads.ask(s, table, client=client)
-        name = seen.commits[1].file_name if 1 in seen.commits else None
-        s.require(name is None or attempt_of(name) == won.request.attempt, *SAME,
-                  evidence=(won, lost, seen.exchange), table=table, version=1,
-                  expected=f"every client gets version 1 as attempt {won.request.attempt}",
-                  observed=f"the {client} got {name}")  # fmt: skip
-    s.backfill(table, 1)
-    s.published(table)
 
 
 @check(Family.STALE_READS, "MC-FEATURE-02", "CM-FEATURE-01", "PROFILE-CORE-05", "PROFILE-CORE-08", *LATEST)
@@ -215,3 +229,99 @@ def ranges_of_unpublished_commits_are_complete(s: Scenario) -> None:
         (2**32 + 1, None),
     ):
         answered_in_full(s, table, bounds, published, landed)
+
+
+# Clients: a reader that asks the owner sees every commit ratified before, wherever its content is
+
+SEEN = ("MC-READ-07", "CM-READ-05")
+MOST_MOMENTS = 6
+"""The number of requests of one read at which the scenario intervenes; it ignores further ones."""
+
+
+def table_with(s: ClientScenario, versions: int) -> LogBuilder:
+    """A table whose commits add one file each; they are unpublished, except in direct commit mode."""
+    log = LogBuilder.create(s)
+    for number in range(1, versions + 1):
+        log.land(file(f"file-{number}"))
+    return log
+
+
+@check(Family.STALE_READS, *SEEN, "MC-GET-03", commit_modes=("staged", "inline"))
+def a_backfill_after_each_answer(s: ClientScenario) -> None:
+    """Commits are published just after each answer to a reader, in turn: it sees every ratified commit."""
+    _at_every_moment(s, lambda log, moment: s.owner.on(object, after=lambda: log.backfill(log.latest), skip=moment))
+
+
+def _at_every_moment(s: ClientScenario, interfere: Callable[[LogBuilder, int], object]) -> None:
+    log = table_with(s, 1)
+    for moment in range(MOST_MOMENTS):
+        log.land(file(f"moment-{moment}"))
+        heard = len(s.owner.exchanges)
+        s.owner.rules.clear()
+        interfere(log, moment)
+        must_read(
+            log, log.latest, *SEEN, "CM-READ-01", "MC-GET-03",
+            expected=f"version {log.latest} was ratified before the read began, and was published at request "
+            f"{moment + 1} of the read: a snapshot of version {log.latest}",
+        )  # fmt: skip
+        if len(s.owner.exchanges) - heard <= moment:
+            break
+
+
+@check(Family.STALE_READS, "LOG-13", *SEEN, commit_modes=("staged",))
+def a_removed_staged_file_was_published(s: ClientScenario) -> None:
+    """The owner names a staged file; before the reader opens it, it is published and removed. The reader reads the
+    published commit."""
+    log = table_with(s, 2)
+    must_read(log, 2, *SEEN, expected="version 2 was ratified before the read began")
+
+    def published_and_removed() -> None:
+        log.backfill(2)
+        log.hide(*log.staged())
+
+    s.owner.after_commits_are_read(published_and_removed)
+    must_read(
+        log, 2, "LOG-13",
+        expected="a staged file is removed only after its commit is published: a reader that does not find it reads "
+        "<version>.json instead",
+    )  # fmt: skip
+
+
+@check(Family.STALE_READS, *SEEN, "CM-READ-09", "MC-LOG-03")
+def a_reader_asks_the_owner_for_every_snapshot(s: ClientScenario) -> None:
+    """A reader that saw all commits published asks the owner again: later commits may be unpublished."""
+    log = table_with(s, 1)
+    log.backfill(1)
+    must_read(log, 1, *SEEN, expected="version 1 was ratified before the read began")
+    log.land(file("later"))
+    must_read(
+        log, 2, *SEEN, "CM-READ-09", "MC-LOG-03",
+        expected="version 2 was ratified before this read began, although the reader's last snapshot had no "
+        "unpublished commit",
+    )  # fmt: skip
+    log.land(file("much-later"))
+    log.backfill(3)
+    log.land(file("last"))
+    must_read(log, 4, *SEEN, expected="version 3 was published and version 4 ratified since the last read")
+
+
+@check(Family.STALE_READS, "LOG-27", *SEEN)
+def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
+    """Some storages list new files late. A reader that knows of version 3 from the owner, and does not find it, fails
+    instead of reading version 2 as the newest."""
+    log = table_with(s, 3)
+    log.backfill(3)
+    must_read(log, 3, *SEEN, expected="version 3 was ratified before the read began")
+    s.owner.after_commits_are_read(lambda: log.hide(commit_file(3)))
+    call, _ = ask(log)
+    log.restore()
+    if not isinstance(call.answer, m.SnapshotRead):
+        return
+    if does_without_its_owner(s) or (call.answer.stale and s.feature == "managedCommit"):
+        raise Inconclusive("the reader did not ask the owner, so it cannot know of version 3")
+    s.require(
+        call.answer.version == 3, "LOG-27", *SEEN, evidence=(call, log.committed[3]), table=log.table, version=3,
+        expected="the owner returned latest version 3, and the listing lacked it: version 3, found in another "
+        "way, or an error",
+        observed=f"the read returned a snapshot of version {call.answer.version}",
+    )  # fmt: skip

@@ -10,18 +10,27 @@ from functools import partial
 from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE
-from conformance.checks import check
-from conformance.checks.log_tail import FRESH
+from conformance.checks import check, families
+from conformance.checks.stale_reads import SEEN
 from conformance.interface import messages as m
+from conformance.interface.results import Layer
 from conformance.models import proposals
 from conformance.models.proposals import BASE_TIME, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.running import Generation
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 from conformance.scenario.snapshots import must_read
 
-SHAPE = ("ICT-05", "ICT-06", "ICT-07", "CM-TXNID-01")
+
+@check(Family.TIMESTAMPS, *families.LOGS, "ICT-08", "ICT-14", layer=Layer.MODEL, side="client")
+def any_read_by_time(g: Generation) -> None:
+    """Generated reads by the times at and between those of published and unpublished versions, before and after a table
+    has in-commit timestamps, and transactions that continue the times."""
+    factors = {"times": 6, "read": 2, "transact": 2, "transfer": 1, "maintain": 0.2, "layers": 0.2, "create": 0.2}
+    g.run(ClientFamily(name=g.check.family, factors=factors))
 
 
 def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Exchange:
@@ -31,24 +40,6 @@ def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: 
     s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="there is no conflict: the transaction is committed")
     table.versions += 1
     return call
-
-
-@check(Family.TIMESTAMPS, "ICT-08", *SHAPE)
-def a_commit_is_later_than_its_predecessor(s: ClientScenario) -> None:
-    """The in-commit timestamp is greater than the previous one, even if that is ahead of the writer's clock, and of the
-    modification time of its file."""
-    table = s.create()
-    attempt = s.attempt()
-    ahead = 4_000_000_000_000
-    s.land(table, attempt=attempt, actions=proposals.append(attempt, ahead))
-    write(s, table)
-    write(s, table, "another")
-    log = LogBuilder.create(s, "copied")
-    log.land(file("theirs"), timestamp=ahead)
-    if s.commit_mode != "direct":
-        log.backfill(1)
-    log.touch(1, proposals.BASE_TIME)
-    write(s, log.table)
 
 
 @check(
@@ -145,7 +136,7 @@ def has_time(log: LogBuilder, read: m.SnapshotRead, time: int, *requirements: st
 def a_time_selects_the_latest_version_up_to_it(s: ClientScenario) -> None:
     """Time travel reads the latest version that is not later than the time, unpublished ones included."""
     log = touched_later(s)
-    must_read(log, 4, *FRESH, expected="version 4 is ratified")
+    must_read(log, 4, *SEEN, expected="version 4 is ratified")
     for version in (1, 2, 3):
         for later in (0, 999):
             time = s.timestamp(version) + later
@@ -180,7 +171,7 @@ def a_time_is_searched_on_its_side_of_the_enablement(s: ClientScenario) -> None:
     """A time at or after the enablement selects among the versions from the enablement on, an earlier time among those
     before it."""
     log = enabled_later(s)
-    must_read(log, 5, *FRESH, expected="version 5 is ratified")
+    must_read(log, 5, *SEEN, expected="version 5 is ratified")
     for version, time in ((3, 3 * HOUR), (3, 4 * HOUR - 1), (4, 4 * HOUR), (5, 5 * HOUR)):
         must_read(
             log, version, "ICT-18", "ICT-20", timestamp=BASE_TIME + time,

@@ -5,20 +5,50 @@ arrive, the losers' requests (the same, another commit mode, another feature), a
 managed-commits, "Creating a new managed-commit table"; catalog-managed, "Creating and Dropping Catalog-managed
 Tables".
 
+Tables are created, found, dropped and created again, with names that resemble each other. A client under test creates
+tables while its requests and answers are lost.
+
 Why examples: in the measured time programs found the mutants of these checks not at all, or under other requirements.
 The course names the others.
 """
 
 from typing import Any
 
-from conformance.checks import check
+from conformance.checks import check, families
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
+from conformance.interface.results import Layer
 from conformance.models import proposals
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.owner_words import OwnerFamily
+from conformance.programs.rounds import CREATORS, Rounds
+from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
+
+
+@check(Family.VERSION_0, "MC-CREATE-02", "PROFILE-VERSION0-01", "PROFILE-VERSION0-02",
+       "PROFILE-VERSION0-03", "MC-ENABLE-05", *families.DISCOVERY, *families.REQUESTS, layer=Layer.MODEL)  # fmt: skip
+def any_sequence_of_creations(g: Generation) -> None:
+    """Generated creations by several clients, and drops between them, with lost and late requests: one creator of each
+    table succeeds, and dropped tables stay dropped."""
+    g.run(OwnerFamily(name=g.check.family, factors={"create": 4, "load": 2, "drop": 3, "recreate": 4, "together": 2}))
+
+
+@check(Family.VERSION_0, *families.OWNING, layer=Layer.MODEL, side="client")
+def any_creation_by_the_client(g: Generation) -> None:
+    """Generated creations by the client, whose requests and answers are lost, repeated and refused: version 0 is
+    proposed once, and its outcome is reported."""
+    g.run(ClientFamily(name=g.check.family, factors={"create": 12, "transfer": 0, "maintain": 0.2, "of_writers": 1.5}))
+
+
+@check(Family.VERSION_0, "MC-CREATE-02", *families.COMMITTING, layer=Layer.PROCESSES)
+def concurrent_creator_processes(rounds: Rounds) -> None:
+    """Several creators propose version 0 of one table concurrently: one is ratified."""
+    rounds.run(creators=CREATORS, writers=1)
+
 
 ONE = ("MC-CREATE-02", "CM-COMMIT-08", "MC-COMMIT-02")
 
@@ -31,35 +61,6 @@ def lost(s: Scenario, table: TableHandle, call: Exchange, won: Exchange) -> None
         s.require(answer.winner_table == table.reference, "MC-CREATE-02", "PROFILE-CORE-05", evidence=(call, won),
                   table=table, version=0, expected=f"the table of that name is {table.reference}",
                   observed=f"the conflict names {answer.winner_table}")  # fmt: skip
-
-
-def is_the_winners(s: Scenario, table: TableHandle, won: Exchange, *others: Exchange) -> None:
-    """Version 0, if it is published, is the winner's."""
-    assert isinstance(won.request, m.CreateTable)
-    content = s.published(table).get(0)
-    if content is not None:
-        s.require(proposals.attempt_of(content) == won.request.attempt, *ONE, evidence=(won, *others), table=table,
-                  version=0,
-                  expected=f"version 0 is the commit of attempt {won.request.attempt}, which won",
-                  observed=f"version 0 is that of {proposals.attempt_of(content)}")  # fmt: skip
-
-
-@check(Family.VERSION_0, "MC-API-03", "CM-CATALOG-03", "PROFILE-VERSION0-01")
-def creators_of_different_tables_do_not_interfere(s: Scenario) -> None:
-    """Three creators create three tables concurrently. All succeed, each table has its own version 0, and a commit to
-    one is not in another."""
-    names = ("orders", "order", "orders2")
-    sent = [s.delay(f"creator of {name}", s.creation(name)) for name in names]
-    for name, delayed in reversed(list(zip(names, sent, strict=True))):
-        call = s.deliver(delayed)
-        ratified = s.expect(call, m.Ratified, "PROFILE-VERSION0-01", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
-                            expected="the name is free: the table is created")  # fmt: skip
-        table = s.created(name, call, ratified)
-        is_the_winners(s, table, call)
-    references = {table.reference for table in s.tables}
-    s.require(len(references) == len(names), "MC-API-03", "CM-CATALOG-03", expected="three tables",
-              observed=f"the references are {sorted(references)}")  # fmt: skip
-    s.land(s.tables[0])
 
 
 # Content and location of version 0, and the race with a filesystem creator

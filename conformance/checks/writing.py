@@ -255,9 +255,6 @@ def write(s: ClientScenario, table: TableHandle, *, removes: tuple[str, ...] = (
 
 # Repeated races, and no answer
 
-OFTEN = 1_000
-"""More requests than any client may send."""
-
 
 @check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02")
 def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:

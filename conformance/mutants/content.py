@@ -69,7 +69,7 @@ class PublicationIsWrittenInPlace(ModelOwner):
         super().__init__(storage if directory is None else _StorageInPlace(directory))
 
 
-@mutant_method("commit", "MC-LOG-01", "CM-LOG-01")
+@mutant_method("commit", "MC-LOG-01", "CM-LOG-01", "MC-API-03", "CM-CATALOG-03")
 def large_commits_are_split(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Splits a commit with many actions into two versions."""
     if request.actions is None or len(request.actions) <= 3:

@@ -278,7 +278,8 @@ class ClientDrive:
         table.log.land(*lines, timestamp=time, blind=blind)
 
     def _next_time(self, table: DrivenTable) -> int:
-        last = replay(table.log.actions, table.log.latest).timestamp or 0
+        latest: object = replay(table.log.actions, table.log.latest).timestamp
+        last = latest if isinstance(latest, int) else 0  # the client may have written anything
         return last + 1000 if table.make.old else max(self.s.timestamp(table.log.latest + 1), last + 1000)
 
     def _name(self, table: DrivenTable, kind: int) -> str:

@@ -222,10 +222,6 @@ class Freedom(StrEnum):
     """A published file of a commit that the catalog lists is cut off, as during its write."""
 
 
-WRITING = (
-    Freedom.LOSE_REQUEST, Freedom.LOSE_ANSWER, Freedom.SILENT, Freedom.REFUSE_AFTER, Freedom.REPEAT, Freedom.DELAY,
-)  # fmt: skip
-"""Freedoms after which the client may not know the outcome of its commit."""
 FREE_STAKES: dict[Freedom, tuple[str, ...]] = {
     Freedom.PUBLISH: ("MC-GET-03", "CM-READ-01", "LOG-04"),
     Freedom.PUBLISH_AND_DELETE: ("LOG-13",),

@@ -11,18 +11,13 @@ breaks the profile that it declares.
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
-from threading import Event
 from typing import Any, Final
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file
 from conformance.models import proposals
-from conformance.requirements.catalogue import Profile
-from conformance.scenario import reads
 from conformance.scenario.recording import witnesses
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
@@ -85,35 +80,6 @@ def as_commit(answer: m.Answer, version: m.Version) -> m.Answer:
 def is_local(path: str) -> bool:
     """Whether a table's log is in a local folder, to which the kit can write directly."""
     return os.path.isdir(f"{path}/{LOG}")  # noqa: PTH112  # which takes names of any length
-
-
-def folder_of(s: Scenario, table: TableHandle) -> str:
-    """The folder of a table: as its resolution names it, if that is a local one, else the table's string."""
-    if Profile.DISCOVERY.value not in s.identity.profiles:
-        return table.reference
-    location = reads.location(s, table) or ""
-    return location if is_local(location) else table.reference
-
-
-@contextmanager
-def first_content(path: Path) -> Iterator[list[bytes]]:
-    """Read a local file as soon as it exists, while the block runs. Yields the list that gets its content."""
-    contents: list[bytes] = []
-    ended = Event()
-
-    def read() -> None:
-        while not ended.is_set():
-            with suppress(OSError):
-                contents.append(path.read_bytes())
-                return
-
-    with ThreadPoolExecutor(1) as pool:
-        if path.parent.is_dir():
-            pool.submit(read)
-        try:
-            yield contents
-        finally:
-            ended.set()
 
 
 def put_beside(s: Scenario, plant: m.Plant) -> m.Answer:

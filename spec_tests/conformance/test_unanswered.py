@@ -192,7 +192,7 @@ class NamesItsOwnAttempts(ModelOwner):
 
 
 def test_an_adapter_that_confuses_attempts_violates_the_interface() -> None:
-    result = run_case(CHECKS["all-clients-get-the-same-commits"], VARIANT, InProcess(NamesItsOwnAttempts()))
+    result = run_case(CHECKS["versions-are-counted-per-table"], VARIANT, InProcess(NamesItsOwnAttempts()))
     named = {name for violation in result.violations for name in violation.requirements}
     assert "PROFILE-CORE-03" in named and named.isdisjoint(IDENTITY)
 

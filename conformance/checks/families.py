@@ -1,12 +1,21 @@
-"""The families: one property for owners and one for clients in each file, checked by generated programs.
+"""The requirements that generated programs put to the test, and the pinned programs of each family.
 
-All programs of a side have the same kinds of steps, and one oracle judges every answer and every
-file. A family makes some kinds more frequent; its file says which, and the requirements that they put to the test:
+All programs of a side have the same kinds of steps, and one oracle judges every answer and every file. A family's file
+begins with its properties, one for owners and one for clients: which kinds of steps are more frequent, and which
+requirements they test.
 
     run SUBJECT --family backfill-ordering --programs 5000 --seed 7
 """
 
 from typing import Final
+
+from conformance.checks import check
+from conformance.interface.results import Layer
+from conformance.programs import pinned
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.owner_words import OwnerFamily
+from conformance.programs.running import Generation
+from conformance.scenario.check import Family
 
 # What the oracle says of owners (`conformance.oracle.owner`, `conformance.oracle.folder`)
 
@@ -26,6 +35,7 @@ PUBLISHING: Final = (
     "MC-FILES-08", "CM-FILES-07", "PROFILE-BACKLOG-01", "MC-LOG-01", "CM-LOG-01", "MC-FILES-07", "CM-FILES-06",
     "MC-FILES-02", "MC-FILES-04", "CM-FILES-02", "LOG-01",
 )  # fmt: skip
+REQUESTS: Final = (*COMMITTING, *READING, *PUBLISHING)
 OUTCOMES: Final = (
     "PROFILE-RETRY-01", "PROFILE-RETRY-02", "PROFILE-RETRY-03", "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02",
 )  # fmt: skip
@@ -61,7 +71,8 @@ TRANSACTIONS: Final = (
     "CONFLICT-ORDER-07", "CONFLICT-ORDER-08", "CONFLICT-ORDER-09", "CONFLICT-ORDER-10", "CONFLICT-REPEAT-01",
     "CONFLICT-RETRY-01", "CONFLICT-RETRY-02", "CONFLICT-RETRY-04", "CONFLICT-RETRY-05", "CONFLICT-RETRY-06",
     "CM-ENABLE-01", "CM-ENABLE-02", "MC-ENABLE-01", "MC-ENABLE-02", "MC-ENABLE-03", "MC-ENABLE-07", "MC-ENABLE-09",
-    "CM-WRITE-01", "ICT-03", "ICT-21", "DELAYED-01", "DELAYED-02", "DELAYED-03", "DELAYED-04", "DELAYED-05",
+    "CM-WRITE-01", "ICT-03", "ICT-05", "ICT-06", "ICT-07", "ICT-21",
+    "DELAYED-01", "DELAYED-02", "DELAYED-03", "DELAYED-04", "DELAYED-05",
     "DELAYED-08", "DELAYED-10", "DELAYED-11", "FIELD-04", "ICT-08", "ICT-09", "ICT-14", "LOG-30", "LOG-37",
     "LOG-47", "CM-ACCESS-02", "CM-TXNID-01", "CM-TXNID-02", "PROFILE-CHANGES-01", "PROFILE-ROWS-01", "ROW-01", "ROW-02",
     "ROW-03", "ROW-04", "ROW-05", "MC-COMMIT-06", "CM-COMMIT-06", "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03",
@@ -80,3 +91,29 @@ OWNING: Final = (
     "MC-CONVERT-11", "MC-FILES-12", "MC-RELEASE-01", "MC-RELEASE-09", "MC-WRITE-03", "CM-WRITE-04",
     "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-02",
 )  # fmt: skip
+
+
+# The pinned programs of each family, one check for each side: what generation rarely reaches, as data
+
+
+def _register(family: Family, side: str) -> None:
+    texts = tuple(pinned.texts(family, side))
+    if not texts:
+        return
+
+    def run(g: Generation) -> None:
+        if side == "owner":
+            g.run_stored(OwnerFamily(name=family), texts)
+        else:
+            g.run_stored(ClientFamily(name=family), texts)
+
+    run.__name__ = f"{pinned.CHECKS}{'' if side == 'owner' else 'clients_in_'}{family.replace('-', '_')}"
+    run.__doc__ = f"The {len(texts)} pinned programs of the family {family}: each answer and file is possible."
+    labels = [label for text in texts if (label := pinned.labelled(text)) is not None]
+    requirements = dict.fromkeys(name for label in labels for name in label.requirements)
+    check(family, *requirements, layer=Layer.MODEL, side=side)(run)
+
+
+for _family in Family:
+    for _side in ("owner", "client"):
+        _register(_family, _side)
