@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from conformance.checkers.breaches import FIRST, SECOND, Breach, Breaches
+from conformance.checkers.bounds import FIRST, SECOND, Breach, Breaches
 from conformance.checkers.columns import HistoryColumns, infer_log
 from conformance.checkers.log import LogChecker, check_content
 from conformance.checkers.rules import Rule

@@ -31,8 +31,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from conformance.checkers import bounds
-from conformance.checkers.bounds import INFINITY, Bound, Early, Late, Observations, Window
-from conformance.checkers.breaches import MOST_CONTRADICTIONS, MOST_OF_ONE_RULE, Breaches
+from conformance.checkers.bounds import (
+    INFINITY,
+    MOST_CONTRADICTIONS,
+    MOST_OF_ONE_RULE,
+    Bound,
+    Breaches,
+    Early,
+    Late,
+    Observations,
+    Window,
+)
 from conformance.checkers.columns import ANY_VERSION, NO_ATTEMPT, Rows, Sighting, TableColumns
 from conformance.checkers.rules import Rule
 from conformance.history.events import Content, Header, Promise

@@ -24,8 +24,16 @@ from functools import partial
 from itertools import accumulate
 
 from conformance.checkers import bounds
-from conformance.checkers.bounds import INFINITY, Bound, Early, Late, Observations, Window
-from conformance.checkers.breaches import MOST_CONTRADICTIONS, Breaches
+from conformance.checkers.bounds import (
+    INFINITY,
+    MOST_CONTRADICTIONS,
+    Bound,
+    Breaches,
+    Early,
+    Late,
+    Observations,
+    Window,
+)
 from conformance.checkers.columns import Rows, TableColumns
 from conformance.checkers.log import LogChecker
 from conformance.checkers.rules import Rule

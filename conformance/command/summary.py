@@ -20,7 +20,7 @@ from conformance.interface.results import (
 )
 from conformance.interface.safe_text import one_line
 from conformance.programs.pinned import is_of_pinned
-from conformance.programs.step_names import step_name
+from conformance.programs.program import step_name
 from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
 from conformance.reports.recorded import in_letters
 from conformance.reports.stored import bundle_name, finding_of, replay_command, run_command

@@ -10,7 +10,7 @@ import msgspec
 
 from conformance.interface.messages import Identity, Isolation
 from conformance.programs import client_steps as steps
-from conformance.programs import drawing
+from conformance.programs import program as programs
 from conformance.programs.client_driving import ClientDrive
 from conformance.programs.client_steps import By, Change, ClientProgram, Form, Freedom, Harm, Job, Step
 from conformance.programs.program import FORMAT
@@ -34,7 +34,7 @@ class Draw:
         self.limit = self.one(0, 0, 0, 0, 1, 1, 1, 2)
         self.partitions = self.one((0, 1), tuple(range(len(steps.PARTITIONS)))) if self.partitioned else (0,)
         self.features = tuple(name for name in steps.FEATURES if self.chance(0.3))
-        self.changes = {change: weight * self.one(*drawing.SWARM) for change, weight in CHANGES.items()}
+        self.changes = {change: weight * self.one(*programs.SWARM) for change, weight in CHANGES.items()}
         if "deletionVectors" in self.features:
             self.changes[Change.VECTOR] = 8
         self.contested = self.weighted(CONTESTED | ({Change.VECTOR: 6} if "deletionVectors" in self.features else {}))
@@ -374,9 +374,9 @@ class ClientFamily:
 
     def draw(self, seed: int, number: int, identity: Identity, variant: Variant) -> ClientProgram:  # noqa: ARG002
         """The first programs are small: their failures are easy to read."""
-        random = drawing.random_of(seed, number)
+        random = programs.random_of(seed, number)
         timed = times.__name__ in self.factors
-        d, small = Draw(random, 0.6 if timed else 0.15), number < drawing.SMALL_PROGRAMS
+        d, small = Draw(random, 0.6 if timed else 0.15), number < programs.SMALL_PROGRAMS
         layout, operations = self._weights(LAYOUT, d), self._weights(OPERATIONS | ({times: 1} if timed else {}), d)
         program: list[Step] = [*make(d), *land(d), *d.one((), changed(d))]
         for _ in range(random.randint(0, 3 if small else 9)):
@@ -385,7 +385,7 @@ class ClientFamily:
             program += self._round(d, d.weighted(operations))
             for _ in range(random.randint(0, 2)):
                 program += d.weighted(layout)(d)
-        if (heavy := drawing.heavy(HEAVY, seed, number)) is not None:
+        if (heavy := programs.heavy(HEAVY, seed, number)) is not None:
             program.insert(1, heavy)
         words = tuple(type(step).__name__.lower() for step in program)
         return ClientProgram(
@@ -393,7 +393,7 @@ class ClientFamily:
         )
 
     def _weights(self, weights: Mapping[Word, float], d: Draw) -> dict[Word, float]:
-        mine = {word: weight * self._factor(word) * d.one(*drawing.SWARM) for word, weight in weights.items()}
+        mine = {word: weight * self._factor(word) * d.one(*programs.SWARM) for word, weight in weights.items()}
         return mine if any(mine.values()) else {word: weight * self._factor(word) for word, weight in weights.items()}
 
     def _factor(self, word: Word) -> float:

@@ -12,7 +12,7 @@ from typing import Final, TypeGuard, get_args
 
 import msgspec
 
-from conformance.checkers.breaches import Breach
+from conformance.checkers.bounds import Breach
 from conformance.checkers.check import judge
 from conformance.checkers.columns import HistoryColumns
 from conformance.history import events

@@ -10,10 +10,10 @@ from random import Random
 from typing import Any, Final
 
 from conformance.interface.messages import Identity
-from conformance.programs import contents, drawing, steps
+from conformance.programs import contents, steps
+from conformance.programs import program as programs
 from conformance.programs.driving import NAMES, PATHS, Drive
-from conformance.programs.program import FORMAT
-from conformance.programs.step_names import LONG
+from conformance.programs.program import FORMAT, LONG
 from conformance.programs.steps import CLIENTS, By, Fate, OwnerProgram, Step
 from conformance.scenario.check import Variant
 from conformance.scenario.scenario import Scenario
@@ -448,16 +448,16 @@ class OwnerFamily:
     side: str = "owner"
 
     def draw(self, seed: int, number: int, identity: Identity, variant: Variant) -> OwnerProgram:
-        d = Draw(drawing.random_of(seed, number))
+        d = Draw(programs.random_of(seed, number))
         weights = {
             word: weight * self.factors.get(word, 1)
             for word, weight in WEIGHTS.items()
             if self.offers((word,), identity, variant)
         }
-        heavy = drawing.heavy([*HEAVY], seed, number)
+        heavy = programs.heavy([*HEAVY], seed, number)
         if heavy is not None:
             return self._program(seed + number, (f"{LONG}{heavy}",), (steps.Create(), *HEAVY[heavy], *ritual(0)))
-        words = drawing.words(d.random, weights, number)
+        words = programs.words(d.random, weights, number)
         first = beginning(d, transfers=weights.get("filesystem", 0) > 0)
         drawn = [step for word in words for step in WORDS[word](d)]
         end = [step for table in sorted(set(d.tables)) for step in ritual(table)]

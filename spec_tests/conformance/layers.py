@@ -22,7 +22,7 @@ from conformance.interface.results import CaseResult, Layer
 from conformance.interface.subject import AdapterError
 from conformance.mutants import Mutant, all_mutants
 from conformance.programs import pinned
-from conformance.programs.drawing import HEAVY_EVERY
+from conformance.programs.program import HEAVY_EVERY
 from conformance.programs.running import Generation
 from spec_tests.conformance import kills
 

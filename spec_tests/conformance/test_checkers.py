@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from conformance.checkers import bounds, watermark
-from conformance.checkers.breaches import MOST_CONTRADICTIONS, MOST_OF_ONE_RULE
+from conformance.checkers.bounds import MOST_CONTRADICTIONS, MOST_OF_ONE_RULE
 from conformance.checkers.check import check_events, check_file
 from conformance.checkers.columns import HistoryColumns, Rows
 from conformance.checkers.log import IDEMPOTENT_RETRY, LogChecker

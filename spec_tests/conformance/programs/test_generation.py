@@ -24,10 +24,9 @@ from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.programs import client_steps, history_shrinking, owner_words, running, steps
 from conformance.programs.cases import run_case
 from conformance.programs.owner_words import WORDS, OwnerFamily
-from conformance.programs.program import NotAProgramError, decode, encode
+from conformance.programs.program import NAMES, NotAProgramError, decode, encode
 from conformance.programs.running import named
 from conformance.programs.shrinking import simpler, smallest
-from conformance.programs.step_names import NAMES
 from conformance.programs.steps import OwnerProgram
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import violations_of
