@@ -108,7 +108,7 @@ CHANGES: list[dict[str, Any]] = [
     fields(WIRE_COLUMNS[0], {**WIRE_COLUMNS[1], "type": "string"}),
     *(fields(*({"name": name, "type": nested(depth)} for name in ("id", "tags"))) for depth in (10, 300, 600, 900)),
     {"partition-columns": ["id"]},
-    {"properties": {"io.unitycatalog.tableId": str(uuid.uuid4())}},
+    {"properties": {"io.unitycatalog.tableId": "c5b6a3f0-1d2e-4f5a-8b9c-0d1e2f3a4b5c"}},
     {"properties": {"delta.enableInCommitTimestamps": "false"}},
     {"properties": {"fs.s3a.secret.key": "x"}},
     {"properties": {"delta.feature.rowTracking": "supported"}},
