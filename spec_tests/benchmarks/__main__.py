@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Final
 
 from spec_tests.benchmarks import measure
-from spec_tests.benchmarks.measure import Benchmark, Claim
+from spec_tests.benchmarks.measure import Benchmark, Builder, Claim
 
 _CONFLICTS = ("other partitions", "other partitions and removals", "blind appends")
 _OPERATIONS = ("DELETE", "UPDATE", "MERGE")
@@ -150,18 +150,31 @@ BENCHMARKS: Final = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
-    parser = argparse.ArgumentParser(prog="python -m spec_tests.benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m spec_tests.benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, benchmark in BENCHMARKS.items():
-        command = commands.add_parser(name, help=f"of the {benchmark.module}")
+        command = commands.add_parser(name, help=_title(name, benchmark))
         command.add_argument("--json", action="store_true", help="print JSON")
         for option, default in benchmark.options.items():
             command.add_argument(f"--{option}", type=int, default=default, help=f"default {default}")
     options = parser.parse_args(arguments)
     benchmark = BENCHMARKS[options.name]
-    works = getattr(import_module(f"spec_tests.benchmarks.{benchmark.module}"), options.name)
-    title = f"{options.name}: {(inspect.getdoc(works) or '').partition(chr(10))[0]}"
+    works = _works(options.name, benchmark)
+    title = f"{options.name}: {_title(options.name, benchmark)}"
     return measure.show(title, benchmark.run(works, options), as_json=options.json)
+
+
+def _works(name: str, benchmark: Benchmark) -> Builder:
+    works: Builder = getattr(import_module(f"spec_tests.benchmarks.{benchmark.module}"), name)
+    return works
+
+
+def _title(name: str, benchmark: Benchmark) -> str:
+    return (inspect.getdoc(_works(name, benchmark)) or "").partition("\n\n")[0].replace("\n", " ")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ Work = Callable[[], float | Mapping[str, float]]
 """One round of one program: its figure, or several figures by their names."""
 Works = Mapping[str, Work]
 """By the name of the figure, with its unit; the name of a work with several figures is only for order."""
+Builder = Callable[[Options], AbstractContextManager[Works]]
+"""Builds what the works of a benchmark need, and removes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Benchmark:
         self.claims = claims
         self.warm_up = warm_up
 
-    def run(self, begin: Callable[[Options], AbstractContextManager[Works]], options: Options) -> list[dict[str, Any]]:
+    def run(self, begin: Builder, options: Options) -> list[dict[str, Any]]:
         """The rows of the report: the figures, and then the claims."""
         with begin(options) as works:
             interleaved(self.warm_up, works)
