@@ -157,14 +157,15 @@ def _file_flaw(preconditions: UpdatePreconditions, examined: Examined) -> str | 
 
 
 def _property_flaw(wanted: Mapping[str, str | None], metadata: Metadata, before: Mapping[str, str]) -> str | None:
-    """Why the catalog cannot store a property: the log has another value, its name is that of a secret, or together
-    with those stored `before` it exceeds the size limit of an answer."""
+    """Why the catalog cannot store a property: the log has another value, or none of a `delta.*` property, whose place
+    is the log; its name is that of a secret; or together with those stored `before` it exceeds the size limit of an
+    answer."""
     for key, value in wanted.items():
         logged = metadata.configuration.get(key)
-        if logged is not None and logged != value:
+        if logged != value and (logged is not None or key.startswith("delta.")):
             return (
-                f"the property {key} is {logged!r} in the log, but {value!r} in the request; change it by a commit "
-                f"with a metaData action"
+                f"the property {key} is {_spelled(logged)} in the log, but {_spelled(value)} in the request; change it "
+                f"by a commit with a metaData action"
             )
         if logged is None and value is not None and names_a_secret(key):
             return f"the property {key} names a secret, and every reader of the table would see it; leave it out"
@@ -177,6 +178,10 @@ def _property_flaw(wanted: Mapping[str, str | None], metadata: Metadata, before:
             f"{MAX_CATALOG_PROPERTIES_BYTES}; remove some, or write them into the log"
         )
     return None
+
+
+def _spelled(value: str | None) -> str:
+    return "absent" if value is None else repr(value)
 
 
 def _catalog_properties(

@@ -197,6 +197,8 @@ REFUSED: dict[str, Body] = {
     "removal of two domains": beside("remove-domain-metadata", domains=["gone", "other"]),
     "domain without a commit": alone("set-domain-metadata", updates={"d": {"mark": 7}}),
     "property of the log": alone("set-properties", updates={"delta.enableInCommitTimestamps": "false"}),
+    "delta property without a commit": alone("set-properties", updates={"delta.appendOnly": "true"}),
+    "delta property that the commit lacks": beside("set-properties", updates={"delta.appendOnly": "true"}),
     "removal of a property of the log": alone("remove-properties", removals=["delta.enableInCommitTimestamps"]),
     **{
         f"secret {key}": alone("set-properties", updates={key: "hunter2"})

@@ -110,6 +110,7 @@ CHANGES: list[dict[str, Any]] = [
     {"partition-columns": ["id"]},
     {"properties": {"io.unitycatalog.tableId": "c5b6a3f0-1d2e-4f5a-8b9c-0d1e2f3a4b5c"}},
     {"properties": {"delta.enableInCommitTimestamps": "false"}},
+    {"properties": {"delta.appendOnly": "true"}},
     {"properties": {"fs.s3a.secret.key": "x"}},
     {"properties": {"delta.feature.rowTracking": "supported"}},
     {"properties": {"k": "x" * MAX_CATALOG_PROPERTIES_BYTES}},
