@@ -31,6 +31,8 @@ from refimpl.catalog.messages import (
     AssertTableUuid,
     CreateTable,
     LoadedTable,
+    RemoveProperties,
+    SetProperties,
     StagedTable,
     StageTable,
     UpdateSnapshotVersion,
@@ -291,6 +293,9 @@ class DeltaApi:
             raise bad_request("the requirement assert-table-uuid is missing")
         if UpdateSnapshotVersion in updates:
             raise bad_request("update-metadata-snapshot-version is for tables that are not catalog-managed")
+        changed, removed = updates.get(SetProperties), updates.get(RemoveProperties)
+        if changed is not None and removed is not None and (both := changed.updates.keys() & set(removed.removals)):
+            raise bad_request(f"the request sets and removes {', '.join(sorted(both))}; do one of them")
         added = updates.get(AddCommit)
         attempt = None if added is None else _attempt_of(added.commit)
         try:

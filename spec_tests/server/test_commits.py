@@ -196,6 +196,9 @@ REFUSED: dict[str, Body] = {
     "removal of a domain": beside("remove-domain-metadata", domains=["d"]),
     "removal of two domains": beside("remove-domain-metadata", domains=["gone", "other"]),
     "domain without a commit": alone("set-domain-metadata", updates={"d": {"mark": 7}}),
+    "property that is set and removed": lambda table, staged: table.request(
+        setting(team="a"), {"action": "remove-properties", "removals": ["other", "team"]}
+    ),
     "property of the log": alone("set-properties", updates={"delta.enableInCommitTimestamps": "false"}),
     "delta property without a commit": alone("set-properties", updates={"delta.appendOnly": "true"}),
     "delta property that the commit lacks": beside("set-properties", updates={"delta.appendOnly": "true"}),
