@@ -34,9 +34,11 @@ LAST_VERSION: Final = "delta.lastUpdateVersion"
 LAST_TIMESTAMP: Final = "delta.lastCommitTimestamp"
 FORBIDDEN_JOBS: Final = "commitOwner.forbiddenMaintenance"
 """The maintenance that the owner forbids to clients, of the jobs that are allowed by default; joined by commas."""
+COMMENT: Final = "commitOwner.comment"
+"""The comment that a request without a commit set; otherwise the comment is the description in the log."""
 _DERIVED: Final = frozenset(
     {
-        FORBIDDEN_JOBS, LAST_VERSION, LAST_TIMESTAMP, "delta.minReaderVersion", "delta.minWriterVersion",
+        FORBIDDEN_JOBS, COMMENT, LAST_VERSION, LAST_TIMESTAMP, "delta.minReaderVersion", "delta.minWriterVersion",
         "delta.clusteringColumns", "delta.rowTracking.rowIdHighWaterMark",  # Unity Catalog reports metadata domains so
     }
 )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from refimpl.catalog.messages import (
+    COMMENT,
     FEATURE_PREFIX,
     FORBIDDEN_JOBS,
     LAST_TIMESTAMP,
@@ -141,7 +142,7 @@ def legacy_table(catalog: str, schema: str, name: str, description: TableDescrip
         "data_source_format": "DELTA",
         "columns": _legacy_columns(description.metadata),
         "storage_location": description.table.location.as_uri(),
-        "comment": description.metadata.description,
+        "comment": description.catalog_properties.get(COMMENT, description.metadata.description),
         "properties": properties(description),
         "owner": None,
         "created_at": description.created_at,

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from refimpl.catalog.messages import (
+    COMMENT,
     TABLE_ID,
     AddCommit,
     CreateTable,
@@ -35,7 +36,8 @@ from refimpl.protocol.actions import Action, CommitInfo, DomainMetadata, Metadat
 
 
 def preconditions_of(updates: Mapping[type, Any], table_id: str, etag: str | None) -> UpdatePreconditions:
-    """The parts of a request other than its commit."""
+    """The parts of a request other than its commit. A comment without a commit is the catalog's; beside a commit, the
+    log has it."""
     wanted: dict[str, str | None] = {}
     removed = updates.get(RemoveProperties)
     if removed is not None:
@@ -46,16 +48,21 @@ def preconditions_of(updates: Mapping[type, Any], table_id: str, etag: str | Non
     requested_id = wanted.pop(TABLE_ID, table_id)
     report = updates.get(SetLatestBackfilledVersion)
     added = updates.get(AddCommit)
+    properties = {key: value for key, value in wanted.items() if not is_derived(key)}
+    comment = updates.get(SetTableComment)
+    if comment is not None:
+        properties[COMMENT] = comment.comment if added is None else None
+    stated = {kind: update for kind, update in updates.items() if added is not None or kind is not SetTableComment}
 
     def contradiction(protocol: Protocol, metadata: Metadata, domains: Sequence[DomainMetadata]) -> str | None:
         if requested_id != table_id:
             return f"{TABLE_ID} is {requested_id!r} in the request; the table's id is {table_id} and cannot change"
-        return _contradiction(updates, protocol, metadata) or _domain_flaw(updates, domains)
+        return _contradiction(stated, protocol, metadata) or _domain_flaw(updates, domains)
 
     return UpdatePreconditions(
         etag=etag,
         published_through=None if report is None else report.latest_published_version,
-        properties={key: value for key, value in wanted.items() if not is_derived(key)},
+        properties=properties,
         contradiction=contradiction,
         in_commit_timestamp=None if added is None else added.commit.timestamp,
         size=None if added is None else added.commit.file_size,

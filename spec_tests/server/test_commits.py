@@ -28,6 +28,7 @@ from spec_tests.server.conftest import Serve, inline_table
 from spec_tests.server.wire import (
     BAD,
     EXHAUSTED,
+    LEGACY,
     NO_TABLE,
     PROTOCOL,
     REQUIREMENT,
@@ -292,6 +293,26 @@ def test_property_of_a_commit_replaces_the_catalogs_property(table: WireTable) -
     assert properties(table)["team"] == "b"
     assert table.propose(with_metadata(table, 2)).status_code == 200
     assert "team" not in properties(table)
+
+
+def test_comment_without_a_commit_is_stored_by_the_catalog(table: WireTable) -> None:
+    """Until a commit has a comment."""
+
+    def commented(text: str) -> dict[str, Any]:
+        return {"action": "set-table-comment", "comment": text}
+
+    def shown() -> Any:
+        return table.http.get(f"{LEGACY}/tables/unity.default.orders").json()["comment"]
+
+    before = table.state()
+    assert table.update(commented("visits"), etag=before[2]).status_code == 200
+    assert refusal(table.update(commented("late"), etag=before[2])) == REQUIREMENT
+    table.land(1)
+    assert shown() == "visits"
+    staged = table.write_staged(2, {"metaData": {**table.metadata(ENABLED), "description": "of the log"}})
+    assert refusal(table.propose(staged, commented("visits"))) == BAD
+    assert table.propose(staged, commented("of the log")).status_code == 200
+    assert shown() == "of the log"
 
 
 def test_derived_properties_may_be_sent_back(table: WireTable) -> None:
