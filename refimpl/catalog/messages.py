@@ -205,9 +205,27 @@ class TableCredentials(msgspec.Struct, frozen=True, kw_only=True):
     operation: Literal["READ", "READ_WRITE"]
 
 
+class FileSizeHistogram(_Wire, frozen=True, kw_only=True):
+    """One value for each bin in all three. A bin's boundary is its smallest size, in bytes."""
+
+    sorted_bin_boundaries: tuple[int, ...]
+    file_counts: tuple[int, ...]
+    total_bytes: tuple[int, ...]
+
+
+class CommitReport(_Wire, frozen=True, kw_only=True):
+    """The part of a commit's metrics that is checked."""
+
+    file_size_histogram: FileSizeHistogram | None = None
+
+
+class MetricsReport(_Wire, frozen=True, kw_only=True):
+    commit_report: CommitReport | None = None
+
+
 class ReportMetrics(_Wire, frozen=True, kw_only=True):
     table_id: Text | None = None
-    report: dict[str, Any] | None = None
+    report: MetricsReport | None = None
 
 
 # Answers

@@ -100,7 +100,7 @@ class ApiRoute:
 
 def _config(call: Call) -> Any:
     call.delta.names.check_catalog(call.required("catalog"))
-    versions = call.query.get("protocol-versions", PROTOCOL_VERSION)
+    versions = call.required("protocol-versions")
     if PROTOCOL_VERSION.partition(".")[0] not in {version.strip().partition(".")[0] for version in versions.split(",")}:
         raise bad_request(f"this server supports protocol version {PROTOCOL_VERSION}, not {versions!r}")
     return {"endpoints": [f"{r.method} {r.path}" for r in DELTA_ROUTES[1:]], "protocol-version": PROTOCOL_VERSION}
@@ -114,11 +114,15 @@ def _report(call: Call) -> Any:
     table_id = call.delta.describe(*call.table).table.table_id
     if call.body.table_id not in (None, table_id):
         raise bad_request(f"table-id is {call.body.table_id!r}; the table is {table_id}")
+    report = call.body.report and call.body.report.commit_report
+    histogram = report and report.file_size_histogram
+    if histogram and len(set(map(len, msgspec.structs.astuple(histogram)))) > 1:
+        raise bad_request("the lists of file-size-histogram differ in length; expected one value for each bin in all")
 
 
 DELTA_ROUTES: Final = (
     ApiRoute(name="config", method="GET", path="/v1/config", summary="What this server can do", handle=_config,
-             query=("catalog", "protocol-versions"), required=("catalog",)),
+             query=("catalog", "protocol-versions"), required=("catalog", "protocol-versions")),
     ApiRoute(name="stage", method="POST", path=f"{_SCHEMA}/staging-tables", summary="A location for a new table",
              handle=lambda call: call.delta.stage(*call.schema, call.body), body=StageTable, races=True),
     ApiRoute(name="create", method="POST", path=_TABLES, summary="Register a table whose version 0 exists",
@@ -134,8 +138,8 @@ DELTA_ROUTES: Final = (
     ApiRoute(name="exists", method="HEAD", path=_TABLE, summary="Whether the table exists", status=204,
              handle=lambda call: call.delta.describe(*call.table)),
     ApiRoute(name="credentials", method="GET", path=f"{_TABLE}/credentials", summary="Local files need none",
-             handle=lambda call: call.delta.credentials(*call.table, call.query.get("operation", "READ")),
-             query=("operation",)),
+             handle=lambda call: call.delta.credentials(*call.table, call.required("operation")),
+             query=("operation",), required=("operation",)),
     ApiRoute(name="report", method="POST", path=f"{_TABLE}/metrics", summary="Metrics of a commit; not stored",
              handle=_report, body=ReportMetrics, status=204),
     ApiRoute(name="staging-credentials", method="GET", path="/v1/staging-tables/{table_id}/credentials",

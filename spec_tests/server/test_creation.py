@@ -322,11 +322,17 @@ def test_a_dropped_table_is_gone_and_its_files_stay(table: WireTable, http: Test
 def test_existence_metrics_and_credentials(table: WireTable, http: TestClient) -> None:
     assert http.head(table.url).status_code == 204
     assert http.head(table.url + "x").status_code == 404
+    bins = {"sorted-bin-boundaries": [0, 9], "file-counts": [1, 0], "total-bytes": [5, 0]}
+    for histogram, status in ((None, 204), (bins, 204), ({**bins, "file-counts": [1]}, 400), ({}, 400)):
+        report = {"commit-report": {"num-files-added": 1, "file-size-histogram": histogram}}
+        answer = http.post(f"{table.url}/metrics", json={"table-id": table.table_id, "report": report})
+        assert answer.status_code == status, histogram
     assert http.post(f"{table.url}/metrics", json={"table-id": table.table_id, "report": {}}).status_code == 204
     assert refusal(http.post(f"{table.url}/metrics", json={"table-id": "another"})) == BAD
     granted = http.get(f"{table.url}/credentials", params={"operation": "READ"}).json()
     assert [c["config"] for c in granted["storage-credentials"]] == [{}]
-    assert refusal(http.get(f"{table.url}/credentials", params={"operation": "OWN"})) == BAD
+    for wrong in ({"operation": "OWN"}, {}):
+        assert refusal(http.get(f"{table.url}/credentials", params=wrong)) == BAD
     staging = "/api/2.1/unity-catalog/delta/v1/staging-tables"
     assert http.get(f"{staging}/{table.table_id}/credentials").status_code == 200
     assert refusal(http.get(f"{staging}/{uuid.uuid4()}/credentials")) == (404, "NotFoundException")
@@ -351,7 +357,9 @@ def test_configuration_lists_the_supported_calls(http: TestClient) -> None:
     answer = http.get(config, params={"catalog": "unity", "protocol-versions": "1.0"}).json()
     assert answer["protocol-version"] == "1.0"
     assert "POST /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}" in answer["endpoints"]
-    assert refusal(http.get(config, params={"catalog": "nope"})) == (404, "NoSuchCatalogException")
-    assert refusal(http.get(config, params={"catalog": "unity", "protocol-versions": "9.0"})) == BAD
+    unknown = {"catalog": "nope", "protocol-versions": "1.0"}
+    assert refusal(http.get(config, params=unknown)) == (404, "NoSuchCatalogException")
+    for wrong in ({"protocol-versions": "9.0"}, {"protocol-versions": ""}, {}):
+        assert refusal(http.get(config, params={"catalog": "unity", **wrong})) == BAD
     assert refusal(http.get("/api/2.0/settings/types/default_namespace_ws/names/default")) == (404, "NotFoundException")
     assert http.get(f"{LEGACY}/metastore_summary").json() == http.get(f"{LEGACY}/metastore_summary").json()
