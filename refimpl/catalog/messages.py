@@ -296,12 +296,11 @@ class TablePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """`type` is one of the API's exception names; `stack` is always null here."""
+    """`type` is one of the API's exception names. The optional `stack` is neither sent nor read."""
 
     message: str
     type: str
     code: int
-    stack: str | None = None
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):

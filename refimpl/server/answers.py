@@ -128,8 +128,8 @@ def staged(table_id: str, location: Path) -> StagedTable:
 
 
 def credentials(location: Path, operation: str) -> list[dict[str, Any]]:
-    """Local files need no credentials, but clients require the list."""
-    return [{"prefix": location.as_uri(), "operation": operation, "config": {}, "expiration-time-ms": None}]
+    """Local files need no credentials, but clients require the list. These never expire."""
+    return [{"prefix": location.as_uri(), "operation": operation, "config": {}}]
 
 
 def legacy_table(catalog: str, schema: str, name: str, description: TableDescription) -> dict[str, Any]:

@@ -330,7 +330,8 @@ def test_existence_metrics_and_credentials(table: WireTable, http: TestClient) -
     assert http.post(f"{table.url}/metrics", json={"table-id": table.table_id, "report": {}}).status_code == 204
     assert refusal(http.post(f"{table.url}/metrics", json={"table-id": "another"})) == BAD
     granted = http.get(f"{table.url}/credentials", params={"operation": "READ"}).json()
-    assert [c["config"] for c in granted["storage-credentials"]] == [{}]
+    (credential,) = granted["storage-credentials"]
+    assert credential == {"prefix": table.location.as_uri(), "operation": "READ", "config": {}}
     for wrong in ({"operation": "OWN"}, {}):
         assert refusal(http.get(f"{table.url}/credentials", params=wrong)) == BAD
     staging = "/api/2.1/unity-catalog/delta/v1/staging-tables"

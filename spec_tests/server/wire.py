@@ -197,10 +197,9 @@ def refusal(answer: Any) -> tuple[int, str]:
     body = answer.json()
     assert set(body) == {"error"}, body
     error = body["error"]
-    assert set(error) == {"message", "type", "code", "stack"}
+    assert set(error) == {"message", "type", "code"}
     assert error["code"] == answer.status_code
     assert error["message"]
-    assert error["stack"] is None
     return answer.status_code, error["type"]
 
 
