@@ -295,6 +295,10 @@ class TablePage(msgspec.Struct, frozen=True, kw_only=True):
     next_page_token: str | None = None
 
 
+UNSUPPORTED_FORMAT: Final = "UnsupportedTableFormatException"
+"""The type of the error for a table that exists and that the API cannot express."""
+
+
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     """`type` is one of the API's exception names. The optional `stack` is neither sent nor read."""
 

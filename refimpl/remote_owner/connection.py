@@ -32,6 +32,7 @@ from refimpl.catalog.messages import (
     DEFAULT_SCHEMA,
     DELTA_BASE,
     LEGACY_BASE,
+    UNSUPPORTED_FORMAT,
     ErrorBody,
     LoadedTable,
     StagedTable,
@@ -44,6 +45,7 @@ from refimpl.protocol.errors import (
     OutcomeUnknown,
     OwnerUnavailableError,
     TableNotFoundError,
+    UnsupportedFeatureError,
 )
 from refimpl.protocol.release import __version__
 from refimpl.storage.environment import Environment
@@ -371,6 +373,11 @@ class Refusal:
     table: LoadedTable | None = None
     """The table after a lost race, if the server sends it: UNITY_CATALOG.md#conflict."""
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the API has no table of this name. A table that it cannot express may have the name."""
+        return self.status == HTTPStatus.NOT_FOUND or self.kind == UNSUPPORTED_FORMAT
+
     def __str__(self) -> str:
         return f"{self.status} {self.kind}: {self.message}"
 
@@ -526,6 +533,9 @@ class DeltaCalls:
     def refused(self, what: str, refusal: Refusal) -> DeltaError:
         if refusal.kind == "NoSuchTableException":
             return TableNotFoundError(f"{self.address.server} has no table {what}: {refusal.message}", reference=what)
+        if refusal.kind == UNSUPPORTED_FORMAT:
+            message = f"{self.address.server}: {refusal.message}; read it by its path"
+            return UnsupportedFeatureError(message, features=())
         return InvalidRequestError(f"{self.address.server} rejected the request to {what}: {refusal}")
 
     def lacks(self, what: str, instead: str) -> InvalidRequestError:

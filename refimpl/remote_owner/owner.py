@@ -333,7 +333,7 @@ class RemoteOwner:
                     if not isinstance(answer, Refusal):
                         return
                     problem = self._calls.refused(f"drop {current.name}", answer)
-                    if answer.status != HTTPStatus.NOT_FOUND:
+                    if not answer.is_gone:
                         break
                     self._calls.pause(retry, None)
                 except NoAnswerError as error:
@@ -444,7 +444,7 @@ class RemoteOwner:
         detail = f"{self.address.server}: {answer}"
         if answer.kind == "UpdateRequirementConflictException":
             return Rejected(reason=RejectionReason.ATTEMPT_RESOLVED, detail=detail)
-        if answer.status != HTTPStatus.BAD_REQUEST:  # the table was renamed, or the server contradicts itself
+        if answer.is_gone or answer.status != HTTPStatus.BAD_REQUEST:  # renamed, or the server contradicts itself
             raise OwnerUnavailableError(f"{detail}; nothing landed; try again")
         if version > (-1 if now.latest is None else now.latest) + 1:
             return VersionGap(latest_ratified_version=now.latest)
@@ -652,7 +652,7 @@ class RemoteOwner:
             loaded = self._calls.call("GET", self._url(seen.name), LoadedTable, tries=tries)
             if isinstance(loaded, LoadedTable) and loaded.metadata.table_uuid == table_id:
                 return self._remember(seen.name, loaded)
-            if isinstance(loaded, Refusal) and loaded.status != HTTPStatus.NOT_FOUND:
+            if isinstance(loaded, Refusal) and not loaded.is_gone:
                 raise self._calls.refused(f"load {seen.name}", loaded)
             self._seen.pop(table_id, None)
         return self._search(table_id, lambda listed: listed.table_id == table_id)

@@ -26,6 +26,7 @@ import msgspec
 
 from refimpl.catalog.messages import (
     MANAGED,
+    UNSUPPORTED_FORMAT,
     AddCommit,
     AssertEtag,
     AssertTableUuid,
@@ -79,6 +80,7 @@ from refimpl.server.errors import (
     of_failed_precondition,
     of_rejection,
     requirement_conflict,
+    unsupported_format,
 )
 from refimpl.server.names import Names, parts_of
 from refimpl.server.request_validation import preconditions_of, properties_beside, with_creation
@@ -121,13 +123,14 @@ class DeltaApi:
         return sorted(parts[1] for parts in names if parts is not None and parts[0] == schema)
 
     def describe(self, catalog: str, schema: str, table: str) -> TableDescription:
-        """The table. Commits that the API cannot express are published first."""
+        """The table; 400 for one that the API cannot express. Commits that it cannot express are published first."""
         full = f"{catalog}.{schema}.{table}"
         name = self.names.owner_name(catalog, schema, table)
         try:
             description = self.owner.describe(name)
+            if not is_served(description.table, live=False):
+                raise unsupported_format(f"{full} is a {description.table.feature_name} table")
             if not is_served(description.table):
-                full += f" (a {description.table.feature_name} table; this API serves catalog-managed ones)"
                 raise no_such_table(full)
             return self._without_inline_commits(description)
         except errors.InvalidRequestError:  # no table of this name, or without version 0, or dropped since
@@ -146,6 +149,14 @@ class DeltaApi:
 
     def load(self, catalog: str, schema: str, table: str) -> LoadedTable:
         return self._answer(self.describe(catalog, schema, table))
+
+    def check_exists(self, catalog: str, schema: str, table: str) -> None:
+        """Also a table that the API cannot express exists."""
+        try:
+            self.describe(catalog, schema, table)
+        except ApiError as error:
+            if error.kind != UNSUPPORTED_FORMAT:
+                raise
 
     def drop(self, catalog: str, schema: str, table: str, table_id: str | None = None) -> None:
         """`table_id`: drop only the table with this id: UNITY_CATALOG.md#drop."""

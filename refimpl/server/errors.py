@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from refimpl.catalog.messages import ErrorAnswer, ErrorBody, LoadedTable
+from refimpl.catalog.messages import UNSUPPORTED_FORMAT, ErrorAnswer, ErrorBody, LoadedTable
 from refimpl.catalog.owner import Precondition, PreconditionFailed
 from refimpl.protocol import errors
 from refimpl.protocol.commits import Rejected, RejectionReason
@@ -48,6 +48,7 @@ already_exists = _kind(HTTPStatus.CONFLICT, "AlreadyExistsException")
 no_such_catalog = _kind(HTTPStatus.NOT_FOUND, "NoSuchCatalogException", "Catalog not found: {}")
 no_such_schema = _kind(HTTPStatus.NOT_FOUND, "NoSuchSchemaException", "Schema not found: {}")
 no_such_table = _kind(HTTPStatus.NOT_FOUND, "NoSuchTableException", "Table not found: {}")
+unsupported_format = _kind(HTTPStatus.BAD_REQUEST, UNSUPPORTED_FORMAT, "{}; this API serves catalog-managed tables")
 not_found = _kind(HTTPStatus.NOT_FOUND, "NotFoundException")
 
 

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
+from refimpl.catalog.messages import UNSUPPORTED_FORMAT
 from refimpl.protocol.errors import CorruptionError, TableNotFoundError
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi, is_served
@@ -77,8 +78,8 @@ class LegacyApi:
         for name in page:
             try:
                 tables.append(self._table(catalog, schema, name))
-            except ApiError as error:  # dropped since it was listed
-                if error.kind != "NoSuchTableException":
+            except ApiError as error:  # dropped since it was listed, or another table has the name now
+                if error.kind not in ("NoSuchTableException", UNSUPPORTED_FORMAT):
                     raise
             except CorruptionError:  # a request for it by name reports that; the others are listed
                 continue

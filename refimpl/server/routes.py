@@ -136,7 +136,7 @@ DELTA_ROUTES: Final = (
     ApiRoute(name="drop", method="DELETE", path=_TABLE, summary="Forget the table's name; its files stay", status=204,
              handle=lambda call: call.delta.drop(*call.table, call.query.get("table-id")), query=("table-id",)),
     ApiRoute(name="exists", method="HEAD", path=_TABLE, summary="Whether the table exists", status=204,
-             handle=lambda call: call.delta.describe(*call.table)),
+             handle=lambda call: call.delta.check_exists(*call.table)),
     ApiRoute(name="credentials", method="GET", path=f"{_TABLE}/credentials", summary="Local files need none",
              handle=lambda call: call.delta.credentials(*call.table, call.required("operation")),
              query=("operation",), required=("operation",)),

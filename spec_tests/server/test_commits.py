@@ -24,7 +24,7 @@ from refimpl.protocol.table_feature import MANAGED_COMMIT, CommitMode
 from refimpl.served.catalog_requests import MAX_CATALOG_PROPERTIES_BYTES
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi
-from spec_tests.server.conftest import Serve, inline_table
+from spec_tests.server.conftest import SCHEMA, Serve, inline_table
 from spec_tests.server.wire import (
     BAD,
     EXHAUSTED,
@@ -477,5 +477,16 @@ def test_direct_table_is_readable_and_rejects_writers(http: TestClient, warehous
     later = at["commitInfo"]["inCommitTimestamp"] + 1
     assert refusal(wire.propose(wire.write_staged(1, timestamp=later))) == BAD
     assert wire.state()[0] == 0
-    warehouse.create_table("by_path", pa.schema([("id", pa.int64())]), feature=MANAGED_COMMIT)
-    assert refusal(http.get(f"{wire.base}/tables/by_path")) == NO_TABLE
+
+
+def test_table_that_the_api_cannot_express_exists(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+    wire = WireTable(http)
+    wire.table_id = warehouse.create_table("orders", SCHEMA, feature=MANAGED_COMMIT).table_id or ""
+    assert http.head(wire.url).status_code == 204
+    calls = [("GET", "", None), ("DELETE", "", None), ("POST", "", wire.request(reported(0))),
+             ("POST", "/metrics", {}), ("GET", "/credentials?operation=READ", None)]  # fmt: skip
+    for method, path, body in calls:
+        answer = http.request(method, wire.url + path, json=body)
+        assert refusal(answer) == (400, "UnsupportedTableFormatException"), (method, path)
+    listed = http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
+    assert listed.json()["tables"] == []

@@ -41,7 +41,7 @@ from refimpl.protocol.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from refimpl.remote_owner import documents
 from refimpl.remote_owner.connection import (
     LONGEST_PAUSE,
@@ -533,6 +533,19 @@ def test_error_names_the_operation_that_the_api_lacks(remote: RemoteWarehouse, t
     assert remote.tables() == ["orders"]
 
 
+def test_name_of_a_table_that_the_api_cannot_express(remote: RemoteWarehouse, directory: Path) -> None:
+    """Another table may have had this name before."""
+    table = remote.create_table("orders", SCHEMA)
+    with refimpl.open(directory) as local:
+        local.owner.drop_table(table.table_id or "")
+        local.create_table("orders", SCHEMA, feature=MANAGED_COMMIT)
+    with pytest.raises(UnsupportedFeatureError, match="read it by its path"):
+        remote.table("orders")
+    with pytest.raises(TableNotFoundError):
+        table.append(rows(1))
+    assert remote.tables() == []
+
+
 def test_token_that_expires_in_the_middle(listen: Listen, reach: Reach, directory: Path) -> None:
     url = listen()
     with refimpl.open(directory) as local:
@@ -653,12 +666,15 @@ def test_commit_that_arrived_twice_around_a_drop_is_not_denied(
         assert len(list(table.location.rglob("*.parquet"))) == (0 if after == "purged" else 1)
 
 
-def test_drop_whose_answer_was_lost_spares_the_next_table_of_the_name(listen: Listen, directory: Path) -> None:
+@pytest.mark.parametrize("feature", [CATALOG_MANAGED, MANAGED_COMMIT], ids=lambda feature: feature.name)
+def test_drop_whose_answer_was_lost_spares_the_next_table_of_the_name(
+    listen: Listen, directory: Path, feature: TableFeature
+) -> None:
     with FaultProxy(listen()) as proxy, refimpl.open(directory) as local:
 
         def create_again(seconds: float) -> None:
             if not local.tables():
-                local.create_table("orders", SCHEMA)
+                local.create_table("orders", SCHEMA, feature=feature)
 
         with refimpl.open(proxy.url, token=None, environment=Environment(pause=create_again)) as remote:
             table = remote.create_table("orders", SCHEMA)
