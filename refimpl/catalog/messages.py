@@ -103,6 +103,12 @@ class CreateTable(_Wire, frozen=True, kw_only=True, omit_defaults=True):
     last_commit_timestamp_ms: Milliseconds | None = None
 
 
+class RenameTable(_Wire, frozen=True, kw_only=True):
+    """`new_name`: within the same schema."""
+
+    new_name: Text
+
+
 class AssertTableUuid(_Wire, frozen=True, kw_only=True, tag_field="type", tag="assert-table-uuid"):
     uuid: Text
 

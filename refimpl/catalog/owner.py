@@ -98,8 +98,15 @@ class CatalogOwner(CommitOwner, Interface):
         """The live table of this name and the outcome of a proposal, without any lock; None for an unknown table."""
         ...
 
-    def was_dropped(self, name: str, location: Path) -> bool:
-        """Whether a table of this name was registered at this location, and dropped since."""
+    def was_registered(self, location: Path) -> bool:
+        """Whether a table was registered at this location; it may have been renamed or dropped since."""
+        ...
+
+    def rename_table(self, table_id: str, name: str, *, before: str) -> None:
+        """Give a live table another name, durably, in one transaction; its id, location and log stay.
+
+        Raises `NameTakenError`, and `TableNotFoundError` if the table no longer has the name `before`.
+        """
         ...
 
     def stage_table(

@@ -20,14 +20,14 @@ from refimpl.owner import decide
 from refimpl.owner.backfill import BATCH, confirm_published
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.local import Decision, LocalOwner
-from refimpl.owner.records import AttemptRecord, Examined, TableRecord
+from refimpl.owner.records import AttemptRecord, Examined, TableRecord, checked_name
 from refimpl.owner.statements import View, Writer
 from refimpl.owner.tables import disk_errors, stored_commits
 from refimpl.protocol import commits
 from refimpl.protocol.actions import Metadata, Protocol
 from refimpl.protocol.commit_owner import NameTaken, Registered, TableState, TableSummary
 from refimpl.protocol.commits import Rejected, RejectionReason
-from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
+from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError, TableNotFoundError
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.owner_conf import names_a_secret
 from refimpl.protocol.table_feature import CommitMode
@@ -408,7 +408,17 @@ class CatalogRequests(LocalOwner):
             self.lost(table, cast(Version, version), cast(commits.AttemptId, attempt))
         return AttemptLookup(table=table, lost=lost)
 
-    def was_dropped(self, name: str, location: Path) -> bool:
+    def was_registered(self, location: Path) -> bool:
         with self.ledger.read() as view:
-            dropped = view.tables(state=TableState.DROPPED)
-        return any((table.name, table.location) == (name, location) and table.latest is not None for table in dropped)
+            return any(table.latest is not None for table in view.tables(location=location))
+
+    def rename_table(self, table_id: str, name: str, *, before: str) -> None:
+        checked_name(name)
+        with disk_errors("rename a table"), self.lock():
+            holder = self.holder(name)
+            if holder is not None and holder.table_id != table_id:
+                raise self.name_taken(holder)
+            with self.changing(table_id) as (writer, table):
+                if table.state is not TableState.ACTIVE or table.name != before:
+                    raise TableNotFoundError(f"{table.label} is not a live table of the name {before!r}")
+                writer.set(table, name=name)

@@ -168,6 +168,12 @@ class DeltaApi:
         except errors.InvalidRequestError:  # another request dropped it first
             raise no_such_table(f"{catalog}.{schema}.{table}") from None
 
+    def rename(self, catalog: str, schema: str, table: str, new_name: str) -> None:
+        """Within the schema. Nothing else of the table changes."""
+        name = self.names.new_owner_name(schema, new_name)
+        seen = self._look_up(catalog, schema, table, None, None)
+        self.owner.rename_table(seen.table.table_id, name, before=self.names.owner_name(catalog, schema, table))
+
     def staging_credentials(self, table_id: str) -> dict[str, Any]:
         try:
             table = self.owner.resolve(str(uuid.UUID(table_id)))
@@ -228,8 +234,8 @@ class DeltaApi:
         location = self._place(request.location)
         staged = None if location is None else self._staged(name, location)
         if staged is None:
-            if location is not None and self.owner.was_dropped(name, location):  # the repeated request of its creator
-                raise errors.OutcomeUnknown(f"the table at {location} was created, and dropped since")
+            if location is not None and self.owner.was_registered(location):  # the repeated request of its creator
+                raise errors.OutcomeUnknown(f"the table at {location} was created, and renamed or dropped since")
             if self.owner.look_up(name, None, None) is not None:  # a loser's repeated request
                 raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
             raise bad_request(
@@ -345,21 +351,17 @@ class DeltaApi:
         return seen
 
     def _resolve_if_gone(self, table_id: str, attempt: AttemptId) -> None:
-        """Resolve a proposal to a table that was dropped or handed back. If it did not land, it must not land after an
-        undrop either: the answer says that it did not. Raises `OutcomeUnknown` if it landed before."""
+        """Resolve a proposal to a table that was dropped, handed back or renamed. If it did not land, it must not land
+        after an undrop or another rename either: the answer says that it did not. Raises `OutcomeUnknown` if it landed.
+        """
         if not is_attempt_id(table_id):
             return
-        try:
-            if self.owner.resolve(table_id).state is not TableState.HANDED_BACK:  # it has another name
-                return
-        except errors.TableNotFoundError:
-            pass
         with suppress(errors.TableNotFoundError):
             outcome = self.owner.attempt_outcome(table_id, attempt)
             if isinstance(outcome, Landed):
                 raise errors.OutcomeUnknown(
-                    f"the commit landed as version {outcome.commit.version}; since then the table was dropped or "
-                    "handed back",
+                    f"the commit landed as version {outcome.commit.version}; since then the table was dropped, handed "
+                    "back or renamed",
                     version=outcome.commit.version,
                     attempt=attempt,
                 )

@@ -17,7 +17,13 @@ from refimpl.catalog.owner import UpdatePreconditions
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import MaintenancePolicy, NameTaken, Registered, TableState
 from refimpl.protocol.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified, Version
-from refimpl.protocol.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.protocol.errors import (
+    InvalidRequestError,
+    NameTakenError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
 from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     COORDINATED_COMMITS,
@@ -98,6 +104,22 @@ def test_an_undrop_and_a_purge(table: OwnedTable, watched: refimpl.Warehouse) ->
     assert dropping.undrop_table(watched.owner, "orders").table_id == table.table_id
     table.owner.drop_table(table.table_id)
     assert not dropping.purge_table(watched.owner, "orders", older_than=0).left
+
+
+def test_a_rename(table: OwnedTable, watched: refimpl.Warehouse, watch: Watch) -> None:
+    create(watched, table.feature, table.commit_mode, name="others")
+    seen = len(watch.seen)
+    for name, before, error in (
+        ("others", "orders", NameTakenError),
+        ("sales", "others", TableNotFoundError),
+        ("a b", "orders", InvalidRequestError),
+    ):
+        with pytest.raises(error):
+            watched.owner.rename_table(table.table_id, name, before=before)
+    assert "commit" not in watch.seen[seen:]
+    watched.owner.rename_table(table.table_id, "sales", before="orders")
+    assert watch.seen[seen:].count("commit") == 1
+    assert watched.tables() == ["others", "sales"]
 
 
 def test_a_take_over(table: OwnedTable, watched: refimpl.Warehouse, tmp_path: Path) -> None:

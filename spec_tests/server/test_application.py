@@ -415,8 +415,8 @@ def test_generated_requests_are_answered_as_described(table: WireTable, http: Te
     http_calls = 0
     for described in schema.get_all_operations():
         operation = described.ok()
-        if operation.method.upper() == "DELETE":
-            continue  # this call would sometimes drop the table
+        if operation.method.upper() == "DELETE" or operation.path.endswith("/rename"):
+            continue  # this call would sometimes drop or rename the table
 
         @seed(20261121)
         @settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck))

@@ -415,7 +415,7 @@ def test_a_proposal_to_a_dropped_table_does_not_land_after_an_undrop(
     table.land(1)
 
 
-@pytest.mark.parametrize("end", ["dropped", "handed back"])
+@pytest.mark.parametrize("end", ["dropped", "handed back", "renamed"])
 def test_replay_after_the_end_of_a_table_is_not_denied(
     table: WireTable, warehouse: refimpl.Warehouse, end: str
 ) -> None:
@@ -423,13 +423,21 @@ def test_replay_after_the_end_of_a_table_is_not_denied(
     staged = table.land(1)
     if end == "dropped":
         warehouse.owner.drop_table(table.table_id)
-    else:
+    elif end == "handed back":
         hand_back(warehouse.table("orders"))
+    else:
+        warehouse.owner.rename_table(table.table_id, "sales", before="orders")
+    late = table.write_staged(2)
     assert refusal(table.propose(staged)) == UNKNOWN
-    assert refusal(table.propose(table.write_staged(2))) == NO_TABLE
+    assert refusal(table.propose(late)) == NO_TABLE
+    if end == "handed back":
+        return
     if end == "dropped":
         warehouse.undrop_table(table.table_id)
-        assert table.propose(staged).status_code == 200
+    else:
+        warehouse.owner.rename_table(table.table_id, "orders", before="sales")
+    assert table.propose(staged).status_code == 200
+    assert refusal(table.propose(late)) == REQUIREMENT, "it was answered that it did not land"
 
 
 def test_commit_is_listed_with_the_time_of_its_file(

@@ -14,9 +14,10 @@ from starlette.testclient import TestClient
 import refimpl
 from refimpl.owner.local import LocalOwner
 from refimpl.protocol.errors import CorruptionError, OwnerUnavailableError
+from refimpl.protocol.table_feature import MANAGED_COMMIT
 from refimpl.served.catalog_requests import MAX_CATALOG_PROPERTIES_BYTES, CatalogRequests
 from refimpl.server import delta_api
-from spec_tests.server.conftest import Serve
+from spec_tests.server.conftest import SCHEMA, Serve
 from spec_tests.server.wire import (
     BAD,
     EXISTS,
@@ -293,6 +294,51 @@ def test_columns_have_their_sql_types(http: TestClient, warehouse: refimpl.Wareh
 
 
 # The rest of a table's life
+
+
+def renamed(table: WireTable, name: Any, new_name: Any) -> Any:
+    return table.http.request("POST", f"{table.base}/tables/{name}/rename", json={"new-name": new_name})
+
+
+def test_a_renamed_table_changes_in_its_name_alone(table: WireTable, http: TestClient, directory: Path) -> None:
+    table.land(1)
+    before = table.load()
+    for _ in range(2):  # the second time, the table has the name already
+        assert renamed(table, table.name, "sales").status_code == 204
+        table.name, table.url = "sales", f"{table.base}/tables/sales"
+    assert refusal(renamed(table, "orders", "sales")) == NO_TABLE
+    assert refusal(http.get(f"{table.base}/tables/orders")) == NO_TABLE
+    assert table.load() == before
+    with refimpl.open(directory) as another_process:
+        assert another_process.tables() == ["sales"]
+    table.land(2)
+    WireTable(http, "orders").create()
+
+
+@pytest.mark.parametrize(
+    ("name", "new_name", "expected"),
+    [
+        ("orders", "taken", EXISTS),
+        ("orders", "by_path", EXISTS),
+        *(("orders", wrong, BAD) for wrong in (None, "", "a b", "sales.orders", "x" * 256)),
+        ("nope", "sales", NO_TABLE),
+        ("by_path", "sales", (400, "UnsupportedTableFormatException")),
+    ],
+)
+def test_refused_rename_changes_no_name(
+    table: WireTable, warehouse: refimpl.Warehouse, name: str, new_name: str | None, expected: tuple[int, str]
+) -> None:
+    WireTable(table.http, "taken").create()
+    warehouse.create_table("by_path", SCHEMA, feature=MANAGED_COMMIT)
+    assert refusal(renamed(table, name, new_name)) == expected
+    assert warehouse.tables() == ["by_path", "orders", "taken"]
+
+
+def test_repeated_creation_of_a_renamed_table_is_not_denied(table: WireTable) -> None:
+    assert renamed(table, "orders", "sales").status_code == 204
+    assert refusal(table.register()) == UNKNOWN
+    assert renamed(table, "sales", "orders").status_code == 204
+    assert table.register().status_code == 200
 
 
 def test_repeated_creation_of_a_dropped_table_is_not_denied(table: WireTable, warehouse: refimpl.Warehouse) -> None:

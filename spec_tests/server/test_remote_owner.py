@@ -683,6 +683,20 @@ def test_drop_whose_answer_was_lost_spares_the_next_table_of_the_name(
         assert local.tables() == ["orders"]
 
 
+def test_commit_whose_answer_was_lost_is_found_after_a_rename(listen: Listen, directory: Path) -> None:
+    with FaultProxy(listen()) as proxy, refimpl.open(directory, create=True) as local:
+
+        def rename(seconds: float) -> None:
+            if local.tables() == ["orders"]:
+                local.owner.rename_table(table.table_id or "", "sales", before="orders")
+
+        with refimpl.open(proxy.url, token=None, environment=Environment(pause=rename)) as remote:
+            table = remote.create_table("orders", SCHEMA)
+            proxy.next(Fault.DROP_RESPONSE, match=UPDATE)
+            assert [table.append(rows(number)).version for number in (1, 2)] == [1, 2]
+            assert ids_in(remote.table("sales")) == [1, 2]
+
+
 def test_drop_that_arrives_twice_spares_the_next_table_of_the_name(listen: Listen, directory: Path) -> None:
     with refimpl.open(directory, create=True) as local, refimpl.open(listen(), token=None) as remote:
         table_id = remote.create_table("orders", SCHEMA).table_id or ""
