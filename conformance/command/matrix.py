@@ -43,7 +43,7 @@ def matrix(
         option(
             "--budget TIME",
             "maximum time for each subject; a run that exceeds it is incomplete (default: the profile's; "
-            "quick: 300s, which Delta Spark exceeds on a busy machine)",
+            "quick: 5m, which Delta Spark exceeds on a busy machine)",
         ),
     ] = None,
     seed: running.SeedOption = 0,

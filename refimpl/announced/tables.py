@@ -143,7 +143,10 @@ _ID_IN_NAME: Final = 8
 def _check_log(log: LogStore, latest: Version | None) -> None:
     """Check that a new table has no version, and that any other one has the version that its engine read."""
     if latest is None and log.published_versions():
-        raise LocationError(f"{log.location} already has a table", location=str(log.location))
+        raise LocationError(
+            f"{log.location} already has a table; choose an empty location, or take the table over",
+            location=str(log.location),
+        )
     if latest is not None and not log.published(latest):
         raise InvalidRequestError(
             f"the log of {log.location} has no version {latest}: publish it before the table gets an owner",

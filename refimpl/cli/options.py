@@ -58,8 +58,10 @@ PARAMETERS: Final[dict[str, Any]] = {
     "commit_mode": _option("--commit-mode", "MODE", "commit mode: staged (default), inline or direct"),
     "backfill_every": _option("--backfill-every", "N", "publish after every N commits, or: never"),
     "backlog_limit": _option("--backlog-limit", "N", "maximum unpublished commits; further ones are rejected"),
-    "allow": _option("--allow", "JOB", "maintenance jobs to allow: metadata-cleanup, vacuum, ... (repeatable)"),
-    "forbid": _option("--forbid", "JOB", "maintenance jobs to forbid (repeatable)"),
+    "allow": _option("--allow", "JOB", "job to allow: metadata-cleanup, vacuum, optimize or reorg (repeatable)"),
+    "forbid": _option(
+        "--forbid", "JOB", "job to forbid: checkpoint, log-compaction, checksum, or one of --allow (repeatable)"
+    ),
     "accepts_hand_back": _flag(
         "--hand-back/--no-hand-back", "accept or reject a hand-back of the table to the filesystem"
     ),

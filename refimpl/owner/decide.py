@@ -5,13 +5,13 @@ decide:  (table, Examined, the recorded attempt)           -> Ratify | Outcome
 
 No I/O, no clock, no randomness. `Ratify` is only a decision: it takes effect when the ledger records it.
 
-The order of `decide`, with its reasons. `admission` is 1 to 4: the caller looks up what the later rules need only
+The order of `decide`, with its reasons. `admission` applies 1 to 4: the caller looks up what the later rules need only
 for a proposal that passes these.
 1. an attempt that landed gets the same answer again, even if the table changed since;
 2. an attempt that was resolved as not landed stays so;
 3. a table that accepts no commits answers why;
-4. the version is taken, or too high. Before the content: a loser's content was right when it
-was written, and a rebase will change it;
+4. the version is taken, or too high. This comes before the content, because a proposal that lost is rebased, and its
+content changes then;
 5. the content;
 6. room in the backlog.
 The rules for a commit that starts or ends ownership follow below it: registration, adoption, take-over, hand-back.

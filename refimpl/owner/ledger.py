@@ -332,8 +332,8 @@ def _translated(error: apsw.Error, path: Path) -> DeltaError:
         case apsw.CantOpenError() | apsw.ReadOnlyError() if cannot_exist(wal):
             kind = InvalidRequestError
             message = (
-                f"{wal} is missing and cannot be created, and it may have held the newest commits; copy that file as "
-                f"well, or make {path.parent} writable"
+                f"{wal} is missing and cannot be created; it may hold the newest commits: copy it together with the "
+                f"ledger, or make {path.parent} writable"
             )
         case apsw.CorruptError() | apsw.NotADBError() | apsw.SQLError():
             kind = CorruptLedgerError
@@ -342,11 +342,11 @@ def _translated(error: apsw.Error, path: Path) -> DeltaError:
             kind = CorruptLedgerError
             message = f"the ledger {path} contradicts the state that was read before ({error}); run verify"
         case apsw.CantOpenError():
-            message = f"cannot open the ledger {path}: {error}"
+            message = f"cannot open the ledger {path}: {error}; check that the file exists and can be read"
         case apsw.ReadOnlyError():
-            message = f"the ledger {path} or its -wal or -shm file cannot be written: {error}"
+            message = f"the ledger {path} or its -wal or -shm cannot be written ({error}); check their permissions"
         case apsw.FullError():
             message = f"no space left for the ledger {path}; nothing was committed: make room, then try again"
         case _:
-            message = f"the ledger {path} did not answer: {error}"
+            message = f"SQLite failed on the ledger {path} ({error}); try again, and run verify if it fails again"
     return kind(message, path=str(path))

@@ -178,7 +178,7 @@ class LocalOwner(Lifecycle):
     def attempt_outcome(self, table_id: str, attempt: commits.AttemptId) -> commits.AttemptOutcome:
         if not commits.is_attempt_id(attempt):
             raise errors.InvalidRequestError(
-                f"{attempt!r} is not an attempt id; expected a lower-case uuid", attempt=attempt
+                f"{attempt!r} is not an attempt id; expected a lower-case UUID", attempt=attempt
             )
         with self.ledger.read() as view:
             seen = view.attempt(self.required(view, table_id), attempt)

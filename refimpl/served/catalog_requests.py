@@ -420,5 +420,7 @@ class CatalogRequests(LocalOwner):
                 raise self.name_taken(holder)
             with self.changing(table_id) as (writer, table):
                 if table.state is not TableState.ACTIVE or table.name != before:
-                    raise TableNotFoundError(f"{table.label} is not a live table of the name {before!r}")
+                    raise TableNotFoundError(
+                        f"{table.label} is {table.state.value}, expected an active {before!r}; load the table again"
+                    )
                 writer.set(table, name=name)

@@ -120,7 +120,7 @@ SET_ROOTS: Final = "UPDATE owner SET roots = ?"
 
 
 class HostOwner(WatchedOwner, CatalogRequests, GroupCommit, AnnouncedTables):
-    """The owner of a warehouse, a `CatalogOwner`: the core with its rooms."""
+    """The owner of a warehouse, a `CatalogOwner`: the core with all packages around it."""
 
     def identify(self, name: str | None, conf: Mapping[str, str] | None) -> None:
         """Load the owner's name and configuration, after setting those that are not None: in one transaction, so that

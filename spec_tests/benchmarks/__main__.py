@@ -1,4 +1,4 @@
-"""The benchmarks, as a table: what is measured, with its options, and what is claimed.
+"""Run one benchmark, and print its figures and targets.
 
     python -m spec_tests.benchmarks commit [--rounds 9] [--json]
 
