@@ -42,7 +42,8 @@ class AnnouncedTables(LocalOwner):
             if not self._adopt_announced_tables():
                 raise
         else:
-            if found.state is not TableState.STAGING or not self._adopt_announced_tables():
+            announced = found.state is TableState.STAGING and found.feature.engines_create
+            if not announced or not self._adopt_announced_tables():
                 return found
         return super().resolve(reference)
 

@@ -151,12 +151,12 @@ class Lifecycle(Tables):
         A promise: see `tables`. The transaction that gives the table its name and ratifies version 0 comes after
         `0.json` and its name are durable; a crash before it is completed by the next call for the table.
         """
-        table = self.cached_record(table_id)
-        flaw = decide.message_flaw(0, proposal)
-        if flaw is not None:
-            return flaw
-        examined = decide.examine(table.feature, 0, proposal, proposal.content)
         with commit_errors("register a table", table_id, 0, proposal.attempt):
+            table = self.cached_record(table_id)
+            flaw = decide.message_flaw(0, proposal)
+            if flaw is not None:
+                return flaw
+            examined = decide.examine(table.feature, 0, proposal, proposal.content)
             with self.lock():
                 self.holder(table.name or "")
                 outcome = self._registered(table_id, examined, also)

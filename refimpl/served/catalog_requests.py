@@ -414,13 +414,16 @@ class CatalogRequests(LocalOwner):
 
     def rename_table(self, table_id: str, name: str, *, before: str) -> None:
         checked_name(name)
-        with disk_errors("rename a table"), self.lock():
-            holder = self.holder(name)
-            if holder is not None and holder.table_id != table_id:
-                raise self.name_taken(holder)
-            with self.changing(table_id) as (writer, table):
-                if table.state is not TableState.ACTIVE or table.name != before:
-                    raise TableNotFoundError(
-                        f"{table.label} is {table.state.value}, expected an active {before!r}; load the table again"
-                    )
-                writer.set(table, name=name)
+        try:  # an unknown outcome stays one: a repeated rename does not find the old name
+            with self.lock():
+                holder = self.holder(name)
+                if holder is not None and holder.table_id != table_id:
+                    raise self.name_taken(holder)
+                with self.changing(table_id) as (writer, table):
+                    if table.state is not TableState.ACTIVE or table.name != before:
+                        raise TableNotFoundError(
+                            f"{table.label} is {table.state.value}, expected an active {before!r}; load the table again"
+                        )
+                    writer.set(table, name=name)
+        except OSError as error:
+            raise OwnerUnavailableError(f"cannot rename a table: {error}; try again") from error

@@ -894,6 +894,14 @@ def test_a_table_that_was_announced_and_created_is_found_by_location_and_id(
     assert warehouse.owner.resolve(getattr(table, by)).state is TableState.ACTIVE
 
 
+def test_an_unreadable_announced_table_hides_no_other_table(warehouse: refimpl.Warehouse) -> None:
+    log = log_of(warehouse, announced(warehouse, "unreadable", name="unreadable"))
+    shutil.rmtree(log.folder)
+    log.folder.write_bytes(b"")
+    staged = warehouse.owner.stage_table("ours", MANAGED_COMMIT)
+    assert warehouse.owner.resolve(staged.table_id).state is TableState.STAGING
+
+
 def test_table_that_names_another_owner_is_not_adopted(warehouse: refimpl.Warehouse) -> None:
     table = announced(warehouse)
     put(log_of(warehouse, table), 0, builders.first_version(None))
