@@ -9,9 +9,9 @@ owner that lost its ledger would begin at the newest published version, and forg
 after it.
 """
 
-import contextlib
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -38,14 +38,12 @@ class AnnouncedTables(LocalOwner):
         """Also adopts a table that an engine announced and has created since."""
         try:
             found = super().resolve(reference)
-        except TableNotFoundError:
+        except TableNotFoundError:  # an announced table is found by its name only once it is adopted
             if not self._adopt_announced_tables():
                 raise
-        else:
-            announced = found.state is TableState.STAGING and found.feature.engines_create
-            if not announced or not self._adopt_announced_tables():
-                return found
-        return super().resolve(reference)
+            return super().resolve(reference)
+        announced = found.state is TableState.STAGING and found.feature.engines_create
+        return super().resolve(reference) if announced and self._adopt_created(found.table_id) else found
 
     def tables(self) -> Sequence[TableSummary]:
         self._adopt_announced_tables()
@@ -125,17 +123,19 @@ class AnnouncedTables(LocalOwner):
         return commits.Ratified(commit=commit)
 
     def _adopt_announced_tables(self) -> bool:
-        """Adopt every announced table whose log has a version; returns whether one could be adopted."""
+        """Adopt every announced table whose log has a version; returns whether one is owned now."""
         with self.ledger.read() as view:
             staging = view.tables(state=TableState.STAGING)
-        outcomes: list[commits.Outcome] = []
-        with disk_errors("look for announced tables"):
-            announced = [table for table in staging if table.feature.engines_create]
-            created = [table for table in announced if self.log(table).published_versions()]
-            for table in sorted(created, key=lambda table: table.key):
-                with contextlib.suppress(CorruptLogError):  # requests for the table itself report it
-                    outcomes.append(self.adopt(table.table_id))
-        return any(isinstance(outcome, commits.Ratified) for outcome in outcomes)
+        announced = sorted((table for table in staging if table.feature.engines_create), key=lambda table: table.key)
+        owned = [self._adopt_created(table.table_id) for table in announced]
+        return any(owned)
+
+    def _adopt_created(self, table_id: str) -> bool:
+        """Adopt an announced table if its log has a version; returns whether it is owned now."""
+        with disk_errors("look for announced tables"), suppress(CorruptLogError):  # requests for its log report it
+            created = self.log(self.cached_record(table_id)).published_versions()
+            return bool(created) and isinstance(self.adopt(table_id), commits.Ratified | commits.Conflict)
+        return False
 
 
 _ID_IN_NAME: Final = 8
@@ -167,7 +167,7 @@ def _free_name(view: View, table: TableRecord) -> str:
 def _name_for(location: Path, wanted: str | None) -> str:
     """This owner's name for a table that an engine calls `wanted`, or knows by its location alone."""
     if wanted is not None:
-        with contextlib.suppress(InvalidRequestError):
+        with suppress(InvalidRequestError):
             return checked_name(wanted)
     plain = re.sub(r"[^A-Za-z0-9_]", "_", location.name, flags=re.ASCII)[: MAX_NAME_LENGTH - 1]
     return plain if plain and not plain[0].isdigit() else f"_{plain}"

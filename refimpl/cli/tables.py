@@ -335,9 +335,9 @@ def drop(warehouse: "AnyWarehouse", table: str, purge: bool = False, yes: bool =
     from refimpl.care import dropping
     from refimpl.warehouse import Warehouse
 
-    resolved = warehouse.owner.resolve(table)
     if purge and not isinstance(warehouse, Warehouse):
         raise InvalidRequestError("--purge needs a warehouse's folder; run it on the server's host with -w FOLDER")
+    resolved = warehouse.owner.resolve(table)
     if not yes:
         _ask(f"drop {resolved.name} and delete all files" if purge else f"drop {resolved.name}", resolved.location)
     warehouse.owner.drop_table(resolved.table_id)

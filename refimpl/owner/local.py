@@ -39,8 +39,8 @@ class Decision:
 class LocalOwner(Lifecycle):
     """A `CommitOwner` for any number of processes on one host; the contracts are there.
 
-    Safe to share between threads. Rooms around the core override `examined`, `decided`, `verdict`, `ratified`, `lost`,
-    `backfill_due`.
+    Safe to share between threads. Packages around the core override `decided`, `verdict`, `ratified`, `lost`,
+    `backfill_due`, `turn`, `resolve` and `tables`.
     """
 
     # Tables
@@ -91,7 +91,7 @@ class LocalOwner(Lifecycle):
     def propose(
         self, table_id: str, version: Version, proposal: commits.Proposal, as_request: Callable[[Examined], Examined]
     ) -> commits.Outcome:
-        """`as_request`: adds what a room needs to judge the proposal."""
+        """`as_request`: adds what a package around the core needs to judge the proposal."""
         flaw = decide.message_flaw(log_path.checked(version), proposal)
         if flaw is not None:
             return flaw

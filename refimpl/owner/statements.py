@@ -194,7 +194,7 @@ class View:
         self._warehouse = warehouse
 
     def rows(self, load: Callable[[Any], Loaded], query: str, values: Any = ()) -> list[Loaded]:
-        """A value for each row of a query: rooms around the core bring their own queries."""
+        """A value for each row of a query: packages around the core bring their own queries."""
         try:
             return [load(row) for row in self._db.execute(query, values)]
         except UnicodeEncodeError:  # the caller's value is not text
@@ -332,9 +332,7 @@ class Writer(View):
         self.execute(f"INSERT INTO tables({', '.join(row)}) VALUES ({places})", (*row.values(),))
         return msgspec.structs.replace(table, key=self._db.last_insert_rowid())
 
-    def set(
-        self, table: TableRecord, **values: TableState | MaintenancePolicy | Mapping[str, str] | str | int | None
-    ) -> None:
+    def set(self, table: TableRecord, **values: Value) -> None:
         """Change columns of the table's row."""
         columns = ", ".join(f"{column} = ?" for column in values)
         self.execute(f"UPDATE tables SET {columns} WHERE key = ?", (*map(_column, values.values()), table.key))

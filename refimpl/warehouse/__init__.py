@@ -151,7 +151,10 @@ def _identity(view: View) -> tuple[str, dict[str, str]]:
         name, conf = row
         return name or DEFAULT_NAME, {} if conf is None else msgspec.json.decode(conf, type=dict[str, str])
 
-    return view.rows(load, IDENTITY)[0]
+    identity = view.first(load, IDENTITY)
+    if identity is None:
+        raise CorruptLedgerError("the ledger does not describe its owner; restore it from a backup, then run verify")
+    return identity
 
 
 def _identity_flaw(current: str, name: str | None, conf: Mapping[str, str] | None, *, has_tables: bool) -> str | None:

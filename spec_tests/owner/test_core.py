@@ -1,4 +1,4 @@
-"""The core of the owner is an owner: without the rooms around it, and without the client, it passes the kit."""
+"""The core of the owner is an owner: without the packages around it, and without the client, it passes the kit."""
 
 import os
 import shutil

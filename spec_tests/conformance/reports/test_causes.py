@@ -283,7 +283,7 @@ def test_the_first_cause_of_a_mutant_is_its_defect(mutant: str, family: Family, 
     name = f"mutant:{mutant}"
     matching = [case for case in kills.cases(kills.identity(name)) if case.check.family is family]
     written = [case for case in matching if case.check.layer is Layer.EXAMPLE or "pinned" in case.check.name]
-    found = [
+    found = (
         causes(runs.run(*(kills.run(case, name) for case in cases))) for cases in (written, kills.remembered(mutant))
-    ]
+    )
     assert next(filter(None, found))[0].headline == headline
