@@ -13,9 +13,9 @@ from spec_tests.conformance.layers import Row, Seen
 GUILTY: Final = all_mutants()["last-writer-wins"]
 
 
-def searched(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> Row:
+def searched(mutant: Mutant, monkeypatch: pytest.MonkeyPatch, seconds: float = 2) -> Row:
     monkeypatch.setitem(all_mutants(), mutant.id, mutant)
-    return layers.search(mutant, "programs", seconds=2, seed=0)
+    return layers.search(mutant, "programs", seconds=seconds, seed=0)
 
 
 def test_programs_find_a_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,14 +27,14 @@ def test_programs_find_a_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_accusation_is_not_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = searched(replace(GUILTY, id="misnamed", violates=("MC-ENABLE-05",)), monkeypatch)
+    row = searched(replace(GUILTY, id="misnamed", violates=("MC-ENABLE-05",)), monkeypatch, seconds=0.1)
     assert row.seen is Seen.ACCUSED
     assert row.requirements
 
 
 def test_nothing_is_seen_of_an_innocent_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     innocent = Mutant(id="innocent", title="", make=ModelOwner, side="owner", violates=("MC-COMMIT-01",))
-    row = searched(innocent, monkeypatch)
+    row = searched(innocent, monkeypatch, seconds=0.1)
     assert row.seen is Seen.NOTHING
     assert row.programs > 0
 

@@ -23,6 +23,19 @@ from refimpl.warehouse import Warehouse
 
 Policy: Any = MaintenancePolicy
 COMMAND = "from refimpl.cli import main; main()"
+EACH_COMMAND = """
+import sys
+from refimpl.cli import main
+_, warehouse, *calls = sys.argv
+for words in calls:
+    sys.argv = ["commit-owner", *words.split(), "-w", warehouse]
+    try:
+        main()
+    except SystemExit as end:
+        print(f"exit {end.code or 0}", file=sys.stderr)
+"""
+"""Runs each argument after the first one as a command, and shows its exit code."""
+LOOKS = ("show", "log orders", "rows orders", "explain orders 1", "verify")
 
 
 @pytest.fixture
@@ -156,14 +169,15 @@ def test_a_warehouse_that_cannot_be_written_is_shown(warehouse: Warehouse, missi
         (warehouse.directory / f"_owner/ledger.sqlite{missing}").unlink()
     subprocess.run(["chmod", "-R", "a-w", warehouse.directory / unwritable], check=True)
     try:
-        for words in ("show", "log orders", "rows orders", "explain orders 1", "verify", "drop -y orders"):
-            call = [*wrapper, sys.executable, "-c", COMMAND, *words.split(), "-w", str(warehouse.directory)]
-            done = subprocess.run(call, capture_output=True, text=True)
-            if missing == "-wal":  # it may have held the newest commits
-                assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
-                assert "ledger.sqlite-wal is missing" in done.stderr
-            else:
-                assert done.returncode == (3 if "drop" in words else 0), done
+        commands = [*LOOKS, "drop -y orders"]
+        call = [*wrapper, sys.executable, "-c", EACH_COMMAND, str(warehouse.directory), *commands]
+        done = subprocess.run(call, capture_output=True, text=True)
+        lines = done.stderr.splitlines()
+        if missing == "-wal":  # it may have held the newest commits
+            assert lines[1::2] == ["exit 2"] * len(commands), done
+            assert all("ledger.sqlite-wal is missing" in line for line in lines[::2]), done
+        else:
+            assert [line for line in lines if line.startswith("exit ")] == ["exit 0"] * len(LOOKS) + ["exit 3"], done
     finally:
         subprocess.run(["chmod", "-R", "u+w", warehouse.directory], check=True)
 
