@@ -35,7 +35,8 @@ LAST_TIMESTAMP: Final = "delta.lastCommitTimestamp"
 FORBIDDEN_JOBS: Final = "commitOwner.forbiddenMaintenance"
 """The maintenance that the owner forbids to clients, of the jobs that are allowed by default; joined by commas."""
 COMMENT: Final = "commitOwner.comment"
-"""The comment that a request without a commit set; otherwise the comment is the description in the log."""
+"""The comment that a request without a commit set, until a commit changes the description in the log: that is the
+comment otherwise. Empty: there is none."""
 _DERIVED: Final = frozenset(
     {
         FORBIDDEN_JOBS, COMMENT, LAST_VERSION, LAST_TIMESTAMP, "delta.minReaderVersion", "delta.minWriterVersion",

@@ -98,8 +98,8 @@ class CatalogOwner(CommitOwner, Interface):
         """The live table of this name and the outcome of a proposal, without any lock; None for an unknown table."""
         ...
 
-    def was_registered(self, location: Path) -> bool:
-        """Whether a table was registered at this location; it may have been renamed or dropped since."""
+    def registered_at(self, location: Path) -> Sequence[str]:
+        """The ids of the tables that were registered at this location; they may have been renamed or dropped since."""
         ...
 
     def rename_table(self, table_id: str, name: str, *, before: str) -> None:

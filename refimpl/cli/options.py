@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -234,7 +234,7 @@ def policy_of(
     from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT, MaintenancePolicy
 
     return MaintenancePolicy(
-        allowed=changed_jobs(ALLOWED_BY_DEFAULT, allow, forbid),
+        allowed=changed_jobs(allow, forbid)(ALLOWED_BY_DEFAULT),
         backfill_every=backfill_number(backfill_every),
         backlog_limit=backlog_limit,
         hand_back=hand_back,
@@ -242,13 +242,13 @@ def policy_of(
 
 
 def changed_jobs(
-    before: frozenset[Maintenance], allow: list[str] | None, forbid: list[str] | None
-) -> frozenset[Maintenance]:
-    """The allowed jobs after --allow and --forbid."""
+    allow: list[str] | None, forbid: list[str] | None
+) -> Callable[[frozenset[Maintenance]], frozenset[Maintenance]]:
+    """The change of the allowed jobs by --allow and --forbid, which are checked now."""
     permitted, forbidden = jobs_named(allow), jobs_named(forbid)
     if both := sorted(job.value for job in permitted & forbidden):
         raise InvalidRequestError(f"--allow and --forbid both name {', '.join(both)}; pass each job to one of them")
-    return (before | permitted) - forbidden
+    return lambda before: (before | permitted) - forbidden
 
 
 def jobs_named(names: list[str] | None) -> frozenset[Maintenance]:

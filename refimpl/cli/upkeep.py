@@ -170,12 +170,15 @@ def policy(
     policy lists it.
     """
 
+    changed_jobs = options.changed_jobs(allow, forbid)
+    every = None if backfill_every is None else options.backfill_number(backfill_every)
+
     def changed(before: "MaintenancePolicy") -> "MaintenancePolicy":
         return msgspec.structs.replace(
             before,
-            allowed=options.changed_jobs(before.allowed, allow, forbid),
+            allowed=changed_jobs(before.allowed),
             hand_back=before.hand_back if hand_back is None else hand_back,
-            backfill_every=before.backfill_every if backfill_every is None else options.backfill_number(backfill_every),
+            backfill_every=before.backfill_every if backfill_every is None else every,
             backlog_limit=before.backlog_limit if backlog_limit is None else backlog_limit,
         )
 
@@ -237,11 +240,11 @@ def repair(warehouse: "Warehouse", older_than: str = "24h", adopt_published: boo
     age = options.duration_ms(older_than)
     actions = repaired(warehouse.owner, orphan_age_ms=age, adopt_published=adopt_published)
     ok = all(action.done for action in actions)
-    document, code = {"ok": ok, "actions": actions}, ExitCode.OK if ok else ExitCode.REFUSED
+    kept = left_over(warehouse.owner)
+    document, code = {"ok": ok, "actions": actions, "kept": kept}, ExitCode.OK if ok else ExitCode.REFUSED
     if actions:
         rows = [("yes" if action.done else "NO", action.table, action.code, action.message) for action in actions]
         return Result(document, Table(columns=("done", "table", "code", "what"), rows=rows), code=code)
-    kept = left_over(warehouse.owner)
     young = f"{output.counted(kept, 'left-over staged file')} {'is' if kept == 1 else 'are'}"
     rest = f"; {young} younger than {older_than} (--older-than)" if kept else ""
     return Result(document, f"nothing to repair{rest}")

@@ -29,7 +29,7 @@ from refimpl.protocol.errors import (
     OutcomeUnknown,
     OwnerUnavailableError,
 )
-from refimpl.storage.environment import Environment, HostLock
+from refimpl.storage.environment import Environment, HostLock, before_release
 from refimpl.storage.files import cannot_exist, reserve_private
 
 logger = logging.getLogger(__name__)
@@ -164,11 +164,8 @@ class Ledger:
     def begin(self) -> Writer:
         try:
             database = self.current_database()
-            try:
-                database.execute("BEGIN IMMEDIATE")
-            except BaseException:  # an interruption just after BEGIN
-                roll_back(database)
-                raise
+            before_release(lambda: roll_back(database))  # an interruption may leave the transaction open
+            database.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
             raise _translated(error, self.path) from error
         return Writer(database, self._warehouse)

@@ -88,11 +88,11 @@ class Lifecycle(Tables):
                 self.log(record).create_folders(feature.staging_folder)
             for folder in record.location.relative_to(self.warehouse).parents[1:]:
                 self.environment.files.fsync_directory(self.warehouse / folder)
-        except OSError as error:
+            return self.resolve_id(record.table_id)
+        except (OSError, OwnerUnavailableError) as error:
             with suppress(DeltaError, OSError), self.lock(), self.ledger.write() as writer:
                 writer.forget_table(record)
             raise OwnerUnavailableError(f"cannot make the folders of {record.label}: {error}; try again") from error
-        return self.resolve_id(record.table_id)
 
     def new_record(
         self,

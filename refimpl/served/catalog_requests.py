@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 import msgspec
 
+from refimpl.catalog.messages import COMMENT
 from refimpl.catalog.owner import AttemptLookup, Precondition, PreconditionFailed, TableDescription, UpdatePreconditions
 from refimpl.owner import decide
 from refimpl.owner.backfill import BATCH, confirm_published
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.local import Decision, LocalOwner
-from refimpl.owner.records import AttemptRecord, Examined, TableRecord, checked_name
+from refimpl.owner.records import AttemptRecord, Examined, Promise, TableRecord, checked_name
 from refimpl.owner.statements import View, Writer
 from refimpl.owner.tables import disk_errors, stored_commits
 from refimpl.protocol import commits
@@ -32,6 +33,8 @@ from refimpl.protocol.log_path import Version
 from refimpl.protocol.owner_conf import names_a_secret
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.storage.environment import Environment
+
+Recorded = TypeVar("Recorded")
 
 _MAX_READS: Final = 10
 """How often the owner reads a table again that changes while it is described."""
@@ -271,7 +274,27 @@ class CatalogRequests(LocalOwner):
             current = writer.protocol_and_metadata(table.key)
             assert current is not None, f"{table.label} is active and has no metadata"
             table = self._apply(writer, table, verdict.facts, current[1], verdict.examined.metadata)
-        return super().ratified(writer, table, verdict)
+        if verdict.examined.metadata is None:
+            return super().ratified(writer, table, verdict)
+        return self._with_comment(writer, table, lambda: super(CatalogRequests, self).ratified(writer, table, verdict))
+
+    def record(self, writer: Writer, table: TableRecord, promise: Promise) -> commits.RatifiedCommit:
+        return self._with_comment(writer, table, lambda: super(CatalogRequests, self).record(writer, table, promise))
+
+    def record_visible(self, writer: Writer, table: TableRecord) -> tuple[TableRecord, Rejected | None]:
+        return self._with_comment(writer, table, lambda: super(CatalogRequests, self).record_visible(writer, table))
+
+    def _with_comment(self, writer: Writer, table: TableRecord, record: Callable[[], Recorded]) -> Recorded:
+        """Record commits; if they change the description in the log, the catalog's own comment is outdated."""
+        properties = _properties(writer, table)
+        if properties.pop(COMMENT, None) is None:
+            return record()
+        before = writer.protocol_and_metadata(table.key)
+        recorded = record()
+        after = writer.protocol_and_metadata(table.key)
+        if before is not None and after is not None and before[1].description != after[1].description:
+            writer.set(table, catalog_properties=properties)
+        return recorded
 
     def update(self, table_id: str, preconditions: UpdatePreconditions) -> PreconditionFailed | commits.Rejected | None:
         outcome: PreconditionFailed | commits.Rejected | ReportContinues | None = ReportContinues()
@@ -408,9 +431,9 @@ class CatalogRequests(LocalOwner):
             self.lost(table, cast(Version, version), cast(commits.AttemptId, attempt))
         return AttemptLookup(table=table, lost=lost)
 
-    def was_registered(self, location: Path) -> bool:
+    def registered_at(self, location: Path) -> Sequence[str]:
         with self.ledger.read() as view:
-            return any(table.latest is not None for table in view.tables(location=location))
+            return [table.table_id for table in view.tables(location=location) if table.latest is not None]
 
     def rename_table(self, table_id: str, name: str, *, before: str) -> None:
         checked_name(name)

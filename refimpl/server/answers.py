@@ -142,7 +142,7 @@ def legacy_table(catalog: str, schema: str, name: str, description: TableDescrip
         "data_source_format": "DELTA",
         "columns": _legacy_columns(description.metadata),
         "storage_location": description.table.location.as_uri(),
-        "comment": description.catalog_properties.get(COMMENT, description.metadata.description),
+        "comment": description.catalog_properties.get(COMMENT, description.metadata.description) or None,
         "properties": properties(description),
         "owner": None,
         "created_at": description.created_at,

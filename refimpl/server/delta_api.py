@@ -26,6 +26,7 @@ import msgspec
 
 from refimpl.catalog.messages import (
     MANAGED,
+    TABLE_ID,
     UNSUPPORTED_FORMAT,
     AddCommit,
     AssertEtag,
@@ -234,13 +235,13 @@ class DeltaApi:
         location = self._place(request.location)
         staged = None if location is None else self._staged(name, location)
         if staged is None:
-            if location is not None and self.owner.was_registered(location):  # the repeated request of its creator
+            registered = () if location is None else self.owner.registered_at(location)
+            if (request.properties or {}).get(TABLE_ID) in registered:  # the repeated request of its creator
                 raise errors.OutcomeUnknown(f"the table at {location} was created, and renamed or dropped since")
             if self.owner.look_up(name, None, None) is not None:  # a loser's repeated request
                 raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
-            raise bad_request(
-                f"the location {request.location} was not staged for {name!r}; create a staging table first"
-            )
+            problem = f"is that of the table {registered[-1]}" if registered else f"was not staged for {name!r}"
+            raise bad_request(f"the location {request.location} {problem}; create a staging table first")
         content = self._first_version(staged)
         logged_actions, protocol, metadata = _table_actions(content)
         extra = properties_beside(metadata, request.properties or {})

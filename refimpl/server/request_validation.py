@@ -36,8 +36,8 @@ from refimpl.protocol.actions import Action, CommitInfo, DomainMetadata, Metadat
 
 
 def preconditions_of(updates: Mapping[type, Any], table_id: str, etag: str | None) -> UpdatePreconditions:
-    """The parts of a request other than its commit. A comment without a commit is the catalog's; beside a commit, the
-    log has it."""
+    """The parts of a request other than its commit. A comment without a commit is the catalog's, and an empty one hides
+    the log's; beside a commit, the log has it."""
     wanted: dict[str, str | None] = {}
     removed = updates.get(RemoveProperties)
     if removed is not None:
@@ -51,7 +51,7 @@ def preconditions_of(updates: Mapping[type, Any], table_id: str, etag: str | Non
     properties = {key: value for key, value in wanted.items() if not is_derived(key)}
     comment = updates.get(SetTableComment)
     if comment is not None:
-        properties[COMMENT] = comment.comment if added is None else None
+        properties[COMMENT] = (comment.comment or "") if added is None else None
     stated = {kind: update for kind, update in updates.items() if added is not None or kind is not SetTableComment}
 
     def contradiction(protocol: Protocol, metadata: Metadata, domains: Sequence[DomainMetadata]) -> str | None:

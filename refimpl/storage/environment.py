@@ -36,6 +36,9 @@ class _LockFile(io.FileIO):
     `__exit__` in Python can be interrupted before its first line.
     """
 
+    ending: tuple[int | None, Callable[[], object]] = (None, tuple)
+    """The holding thread, and what it does before the release."""
+
     def flush(self) -> None:
         """`close` calls this, and then closes the descriptor even if this is interrupted.
 
@@ -48,6 +51,10 @@ class _LockFile(io.FileIO):
         """
         from filelock import unlock_descriptor
 
+        holder, work = self.ending
+        if holder == threading.get_ident():
+            with contextlib.suppress(Exception):
+                work()
         if self in _opened:
             with contextlib.suppress(OSError):
                 unlock_descriptor(self.fileno())
@@ -61,6 +68,24 @@ class _LockFile(io.FileIO):
 
 _opened: Final[weakref.WeakSet[_LockFile]] = weakref.WeakSet()
 """The files through which threads of this process hold locks, or test whether they are free."""
+
+
+class _Innermost(threading.local):
+    """The file of the lock that this thread took last."""
+
+    file: _LockFile | None = None
+
+
+_innermost: Final = _Innermost()
+
+
+def before_release(work: Callable[[], object]) -> None:
+    """Run `work` when this thread releases the lock that it took last, in place of earlier work; ignores its errors.
+
+    An interruption (Ctrl-C) that prevents the end of a transaction cannot prevent this.
+    """
+    if _innermost.file is not None:
+        _innermost.file.ending = (threading.get_ident(), work)
 
 
 def _forget_copies() -> None:
@@ -117,7 +142,7 @@ def _locked(hold: _ThreadsHold, name: str, take: Callable[[int], bool], seconds:
                 _opened.add(file)
                 _lock(file.fileno(), name, take, seconds)
                 if _is_named(file.fileno(), name):
-                    hold.file = file
+                    hold.file = _innermost.file = file
                     return file
             except BaseException:
                 file.close()

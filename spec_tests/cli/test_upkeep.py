@@ -123,6 +123,8 @@ def test_policy_shows_and_changes_what_the_owner_allows(cli: CommandLine, wareho
     assert changed["allowed"] == sorted(changed["allowed"])
     assert "vacuum" not in cli("policy", sales, "--forbid", "vacuum", "--json").json["allowed"]
     assert "after every 4 commits" in cli("policy", sales).out
+    for wrong in (["--allow", "vacum"], ["--forbid", "vacum"], ["--allow", "vacuum", "--forbid", "vacuum"]):
+        assert "vacu" in cli("policy", "no-such-table", *wrong).err, "job names are checked before the table is found"
 
 
 def test_two_changes_of_a_policy_at_once_are_both_kept(
@@ -319,6 +321,7 @@ def test_repair_counts_the_left_over_files_that_it_keeps(cli: CommandLine, wareh
     cli("backfill", sales)
     assert " of a published version is left over; repair removes it when" in cli("verify").out
     assert cli("repair").out == "nothing to repair; 1 left-over staged file is younger than 24h (--older-than)\n"
+    assert cli("repair", "--json").json == {"ok": True, "actions": [], "kept": 1}
     assert cli("commits", sales).out == "latest ratified version 1; no unpublished commits\n"
     assert "removed 1 old file\n" in cli("repair", "--older-than", "0ms").out
 

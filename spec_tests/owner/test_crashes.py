@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -266,6 +267,17 @@ def test_location_is_usable_after_the_crash_of_its_creator(tmp_path: Path) -> No
                 warehouse.owner.drop_table(left.table_id)
             assert warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=location).location == location
             assert {f"fsync {warehouse.directory.name}/", "fsync a/", "fsync place/"} <= {*again.seen}
+
+
+def test_staging_that_cannot_be_answered_leaves_the_location_free(
+    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails after the table was staged, and its creator stages it again."""
+    location = warehouse.directory / "place"
+    with monkeypatch.context() as patched, pytest.raises(OwnerUnavailableError, match="try again"):
+        patched.setattr(type(warehouse.owner), "resolve_id", Mock(side_effect=OSError(28, "no space")))
+        warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=location)
+    assert warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=location).location == location
 
 
 def test_interrupted_undrop_happens_or_changes_nothing(tmp_path: Path) -> None:

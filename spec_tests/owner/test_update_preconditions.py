@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 import refimpl
+from refimpl.catalog.messages import COMMENT
 from refimpl.catalog.owner import PreconditionFailed, UpdatePreconditions
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
@@ -57,6 +58,31 @@ def test_a_replay_of_a_registration_stores_no_properties(tmp_path: Path) -> None
             assert isinstance(owner.register_table(table_id, proposal, properties={"team": team}), Registered)
             assert owner.describe(table_id).catalog_properties == {"team": "a"}
     assert watch.outside == []
+
+
+@pytest.mark.parametrize("how", ["a request", "a commit", "a visible commit"])
+def test_new_description_in_the_log_replaces_the_catalogs_comment(table: OwnedTable, how: str) -> None:
+    """However it lands. A commit that keeps the description keeps the comment, too."""
+    if (how == "a visible commit") is not (table.commit_mode is CommitMode.DIRECT) and how != "a commit":
+        return
+    owner, kept = table.owner, {COMMENT: "visits", "team": "a"}
+    assert owner.update(table.table_id, UpdatePreconditions(properties=kept)) is None
+    for version, description in ((1, None), (2, "newer")):
+        current = owner.describe(table.table_id).metadata
+        metadata = msgspec.structs.replace(current, description=description)
+        content = actions.encode([info(START + version), metadata])
+        if how == "a visible commit":
+            (table.log.folder / log_path.commit(version)).write_bytes(content)
+            with owner.lock(), owner.changing(table.table_id):
+                pass
+        elif how == "a request":
+            proposal = table.propose(version, content)
+            assert isinstance(owner.commit_if(table.table_id, version, proposal, UpdatePreconditions()), Ratified)
+        else:
+            assert isinstance(table.commit(version, content), Ratified)
+        description_now = owner.describe(table.table_id)
+        assert description_now.metadata.description == description
+        assert description_now.catalog_properties == (kept if description is None else {"team": "a"})
 
 
 def publish(table: OwnedTable, versions: Iterable[int]) -> None:

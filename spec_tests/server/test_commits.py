@@ -313,6 +313,11 @@ def test_comment_without_a_commit_is_stored_by_the_catalog(table: WireTable) -> 
     assert refusal(table.propose(staged, commented("visits"))) == BAD
     assert table.propose(staged, commented("of the log")).status_code == 200
     assert shown() == "of the log"
+    assert table.update({"action": "set-table-comment"}).status_code == 200
+    assert shown() is None
+    assert table.update(commented("")).status_code == 200
+    table.land(3)
+    assert shown() is None
 
 
 def test_derived_properties_may_be_sent_back(table: WireTable) -> None:

@@ -341,6 +341,20 @@ def test_repeated_creation_of_a_renamed_table_is_not_denied(table: WireTable) ->
     assert table.register().status_code == 200
 
 
+@pytest.mark.parametrize("then", ["live", "renamed", "dropped"])
+def test_location_of_another_table_is_rejected(table: WireTable, http: TestClient, then: str) -> None:
+    """It is certain that the creation did not happen."""
+    if then == "renamed":
+        renamed(table, "orders", "sales")
+    elif then == "dropped":
+        http.delete(table.url)
+    other = WireTable(http, "invoices").prepared()
+    answer = other.register(location=table.location.as_uri())
+    assert refusal(answer) == BAD
+    assert f"is that of the table {table.table_id}" in answer.json()["error"]["message"]
+    assert other.register().status_code == 200
+
+
 def test_repeated_creation_of_a_dropped_table_is_not_denied(table: WireTable, warehouse: refimpl.Warehouse) -> None:
     """Its creator would delete version 0, and the table could not be undropped."""
     warehouse.owner.drop_table(table.table_id)

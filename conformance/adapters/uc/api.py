@@ -175,6 +175,12 @@ class Creation(_Document, frozen=True, kw_only=True):
     location: str
 
 
+class Renaming(_Document, frozen=True, kw_only=True):
+    """`new_name`: within the same schema."""
+
+    new_name: str
+
+
 class Requirement(_Document, frozen=True, kw_only=True):
     """A condition that must hold for an update."""
 

@@ -14,6 +14,7 @@ The requests of a client, and the requests to the owner that answer them:
 | GET L/tables, L/tables/{c.s.t} | `load_table` of each table that `show` named, or of the named table |
 | POST .../staging-tables | `hello`, for the folder of the kit; the owner's state does not change |
 | POST .../tables | `create_table` with the version 0 that the client wrote at the location |
+| POST .../tables/{t}/rename | `load_table` of both names; the server keeps the new name |
 | DELETE .../tables/{t}, L/tables/{c.s.t} | `load_table`, `drop_table` |
 
 How a rule of `Adversary` becomes an event of HTTP:
@@ -46,7 +47,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from conformance.adapters.proxy import BodyError, Handler, Listener
-from conformance.adapters.uc.api import ApiCommit, Creation, Staging, TableUpdate, UnansweredError
+from conformance.adapters.uc.api import ApiCommit, Creation, Renaming, Staging, TableUpdate, UnansweredError
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGED_TABLES, STAGING, TABLE_ID, attempt_of, commit_file
 from conformance.interface.subject import AdapterError, Ask, Closing
@@ -72,10 +73,7 @@ class _RefusedError(Exception):
 
     def __init__(self, status: HTTPStatus, kind: str, message: str) -> None:
         super().__init__(message)
-        self.answer: Answer = (
-            status,
-            {"error": {"message": message, "type": kind, "code": int(status), "stack": None}},
-        )
+        self.answer: Answer = (status, {"error": {"message": message, "type": kind, "code": int(status)}})
 
 
 class DeltaApi:
@@ -86,6 +84,9 @@ class DeltaApi:
         self._shown: dict[str, None] = {}
         self._found: dict[tuple[str, str], _Known] = {}
         self._stagings = 0
+        self._owner_names: dict[str, str] = {}
+        """For a name that a table got by renaming, or lost so: the name by which the owner knows its table now. The
+        shared interface cannot rename."""
 
     def show(self, *names: str) -> None:
         """List only these tables from now on. The shared interface has no list of tables, so an adapter names the
@@ -128,7 +129,7 @@ class DeltaApi:
                 return HTTPStatus.OK, _CONFIG
             case _, ["catalogs", catalog, "schemas", schema, "tables", *rest]:
                 _check_schema(catalog, schema)
-                return self._tables(client, method, rest, body)
+                return self._tables(client, method, rest, options, body)
             case "POST", ["catalogs", catalog, "schemas", schema, "staging-tables"]:
                 _check_schema(catalog, schema)
                 return HTTPStatus.OK, self._staged(client, _decoded(body, Staging).name)
@@ -136,7 +137,9 @@ class DeltaApi:
                 return HTTPStatus.OK, {"storage-credentials": []}
         raise _no_such_call(method, "/".join(path))
 
-    def _tables(self, client: str, method: str, path: list[str], body: bytes | None) -> Answer:
+    def _tables(
+        self, client: str, method: str, path: list[str], options: Mapping[str, list[str]], body: bytes | None
+    ) -> Answer:
         match method, path:
             case "GET", []:
                 return HTTPStatus.OK, {"identifiers": [{"name": name} for name in sorted(self._shown)]}
@@ -146,7 +149,7 @@ class DeltaApi:
                 return HTTPStatus.OK, self._loaded(client, name)
             case "HEAD", [name]:
                 self._loaded(client, name)
-                return HTTPStatus.OK, None
+                return HTTPStatus.NO_CONTENT, None
             case "POST", [name]:
                 return self._updated(client, name, _decoded(body, TableUpdate))
             case "DELETE", [name]:
@@ -155,15 +158,14 @@ class DeltaApi:
             case "POST", [name, "metrics"]:
                 return HTTPStatus.NO_CONTENT, None
             case "POST", [name, "rename"]:
-                raise _RefusedError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"{name!r} cannot be renamed here")
+                self._renamed(client, name, _decoded(body, Renaming).new_name)
+                return HTTPStatus.NO_CONTENT, None
             case "GET", [name, "credentials"]:
                 location = Path(self._known(client, name).table.location or "").as_uri()
-                credentials: dict[str, Any] = {
-                    "prefix": location,
-                    "operation": "READ_WRITE",
-                    "config": {},
-                    "expiration-time-ms": None,
-                }
+                operation = options.get("operation", [""])[0]
+                if operation not in ("READ", "READ_WRITE"):
+                    raise _invalid(f"invalid operation {operation!r}; expected READ or READ_WRITE")
+                credentials: dict[str, Any] = {"prefix": location, "operation": operation, "config": {}}
                 return HTTPStatus.OK, {"storage-credentials": [credentials]}
         raise _no_such_call(method, "/".join(path))
 
@@ -180,7 +182,7 @@ class DeltaApi:
         known = self._found.get((client, name))
         if known is not None and Path(known.table.location or "").is_dir():
             return known
-        table = self._asked(client, m.LoadTable(name=name))
+        table = self._asked(client, m.LoadTable(name=self._owner_names.get(name, name)))
         if not isinstance(table, m.Table) or table.location is None:
             raise _refusal(table)
         known = self._found[client, name] = _Known(table)
@@ -257,6 +259,23 @@ class DeltaApi:
         if not isinstance(answer, m.Done):
             raise _refusal(answer)
 
+    def _renamed(self, client: str, name: str, new_name: str) -> None:
+        """Within the schema. The old name is free, for a table that has another name in the owner."""
+        if not new_name:
+            raise _invalid("invalid new-name ''; expected the table's new name")
+        self._known(client, name)
+        if new_name == name:
+            return
+        holder = self._asked(client, m.LoadTable(name=self._owner_names.get(new_name, new_name)))
+        if not isinstance(holder, m.NotFound):
+            raise _exists(new_name) if isinstance(holder, m.Table) else _refusal(holder)
+        self._owner_names[new_name] = self._owner_names.get(name, name)
+        self._owner_names[name] = f"{name}-{uuid.uuid5(uuid.NAMESPACE_URL, f'{name}/{len(self._owner_names)}')}"
+        self._found = {key: known for key, known in self._found.items() if key[1] not in (name, new_name)}
+        if name in self._shown:
+            self._shown.pop(name)
+            self._shown[new_name] = None
+
     def _dropped(self, client: str, name: str) -> None:
         table = self._known(client, name).table
         self._found.pop((client, name), None)
@@ -300,7 +319,7 @@ class DeltaApi:
         answer = self._asked(
             client,
             m.CreateTable(
-                name=creation.name,
+                name=self._owner_names.get(creation.name, creation.name),
                 feature="catalogManaged",
                 commit_mode="staged",
                 attempt=proposals.attempt_of(version_0) or location.name,
@@ -309,9 +328,7 @@ class DeltaApi:
             ),
         )
         if isinstance(answer, m.Conflict):
-            raise _RefusedError(
-                HTTPStatus.CONFLICT, "TableAlreadyExistsException", f"the table {creation.name!r} already exists"
-            )
+            raise _exists(creation.name)
         if not isinstance(answer, m.Ratified):
             raise _refusal(answer)
         return self._loaded(client, creation.name)
@@ -567,6 +584,10 @@ def _invalid(message: str) -> _RefusedError:
     return _RefusedError(HTTPStatus.BAD_REQUEST, "InvalidParameterValueException", message)
 
 
+def _exists(name: str) -> _RefusedError:
+    return _RefusedError(HTTPStatus.CONFLICT, "TableAlreadyExistsException", f"the table {name!r} already exists")
+
+
 def _refusal(answer: m.Answer) -> _RefusedError:
     match answer:
         case m.Conflict():
@@ -591,6 +612,7 @@ _CONFIG: Final = {
         f"DELETE {_TABLES}/{{table}}",
         f"HEAD {_TABLES}/{{table}}",
         f"GET {_TABLES}/{{table}}/credentials",
+        f"POST {_TABLES}/{{table}}/rename",
         f"POST {_TABLES}/{{table}}/metrics",
     ],
     "protocol-version": "1.0",

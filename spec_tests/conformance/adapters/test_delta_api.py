@@ -132,6 +132,31 @@ def test_a_dropped_table_is_not_found(kit: Kit) -> None:
     assert (status, kind_of(refused)) == (404, "NoSuchTableException")
 
 
+def test_a_renamed_table_changes_in_its_name_alone(kit: Kit) -> None:
+    """The old name is free: a table of that name is another one."""
+    before, rename = kit.load()[1], f"{SCHEMA}/tables/{NAME}/rename"
+    kit.api.show(NAME)
+    assert kit.send("POST", f"{SCHEMA}/tables/nope/rename", {"new-name": "sales"})[0] == 404
+    assert kit.send("POST", rename, {"new-name": NAME}) == (204, None)
+    assert kit.send("POST", rename, {"new-name": "sales"}) == (204, None)
+    assert kit.load("sales")[1] == before
+    status, refused = kit.load()
+    assert (status, kind_of(refused), refused["error"].keys()) == (
+        404, "NoSuchTableException", {"message", "type", "code"},
+    )  # fmt: skip
+    assert kit.send("GET", f"{SCHEMA}/tables")[1] == {"identifiers": [{"name": "sales"}]}
+    staged = kit.send("POST", f"{SCHEMA}/staging-tables", {"name": NAME})[1]
+    location = kit.folder.parent / STAGED_TABLES / staged["table-id"]
+    lines = proposals.version_0("catalogManaged", "mine", NAME, properties=staged["required-properties"])
+    (location / LOG).mkdir()
+    (location / LOG / commit_file(0)).write_text(proposals.content(lines))
+    made = kit.send("POST", f"{SCHEMA}/tables", {"name": NAME, "location": staged["location"]})[1]
+    assert made["metadata"]["table-uuid"] == staged["table-id"]
+    status, refused = kit.send("POST", f"{SCHEMA}/tables/sales/rename", {"new-name": NAME})
+    assert (status, kind_of(refused)) == (409, "TableAlreadyExistsException")
+    assert kit.load("sales")[1] == before
+
+
 def test_the_older_calls_list_tables_in_pages(kit: Kit) -> None:
     assert kit.send("GET", f"{LEGACY}/schemas?catalog_name=kit")[1]["schemas"][0]["full_name"] == "kit.kit"
     kit.api.show(NAME, "a-name-of-no-table")
@@ -151,10 +176,11 @@ def test_the_older_calls_list_tables_in_pages(kit: Kit) -> None:
     [
         ("GET", f"{DELTA}/config?catalog=kit&protocol-versions=1.0", 200),
         ("GET", f"{DELTA}/config?catalog=other", 404),
-        ("HEAD", f"{SCHEMA}/tables/{NAME}", 200),
+        ("HEAD", f"{SCHEMA}/tables/{NAME}", 204),
         ("POST", f"{SCHEMA}/tables/{NAME}/metrics", 204),
-        ("POST", f"{SCHEMA}/tables/{NAME}/rename", 404),
-        ("GET", f"{SCHEMA}/tables/{NAME}/credentials", 200),
+        ("POST", f"{SCHEMA}/tables/{NAME}/rename", 400),
+        ("GET", f"{SCHEMA}/tables/{NAME}/credentials?operation=READ", 200),
+        ("GET", f"{SCHEMA}/tables/{NAME}/credentials", 400),
         ("GET", f"{DELTA}/catalogs/kit/schemas/other/tables/{NAME}", 404),
         ("GET", "/api/2.0/settings/types/default_namespace_ws/names/default", 404),
         ("GET", "/elsewhere", 404),
