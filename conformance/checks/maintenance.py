@@ -112,7 +112,7 @@ def a_checkpoint_of_the_clients_choice_is_published(s: ClientScenario) -> None:
 
     early: list[str] = []
     s.owner.on(m.BackfillToVersion, before=lambda: early.extend(unpublished()), times=10)
-    s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint", "log-compaction", "checksum")), times=10)
+    s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint", "log-compaction", "checksum")), times=1000)
     call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=log.published, any_version=True))
     s.require(
         not (early or unpublished()), *CHECKPOINT, evidence=(call,),
@@ -299,7 +299,7 @@ def vacuumed(
         if name not in young:
             os.utime(table / name, (LONG_AGO / 1000, LONG_AGO / 1000))
     allowed = m.Policy(allowed=("checkpoint", "log-compaction", "checksum", "vacuum"))
-    s.owner.on(m.MaintenancePolicy, answer=allowed, times=10)
+    s.owner.on(m.MaintenancePolicy, answer=allowed, times=1000)
     call = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job="vacuum"), log.table)
     missing = [name for name in (*kept, *young) if not (table / name).exists()]
     s.require(

@@ -848,7 +848,7 @@ class ClientDrive:
         allowed: tuple[str, ...] = ("checkpoint", "log-compaction", "checksum")
         if step.allowed:
             allowed = (*allowed, "metadata-cleanup", "vacuum", "optimize", "reorg")
-        self.s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=allowed), times=10)
+        self.s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=allowed), times=1000)
         early: list[str] = []
         self.s.owner.on(m.BackfillToVersion, before=lambda: early.extend(self._unpublished(table)), times=10)
         cleans = step.job is Job.CLEANUP or (step.job in CHECKPOINTS and self.s.feature != "catalogManaged")

@@ -5,7 +5,7 @@ checks the shapes while it decodes. Numbers are checked for Delta's range, so la
 """
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from refimpl.protocol.actions import Metadata, Protocol
+from refimpl.protocol.commit_owner import Maintenance
 from refimpl.protocol.log_path import MAX_VERSION
 
 LEGACY_BASE: Final = "/api/2.1/unity-catalog"
@@ -34,6 +35,12 @@ LAST_VERSION: Final = "delta.lastUpdateVersion"
 LAST_TIMESTAMP: Final = "delta.lastCommitTimestamp"
 FORBIDDEN_JOBS: Final = "commitOwner.forbiddenMaintenance"
 """The maintenance that the owner forbids to clients, of the jobs that are allowed by default; joined by commas."""
+OPERATIONS: Final = {
+    "DATA_REORGANIZATION": frozenset({Maintenance.OPTIMIZE, Maintenance.REORG}),
+    "DATA_CLEANUP": frozenset({Maintenance.VACUUM}),
+    "METADATA_CLEANUP": frozenset({Maintenance.METADATA_CLEANUP}),
+}
+"""The maintenance operations of the API, each with the jobs that it stands for: UNITY_CATALOG.md#maintenance."""
 COMMENT: Final = "commitOwner.comment"
 """The comment that a request without a commit set, until a commit changes the description in the log: that is the
 comment otherwise. Empty: there is none."""
@@ -262,6 +269,8 @@ class LoadedTable(_Wire, frozen=True, kw_only=True):
     commits: tuple[WireCommit, ...] | None = None
     latest_table_version: int | None = None
     """None or -1: no version is ratified."""
+    allowed_maintenance_operations: tuple[str, ...] | None = None
+    """Which of `OPERATIONS` clients may run. Unknown ones are ignored."""
 
 
 class ProtocolDemand(_Wire, frozen=True, kw_only=True):
@@ -322,6 +331,16 @@ class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # What both sides derive from the messages
+
+
+def operations_of(jobs: Set[Maintenance]) -> tuple[str, ...]:
+    """The operations of which clients may run every job."""
+    return tuple(operation for operation, of in OPERATIONS.items() if of <= jobs)
+
+
+def jobs_of(operations: Iterable[str]) -> frozenset[Maintenance]:
+    """The jobs of the operations; none for an unknown operation."""
+    return frozenset().union(*(OPERATIONS.get(operation, frozenset()) for operation in operations))
 
 
 def tag_of(kind: type) -> str:

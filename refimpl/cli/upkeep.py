@@ -75,8 +75,8 @@ def _compacted(table: "delta_table.Table", versions: str) -> dict[str, Any]:
     return {"kind": "log-compaction", "name": compact(table, int(first), int(last))}
 
 
-@command(_PANEL, "cleanup sales --older-than 30d")
-def cleanup(warehouse: "Warehouse", table: str, older_than: str | None = None) -> Result:
+@command(_PANEL, "cleanup sales --older-than 30d", server=True)
+def cleanup(warehouse: "AnyWarehouse", table: str, older_than: str | None = None) -> Result:
     """Delete old log files that no retained version needs.
 
     The table's policy must allow metadata-cleanup, and a sufficiently old checkpoint must exist. Versions before
@@ -94,8 +94,8 @@ def cleanup(warehouse: "Warehouse", table: str, older_than: str | None = None) -
 _MIB = 1024 * 1024
 
 
-@command(_PANEL, "optimize sales --where 'month = 11'")
-def optimize(warehouse: "Warehouse", table: str, partitions: str | None = None, target_size: int = 128) -> Result:
+@command(_PANEL, "optimize sales --where 'month = 11'", server=True)
+def optimize(warehouse: "AnyWarehouse", table: str, partitions: str | None = None, target_size: int = 128) -> Result:
     """Combine small data files into larger ones.
 
     The table's policy must allow optimize. The rows stay the same, and concurrent appends do not conflict. The old
@@ -107,8 +107,8 @@ def optimize(warehouse: "Warehouse", table: str, partitions: str | None = None, 
     return _rewritten(done, "no two small files are in one partition")
 
 
-@command(_PANEL, "reorg sales --where 'month = 11'")
-def reorg(warehouse: "Warehouse", table: str, partitions: str | None = None, target_size: int = 128) -> Result:
+@command(_PANEL, "reorg sales --where 'month = 11'", server=True)
+def reorg(warehouse: "AnyWarehouse", table: str, partitions: str | None = None, target_size: int = 128) -> Result:
     """Rewrite data files that have deletion vectors, without the deleted rows.
 
     The same as REORG TABLE ... APPLY (PURGE) in Delta Spark. The table's policy must allow reorg. Concurrent appends do
@@ -127,9 +127,9 @@ def _rewritten(done: "Optimized", nothing: str) -> Result:
     return Result(dataclasses.asdict(done), line)
 
 
-@command(_PANEL, "vacuum sales", "vacuum sales --delete --older-than 30d")
+@command(_PANEL, "vacuum sales", "vacuum sales --delete --older-than 30d", server=True)
 def vacuum(
-    warehouse: "Warehouse", table: str, delete: bool = False, older_than: str | None = None, force: bool = False
+    warehouse: "AnyWarehouse", table: str, delete: bool = False, older_than: str | None = None, force: bool = False
 ) -> Result:
     """List, or delete, data files that no retained version needs.
 

@@ -38,9 +38,12 @@ def ask(snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:
     if job not in resolved.policy.allowed:
         allowed = ", ".join(sorted(allowed.value for allowed in resolved.policy.allowed))
         more = f"only {allowed}" if allowed else "and no other job"
+        permission = resolved.permissions.get(job)
+        jobs = [one.value for one, name in resolved.permissions.items() if name == permission] or [job.value]
+        missing = "" if permission is None else f" (its answer lacks the permission {permission})"
         raise MaintenanceRefusedError(
-            f"the owner of {reader.label} does not allow {job.value}, {more}; on the owner's host, run "
-            f"commit-owner policy {reader.label} --allow {job.value}, then try again",
+            f"the owner of {reader.label} does not allow {job.value}{missing}, {more}; on the owner's host, run "
+            f"commit-owner policy {reader.label} --allow {','.join(sorted(jobs))}, then try again",
             job=job,
         )
     if resolved.state is not TableState.ACTIVE or resolved.halted is not None:

@@ -143,6 +143,8 @@ class ResolvedTable(_Table, frozen=True, kw_only=True):
     commits: CommitsAnswer
     demands: NewTableDemands | None = None
     """Set for a staging table."""
+    permissions: Mapping[Maintenance, str] = {}  # msgspec copies it
+    """What the owner calls the permission for a job, if it has another name."""
 
     @property
     def feature(self) -> TableFeature:

@@ -27,6 +27,7 @@ from refimpl.catalog.messages import (
     CLIENT_PUBLISHES_AFTER,
     FEATURE_PREFIX,
     FORBIDDEN_JOBS,
+    OPERATIONS,
     UNPUBLISHED_COMMITS,
     AddCommit,
     AssertTableUuid,
@@ -39,6 +40,7 @@ from refimpl.catalog.messages import (
     Update,
     UpdateTable,
     WireCommit,
+    jobs_of,
     path_of,
 )
 from refimpl.protocol import commit_owner, log_path
@@ -98,8 +100,9 @@ _STAGING: Final = CATALOG_MANAGED.staging_folder
 _POLICY: Final = commit_owner.MaintenancePolicy(
     backfill_every=CLIENT_PUBLISHES_AFTER, backlog_limit=UNPUBLISHED_COMMITS, hand_back=False
 )
-"""The API does not return the server's policy. This one allows what is allowed by default, with Unity Catalog's limit;
-`FORBIDDEN_JOBS` of a server's answer restricts it."""
+"""What is allowed by default, with Unity Catalog's limit. `FORBIDDEN_JOBS` of a server's answer restricts it, and
+`allowed-maintenance-operations` adds jobs."""
+_PERMISSIONS: Final = {job: operation for operation, jobs in OPERATIONS.items() for job in jobs}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +141,9 @@ class _CurrentTable(_Table):
     def policy(self) -> commit_owner.MaintenancePolicy:
         forbidden = (self.loaded.metadata.properties.get(FORBIDDEN_JOBS) or "").split(",")
         allowed = frozenset(job for job in _POLICY.allowed if job.value not in forbidden)
-        return msgspec.structs.replace(_POLICY, allowed=allowed)
+        return msgspec.structs.replace(
+            _POLICY, allowed=allowed | jobs_of(self.loaded.allowed_maintenance_operations or ())
+        )
 
     @property
     def commits(self) -> tuple[WireCommit, ...]:
@@ -734,6 +739,7 @@ class RemoteOwner:
             commit_mode=CommitMode.STAGED,
             state=commit_owner.TableState.ACTIVE,
             policy=current.policy,
+            permissions=_PERMISSIONS,
             commits=CommitsAnswer(commits=_ratified(current, None, None), latest_ratified_version=current.latest),
         )
 

@@ -25,6 +25,7 @@ from refimpl.catalog.messages import (
     WireCommit,
     columns,
     fields_of,
+    operations_of,
 )
 from refimpl.catalog.owner import TableDescription
 from refimpl.protocol import table_feature
@@ -92,6 +93,7 @@ def table(description: TableDescription, shape: CommitShape) -> LoadedTable:
         ),
         commits=tuple(shape(folder, commit) for commit in reversed(description.table.commits.commits)),
         latest_table_version=latest,
+        allowed_maintenance_operations=operations_of(description.table.policy.allowed),
     )
 
 

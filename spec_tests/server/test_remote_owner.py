@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import Mock, patch
+from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -26,12 +27,12 @@ from refimpl.care import dropping
 from refimpl.catalog.messages import CLIENT_PUBLISHES_AFTER, LoadedTable, SetDomainMetadata
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
-from refimpl.client.data_maintenance import vacuum
+from refimpl.client.data_maintenance import optimize, reorg, vacuum
 from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
 from refimpl.protocol import log_path
-from refimpl.protocol.commit_owner import Backfilled, Maintenance, MaintenancePolicy
+from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT, Backfilled, Maintenance, MaintenancePolicy
 from refimpl.protocol.commits import Conflict, Landed, NotLanded, Rejected, StagedProposal
 from refimpl.protocol.errors import (
     InvalidRequestError,
@@ -58,7 +59,7 @@ from refimpl.server.access import Scope, Tokens
 from refimpl.storage.environment import Environment, clock_ms, random_uuid
 from refimpl.warehouse import RemoteWarehouse
 from spec_tests.cli.conftest import CommandLine, cli
-from spec_tests.conformance.adapters.catalog_server import FORGETTING, serving
+from spec_tests.conformance.adapters.catalog_server import FORGETTING, Answers, serving
 from spec_tests.server.conftest import SCHEMA, Listen, ids_in, rows
 from spec_tests.server.wire import DELTA
 from spec_tests.support.builders import append
@@ -528,9 +529,72 @@ def test_error_names_the_operation_that_the_api_lacks(remote: RemoteWarehouse, t
             remote.create_table("other", SCHEMA, **options)
     with pytest.raises(InvalidRequestError, match="no call for a hand-back"):
         hand_back(table)
-    with pytest.raises(MaintenanceRefusedError, match="vacuum"):
-        vacuum(table)
     assert remote.tables() == ["orders"]
+
+
+JOBS: dict[Maintenance, Callable[[Table], object]] = {
+    Maintenance.OPTIMIZE: optimize,
+    Maintenance.REORG: reorg,
+    Maintenance.VACUUM: vacuum,
+    Maintenance.METADATA_CLEANUP: clean_up,
+}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "shown", "runs"),
+    [
+        ((), [], ()),
+        ((Maintenance.OPTIMIZE,), [], ()),  # with its permission the client could run REORG, too
+        ((Maintenance.OPTIMIZE, Maintenance.REORG), ["DATA_REORGANIZATION"], (Maintenance.OPTIMIZE, Maintenance.REORG)),
+        ((Maintenance.VACUUM,), ["DATA_CLEANUP"], (Maintenance.VACUUM,)),
+        ((Maintenance.METADATA_CLEANUP,), ["METADATA_CLEANUP"], (Maintenance.METADATA_CLEANUP,)),
+    ],
+)
+def test_client_runs_the_maintenance_that_the_server_permits(
+    remote: RemoteWarehouse, directory: Path, allowed: tuple[Maintenance, ...], shown: list[str],
+    runs: tuple[Maintenance, ...],
+) -> None:  # fmt: skip
+    """UNITY_CATALOG.md#maintenance. The error names the missing permission, and the table stays as it is."""
+    table = remote.create_table("orders", SCHEMA)
+    for number in (1, 3):
+        table.append(rows(number))
+    with refimpl.open(directory) as local:
+        local.owner.set_policy(table.table_id or "", MaintenancePolicy(allowed=ALLOWED_BY_DEFAULT | {*allowed}))
+    url = f"{remote.owner.address.server}{DELTA}/catalogs/unity/schemas/default/tables/orders"
+    with urlopen(url) as answer:
+        assert msgspec.json.decode(answer.read())["allowed-maintenance-operations"] == shown
+    for job, run in JOBS.items():
+        if job in runs:
+            run(table)
+        else:
+            before = table.snapshot().version
+            with pytest.raises(MaintenanceRefusedError, match=f"{job.value}.*_(REORGANIZATION|CLEANUP)"):
+                run(table)
+            assert table.snapshot().version == before
+    assert table.snapshot().version == 2 + (Maintenance.OPTIMIZE in runs)
+    assert ids_in(table) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("fields", "allowed"),
+    [
+        ({}, ()),
+        ({"allowed-maintenance-operations": None}, ()),
+        ({"allowed-maintenance-operations": []}, ()),
+        ({"allowed-maintenance-operations": ["TABLE_PURGE", "data_cleanup", "VACUUM"]}, ()),
+        ({"additional-client-maintenance-operations": ["VACUUM", "DATA_CLEANUP"]}, ()),
+        ({"allowed-maintenance-operations": ["TABLE_PURGE", "DATA_CLEANUP"]}, (Maintenance.VACUUM,)),
+    ],
+)
+def test_unknown_operation_permits_nothing(
+    tmp_path: Path, reach: Reach, fields: dict[str, Any], allowed: tuple[Maintenance, ...]
+) -> None:
+    """Nor does the field of a draft, or a server that has no such field."""
+    with serving(tmp_path / "catalog", Answers(fields=fields)) as (url, _):
+        table = reach(f"{url}?catalog=main&schema=s1").create_table("orders", SCHEMA)
+        assert table.owner is not None
+        policy = table.owner.resolve("orders").policy
+        assert policy.allowed == ALLOWED_BY_DEFAULT | {*allowed}
 
 
 def test_name_of_a_table_that_the_api_cannot_express(remote: RemoteWarehouse, directory: Path) -> None:
@@ -1015,8 +1079,15 @@ def test_command_line_works_on_a_server(
     assert cli("checkpoint", "sales").code == ExitCode.OK
     assert cli("delete", "sales", "--where", "id = 8", "--json").json["metrics"]["numDeletedRows"] == 1
     assert cli("create", "other", "-c", "id BIGINT", "--commit-mode", "inline").refuses("no call for inline commits")
-    for words in (["verify"], ["policy", "sales"], ["vacuum", "sales"], ["hand-back", "sales"], ["token", "list"]):
+    for words in (["verify"], ["policy", "sales"], ["hand-back", "sales"], ["token", "list"]):
         assert cli(*words).refuses("run it on the server's host")
+    assert cli("vacuum", "sales").refuses("lacks the permission DATA_CLEANUP", ExitCode.REFUSED)
+    assert cli("optimize", "sales").refuses("--allow optimize,reorg", ExitCode.REFUSED)
+    with refimpl.open(directory) as local:
+        table_id = local.owner.resolve("sales").table_id
+        local.owner.set_policy(table_id, MaintenancePolicy(allowed=frozenset(Maintenance)))
+    for job in ("vacuum", "optimize", "reorg", "cleanup"):
+        assert cli(job, "sales").code == ExitCode.OK
     assert cli("init").code == ExitCode.USAGE
     assert cli("drop", "sales", "--yes").code == ExitCode.OK
     assert cli("show", "--json").json == []

@@ -411,7 +411,9 @@ def _landed(transaction: Transaction, written: list[Add], *, if_needed: bool) ->
 # With its remote owner. `DeltaApi` replaces the network; requests and answers are the API's bytes
 
 
-REMOTE_PROFILES: Final = ("core", "staged", "backlog-limit", "discovery", "change-data", "row-tracking")
+REMOTE_PROFILES: Final = (
+    "core", "staged", "maintenance-policy", "backlog-limit", "discovery", "change-data", "row-tracking",
+)  # fmt: skip
 _ADDRESS: Final = Address(scheme="http", host="kit", port=80, path="", catalog=CATALOG, schema=SCHEMA)
 
 

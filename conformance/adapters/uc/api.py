@@ -22,6 +22,11 @@ FORM: Final = "uc:URL?catalog=C&schema=S"
 BASE: Final = "/api/2.1/unity-catalog/delta/v1"
 """The path of the Delta API on a server."""
 
+OPERATIONS: Final = {
+    "DATA_REORGANIZATION": ("optimize", "reorg"), "DATA_CLEANUP": ("vacuum",), "METADATA_CLEANUP": ("metadata-cleanup",)
+}  # fmt: skip
+"""The maintenance operations of the API, each with the kit's names of its jobs."""
+
 _OPTIONS: Final = ("catalog", "schema", "name", "version", "without")
 
 T = TypeVar("T")
@@ -136,6 +141,7 @@ class Loaded(_Document, frozen=True, kw_only=True):
     metadata: TableMetadata
     commits: tuple[ApiCommit, ...] | None = None
     latest_table_version: int | None = None
+    allowed_maintenance_operations: tuple[str, ...] | None = None
 
     @property
     def latest(self) -> int | None:

@@ -4,6 +4,7 @@ Beside the commit itself, a client of the API sends the changes of the table's m
 not read the log. The first part translates between the actions of a log and the documents of the API.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from conformance.adapters.connections import Connections, LossyConnections, NoCo
 from conformance.adapters.in_process import InProcess, answering
 from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError, content_of
 from conformance.adapters.uc.api import (
+    OPERATIONS,
     Address,
     ApiCommit,
     DeltaApi,
@@ -216,7 +218,9 @@ def metadata_action(table: Loaded) -> str | None:
 
 FEATURE: Final = "catalogManaged"
 STAGING: Final = "_staged_commits"
-PROFILES: Final = ("core", "version-0-by-owner", "staged", "idempotent-retry", "discovery", "storage-access")
+PROFILES: Final = (
+    "core", "version-0-by-owner", "staged", "idempotent-retry", "discovery", "maintenance-policy", "storage-access",
+)  # fmt: skip
 """The profiles of such a server. It limits the backlog, but its user cannot choose the limit."""
 BACKFILL_EVERY: Final = 3
 """After so many commits the adapter publishes, if the kit leaves publishing to the subject."""
@@ -483,6 +487,14 @@ class UcOwner(LogAccess):
         wanted = (commit for commit in table.unpublished if first <= commit.version)
         commits = tuple(_entry(commit) for commit in wanted if last is None or commit.version <= last)
         return m.Commits(commits=commits, latest=table.latest)
+
+    @answering
+    def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
+        """Beside the jobs that need no permission, those of the operations that the server allows, as far as this
+        module knows them."""
+        _, table = self._loaded(request.table)
+        jobs = [OPERATIONS.get(operation, ()) for operation in table.allowed_maintenance_operations or ()]
+        return m.Policy(allowed=("checkpoint", "log-compaction", "checksum", *itertools.chain.from_iterable(jobs)))
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         return self.answered(lambda: self._backfilled(request.table, request.version))

@@ -8,8 +8,8 @@ The requests of a client, and the requests to the owner that answer them:
 
 | HTTP request | requests to the owner |
 |---|---|
-| GET .../tables/{t} | `load_table` by name at the client's first request for the table, then `get_commits` |
-| POST .../tables/{t} with `add-commit` | `commit`, and for the answer `get_commits` |
+| GET .../tables/{t} | `load_table` by name at the client's first request, `get_commits`, `maintenance_policy` |
+| POST .../tables/{t} with `add-commit` | `commit`; for the answer, `get_commits` and `maintenance_policy` |
 | the same with `set-latest-backfilled-version` | `backfill_to_version`, after the `commit` |
 | GET L/tables, L/tables/{c.s.t} | `load_table` of each table that `show` named, or of the named table |
 | POST .../staging-tables | `hello`, for the folder of the kit; the owner's state does not change |
@@ -47,7 +47,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from conformance.adapters.proxy import BodyError, Handler, Listener
-from conformance.adapters.uc.api import ApiCommit, Creation, Renaming, Staging, TableUpdate, UnansweredError
+from conformance.adapters.uc.api import OPERATIONS, ApiCommit, Creation, Renaming, Staging, TableUpdate, UnansweredError
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGED_TABLES, STAGING, TABLE_ID, attempt_of, commit_file
 from conformance.interface.subject import AdapterError, Ask, Closing
@@ -196,12 +196,21 @@ class DeltaApi:
             if isinstance(answer, m.Commits):
                 document = known.described(answer)
                 if known.catalog_managed:
-                    return document
+                    return {**document, **self._permissions(client, known)}
                 answer = m.NotFound()  # the table was handed back; its name may belong to another table now
             if not isinstance(answer, m.NotFound):
                 break
             del self._found[client, name]
         raise _refusal(answer)
+
+    def _permissions(self, client: str, known: "_Known") -> dict[str, list[str]]:
+        """The operations that the owner's policy allows; and as bait, in the field of a draft that no client may obey,
+        the jobs that it does not allow."""
+        answer = self._asked(client, m.MaintenancePolicy(table=known.table.table))
+        jobs = answer.allowed if isinstance(answer, m.Policy) else ()
+        allowed = [operation for operation, of in OPERATIONS.items() if {*of} <= {*jobs}]
+        others = [job.upper() for job in ("optimize", "vacuum") if job not in jobs]
+        return {"allowed-maintenance-operations": allowed, "additional-client-maintenance-operations": others}
 
     def _updated(self, client: str, name: str, update: TableUpdate) -> Answer:
         """Judges in this order: the table id, then replay and version (the owner judges these), the etag, and the

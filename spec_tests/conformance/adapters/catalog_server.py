@@ -51,6 +51,8 @@ class Answers:
     table.
     """
     token: str | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the answers that describe a table."""
 
 
 FORGETTING: Final = Answers(remembers=False, looks=False, consumes=False)
@@ -192,7 +194,7 @@ class Catalog:
                 "properties": table.properties, "created-time": 1, "updated-time": 1,
             },
             "commits": [table.commits[version] for version in sorted(table.commits, reverse=True)],
-            "latest-table-version": table.latest,
+            "latest-table-version": table.latest, **self.answers.fields,
         }  # fmt: skip
 
     def _update(self, table: Table, body: Any) -> Any:

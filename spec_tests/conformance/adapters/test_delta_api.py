@@ -132,6 +132,25 @@ def test_a_dropped_table_is_not_found(kit: Kit) -> None:
     assert (status, kind_of(refused)) == (404, "NoSuchTableException")
 
 
+@pytest.mark.parametrize(
+    ("jobs", "operations"),
+    [
+        (("checkpoint", "vacuum", "optimize"), ["DATA_CLEANUP"]),
+        (("optimize", "reorg", "metadata-cleanup"), ["DATA_REORGANIZATION", "METADATA_CLEANUP"]),
+        (None, []),
+    ],
+)
+def test_an_answer_has_the_operations_that_the_owner_allows(
+    kit: Kit, jobs: tuple[str, ...] | None, operations: list[str]
+) -> None:
+    """A load and an update. An owner without a policy allows none. The field of a draft tempts clients."""
+    answer = m.Unsupported() if jobs is None else m.Policy(allowed=jobs)
+    kit.owner.on(m.MaintenancePolicy, answer=answer, times=1000)
+    for _, document in (kit.load(), kit.commit(1)):
+        assert document["allowed-maintenance-operations"] == operations
+        assert ("VACUUM" in document["additional-client-maintenance-operations"]) is ("DATA_CLEANUP" not in operations)
+
+
 def test_a_renamed_table_changes_in_its_name_alone(kit: Kit) -> None:
     """The old name is free: a table of that name is another one."""
     before, rename = kit.load()[1], f"{SCHEMA}/tables/{NAME}/rename"

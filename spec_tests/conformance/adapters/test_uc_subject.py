@@ -287,6 +287,22 @@ def test_a_commit_that_changes_the_metadata_is_sent_with_the_change(owner: Askin
 # Publishing, dropping, and the kit's access to the files
 
 
+@pytest.mark.parametrize(
+    ("fields", "allowed"),
+    [
+        ({}, set()),
+        ({"additional-client-maintenance-operations": ["VACUUM"]}, set()),
+        ({"allowed-maintenance-operations": ["DATA_REORGANIZATION", "TABLE_PURGE"]}, {"optimize", "reorg"}),
+        ({"allowed-maintenance-operations": ["DATA_CLEANUP", "METADATA_CLEANUP"]}, {"vacuum", "metadata-cleanup"}),
+    ],
+)
+def test_policy_is_what_the_server_allows(tmp_path: Path, fields: dict[str, object], allowed: set[str]) -> None:
+    with serving(tmp_path, Answers(fields=fields)) as (url, _), asking(url) as owner:
+        policy = owner.expect(m.Policy, m.MaintenancePolicy(table=owner.table(TABLE).reference))
+        assert {*policy.allowed} == {"checkpoint", "log-compaction", "checksum", *allowed}
+        owner.expect(m.NotFound, m.MaintenancePolicy(table="nope@nope"))
+
+
 def test_publishing_is_in_order_and_reported_to_the_server(owner: Asking, catalog: Catalog) -> None:
     table = owner.table(TABLE)
     table.land(1, 2, 3)
