@@ -100,11 +100,14 @@ class LocalOwner(Lifecycle):
             decision = self.decided(cached, as_request(self.examined(cached, version, proposal)))
         except (OSError, errors.OutcomeUnknown, errors.OwnerUnavailableError) as error:
             raise commit_error(error, f"commit to {cached.label}", table_id, version, proposal.attempt) from error
-        table = decision.table
-        every = None if table is None else table.policy.backfill_every
-        if table is not None and every is not None and table.backlog + 1 >= every:
-            self.backfill_due(table)
+        if decision.table is not None:
+            self.backfill_if_due(decision.table)
         return decision.outcome
+
+    def backfill_if_due(self, table: TableRecord) -> None:
+        every = table.policy.backfill_every
+        if every is not None and table.backlog + 1 >= every:
+            self.backfill_due(table)
 
     def examined(self, cached: TableRecord, version: Version, proposal: commits.Proposal) -> Examined:
         """The parsed proposal. It is read before the lock is taken: its bytes never change."""

@@ -73,7 +73,7 @@ class Groups:
             self._waiting, self._turn, self._process = [], self._environment.thread_turn(), os.getpid()
         waiting, turn = self._waiting, self._turn
         # A commit point by link takes two transactions.
-        mine.alone = isinstance(mine.examined.proposal, DirectProposal)
+        mine.alone = mine.alone or isinstance(mine.examined.proposal, DirectProposal)
         try:
             waiting.append(mine)
             while turn.take(lambda: mine.answer is not None):
@@ -123,7 +123,7 @@ class GroupCommit(LocalOwner):
 
     def __init__(self, warehouse: Path, environment: Environment, ledger: type[Ledger] = Ledger) -> None:
         super().__init__(warehouse, environment, ledger)
-        self.groups = Groups(environment, self.lock, self._decide_together, self._decide_waiting)
+        self.groups = Groups(environment, self.lock, self._decide_together, self.decide_waiting)
         self._queues: dict[str, HostQueue] = {}
         self._due: set[str] = set()
         """Tables whose policies require a backfill now."""
@@ -131,7 +131,8 @@ class GroupCommit(LocalOwner):
     def decided(self, cached: TableRecord, examined: Examined) -> Decision:
         return self.groups.decided(Waiting(cached, examined))
 
-    def _decide_waiting(self, waiting: Waiting) -> Decision:
+    def decide_waiting(self, waiting: Waiting) -> Decision:
+        """Decide one proposal; the caller holds the owner's lock."""
         return self.decided_alone(waiting.cached, waiting.examined)
 
     def _decide_together(self, group: Sequence[Waiting]) -> list[Decision | None]:

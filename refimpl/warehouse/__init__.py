@@ -20,6 +20,7 @@ import msgspec
 
 from refimpl.announced.tables import AnnouncedTables
 from refimpl.care.owner import WatchedOwner
+from refimpl.groups.owner import Groups
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.statements import View
 from refimpl.owner.tables import DEFAULT_NAME, OWNER_FOLDER, disk_errors
@@ -37,7 +38,6 @@ from refimpl.protocol.errors import (
 from refimpl.protocol.owner_conf import conf_flaw
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 from refimpl.served.catalog_requests import CatalogRequests
-from refimpl.served.group import GroupCommit
 from refimpl.storage.environment import Environment, HostLock
 from refimpl.storage.object_store import check_store, record_stores, with_stores
 
@@ -119,7 +119,7 @@ SET_IDENTITY: Final = "UPDATE owner SET name = ?, conf = ?"
 SET_ROOTS: Final = "UPDATE owner SET roots = ?"
 
 
-class HostOwner(WatchedOwner, CatalogRequests, GroupCommit, AnnouncedTables):
+class HostOwner(WatchedOwner, CatalogRequests, Groups, AnnouncedTables):
     """The owner of a warehouse, a `CatalogOwner`: the core with all packages around it."""
 
     def identify(self, name: str | None, conf: Mapping[str, str] | None) -> None:

@@ -22,8 +22,8 @@ from typing import Final
 
 FILE: Final = Path(__file__).with_name("sabotages.toml")
 PARTS: Final = {
-    "owner": "owner", "care": "owner", "announced": "owner", "served": "owner", "client": "client", "rows": "client",
-    "log": "client", "schema": "client",
+    "owner": "owner", "care": "owner", "announced": "owner", "served": "owner", "groups": "owner",
+    "client": "client", "rows": "client", "log": "client", "schema": "client",
     "server": "server", "spark": "spark",
 }  # fmt: skip
 """The part of `refimpl` that a package belongs to. All others are `files`, the layer below."""

@@ -97,6 +97,7 @@ REFERENCE_LAYERS = (
     ("demo",),
     ("spark", "server"),
     ("warehouse",),
+    ("groups",),
     ("announced", "care", "client", "served"),
     ("rows", "log", "owner", "remote_owner"),
     ("schema", "storage", "catalog"),

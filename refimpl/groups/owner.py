@@ -1,0 +1,150 @@
+"""The owner's side of groups: all members in one transaction of the ledger.
+
+Order: every staged file is durable before the request (its writer's duty), and is read before the lock; under the
+lock, one transaction judges all members and records all or none. Its end is the commit point of the group, with one
+sync. After it each table is published in its own order, under its own publishing lock, so a crash between two tables
+leaves a backlog and no half group.
+
+A group cannot deadlock with another one: it takes one lock, the owner's, once. It waits for it in the queue of the
+process's proposals, as each of them does.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from refimpl.groups import rules
+from refimpl.owner import decide
+from refimpl.owner.local import Decision
+from refimpl.owner.records import Examined, TableRecord
+from refimpl.owner.statements import Writer
+from refimpl.owner.tables import commit_error, stored_commits
+from refimpl.protocol.commit_owner import ResolvedTable
+from refimpl.protocol.commits import Ratified, RatifiedCommit
+from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.protocol.groups import GroupRatified, GroupRefused, Member
+from refimpl.protocol.table_feature import CommitMode
+from refimpl.served.group import GroupCommit, Waiting
+
+_MAX_READS: Final = 10
+"""How often tables with direct commits are read again that change while they are read."""
+
+
+@dataclass(slots=True, eq=False)
+class _WaitingGroup(Waiting):
+    """A group in the queue of proposals; `cached` and `examined` are its first member's."""
+
+    others: tuple[Examined, ...] = ()
+    tables: Sequence[TableRecord] = ()
+    outcome: GroupRatified | GroupRefused | None = None
+    ratified: list[TableRecord] = field(default_factory=list)
+    """The tables before the group landed; empty if it did not land now."""
+
+
+class Groups(GroupCommit):
+    """An owner that ratifies groups: a `GroupOwner`."""
+
+    def commit_group(self, members: Sequence[Member]) -> GroupRatified | GroupRefused:
+        return self.propose_group(members, lambda _, examined: examined)
+
+    def propose_group(
+        self, members: Sequence[Member], as_request: Callable[[int, Examined], Examined]
+    ) -> GroupRatified | GroupRefused:
+        """`as_request`: adds to a member, by its index, what a package around the core needs to judge it."""
+        rules.check_members(members)
+        tables = [self._table_of(index, member) for index, member in enumerate(members)]
+        refused = rules.refused(rules.message_flaws(members, tables))
+        if refused is not None:
+            return refused
+        first = members[0]
+        try:
+            proposals = enumerate(zip(tables, members, strict=True))
+            examined = [as_request(i, self.examined(t, m.version, m.proposal)) for i, (t, m) in proposals]
+            group = _WaitingGroup(tables[0], examined[0], alone=True, others=tuple(examined[1:]), tables=tables)
+            self.groups.decided(group)
+        except (OSError, OutcomeUnknown, OwnerUnavailableError) as error:
+            doing = f"commit to {', '.join(table.label for table in tables)} together"
+            raise commit_error(error, doing, first.table_id, first.version, first.proposal.attempt) from error
+        for table in group.ratified:
+            self.backfill_if_due(table)
+        assert group.outcome is not None
+        return group.outcome
+
+    def _table_of(self, index: int, member: Member) -> TableRecord:
+        try:
+            return self.cached_record(member.table_id)
+        except TableNotFoundError as error:
+            raise TableNotFoundError(
+                f"member {index} of the group: {error}; every table of a group must be of this owner",
+                table_id=member.table_id,
+                member=index,
+            ) from error
+
+    def decide_waiting(self, waiting: Waiting) -> Decision:
+        if not isinstance(waiting, _WaitingGroup):
+            return super().decide_waiting(waiting)
+        for table in waiting.tables:  # what an interrupted call left is settled in transactions of its own
+            with self.ledger.read() as view:
+                unsettled = self.required(view, table.table_id).promised
+            if unsettled:
+                with self.changing(table.table_id):
+                    pass
+        with self.ledger.write() as writer:
+            outcome, ratified = self._decided_together(writer, waiting)
+        waiting.outcome, waiting.ratified = outcome, ratified  # after the transaction: it is durable now
+        return Decision(outcome=outcome.outcome if isinstance(outcome, GroupRefused) else _first(outcome))
+
+    def _decided_together(
+        self, writer: Writer, group: _WaitingGroup
+    ) -> tuple[GroupRatified | GroupRefused, list[TableRecord]]:
+        tables = [self.required(writer, table.table_id) for table in group.tables]
+        proposals = zip(tables, (group.examined, *group.others), strict=True)
+        verdicts = [self.judged(writer, table, examined) for table, examined in proposals]
+        outcome = rules.decide_group(verdicts, [table.label for table in tables])
+        if outcome is not None:
+            return outcome, []
+        commits: list[RatifiedCommit] = []
+        for table, verdict in zip(tables, verdicts, strict=True):
+            assert isinstance(verdict, decide.Ratify)
+            landed = self.ratified(writer, table, verdict).outcome
+            assert isinstance(landed, Ratified)
+            commits.append(landed.commit)
+        return GroupRatified(commits=tuple(commits)), tables
+
+    def resolve_together(self, references: Sequence[str | Path]) -> tuple[ResolvedTable, ...]:
+        for reference in references:  # ends an interrupted take-over, and adopts an announced table
+            self.resolve(reference)
+        for _ in range(_MAX_READS):
+            resolved = self._resolved_together(references)
+            if resolved is not None:
+                return resolved
+        raise OwnerUnavailableError(
+            f"{len(references)} tables changed during {_MAX_READS} reads, at least one by direct commits; read again"
+        )
+
+    def _resolved_together(self, references: Sequence[str | Path]) -> tuple[ResolvedTable, ...] | None:
+        """The state of one read transaction, or None to read again.
+
+        `resolved` also asks the logs, which may show a member of a group that landed after that transaction. A table
+        whose record moved meanwhile is answered as it was read; its newer files were not visible before. That holds
+        unless a commit of it can be visible before it is recorded.
+        """
+        with self.ledger.read() as view:
+            tables = [self.find(view, reference) for reference in references]
+            stored = [stored_commits(view, table, None, None) for table in tables]
+        answers = [self.resolved(table, answer) for table, answer in zip(tables, stored, strict=True)]
+        with self.ledger.read() as view:
+            moved = [self.required(view, table.table_id).latest != table.latest for table in tables]
+        for index, table in enumerate(tables):
+            if moved[index] and (table.promised or table.commit_mode is CommitMode.DIRECT):
+                return None
+            if moved[index]:
+                answers[index] = msgspec.structs.replace(answers[index], commits=stored[index])
+        return tuple(answers)
+
+
+def _first(outcome: GroupRatified) -> Ratified:
+    return Ratified(commit=outcome.commits[0], replayed=outcome.replayed)
