@@ -428,11 +428,7 @@ class OwnerProposer:
 
     def propose(self, version: Version, content: bytes) -> Won | Lost:
         """Raises `CommitRejectedError`, `BacklogFullError`, `OutcomeUnknown` and the owner's other errors."""
-        commit_mode = (
-            CommitMode.STAGED
-            if self.commit_mode is CommitMode.INLINE and len(content) > INLINE_LIMIT
-            else self.commit_mode
-        )
+        commit_mode = self._mode_for(content)
         rounds = 0
         while True:
             proposal = self._proposal(commit_mode, version, content)
@@ -441,23 +437,35 @@ class OwnerProposer:
                 case Ratified():
                     return Won(version=version, attempt=proposal.attempt)
                 case Conflict():
-                    return _lost(version, proposal, outcome)
+                    return lost_race(version, proposal, outcome)
                 case VersionGap():
-                    self._check_gap(version, rounds)
+                    self.check_gap(version, rounds)
                 case Rejected(reason=RejectionReason.TOO_LARGE) if commit_mode is CommitMode.INLINE:
                     commit_mode = CommitMode.STAGED
-                case Rejected(reason=RejectionReason.HALTED):
-                    raise errors.CorruptionError(f"the owner accepts no commits: {outcome.detail}", version=version)
                 case Rejected(reason=reason) if reason is not RejectionReason.ATTEMPT_RESOLVED:
-                    raise errors.CommitRejectedError(
-                        f"the owner of {self.label} rejected version {version}: {outcome.detail}",
-                        reason=reason,
-                        version=version,
-                    )
+                    raise self.rejection(version, outcome)
             # This attempt did not land and never will: the next try is another attempt.
             self.policy.next_try(version)
             self.policy.pause(rounds)
             rounds += 1
+
+    def rejection(self, version: Version, rejected: Rejected) -> errors.DeltaError:
+        """The error for a rejection that no retry changes."""
+        if rejected.reason is RejectionReason.HALTED:
+            return errors.CorruptionError(f"the owner accepts no commits: {rejected.detail}", version=version)
+        return errors.CommitRejectedError(
+            f"the owner of {self.label} rejected version {version}: {rejected.detail}",
+            reason=rejected.reason,
+            version=version,
+        )
+
+    def proposal(self, version: Version, content: bytes) -> Proposal:
+        """A new attempt; stages its file, durably, where the table or the size requires that."""
+        return self._proposal(self._mode_for(content), version, content)
+
+    def _mode_for(self, content: bytes) -> CommitMode:
+        too_large = self.commit_mode is CommitMode.INLINE and len(content) > INLINE_LIMIT
+        return CommitMode.STAGED if too_large else self.commit_mode
 
     def _proposal(self, commit_mode: CommitMode, version: Version, content: bytes) -> Proposal:
         attempt = self.reader.log.environment.new_id()
@@ -523,7 +531,7 @@ class OwnerProposer:
     def _resolve(self, version: Version, attempt: AttemptId, cause: Exception) -> AttemptOutcome:
         return self.policy.outcome_of(self.owner, self.table_id, version, attempt, cause, label=self.label)
 
-    def _check_gap(self, version: Version, rounds: int) -> None:
+    def check_gap(self, version: Version, rounds: int) -> None:
         """Compare a reported gap with the owner's latest version; raise if it is still a gap."""
         latest = self.owner.get_commits(self.table_id, version).latest_ratified_version
         if rounds < MAX_LOOKS and latest is not None and latest >= version - 1:
@@ -585,7 +593,7 @@ class OwnerProposer:
                 self.reader.log.delete(f"{self._staging_folder}/{lost.staged_file}")
 
 
-def _lost(version: Version, proposal: Proposal, conflict: Conflict) -> Lost:
+def lost_race(version: Version, proposal: Proposal, conflict: Conflict) -> Lost:
     return Lost(
         version=version,
         attempt=proposal.attempt,

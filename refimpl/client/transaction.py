@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -379,11 +379,7 @@ class Transaction:
         Raises a kind of `ConcurrentModificationError` (redo the work), `LostRaceError` (too many tries),
         `CommitRejectedError` and similar errors (fix the call), `OutcomeUnknown` (ask the owner by attempt id).
         """
-        self._check_open()
-        self._advance_identities()
-        self._check_metadata()
-        self._over = True
-        loop = self._loop(self._actions())
+        loop = self.prepared()
         self._may_have_landed = True
         try:
             committed = loop.run()
@@ -393,6 +389,18 @@ class Transaction:
         if self._landed is not None:
             self._landed(committed)
         return committed
+
+    def prepared(self) -> CommitLoop:
+        """The loop that commits this transaction, which gets no further changes."""
+        self._check_open()
+        self._advance_identities()
+        self._check_metadata()
+        self._over = True
+        return self._loop(self._actions())
+
+    def new_files(self) -> list[Add | Cdc]:
+        """The data files that this transaction wrote."""
+        return [*(add for key, add in self._adds.items() if key not in self.snapshot.files), *self._changes]
 
     def commit_if_needed(self) -> Committed | None:
         """Commit the transaction, or do nothing if it changes nothing.
@@ -619,6 +627,9 @@ class CommitLoop:
     policy: RetryPolicy
     free_row_id: int
     stamp: int | None = None
+    version: Version = 0
+    """The version to propose next."""
+    basis: conflicts.ReadBasis = field(init=False)
 
     def run(self) -> Committed:
         """Returns the commit, or raises the error that ended it. Nothing happens after the commit point, so no later
@@ -629,36 +640,52 @@ class CommitLoop:
         with proposer.turn() as waited:
             return self._propose_until_landed(proposer, look_first=waited)
 
-    def _propose_until_landed(self, proposer: Proposer, *, look_first: bool) -> Committed:
-        basis = conflicts.ReadBasis(protocol=self.snapshot.protocol, metadata=self.snapshot.metadata)
-        first = version = self.snapshot.version + 1
-        races = 0
+    def begin(self) -> None:
+        """The first version and its time."""
+        self.basis = conflicts.ReadBasis(protocol=self.snapshot.protocol, metadata=self.snapshot.metadata)
+        self.version = self.snapshot.version + 1
         self.stamp = self._first_stamp()
-        seen = proposer.ahead(version) if look_first else None
+
+    def _propose_until_landed(self, proposer: Proposer, *, look_first: bool) -> Committed:
+        self.begin()
+        races = 0
+        seen = proposer.ahead(self.version) if look_first else None
         while True:
-            result = seen or self._propose(proposer, version, basis)
+            result = seen or self._propose(proposer)
             if isinstance(result, Won):
-                return self._committed(result, first)
+                return self.committed(result)
             winners = proposer.winners(result)
             if isinstance(winners, Won):
-                return self._committed(winners, first)
-            own = next((winner for winner in winners if self._is_mine(winner)), None)
+                return self.committed(winners)
+            own = self.own_among(winners)
             if own is not None:
-                return self._committed(Won(version=own.version, attempt=result.attempt), first)
+                return self.committed(Won(version=own.version, attempt=result.attempt))
             proposer.discard(result)
-            for winner in winners:
-                basis = conflicts.check(self.summary, winner, basis)
-                self.free_row_id = row_tracking.after_winner(self.free_row_id, winner.of(DomainMetadata))
-            self._restamp(winners[-1])
-            version = winners[-1].version + 1
+            self.rebase(winners)
             if seen is None:
                 self.policy.pause(races)
                 races += 1
             seen = None
 
-    def _propose(self, proposer: Proposer, version: Version, basis: conflicts.ReadBasis) -> Won | Lost:
-        self.policy.next_try(version)
-        return proposer.propose(version, self.content.stamped(version, self.stamp, self._row_id(basis)))
+    def own_among(self, winners: Sequence[conflicts.Winner]) -> conflicts.Winner | None:
+        """The winner that is this transaction: some owners answer a replay as a conflict."""
+        return next((winner for winner in winners if winner.info and winner.info.txn_id == self.txn_id), None)
+
+    def rebase(self, winners: Sequence[conflicts.Winner]) -> None:
+        """Check the winners, and continue after them. Raises a kind of `ConcurrentModificationError`."""
+        for winner in winners:
+            self.basis = conflicts.check(self.summary, winner, self.basis)
+            self.free_row_id = row_tracking.after_winner(self.free_row_id, winner.of(DomainMetadata))
+        self._restamp(winners[-1])
+        self.version = winners[-1].version + 1
+
+    def bytes_now(self) -> bytes:
+        """The commit of `version`."""
+        return self.content.stamped(self.version, self.stamp, self._row_id(self.basis))
+
+    def _propose(self, proposer: Proposer) -> Won | Lost:
+        self.policy.next_try(self.version)
+        return proposer.propose(self.version, self.bytes_now())
 
     def _row_id(self, basis: conflicts.ReadBasis) -> int | None:
         """DELTA.md#row-ids-after-conflict: the first free row id; None if the table has no row tracking."""
@@ -666,18 +693,15 @@ class CommitLoop:
         tracked = row_tracking.assigns(protocol or basis.protocol, metadata or basis.metadata)
         return self.free_row_id if tracked else None
 
-    def _is_mine(self, winner: conflicts.Winner) -> bool:
-        """Whether a winner is this transaction: some owners answer a replay as a conflict."""
-        return winner.info is not None and winner.info.txn_id == self.txn_id
-
-    def _committed(self, won: Won, first: Version) -> Committed:
+    def committed(self, won: Won) -> Committed:
+        """This transaction as the version that it won."""
         return Committed(
             version=won.version,
             in_commit_timestamp=self.stamp,
             txn_id=self.txn_id,
             attempt=won.attempt,
             tries=self.policy.tries,
-            rebased_over=won.version - first,
+            rebased_over=won.version - self.snapshot.version - 1,
         )
 
     def _first_stamp(self) -> int | None:

@@ -43,6 +43,8 @@ from refimpl.storage.object_store import check_store, record_stores, with_stores
 
 if TYPE_CHECKING:
     from refimpl.care.verify import Finding
+    from refimpl.client.group_transaction import GroupTransaction
+    from refimpl.client.snapshot import Snapshot
     from refimpl.client.table import Table
     from refimpl.remote_owner.owner import RemoteOwner
 
@@ -94,6 +96,23 @@ class _Tables:
             policy=policy,
             properties=properties or {},
         )
+
+    def transaction(self, *references: str | Path) -> GroupTransaction:
+        """A transaction over several tables, for a `with` statement: its end commits to all of them, or to none.
+
+        `references`: tables that are read in one state of the owner; others can be named later. Raises
+        `InvalidRequestError` for an owner without such transactions. `refimpl.client.group_transaction`.
+        """
+        from refimpl.client.group_transaction import GroupTransaction
+
+        return GroupTransaction(self.owner, self.environment, references)
+
+    def snapshots(self, *references: str | Path) -> tuple[Snapshot, ...]:
+        """The newest versions of several tables, in one state of the owner: of each transaction over them, all or
+        nothing is visible, also if it lands during this call. Raises the errors of `table` and `Table.snapshot`."""
+        from refimpl.client.group_transaction import read_together
+
+        return tuple(read.snapshot for read in read_together(self.owner, self.environment, references))
 
     @property
     def label(self) -> str:

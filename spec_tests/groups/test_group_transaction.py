@@ -1,0 +1,287 @@
+"""Transactions over several tables through the client: `warehouse.transaction`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import refimpl
+from refimpl.client.group_transaction import GroupTransaction, MemberTable
+from refimpl.client.table import Table
+from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.protocol.commits import Conflict, NotLanded
+from refimpl.protocol.errors import (
+    ConcurrentAppendError,
+    ConcurrentDeleteReadError,
+    InvalidRequestError,
+    LostRaceError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
+from refimpl.protocol.groups import GroupRefused
+from refimpl.protocol.table_feature import MANAGED_COMMIT, CommitMode
+
+SCHEMA = {"id": "long", "left": "long"}
+
+
+def rows(*values: tuple[int, int]) -> pa.Table:
+    return pa.table({"id": [v[0] for v in values], "left": [v[1] for v in values]})
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> refimpl.Warehouse:
+    made = refimpl.open(tmp_path / "warehouse", create=True)
+    made.create_table("orders", SCHEMA)
+    made.create_table("stock", SCHEMA, commit_mode=CommitMode.INLINE).append(rows((1, 10), (2, 20)))
+    return made
+
+
+def content(warehouse: refimpl.Warehouse) -> tuple[list[int], ...]:
+    return tuple(sorted(s.to_arrow()["left"].to_pylist()) for s in warehouse.snapshots("orders", "stock"))
+
+
+def files(warehouse: refimpl.Warehouse) -> set[Path]:
+    """Data files and staged files."""
+    return {p for p in warehouse.directory.rglob("*") if p.suffix == ".parquet" or "_staged_commits/" in str(p)}
+
+
+def order(tx: GroupTransaction) -> None:
+    tx.table("orders").append(rows((7, 1)))
+    tx.table("stock").update({"left": "left - 1"}, where="id = 1")
+
+
+BEFORE: tuple[list[int], ...] = ([], [10, 20])
+AFTER = ([1], [9, 20])
+
+
+def test_all_tables_change_at_once(warehouse: refimpl.Warehouse) -> None:
+    with warehouse.transaction("orders", "stock") as tx:
+        order(tx)
+        assert content(warehouse) == BEFORE
+        assert tx.table("stock").snapshot().version == 1
+    assert content(warehouse) == AFTER
+    assert {name: c.version for name, c in tx.committed.items()} == {"orders": 1, "stock": 2}
+    for name, committed in tx.committed.items():
+        history = warehouse.table(name).history(limit=1)
+        assert (history[0].version, committed.tries) == (committed.version, 1)
+    with pytest.raises(InvalidRequestError, match="has ended"):
+        tx.table("orders")
+    with pytest.raises(InvalidRequestError, match="begun already"), tx:
+        pass
+
+
+def test_group_is_rebased_over_other_commits(warehouse: refimpl.Warehouse) -> None:
+    """A table of the group loses a race without a conflict, then both lose."""
+    with warehouse.transaction("orders", "stock") as tx:
+        order(tx)
+        warehouse.table("orders").append(rows((8, 2)))
+    assert tx.committed["orders"].rebased_over == 1
+    with warehouse.transaction() as again:
+        again.table("orders").append(rows((9, 3)))
+        again.table("stock").append(rows((3, 30)))
+        warehouse.table("orders").append(rows((8, 4)))
+        warehouse.table("stock").append(rows((4, 40)))
+    assert {c.rebased_over for c in again.committed.values()} == {1}
+    assert {c.tries for c in again.committed.values()} == {2}
+    assert content(warehouse) == ([1, 2, 3, 4], [9, 20, 30, 40])
+    staged = [path for path in files(warehouse) if path.suffix == ".json"]
+    assert len(staged) == 4, "one for each version; those of refused groups are deleted"
+
+
+def _update(warehouse: refimpl.Warehouse) -> None:
+    warehouse.table("stock").update({"left": "0"}, where="id = 1")
+
+
+def _add(warehouse: refimpl.Warehouse) -> None:
+    with warehouse.transaction() as tx:
+        tx.table("stock").append(rows((1, 11)))
+        tx.table("orders").append(rows((6, 6)))
+
+
+CONFLICTS: dict[str, tuple[Callable[[refimpl.Warehouse], object], type[Exception]]] = {
+    "a commit": (_update, ConcurrentAppendError),
+    "another group": (_add, ConcurrentAppendError),
+    "a DELETE": (lambda warehouse: warehouse.table("stock").delete(), ConcurrentDeleteReadError),
+}
+
+
+@pytest.mark.parametrize("other", CONFLICTS)
+def test_conflict_in_one_table_commits_nothing(warehouse: refimpl.Warehouse, other: str) -> None:
+    act, error = CONFLICTS[other]
+    before = files(warehouse)
+    with pytest.raises(error), warehouse.transaction() as tx:
+        order(tx)
+        mine = files(warehouse) - before
+        act(warehouse)
+        after, known = content(warehouse), files(warehouse)
+    assert content(warehouse) == after
+    assert mine
+    assert files(warehouse) == known - mine, "the new data files are deleted, and no staged file is left"
+    assert not tx.committed
+
+
+def test_exception_in_the_block_commits_nothing_and_leaves_no_files(warehouse: refimpl.Warehouse) -> None:
+    before = files(warehouse)
+    with pytest.raises(ZeroDivisionError), warehouse.transaction() as tx:
+        order(tx)
+        assert len(files(warehouse)) > len(before)
+        _ = 1 / 0
+    assert files(warehouse) == before
+    assert content(warehouse) == BEFORE
+
+
+def test_appends_to_one_table_are_one_commit(warehouse: refimpl.Warehouse) -> None:
+    with warehouse.transaction() as tx:
+        for number in (1, 2, 3):
+            tx.table("orders").append(rows((number, number)))
+        for _ in range(2):  # an operation that changes nothing may be followed by another one
+            assert tx.table("stock").update({"left": "0"}, where="id = 99")["numUpdatedRows"] == 0
+    assert {name: c.version for name, c in tx.committed.items()} == {"orders": 1}
+    assert content(warehouse)[0] == [1, 2, 3]
+
+
+Second = Callable[[MemberTable], Any]
+SECOND: dict[str, Second] = {
+    "UPDATE": lambda table: table.update({"left": "0"}),
+    "DELETE": lambda table: table.delete(),
+    "WRITE": lambda table: table.overwrite(rows((1, 1))),
+    "MERGE": lambda table: table.merge(rows((1, 1)), "target.id = source.id").when_matched_update_all().execute(),
+}
+
+
+@pytest.mark.parametrize("operation", SECOND)
+def test_second_operation_on_one_table_is_refused_by_name(warehouse: refimpl.Warehouse, operation: str) -> None:
+    before = files(warehouse)
+    table_id = warehouse.table("stock").table_id
+    assert table_id is not None
+    with (
+        pytest.raises(InvalidRequestError, match=rf"'stock' already has an operation \(WRITE\).*\({operation}\)"),
+        warehouse.transaction() as tx,
+    ):
+        tx.table("stock").append(rows((5, 5)))
+        SECOND[operation](tx.table(table_id))
+    assert content(warehouse) == BEFORE
+    assert files(warehouse) == before
+
+
+def _refused(warehouse: refimpl.Warehouse, name: str) -> None:
+    with warehouse.transaction("orders") as tx:
+        tx.table("orders").append(rows((1, 1)))
+        tx.table(name)
+
+
+def test_table_that_cannot_be_in_the_group_is_refused_by_name(warehouse: refimpl.Warehouse) -> None:
+    warehouse.create_table("visible", SCHEMA, commit_mode=CommitMode.DIRECT)
+    warehouse.create_table("old", SCHEMA, feature=MANAGED_COMMIT)
+    before = files(warehouse)
+    for name, error, message in (
+        ("visible", InvalidRequestError, "'visible' has direct commits"),
+        ("old", InvalidRequestError, "'old' is a managedCommit table and 'orders' a catalogManaged table"),
+        ("missing", TableNotFoundError, "unknown table 'missing'"),
+    ):
+        with pytest.raises(error, match=message):
+            _refused(warehouse, name)
+    with pytest.raises(InvalidRequestError, match="invalid table 7"), warehouse.transaction(7):  # type: ignore[arg-type]
+        pass
+    assert files(warehouse) == before
+    assert content(warehouse) == BEFORE
+
+
+class Faulty:
+    """Faults at `commit_group`, in front of the real owner."""
+
+    def __init__(self, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.real, self.plan = warehouse.owner.commit_group, list[Callable[..., Any]]()
+        monkeypatch.setattr(warehouse.owner, "commit_group", self)
+
+    def __call__(self, members: Any) -> Any:
+        return self.plan.pop(0)(members) if self.plan else self.real(members)
+
+
+def test_lost_answer_is_resolved_by_one_attempt(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    faulty = Faulty(warehouse, monkeypatch)
+    late: list[Any] = []
+
+    def lose_answer(members: Any) -> None:
+        faulty.real(members)
+        raise OutcomeUnknown("the answer is lost")
+
+    def lose_request(members: Any) -> None:
+        late.append(members)
+        raise OutcomeUnknown("the request is late")
+
+    faulty.plan = [lose_answer]
+    with warehouse.transaction() as tx:
+        order(tx)
+    assert (tx.committed["stock"].tries, content(warehouse)) == (1, AFTER)
+    faulty.plan = [lose_request]
+    with warehouse.transaction() as tx:
+        order(tx)
+    assert (tx.committed["stock"].tries, content(warehouse)) == (2, ([1, 1], [8, 20]))
+    assert isinstance(faulty.real(late[0]), GroupRefused), "the late request must not land"
+    outcome = warehouse.owner.attempt_outcome(late[0][0].table_id, late[0][0].proposal.attempt)
+    assert outcome == NotLanded()
+
+
+def test_unknown_outcome_keeps_the_files_and_a_failure_deletes_them(
+    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty, before = Faulty(warehouse, monkeypatch), files(warehouse)
+
+    def fail(error: Exception) -> Callable[..., Any]:
+        def act(*_: Any) -> None:
+            raise error
+
+        return act
+
+    faulty.plan = [fail(OwnerUnavailableError("the disk is full"))]
+    with pytest.raises(OwnerUnavailableError), warehouse.transaction() as tx:
+        order(tx)
+    assert {p for p in files(warehouse) if p.suffix == ".parquet"} == before
+    faulty.plan = [lambda _: GroupRefused(decided_by=1, outcome=Conflict(latest_ratified_version=2), lost=(1,))]
+    with pytest.raises(LostRaceError, match="reports version 2 as taken"), warehouse.transaction() as tx:
+        order(tx)
+    assert {p for p in files(warehouse) if p.suffix == ".parquet"} == before
+    monkeypatch.setattr(warehouse.owner, "attempt_outcome", fail(OwnerUnavailableError("no answer")))
+    faulty.plan = [fail(OutcomeUnknown("lost"))]
+    with pytest.raises(OutcomeUnknown), warehouse.transaction() as tx:
+        order(tx)
+    assert len(files(warehouse)) > len(before)
+    assert content(warehouse) == BEFORE
+
+
+def test_full_backlog_of_one_table_is_published(warehouse: refimpl.Warehouse) -> None:
+    policy = MaintenancePolicy(backfill_every=None, backlog_limit=1)
+    warehouse.owner.set_policy(str(warehouse.table("stock").table_id), policy)
+    for _ in range(3):
+        with warehouse.transaction() as tx:
+            tx.table("orders").append(rows((1, 1)))
+            tx.table("stock").append(rows((3, 3)))
+        assert tx.committed["stock"].tries == 1
+    assert content(warehouse) == ([1] * 3, [3, 3, 3, 10, 20])
+
+
+def test_owner_without_groups_is_refused_by_name(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(warehouse.owner), "commit_group", None)
+    with pytest.raises(InvalidRequestError, match="the owner 'refimpl' has no transactions over several tables"):
+        warehouse.transaction("orders")
+    with pytest.raises(InvalidRequestError, match="'refimpl' has no transactions"):
+        warehouse.snapshots("orders")
+
+
+def test_snapshots_are_of_one_state(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group lands after the owner has answered and before the logs are read."""
+    read, pending = Table.snapshot, [order]
+
+    def snapshot(table: Table, **options: Any) -> Any:
+        if pending:
+            with warehouse.transaction() as tx:
+                pending.pop()(tx)
+        return read(table, **options)
+
+    monkeypatch.setattr(Table, "snapshot", snapshot)
+    assert content(warehouse) == BEFORE
+    assert content(warehouse) == AFTER
