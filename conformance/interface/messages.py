@@ -87,6 +87,28 @@ class Commit(_Request, frozen=True, kw_only=True):
     """The name of a file in the staging folder that the kit wrote (profile `storage-access`)."""
 
 
+class GroupMember(Message, frozen=True, kw_only=True):
+    """A proposal in a group. The fields are those of `commit`."""
+
+    table: TableRef
+    version: Version
+    attempt: AttemptId
+    actions: tuple[str, ...] | None = None
+    staged_file: str | None = None
+
+
+class CommitGroup(_Request, frozen=True, kw_only=True):
+    """Propose versions of several tables, one of each: all are ratified, or none. Profile `transaction-group`."""
+
+    members: tuple[GroupMember, ...]
+
+
+class LoadTables(_Request, frozen=True, kw_only=True):
+    """The tables with these names, all in one consistent state. Profile `transaction-group`."""
+
+    names: tuple[str, ...]
+
+
 class AttemptOutcome(_Request, frozen=True, kw_only=True):
     """Look up the final outcome of an attempt. Profile `attempt-outcome`."""
 
@@ -303,9 +325,9 @@ class Maintain(_Request, frozen=True, kw_only=True):
 
 
 Request = (
-    Hello | LoadTable | CreateTable | Commit | AttemptOutcome | GetCommits | BackfillToVersion | DropTable | TakeOver
-    | HandBack | MaintenancePolicy | Observe | Plant | Remove | Crash | Restart | Snapshot | Transact | Checkpoint
-    | Compact | Checksum | Cleanup | Maintain
+    Hello | LoadTable | CreateTable | Commit | CommitGroup | LoadTables | AttemptOutcome | GetCommits
+    | BackfillToVersion | DropTable | TakeOver | HandBack | MaintenancePolicy | Observe | Plant | Remove | Crash
+    | Restart | Snapshot | Transact | Checkpoint | Compact | Checksum | Cleanup | Maintain
 )  # fmt: skip
 """Every request to a subject."""
 
@@ -400,6 +422,27 @@ class Rejected(_Answer, frozen=True, kw_only=True):
     retryable: bool = False
 
 
+class GroupRatified(_Answer, frozen=True, kw_only=True):
+    """Every member is ratified, as the version that it proposed."""
+
+
+class GroupRefused(_Answer, frozen=True, kw_only=True):
+    """No member is ratified; nothing changed."""
+
+    decided_by: int
+    """The index of a member that cannot be ratified."""
+    answer: Conflict | Gap | Rejected
+    """The answer that this member gets alone."""
+    lost: tuple[int, ...] = ()
+    """The indices of all members that cannot be ratified; empty if the owner does not name them."""
+
+
+class Tables(_Answer, frozen=True, kw_only=True):
+    """The tables of `load_tables`, in the order of the names, in one state: a group is shown whole, or not at all."""
+
+    tables: tuple[Table, ...]
+
+
 class Unknown(_Answer, frozen=True, kw_only=True):
     """The outcome is unknown: the request may or may not have taken effect."""
 
@@ -476,8 +519,8 @@ class Committed(_Answer, frozen=True, kw_only=True):
 
 
 Answer = (
-    Identity | Table | NotFound | Ratified | Conflict | Gap | Rejected | Unknown | Unsupported | Landed | NotLanded
-    | Commits | Done | Policy | Observation | SnapshotRead | Committed
+    Identity | Table | NotFound | Ratified | Conflict | Gap | Rejected | GroupRatified | GroupRefused | Tables | Unknown
+    | Unsupported | Landed | NotLanded | Commits | Done | Policy | Observation | SnapshotRead | Committed
 )  # fmt: skip
 
 
@@ -491,6 +534,8 @@ ANSWERS: Final[Mapping[type[Request], tuple[type[Answer], ...]]] = {
     LoadTable: (Table,),
     CreateTable: (Ratified, Conflict),
     Commit: _PROPOSAL,
+    CommitGroup: (GroupRatified, GroupRefused),
+    LoadTables: (Tables,),
     AttemptOutcome: (Landed, NotLanded),
     GetCommits: (Commits,),
     BackfillToVersion: (Done,),

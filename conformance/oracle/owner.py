@@ -170,7 +170,7 @@ def commit(
     known = landed == version and request.attempt in facts.ratified - facts.altered
     match answer:
         case m.Ratified():
-            return _ratified(world, request, answer.version, landed, facts)
+            return ratified(world, request, answer.version, landed, facts)
         case m.Rejected(retryable=True):  # retryable, and possible for a replay too
             return world
         case m.Conflict() | m.Gap() if (mine or known) and "idempotent-retry" in contract.profiles:
@@ -211,7 +211,7 @@ def _is_tombstone_first(world: World, contract: Contract, attempt: m.AttemptId) 
     return attempt in world.never and "tombstone-first" in contract.promises
 
 
-def _ratified(
+def ratified(
     world: World, request: m.Commit | m.HandBack | m.TakeOver, claimed: int, landed: int | None, facts: Facts = NOTHING
 ) -> World | Wrong:
     """The conditions for ratifying a proposal, one on each line."""
@@ -254,7 +254,7 @@ def take_over(
     mine = world.state is State.OWNED and world.replayed(request.attempt, version) and not altered
     match answer:
         case m.Ratified():
-            return _ratified(world, request, answer.version, landed, facts)
+            return ratified(world, request, answer.version, landed, facts)
         case m.Rejected(retryable=True):
             return world
         case m.Conflict() | m.Gap() | m.Rejected() if mine and "idempotent-retry" in contract.profiles:

@@ -280,7 +280,7 @@ class Drive:
                 self.s.answer("kit", m.Remove(table=old.handle.reference, file=file.name))
             old.remade = True
             there = self._send(
-                table, _client(step.client), self.s.creation(name, path=old.location, **options), Fate.ANSWERED
+                table, client_of(step.client), self.s.creation(name, path=old.location, **options), Fate.ANSWERED
             )
             if there is None or not isinstance(there.answer, m.Rejected):  # an owner may keep the folder
                 return
@@ -291,7 +291,7 @@ class Drive:
             body["configuration"] = {**body["configuration"], **more}
             actions = [proposals.line("metaData", body) if '"metaData"' in line else line for line in request.actions]
             request = msgspec.structs.replace(request, actions=tuple(actions))
-        exchange = self._send(table, _client(step.client), request, step.fate)
+        exchange = self._send(table, client_of(step.client), request, step.fate)
         if exchange is not None and table.odd and isinstance(exchange.answer, m.Conflict | m.Rejected) and (
             table.alike or not isinstance(exchange.answer, m.Conflict)
         ):  # fmt: skip
@@ -307,7 +307,7 @@ class Drive:
             self._must_create(table, step, exchange, name)
         if exchange is not None and isinstance(exchange.answer, m.Rejected) and table.surely >= 0 and table.owned:
             for _ in range(TRIES):
-                again = self._send(table, _client(step.client), self.s.creation(name, **options), Fate.ANSWERED)
+                again = self._send(table, client_of(step.client), self.s.creation(name, **options), Fate.ANSWERED)
                 if again is None or not isinstance(again.answer, m.Rejected):
                     return
             self.s.fail(
@@ -320,7 +320,7 @@ class Drive:
         if table.odd or "version-0-by-owner" not in self.contract.profiles:
             return
         for _ in range(TRIES):
-            again = self._send(table, _client(step.client), self.s.creation(name), Fate.ANSWERED)
+            again = self._send(table, client_of(step.client), self.s.creation(name), Fate.ANSWERED)
             if again is None or not isinstance(again.answer, m.Rejected):
                 return
         what = f"{name} is a new name with one creator: `ratified` with version 0"
@@ -355,7 +355,7 @@ class Drive:
         local = Path(storage).is_dir()
         if local:
             (Path(place) / LOG).mkdir(parents=True, exist_ok=True)
-        mine = Call(table=table, handle=handle, client=_client(step.client), request=request)
+        mine = Call(table=table, handle=handle, client=client_of(step.client), request=request)
         theirs = Call(table=table, handle=handle, client="another creator", request=plant, plant=plant)
         calls = [theirs, mine] if step.first else [mine, theirs]
         at_once = local or getattr(self.s.subject, "concurrent", False)
@@ -378,7 +378,8 @@ class Drive:
         if self.names is None:
             self.names = step.names % len(NAMES)
         names = NAMES[0 if self.plain_names else self.names]
-        name = names[slot] if before is None else (before.known_as or before.handle.name).removesuffix(" again")
+        new = names[slot] if slot < len(names) else f"customers{slot}"
+        name = new if before is None else (before.known_as or before.handle.name).removesuffix(" again")
         if before is not None:
             self.past[slot] = before
         again = name if before is None else f"{name} again"
@@ -414,7 +415,7 @@ class Drive:
             return
         path = table.location if step.by is By.PATH else (table.location or "").rstrip("/").rpartition("/")[0]
         request = m.LoadTable(path=path) if by_path else m.LoadTable(name=self._physical(table))
-        exchange = self.s.ask(_client(step.client), request, table.handle)
+        exchange = self.s.ask(client_of(step.client), request, table.handle)
         answer = exchange.answer
         if by_path and not isinstance(answer, m.Table):  # an owner need not offer it
             return
@@ -444,7 +445,7 @@ class Drive:
         for absent in (f"{name}1", name[:-1], f"{name[:-1]}_", self.s.physical("toString"), "constructor"):
             if absent in taken:
                 continue
-            exchange = self.s.ask(_client(step.client), m.LoadTable(name=absent))
+            exchange = self.s.ask(client_of(step.client), m.LoadTable(name=absent))
             if isinstance(exchange.answer, m.Table):
                 what = f"no table has the name {absent!r}: `not_found`"
                 self._fail(table, exchange, Wrong(("PROFILE-DISCOVERY-01",), what))
@@ -488,13 +489,13 @@ class Drive:
     def _drop(self, step: steps.Drop) -> None:
         table = self._at(step)
         if table is not None and step.gone and table.known:
-            self.s.ask(_client(step.client), m.DropTable(table=table.handle.reference), table.handle)
+            self.s.ask(client_of(step.client), m.DropTable(table=table.handle.reference), table.handle)
             return
         if table is None or not table.owned or table.foreign:
             return
         self._look(table)  # the owner may forget a dropped table
         table.handle.final = self.s.log_of(table.handle)
-        exchange = self.s.ask(_client(step.client), m.DropTable(table=table.handle.reference), table.handle)
+        exchange = self.s.ask(client_of(step.client), m.DropTable(table=table.handle.reference), table.handle)
         if isinstance(exchange.answer, m.Unknown):
             raise Inconclusive(f"it is unknown whether {table.handle.name} was dropped, and what its last log is")
         self._hear(table, exchange)
@@ -542,7 +543,7 @@ class Drive:
             request, whole = self._proposal(table, step)
             table.content[whole.attempt] = whole
             table.halted |= step.content == "late"  # an owner may demand that times increase
-            exchange = self._send(table, _client(step.client), request, step.fate)
+            exchange = self._send(table, client_of(step.client), request, step.fate)
             if step.misnamed and request is not whole and exchange and isinstance(exchange.answer, m.Ratified):
                 what = f"{request.staged_file} is no staged file of version {request.version}: rejected"
                 self._fail(table, exchange, Wrong(("CM-LOG-05",), what))
@@ -551,7 +552,7 @@ class Drive:
     def _land(self, step: steps.Land) -> None:
         table = self._at(step)
         for _ in range(min(step.count, 5000)):
-            if table is None or not self._is_settled(table, step) or not self._lands(table, _client(step.client)):
+            if table is None or not self._is_settled(table, step) or not self._lands(table, client_of(step.client)):
                 break
 
     def _is_settled(self, table: DrivenTable, step: steps.Land) -> bool:
@@ -560,13 +561,13 @@ class Drive:
         states = {world.state for world in model.settled(table.worlds)}
         if leaving is None or not table.known or states != {State.OWNED, State.RELEASED}:
             return table.owned
-        answers = [self._send(table, _client(step.client), leaving, Fate.ANSWERED) for _ in range(TRIES)]
+        answers = [self._send(table, client_of(step.client), leaving, Fate.ANSWERED) for _ in range(TRIES)]
         published = self._look(table)
         if table.halted or not all(answer and isinstance(answer.answer, m.Rejected) for answer in answers):
             return table.owned
         if leaving.version in published or leaving.version != table.newest:
             return table.owned
-        commits = [self._send(table, _client(step.client), self._next(table, table.newest), Fate.ANSWERED)
+        commits = [self._send(table, client_of(step.client), self._next(table, table.newest), Fate.ANSWERED)
                    for _ in range(TRIES)]  # fmt: skip
         if all(answer and isinstance(answer.answer, m.Rejected | m.NotFound) for answer in commits):
             what = f"version {leaving.version} ends the ownership, or the owner ratifies another commit"
@@ -632,7 +633,7 @@ class Drive:
         for _ in range(TRIES):
             request = self.s.proposal(table.handle, table.surely)
             table.content[request.attempt] = request
-            exchange = self._send(table, _client(step.client), request, Fate.ANSWERED)
+            exchange = self._send(table, client_of(step.client), request, Fate.ANSWERED)
             if exchange is None or isinstance(exchange.answer, m.Conflict | m.Unknown):
                 return
             exchanges.append(exchange)
@@ -648,7 +649,7 @@ class Drive:
             return
         request = table.proposal(step.which, unsettled=step.unsettled)
         if step.resolved:
-            self._find_out(table, _client(step.client + 1), request.attempt, Fate.ANSWERED)
+            self._find_out(table, client_of(step.client + 1), request.attempt, Fate.ANSWERED)
         if isinstance(request, m.CreateTable):
             if self._may_create_another(table, request):
                 return
@@ -668,7 +669,7 @@ class Drive:
             table.facts = table.facts._replace(old=table.facts.old | {request.attempt})
         elif step.altered and isinstance(request, m.Commit) and request.actions is not None:
             altered = self._altered(table, request)
-            exchange = self.s.ask(_client(step.client), altered, table.handle)
+            exchange = self.s.ask(client_of(step.client), altered, table.handle)
             self._died(exchange)
             if altered is request or isinstance(exchange.answer, m.Ratified):  # an owner may reject other actions
                 self._hear(table, exchange)
@@ -680,7 +681,7 @@ class Drive:
             request = msgspec.structs.replace(request, version=table.newest + 1)
         if request.attempt in table.facts.altered and not self._is_replay(table.worlds, request):
             return  # it may land with either of its contents
-        answered = self._send(table, _client(step.client), request, step.fate)
+        answered = self._send(table, client_of(step.client), request, step.fate)
         if answered is not None and refused_for_now(answered.answer):
             self._must_be_ratified_again(table, request)
 
@@ -747,7 +748,7 @@ class Drive:
         if step.unsent:
             own = self.s.attempt()
             attempt = own[:-12] + attempt[-12:] if step.which % 2 else attempt[:-12] + own[-12:]
-        self._find_out(table, _client(step.client), attempt, step.fate)
+        self._find_out(table, client_of(step.client), attempt, step.fate)
 
     def _find_out(self, table: DrivenTable, client: str, attempt: m.AttemptId, fate: Fate) -> None:
         if table.known and "attempt-outcome" in self.contract.profiles:
@@ -801,7 +802,7 @@ class Drive:
 
         start, end = bound(step.start), bound(step.end)
         request = m.GetCommits(table=table.handle.reference, start=start, end=end)
-        exchange = self.s.ask(_client(step.client), request, table.handle)
+        exchange = self.s.ask(client_of(step.client), request, table.handle)
         self._hear(table, exchange)
         if isinstance(exchange.answer, m.Commits):
             self._listed(table, exchange, exchange.answer.commits, exchange.answer.latest, start, end)
@@ -815,7 +816,7 @@ class Drive:
             return
         version = max(0, table.newest - step.behind)
         request = m.BackfillToVersion(table=table.handle.reference, version=version)
-        exchange = self.s.ask(_client(step.client), request, table.handle)
+        exchange = self.s.ask(client_of(step.client), request, table.handle)
         if not table.owned:
             successor = self.tables.get(step.table % TABLES)
             if successor is not None and successor is not table and successor.owned:
@@ -837,10 +838,10 @@ class Drive:
                 f"backfill up to {version} was answered as done", observed=f"{sorted(published)} are published",
             )  # fmt: skip
         elif isinstance(exchange.answer, m.Rejected) and not table.halted and version <= table.surely:
-            again = self.s.ask(_client(step.client), request, table.handle)
+            again = self.s.ask(client_of(step.client), request, table.handle)
             if refused_for_now(again.answer):  # its reason may last for a second
                 self.s.pauses = LONG_PAUSES
-                again = self.s.ask(_client(step.client), request, table.handle)
+                again = self.s.ask(client_of(step.client), request, table.handle)
             if isinstance(again.answer, m.Rejected):
                 self._fail(table, again, Wrong(("MC-BACKFILL-05", *after), f"version {version} is ratified: `done`"))
 
@@ -890,7 +891,7 @@ class Drive:
             return
         table.aided = True
         plant = m.Plant(table=table.handle.reference, file=commit_file(version), content=content, if_absent=True)
-        self.s.ask(_client(step.client), plant, table.handle)
+        self.s.ask(client_of(step.client), plant, table.handle)
         self._look(table)
 
     @_do.register
@@ -910,7 +911,7 @@ class Drive:
         for name in names:
             storage_access.remove(self.s, table.handle, name)
         request = m.BackfillToVersion(table=table.handle.reference, version=table.newest)
-        self.s.ask(_client(step.client), request, table.handle)
+        self.s.ask(client_of(step.client), request, table.handle)
         self._look(table)
         for name in names:
             storage_access.plant(self.s, table.handle, name, missing[version])
@@ -1050,7 +1051,7 @@ class Drive:
         plain = plain and table.is_surely(State.PLAIN, State.RELEASED)
         for _ in range(TRIES if plain and step.fate is Fate.ANSWERED else 1):
             request = self._taking_over(table, path, step.ahead)
-            exchange = self._send(table, _client(step.client), request, step.fate)
+            exchange = self._send(table, client_of(step.client), request, step.fate)
             if exchange is None or not isinstance(exchange.answer, m.Rejected | m.NotFound | m.Unsupported):
                 return
         if plain:
@@ -1083,7 +1084,7 @@ class Drive:
             table.handle.id = table.handle.id or self._body(table).get("id", "")
             request = ownership.giving_back(self.s, table.handle, max(1, table.newest + 1 + step.ahead))
             table.content[request.attempt] = request
-            exchange = self._send(table, _client(step.client), request, step.fate)
+            exchange = self._send(table, client_of(step.client), request, step.fate)
             if exchange is None or not isinstance(exchange.answer, m.Rejected) or not table.owned:
                 return
             self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=max(0, table.surely)))
@@ -1128,7 +1129,7 @@ class Drive:
             self.s.require(same, "PROFILE-CORE-01", expected="the answer to `hello` does not change",
                            observed=f"the profiles are {answer}")  # fmt: skip
             return
-        exchange = self.s.ask(_client(step.client), request)
+        exchange = self.s.ask(client_of(step.client), request)
         if isinstance(exchange.answer, m.Ratified | m.Table | m.Landed | m.Policy):
             first = ("PROFILE-POLICY-01",) if isinstance(exchange.answer, m.Policy) else ("PROFILE-DISCOVERY-01",)
             self.s.fail(*first, "PROFILE-CORE-03", evidence=(exchange,), observed=in_words(exchange.answer),
@@ -1139,7 +1140,7 @@ class Drive:
         table = self._at(step)
         if table is None or not table.owned or "maintenance-policy" not in self.contract.profiles:
             return
-        exchange = self.s.ask(_client(step.client), m.MaintenancePolicy(table=table.handle.reference), table.handle)
+        exchange = self.s.ask(client_of(step.client), m.MaintenancePolicy(table=table.handle.reference), table.handle)
         if isinstance(exchange.answer, m.Unsupported):
             self._fail(table, exchange, Wrong(("PROFILE-CORE-07",), "the subject declared `maintenance-policy`"))
         if isinstance(exchange.answer, m.Policy):
@@ -1209,7 +1210,7 @@ class Drive:
                 request = m.DropTable(table=reference)
         if request is None:
             return None
-        return Call(table=table, handle=table.handle, client=_client(getattr(step, "client", 0)), request=request)
+        return Call(table=table, handle=table.handle, client=client_of(getattr(step, "client", 0)), request=request)
 
     def _writing(self, table: DrivenTable, step: steps.Write) -> Call | None:
         """The commit of a filesystem writer or of another owner."""
@@ -1227,7 +1228,7 @@ class Drive:
             return None
         request = self._taking_over(table, table.location.rstrip("/"), step.ahead)
         table.sent.append(request)
-        return Call(table=table, handle=table.handle, client=_client(step.client), request=request)
+        return Call(table=table, handle=table.handle, client=client_of(step.client), request=request)
 
     def _creation(self, step: steps.Create) -> Call | None:
         table = self.tables.get(step.table % TABLES)
@@ -1238,7 +1239,7 @@ class Drive:
         request = self.s.creation(table.handle.name.removesuffix(" again"))
         table.sent.append(request)
         table.content[request.attempt] = request
-        return Call(table=table, handle=table.handle, client=_client(step.client), request=request)
+        return Call(table=table, handle=table.handle, client=client_of(step.client), request=request)
 
     def _hear_all(self, calls: Sequence[Call]) -> None:
         """Exclude the worlds in which the answers to requests of one table are possible in no order."""
@@ -1692,5 +1693,5 @@ class Drive:
         )  # fmt: skip
 
 
-def _client(number: int) -> str:
+def client_of(number: int) -> str:
     return "watcher" if number < 0 else f"client {number % CLIENTS}"

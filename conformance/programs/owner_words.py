@@ -12,9 +12,10 @@ from typing import Any, Final
 from conformance.interface.messages import Identity
 from conformance.programs import contents, steps
 from conformance.programs import program as programs
-from conformance.programs.driving import NAMES, PATHS, Drive
+from conformance.programs.driving import NAMES, PATHS
+from conformance.programs.group_driving import GroupDrive
 from conformance.programs.program import FORMAT, LONG
-from conformance.programs.steps import CLIENTS, By, Fate, OwnerProgram, Step
+from conformance.programs.steps import CLIENTS, Again, By, Fate, OwnerProgram, Step
 from conformance.scenario.check import Variant
 from conformance.scenario.scenario import Scenario
 
@@ -342,6 +343,106 @@ def together(d: Draw) -> tuple[Step, ...]:
     )  # fmt: skip
 
 
+# Groups: proposals of several tables
+
+
+def _members(d: Draw) -> tuple[int, ...]:
+    count = d.one(2, 2, len(d.tables))
+    return tuple(d.random.sample(d.tables, min(count, len(d.tables))))
+
+
+def group(d: Draw) -> tuple[Step, ...]:
+    more: dict[str, Any] = {"ahead": d.one(-1, -1, -2, 1), "which": d.one(0, 1, 2, -1)} if d.chance(0.35) else {}
+    members, client, staged = _members(d), d.random.randrange(CLIENTS), d.chance(0.2)
+    sent = steps.Group(members=members, client=client, fate=d.fate(), staged=staged, **more)
+    return (sent, *d.one((), (steps.LoadAll(),), (steps.Look(table=members[-1]),)))
+
+
+def regroup(d: Draw) -> tuple[Step, ...]:
+    again = Again(d.one(Again.WHOLE, Again.WHOLE, Again.WHOLE, Again.PART, Again.MORE))
+    return (steps.Regroup(which=d.one(0, 0, 0, 1, 2), client=d.random.randrange(CLIENTS), again=again, fate=d.fate()),)
+
+
+def load_all(d: Draw) -> tuple[Step, ...]:
+    return (steps.LoadAll(client=d.random.randrange(CLIENTS)),)
+
+
+def alone(d: Draw) -> tuple[Step, ...]:
+    """One member of a group alone, before or after the group; then the group again."""
+    members = _members(d)
+    one = steps.Resend(table=d.one(*members), client=1, unsettled=d.chance(0.5))
+    first = steps.Group(members=members, fate=d.one(Fate.ANSWERED, Fate.LOST, Fate.DELAYED))
+    return (first, one, steps.Regroup(), *d.one((), (steps.Regroup(again=Again.MORE),)), steps.Deliver(),
+            steps.LoadAll(), *(steps.Resolve(table=table) for table in members))  # fmt: skip
+
+
+def tombstone(d: Draw) -> tuple[Step, ...]:
+    """One member of a group is resolved before the group arrives: nothing of it lands any more."""
+    members = _members(d)
+    fate = d.one(Fate.DELAYED, Fate.DELAYED, Fate.LOST)
+    late = (steps.Deliver(given_up=d.chance(0.3)), steps.Regroup()) if d.chance(0.5) else (steps.Regroup(),)
+    return (
+        steps.Group(members=members, fate=fate), steps.Resolve(table=d.one(*members)), *late,
+        *(steps.Look(table=table) for table in members),
+    )  # fmt: skip
+
+
+def group_crash(d: Draw) -> tuple[Step, ...]:
+    """The subject crashes during a group, or just after it; the writer finds out from one member."""
+    members = _members(d)
+    crash = (steps.Crash(point=d.random.randrange(2520)), steps.Group(members=members))
+    event = d.one(crash, crash, (steps.Group(members=members, fate=d.one(*Fate)), steps.Restart()))
+    after: list[Step] = [
+        steps.Regroup(), steps.Resolve(table=members[0]), steps.LoadAll(), steps.Look(table=members[-1]),
+    ]  # fmt: skip
+    d.random.shuffle(after)
+    return (*event, *after, steps.Group(members=members, surely=True))
+
+
+def group_gone(d: Draw) -> tuple[Step, ...]:
+    """One table of a group is dropped, or handed back."""
+    members = _members(d)
+    table = d.one(*members)
+    gone = d.one(steps.Drop(table=table), steps.HandBack(table=table))
+    first = steps.Group(members=members, fate=d.one(Fate.ANSWERED, Fate.LOST, Fate.DELAYED))
+    late: list[Step] = [steps.Regroup(), steps.Group(members=members), steps.Deliver(), steps.LoadAll()]
+    d.random.shuffle(late)
+    again = d.one((), (steps.Create(table=table),))
+    return (first, gone, *late, *again, *(steps.Look(table=one) for one in members))
+
+
+def overlap(d: Draw) -> tuple[Step, ...]:
+    """Groups over the same tables in opposite order, with readers of both, and writers of one table."""
+    members = _members(d)
+    back = members[::-1]
+    one, other = steps.Group(members=members), steps.Group(members=back, client=1)
+    read, alone = steps.LoadAll(client=2), steps.Commit(table=members[0], client=2)
+    lanes = d.one(
+        ((one,), (other,)), ((one,), (other,)), ((one,), (other,), (read,)), ((one,), (read, read)), ((read,), (one,)),
+        ((one,), (steps.Regroup(),)), ((one,), (alone,)), ((one, one), (other, other)),
+        ((one,), (steps.Resolve(table=back[0]),), (read,)),
+    )  # fmt: skip
+    race = steps.Together(lanes=lanes, gap_ms=d.one(0, 0, 1, 3, 5))
+    return (race, steps.LoadAll(), steps.Regroup(), steps.Group(members=back, surely=True))
+
+
+GROUPED: Final[Mapping[str, float]] = {
+    "group": 6, "regroup": 3, "load_all": 2, "alone": 1.5, "tombstone": 1.2, "group_crash": 3, "group_gone": 0.8,
+    "overlap": 2,
+}  # fmt: skip
+"""The words about several tables, as `WEIGHTS`: other families draw none of them."""
+
+
+def group_ritual() -> tuple[Step, ...]:
+    """The end of every program with groups."""
+    return (
+        steps.LoadAll(), steps.Group(surely=True), steps.Regroup(), steps.LoadAll(client=1),
+        steps.Resolve(table=0), steps.Resolve(table=1), steps.Regroup(again=Again.MORE),
+        steps.Group(which=1, ahead=-1, surely=True), steps.Group(members=(1, 0), ahead=1), steps.Look(table=0),
+        steps.Look(table=1), steps.LoadAll(client=2),
+    )  # fmt: skip
+
+
 MIB: Final = 1 << 20
 HEAVY: Final[Mapping[str, tuple[Step, ...]]] = {
     "104 commits and a range": (
@@ -384,7 +485,7 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "stray": 0.4, "unknown": 0.25, "policy": 0.25, "metadata": 1, "disturbance": 0.7, "together": 1.5,
 }  # fmt: skip
 """How often a word is drawn, in relation to the others, in programs of no particular family."""
-WORDS: Final[Mapping[str, Word]] = {name: globals()[name] for name in WEIGHTS}
+WORDS: Final[Mapping[str, Word]] = {name: globals()[name] for name in (*WEIGHTS, *GROUPED)}
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "load": ("discovery",), "drop": ("discovery",), "recreate": ("discovery",), "restart": ("durable-restart",),
     "crash": ("durable-restart", "harness-control"), "filesystem": ("ownership-transfer", "storage-access"),
@@ -393,6 +494,10 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "stray": ("storage-access",),
     "disturbance": ("durable-restart",), "policy": ("maintenance-policy", "durable-restart"),
     "resolve": ("attempt-outcome",),
+    **dict.fromkeys(GROUPED, ("transaction-group",)),
+    "tombstone": ("transaction-group", "attempt-outcome"),
+    "group_crash": ("transaction-group", "durable-restart", "harness-control"),
+    "group_gone": ("transaction-group", "discovery"),
 }  # fmt: skip
 """The profiles without which a word is not drawn."""
 OWNERSHIP: Final = ("filesystem", "take_over", "hand_back")
@@ -444,23 +549,31 @@ class OwnerFamily:
     name: str
     factors: Mapping[str, float] = field(default_factory=dict)
     """The factors of the weights."""
+    groups: bool = False
+    """Whether its programs have groups of several tables."""
     kind: type[OwnerProgram] = OwnerProgram
     side: str = "owner"
 
     def draw(self, seed: int, number: int, identity: Identity, variant: Variant) -> OwnerProgram:
         d = Draw(programs.random_of(seed, number))
+        if self.groups:
+            d.tables, d.names = d.one((0, 1), (0, 1), (0, 1, 2)), 0
         weights = {
             word: weight * self.factors.get(word, 1)
-            for word, weight in WEIGHTS.items()
+            for word, weight in (WEIGHTS | GROUPED if self.groups else WEIGHTS).items()
             if self.offers((word,), identity, variant)
         }
-        heavy = programs.heavy([*HEAVY], seed, number)
+        heavy = None if self.groups else programs.heavy([*HEAVY], seed, number)
         if heavy is not None:
             return self._program(seed + number, (f"{LONG}{heavy}",), (steps.Create(), *HEAVY[heavy], *ritual(0)))
         words = programs.words(d.random, weights, number)
         first = beginning(d, transfers=weights.get("filesystem", 0) > 0)
+        if 2 in d.tables:
+            first = (*first, steps.Create(table=2))
         drawn = [step for word in words for step in WORDS[word](d)]
         end = [step for table in sorted(set(d.tables)) for step in ritual(table)]
+        if self.groups:
+            end = [*group_ritual(), *end]
         return self._program(seed + number, words, (*first, *drawn, *end))
 
     def offers(self, words: Collection[str], identity: Identity, variant: Variant) -> bool:
@@ -472,5 +585,5 @@ class OwnerFamily:
     def _program(self, seed: int, words: tuple[str, ...], drawn: tuple[Step, ...]) -> OwnerProgram:
         return OwnerProgram(format=FORMAT, side="owner", family=self.name, seed=seed, words=words, steps=drawn)
 
-    def begin(self, scenario: Scenario) -> Drive:
-        return Drive(scenario)
+    def begin(self, scenario: Scenario) -> GroupDrive:
+        return GroupDrive(scenario)

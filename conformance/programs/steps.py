@@ -11,7 +11,7 @@ import msgspec
 from conformance.programs.program import Program
 
 CLIENTS: Final = 3
-TABLES: Final = 2
+TABLES: Final = 3
 
 
 class Fate(StrEnum):
@@ -264,10 +264,52 @@ class Tables(_Step, frozen=True, kw_only=True):
     count: int = 0
 
 
+class Group(_Step, frozen=True, kw_only=True):
+    """Propose versions of several tables, as one group of new attempts."""
+
+    members: tuple[int, ...] = (0, 1)
+    """The tables, in the order of the members."""
+    client: int = 0
+    fate: Fate = Fate.ANSWERED
+    which: int = 0
+    """The member that proposes another version than the next; -1: every one."""
+    ahead: int = 0
+    """That version, as in `Commit`."""
+    staged: bool = False
+    """Whether the client writes the staged files itself."""
+    surely: bool = False
+    """Whether to repeat it until its only possible outcome: ratified, or refused by a conflict of `which`."""
+
+
+class Again(StrEnum):
+    """How an earlier group is sent again."""
+
+    WHOLE = "whole"
+    PART = "part"
+    """Without its last member."""
+    MORE = "more"
+    """Its first member with new attempts at the other tables."""
+
+
+class Regroup(_Step, frozen=True, kw_only=True):
+    """Send an earlier group again."""
+
+    which: int = 0
+    client: int = 0
+    again: Again = Again.WHOLE
+    fate: Fate = Fate.ANSWERED
+
+
+class LoadAll(_Step, frozen=True, kw_only=True):
+    """Find all tables by one request."""
+
+    client: int = 0
+
+
 Single = (
     Create | Commit | Land | Contend | Resend | Deliver | Resolve | Read | Look | Load | Backfill | Drop | Restart
     | Crash | Wait | Filesystem | Write | TakeOver | HandBack | Publish | Misplace | Block | Unblock | Stray | Unknown
-    | Policy | Tables | Rival
+    | Policy | Tables | Rival | Group | Regroup | LoadAll
 )  # fmt: skip
 
 

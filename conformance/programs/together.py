@@ -33,6 +33,10 @@ class Call:
     ended: int = 0
     published: frozenset[m.Version] | None = None
     """The published versions in a listing that began after a read or a drop ended; None without one."""
+    parts: "Sequence[Call]" = ()
+    """Of a request about several tables: the same about each one, as which it is recorded."""
+    apart: Callable[[m.Answer], Sequence[m.Answer]] | None = None
+    """The answers to the parts."""
 
 
 def concurrently(s: Scenario, lanes: Sequence[Sequence[Call]], gap_ms: int) -> list[Call]:
@@ -57,10 +61,14 @@ def concurrently(s: Scenario, lanes: Sequence[Sequence[Call]], gap_ms: int) -> l
         thread.join()
     if errors:
         raise errors[0]
-    return sorted((call for lane in lanes for call in lane if call.exchange is not None), key=lambda call: call.ended)
+    called = [part for lane in lanes for call in lane for part in (call.parts or (call,))]
+    return sorted((call for call in called if call.exchange is not None), key=lambda call: call.ended)
 
 
 def _ask(s: Scenario, call: Call, lock: Lock, now: Callable[[], int]) -> None:
+    if call.apart is not None:
+        _ask_apart(s, call, call.apart, lock, now)
+        return
     with lock:
         number = s._invoke(call.client, call.request, call.handle)
         call.begun = now()
@@ -75,6 +83,20 @@ def _ask(s: Scenario, call: Call, lock: Lock, now: Callable[[], int]) -> None:
         call.exchange = s._ended(number, call.request, answer)
     if isinstance(call.request, m.GetCommits | m.DropTable):
         call.published = published(s, call)
+
+
+def _ask_apart(
+    s: Scenario, call: Call, apart: Callable[[m.Answer], Sequence[m.Answer]], lock: Lock, now: Callable[[], int]
+) -> None:
+    """A request about several tables: its parts have one beginning and one end."""
+    with lock:
+        numbers = [s._invoke(part.client, part.request, part.handle) for part in call.parts]
+        begun = now()
+    answers = apart(s.answer(call.client, call.request))
+    with lock:
+        ended = now()
+        for part, number, answer in zip(call.parts, numbers, answers, strict=True):
+            part.begun, part.ended, part.exchange = begun, ended, s._ended(number, part.request, answer)
 
 
 def published(s: Scenario, call: Call) -> frozenset[m.Version] | None:

@@ -94,6 +94,7 @@ class Profile(StrEnum):
     HARNESS_CONTROL = "harness-control"
     CHANGE_DATA = "change-data"
     ROW_TRACKING = "row-tracking"
+    TRANSACTION_GROUP = "transaction-group"
 
 
 class Coverage(StrEnum):

@@ -37,6 +37,7 @@ class Family(StrEnum):
     READING = "reading"
     WRITING = "writing"
     CONFLICTS = "conflicts"
+    TRANSACTIONS = "transactions"
 
 
 ABOUT: Final[Mapping[Family, str]] = {
@@ -56,6 +57,7 @@ ABOUT: Final[Mapping[Family, str]] = {
     Family.READING: "a reader combines checkpoints, compactions, published files and the owner's commits",
     Family.WRITING: "a writer proposes correct commits, and retries them correctly",
     Family.CONFLICTS: "a transaction that lost a race commits only if the winners do not conflict with it",
+    Family.TRANSACTIONS: "a transaction over several tables is ratified whole, or not at all",
 }
 """What the checks of each family test."""
 

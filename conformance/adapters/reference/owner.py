@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
+from refimpl.protocol.groups import Member
 
 import refimpl
 from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError, content_of
@@ -47,7 +48,7 @@ from refimpl.storage.log_store import LogStore
 PROFILES: Final = (
     "core", "version-0-by-owner", "version-0-by-filesystem", "staged", "inline", "direct-publish", "idempotent-retry",
     "attempt-outcome", "ownership-transfer", "durable-restart", "maintenance-policy", "backlog-limit", "discovery",
-    "storage-access", "harness-control",
+    "storage-access", "harness-control", "transaction-group",
 )  # fmt: skip
 PROMISES: Final = ("fresh-refusals", "fresh-direct", "tombstone-first")
 COMMIT_MODES: Final = {
@@ -195,6 +196,37 @@ class ReferenceOwner(LogAccess):
                 return m.Rejected(reason=f"{name} is staged with other actions; every try needs a new attempt id")
             log.stage_again(feature.staging_folder, name, content)
         return StagedProposal(attempt=request.attempt, file_name=name)
+
+    @_answering
+    def commit_group(self, warehouse: refimpl.Warehouse, request: m.CommitGroup) -> m.Answer:
+        members = []
+        for index, member in enumerate(request.members):
+            alone = m.Commit(
+                table=member.table, version=member.version, attempt=member.attempt, actions=member.actions,
+                staged_file=member.staged_file,
+            )  # fmt: skip
+            proposal = self._proposal(warehouse, alone)
+            if isinstance(proposal, m.Rejected):
+                return m.GroupRefused(decided_by=index, answer=proposal)
+            members.append(Member(table_id=member.table, version=member.version, proposal=proposal))
+        return translation.group(warehouse.owner.commit_group(members))
+
+    @_answering
+    def load_tables(self, warehouse: refimpl.Warehouse, request: m.LoadTables) -> m.Answer:
+        """Protocol and metadata are left out: those are read in another transaction."""
+        tables = warehouse.owner.resolve_together([_reference(m.LoadTable(name=name)) for name in request.names])
+        if any(table.state is not TableState.ACTIVE for table in tables):
+            return m.NotFound()
+        return m.Tables(
+            tables=tuple(
+                m.Table(
+                    table=table.table_id, feature=table.feature_name, commit_mode=table.commit_mode.value,
+                    latest=table.commits.latest_ratified_version, location=str(table.location),
+                    commits=translation.entries(table.commits.commits),
+                )
+                for table in tables
+            )
+        )  # fmt: skip
 
     @_answering
     def attempt_outcome(self, warehouse: refimpl.Warehouse, request: m.AttemptOutcome) -> m.Answer:

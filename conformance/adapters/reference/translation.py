@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
+from refimpl.protocol.groups import GroupRatified, GroupRefused
 
 from conformance.interface import messages as m
 from conformance.models.proposals import lines
@@ -93,6 +94,15 @@ def outcome(answer: commits.Outcome, table: str | None = None) -> m.Answer:
             return m.Gap(latest=answer.latest_ratified_version)
         case commits.Rejected():
             return m.Rejected(reason=f"{answer.reason.value}: {answer.detail}", retryable=answer.retryable)
+
+
+def group(answer: GroupRatified | GroupRefused) -> m.Answer:
+    """The outcome of a group."""
+    if isinstance(answer, GroupRatified):
+        return m.GroupRatified()
+    refusal = outcome(answer.outcome)
+    assert isinstance(refusal, m.Conflict | m.Gap | m.Rejected)
+    return m.GroupRefused(decided_by=answer.decided_by, answer=refusal, lost=answer.lost)
 
 
 def attempt_outcome(answer: commits.AttemptOutcome) -> m.Answer:

@@ -23,7 +23,7 @@ from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.programs import client_steps, history_shrinking, owner_words, running, steps
 from conformance.programs.cases import run_case
-from conformance.programs.owner_words import WORDS, OwnerFamily
+from conformance.programs.owner_words import WEIGHTS, OwnerFamily
 from conformance.programs.program import NAMES, NotAProgramError, decode, encode
 from conformance.programs.running import named
 from conformance.programs.shrinking import simpler, smallest
@@ -193,7 +193,7 @@ def test_the_same_seed_draws_the_same_programs() -> None:
                      for _ in range(2))  # fmt: skip
     assert first == second
     assert len({encode(program) for program in first}) == len(first)
-    assert {word for program in first for word in program.words if not word.startswith("heavy")} == set(WORDS)
+    assert {word for program in first for word in program.words if not word.startswith("heavy")} == set(WEIGHTS)
 
 
 def test_the_first_programs_are_small() -> None:

@@ -1,0 +1,85 @@
+"""The model owner with transactions over several tables: profile `transaction-group`."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from conformance.interface import messages as m
+from conformance.models.owner import ModelOwner, OwnedTable
+from conformance.models.storage import Commit
+
+MOST_MEMBERS: Final = 100
+Staged = tuple[OwnedTable, m.Commit, str | None]
+"""A member's table, its proposal, and the name of its staged file."""
+
+
+class GroupOwner(ModelOwner):
+    """Ratifies a group by one save of all its tables."""
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        identity = super().hello(client, request)
+        return msgspec.structs.replace(identity, profiles=(*identity.profiles, "transaction-group"))
+
+    def commit_group(self, client: str, request: m.CommitGroup) -> m.Answer:
+        references = [member.table for member in request.members]
+        if not references or len(references) > MOST_MEMBERS or len(set(references)) < len(references):
+            return m.Rejected(reason=f"a group has 1 to {MOST_MEMBERS} members, each of another table")
+        members: list[Staged] = []
+        for index, member in enumerate(request.members):
+            table = self.tables.get(member.table)
+            if table is None or table.commit_mode == "direct":
+                reason = "the table is not known" if table is None else "a direct commit cannot wait for the others"
+                return m.GroupRefused(decided_by=index, answer=m.Rejected(reason=reason), lost=(index,))
+            commit = m.Commit(
+                table=member.table, version=member.version, attempt=member.attempt, actions=member.actions,
+                staged_file=member.staged_file,
+            )  # fmt: skip
+            self._notice(table)
+            members.append((table, commit, None))
+        return self._group_replay(members) or self._decide(
+            [(table, commit, self._stage(table, commit)) for table, commit, _ in members]
+        )
+
+    def _group_replay(self, members: Sequence[Staged]) -> m.Answer | None:
+        """The answer if an attempt landed before: all of them did, or the group is refused."""
+        landed = [table.landed.get(commit.attempt) for table, commit, _ in members]
+        if landed == [commit.version for _, commit, _ in members]:
+            return m.GroupRatified()
+        for index, version in enumerate(landed):
+            if version is not None:
+                reason = f"attempt used before, as version {version}, without the others"
+                return m.GroupRefused(decided_by=index, answer=m.Rejected(reason=reason))
+        return None
+
+    def _decide(self, members: Sequence[Staged]) -> m.Answer:
+        refusals = [self._refusal(*member) for member in members]
+        lost = tuple(index for index, refusal in enumerate(refusals) if refusal is not None)
+        for refusal in refusals:
+            if isinstance(refusal, m.Conflict | m.Gap | m.Rejected):
+                return m.GroupRefused(decided_by=lost[0], answer=refusal, lost=lost)
+        return self._ratify_group(members)
+
+    def _ratify_group(self, members: Sequence[Staged]) -> m.Answer:
+        """The commit point is one save of all tables."""
+        self._reach("before-commit-point")
+        for member in members:
+            self._accept(*member)
+        self._save_group([table for table, _, _ in members])
+        self._reach("after-commit-point")
+        return m.GroupRatified()
+
+    def _accept(self, table: OwnedTable, commit: m.Commit, staged: str | None) -> None:
+        """The member is the next version of its table, in memory."""
+        actions = commit.actions if table.commit_mode == "inline" else None
+        table.unbackfilled[commit.version] = Commit(attempt=commit.attempt, staged_file=staged, actions=actions)
+        table.latest = commit.version
+        table.landed[commit.attempt] = commit.version
+
+    def _save_group(self, tables: Sequence[OwnedTable]) -> None:
+        self.saved.update({table.reference: msgspec.json.encode(table) for table in tables})
+
+    def load_tables(self, client: str, request: m.LoadTables) -> m.Answer:
+        answers = [self.load_table(client, m.LoadTable(name=name)) for name in request.names]
+        tables = tuple(answer for answer in answers if isinstance(answer, m.Table))
+        return m.Tables(tables=tables) if len(tables) == len(answers) else m.NotFound()
