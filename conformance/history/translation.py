@@ -74,7 +74,13 @@ def _answer(message: messages.Request, given: messages.Answer) -> Answer | None:
             return events.Table(latest=given.latest, commits=None if given.commits is None else _entries(given.commits))
         case messages.Table() | messages.Observation():
             return None
-        case messages.Policy() | messages.Identity():
+        case (
+            messages.Policy()
+            | messages.Identity()
+            | messages.GroupRatified()
+            | messages.GroupRefused()
+            | messages.Tables()
+        ):
             return events.Done()
     kind = getattr(events, type(given).__name__)
     event: Answer = kind(**_shared(given, kind))

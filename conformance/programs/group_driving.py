@@ -293,10 +293,12 @@ class GroupDrive(Drive):
             return
         once = steps.Group(members=step.members, client=step.client, which=step.which, ahead=step.ahead)
         answers: list[m.Answer] = []
-        for number in range(TRIES):
+        for attempt in range(TRIES):
             group = self._of(once)
             if group is None or any(len(table.worlds) > 1 for table in group.tables):
                 return
+            number = step.which % len(group.tables)
+            table, version = group.tables[number], group.request.members[number].version
             answer = self._send_group(group, client_of(step.client), Fate.ANSWERED)
             if answer is None or isinstance(answer, m.GroupRatified | m.Unknown) or self.down:
                 return
@@ -304,17 +306,15 @@ class GroupDrive(Drive):
             if step.ahead < 0 and decided:
                 return
             answers.append(answer)
-            for table in group.tables if number == TRIES // 2 else ():
-                self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=max(0, table.surely)))
-        number = step.which % len(group.tables)
-        table = group.tables[number]
-        version = group.request.members[number].version
+            exchange = self._last(group, number)
+            for full in group.tables if attempt == TRIES // 2 else ():
+                self.s.ask("publisher", m.BackfillToVersion(table=full.handle.reference, version=max(0, full.surely)))
         if step.ahead < 0:
             what = f"version {version} is taken, and that is the only problem: a refusal that names member {number}"
-            self._fail(table, self._last(group, number), Wrong((oracle.NAMED, "PROFILE-CORE-04"), what, version))
+            self._fail(table, exchange, Wrong((oracle.NAMED, "PROFILE-CORE-04"), what, version))
         elif any(isinstance(answer, m.Rejected | m.GroupRefused | m.Unsupported | m.NotFound) for answer in answers):
             what = "all members propose the next version of their table, and no other client does: `group_ratified`"
-            self._fail(table, self._last(group, number), Wrong((oracle.PROGRESS,), what))
+            self._fail(table, exchange, Wrong((oracle.PROGRESS,), what))
 
     def _last(self, group: SentGroup, number: int) -> Exchange | None:
         about = (group.tables[number].handle.name, group.request.members[number].attempt)

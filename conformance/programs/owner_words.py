@@ -437,6 +437,8 @@ def group_ritual() -> tuple[Step, ...]:
     """The end of every program with groups."""
     return (
         steps.LoadAll(), steps.Group(surely=True), steps.Regroup(), steps.LoadAll(client=1),
+        steps.Together(lanes=((steps.LoadAll(),), (steps.Group(client=1),)), gap_ms=3),
+        steps.Group(which=-1, ahead=-1),
         steps.Resolve(table=0), steps.Resolve(table=1), steps.Regroup(again=Again.MORE),
         steps.Group(which=1, ahead=-1, surely=True), steps.Group(members=(1, 0), ahead=1), steps.Look(table=0),
         steps.Look(table=1), steps.LoadAll(client=2),
@@ -560,7 +562,7 @@ class OwnerFamily:
             d.tables, d.names = d.one((0, 1), (0, 1), (0, 1, 2)), 0
         weights = {
             word: weight * self.factors.get(word, 1)
-            for word, weight in (WEIGHTS | GROUPED if self.groups else WEIGHTS).items()
+            for word, weight in (*WEIGHTS.items(), *(GROUPED.items() if self.groups else ()))
             if self.offers((word,), identity, variant)
         }
         heavy = None if self.groups else programs.heavy([*HEAVY], seed, number)

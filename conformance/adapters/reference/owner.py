@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
-from refimpl.protocol.groups import Member
 
 import refimpl
 from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError, content_of
@@ -41,6 +40,7 @@ from refimpl.protocol.commits import (
     StagedProposal,
     is_attempt_id,
 )
+from refimpl.protocol.groups import Member
 from refimpl.protocol.table_feature import DOCUMENTED_FEATURES, CommitMode, TableFeature
 from refimpl.storage.environment import Environment
 from refimpl.storage.log_store import LogStore

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-from refimpl.protocol.groups import GroupRatified, GroupRefused
 
 from conformance.interface import messages as m
 from conformance.models.proposals import lines
 from refimpl.protocol import commits
 from refimpl.protocol.actions import Metadata, Protocol
 from refimpl.protocol.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.protocol.groups import GroupRatified, GroupRefused
 from refimpl.protocol.table_feature import TableFeature
 
 _LEGAL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
