@@ -18,6 +18,8 @@ from refimpl.protocol.commit_owner import Maintenance
 from refimpl.protocol.log_path import MAX_VERSION
 
 LEGACY_BASE: Final = "/api/2.1/unity-catalog"
+TRANSACTIONS: Final = "/v1/catalogs/{catalog}/transactions"
+"""The calls for several tables, an extension of this server: UNITY_CATALOG.md#transactions."""
 DELTA_BASE: Final = f"{LEGACY_BASE}/delta"
 DEFAULT_CATALOG: Final = "unity"
 DEFAULT_SCHEMA: Final = "default"
@@ -212,6 +214,29 @@ class UpdateTable(_Wire, frozen=True, kw_only=True, omit_defaults=True):
     requirements: tuple[Requirement, ...] | None = None
 
 
+class TableIdentifier(_Wire, frozen=True, kw_only=True):
+    """A table's name in Iceberg's form. `namespace`: the schema alone."""
+
+    namespace: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1, max_length=1)]
+    name: Text
+
+
+class TableChange(UpdateTable, frozen=True, kw_only=True, omit_defaults=True):
+    """One table's part of a transaction."""
+
+    identifier: TableIdentifier
+
+
+class CommitTransaction(_Wire, frozen=True, kw_only=True):
+    """Commits to several tables, all or none: UNITY_CATALOG.md#transactions."""
+
+    table_changes: tuple[TableChange, ...]
+
+
+class LoadTables(_Wire, frozen=True, kw_only=True):
+    identifiers: tuple[TableIdentifier, ...]
+
+
 class TableCredentials(msgspec.Struct, frozen=True, kw_only=True):
     """A request of the older API, whose names are not hyphenated."""
 
@@ -323,11 +348,19 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     code: int
 
 
+class LoadedTables(msgspec.Struct, frozen=True, kw_only=True):
+    """Several tables in one state of the catalog."""
+
+    tables: tuple[LoadedTable, ...]
+
+
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """`table`: the current table after a lost race, if the client requested it: UNITY_CATALOG.md#conflict."""
+    """`table`: the current table after a lost race, if the client requested it: UNITY_CATALOG.md#conflict. `member`:
+    the index of the table change that decided a transaction."""
 
     error: ErrorBody
     table: LoadedTable | msgspec.UnsetType = msgspec.UNSET
+    member: int | msgspec.UnsetType = msgspec.UNSET
 
 
 # What both sides derive from the messages

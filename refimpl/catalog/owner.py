@@ -18,6 +18,7 @@ from refimpl.protocol.commit_owner import (
     TableSummary,
 )
 from refimpl.protocol.commits import AttemptId, DirectProposal, Outcome, Proposal, Rejected
+from refimpl.protocol.groups import GroupRatified, GroupRefused, Member
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CommitMode, TableFeature
 
@@ -60,6 +61,13 @@ class PreconditionFailed(msgspec.Struct, frozen=True, kw_only=True):
 
     precondition: Precondition
     detail: str
+
+
+class GroupPreconditionFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """A precondition of the first member that cannot be ratified does not hold. Nothing was changed."""
+
+    decided_by: int
+    failed: PreconditionFailed
 
 
 class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +152,16 @@ class CatalogOwner(CommitOwner, Interface):
         Versions that the client reports as published are recorded in bounded batches. They stay recorded if the request
         then fails, because they are published.
         """
+        ...
+
+    def commit_group_if(
+        self, members: Sequence[Member], preconditions: Sequence[UpdatePreconditions]
+    ) -> GroupRatified | GroupRefused | GroupPreconditionFailed:
+        """`commit_group`, if the preconditions of each member hold; without reports of published versions."""
+        ...
+
+    def describe_together(self, references: Sequence[str | Path]) -> Sequence[TableDescription]:
+        """`describe` for several tables in one state of the owner: of each group, all members or none."""
         ...
 
     def update(self, table_id: str, preconditions: UpdatePreconditions) -> PreconditionFailed | Rejected | None:

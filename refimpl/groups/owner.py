@@ -12,25 +12,32 @@ process's proposals, as each of them does.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, cast
 
 import msgspec
 
+from refimpl.catalog.owner import GroupPreconditionFailed, PreconditionFailed, TableDescription, UpdatePreconditions
 from refimpl.groups import rules
 from refimpl.owner import decide
 from refimpl.owner.local import Decision
 from refimpl.owner.records import Examined, TableRecord
-from refimpl.owner.statements import Writer
+from refimpl.owner.statements import View, Writer
 from refimpl.owner.tables import commit_error, stored_commits
 from refimpl.protocol.commit_owner import ResolvedTable
-from refimpl.protocol.commits import Ratified, RatifiedCommit
+from refimpl.protocol.commits import CommitsAnswer, Ratified, RatifiedCommit
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
-from refimpl.protocol.groups import GroupRatified, GroupRefused, Member
+from refimpl.protocol.groups import GroupRatified, GroupRefused, Member, check_members
 from refimpl.protocol.table_feature import CommitMode
+from refimpl.served.catalog_requests import CatalogRequests, as_request
 from refimpl.served.group import GroupCommit, Waiting
 
 _MAX_READS: Final = 10
 """How often tables with direct commits are read again that change while they are read."""
+
+
+Seen = TypeVar("Seen")
+_Reading = Callable[[View, TableRecord, CommitsAnswer], Callable[[ResolvedTable], Seen]]
+"""Reads more of a table in one read state; the result takes the table as its clients see it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,17 +51,28 @@ class _WaitingGroup(Waiting):
     """The tables before the group landed; empty if it did not land now."""
 
 
-class Groups(GroupCommit):
+class Groups(CatalogRequests, GroupCommit):
     """An owner that ratifies groups: a `GroupOwner`."""
 
     def commit_group(self, members: Sequence[Member]) -> GroupRatified | GroupRefused:
         return self.propose_group(members, lambda _, examined: examined)
 
+    def commit_group_if(
+        self, members: Sequence[Member], preconditions: Sequence[UpdatePreconditions]
+    ) -> GroupRatified | GroupRefused | GroupPreconditionFailed:
+        outcome = self.propose_group(members, lambda index, examined: as_request(preconditions[index], examined))
+        if isinstance(outcome, GroupRefused):
+            # Only this request can get it: no other proposal has preconditions. Not a part of the client's protocol.
+            failed = cast(object, outcome.outcome)
+            if isinstance(failed, PreconditionFailed):
+                return GroupPreconditionFailed(decided_by=outcome.decided_by, failed=failed)
+        return outcome
+
     def propose_group(
         self, members: Sequence[Member], as_request: Callable[[int, Examined], Examined]
     ) -> GroupRatified | GroupRefused:
         """`as_request`: adds to a member, by its index, what a package around the core needs to judge it."""
-        rules.check_members(members)
+        check_members(members)
         tables = [self._table_of(index, member) for index, member in enumerate(members)]
         refused = rules.refused(rules.message_flaws(members, tables))
         if refused is not None:
@@ -115,17 +133,23 @@ class Groups(GroupCommit):
         return GroupRatified(commits=tuple(commits)), tables
 
     def resolve_together(self, references: Sequence[str | Path]) -> tuple[ResolvedTable, ...]:
+        return self._together(references, lambda _view, _table, _answer: lambda resolved: resolved)
+
+    def describe_together(self, references: Sequence[str | Path]) -> Sequence[TableDescription]:
+        return self._together(references, self.describing)
+
+    def _together(self, references: Sequence[str | Path], read: _Reading[Seen]) -> tuple[Seen, ...]:
         for reference in references:  # ends an interrupted take-over, and adopts an announced table
             self.resolve(reference)
         for _ in range(_MAX_READS):
-            resolved = self._resolved_together(references)
-            if resolved is not None:
-                return resolved
+            seen = self._together_once(references, read)
+            if seen is not None:
+                return seen
         raise OwnerUnavailableError(
             f"{len(references)} tables changed during {_MAX_READS} reads, at least one by direct commits; read again"
         )
 
-    def _resolved_together(self, references: Sequence[str | Path]) -> tuple[ResolvedTable, ...] | None:
+    def _together_once(self, references: Sequence[str | Path], read: _Reading[Seen]) -> tuple[Seen, ...] | None:
         """The state of one read transaction, or None to read again.
 
         `resolved` also asks the logs, which may show a member of a group that landed after that transaction. A table
@@ -135,6 +159,7 @@ class Groups(GroupCommit):
         with self.ledger.read() as view:
             tables = [self.find(view, reference) for reference in references]
             stored = [stored_commits(view, table, None, None) for table in tables]
+            finish = [read(view, table, answer) for table, answer in zip(tables, stored, strict=True)]
         answers = [self.resolved(table, answer) for table, answer in zip(tables, stored, strict=True)]
         with self.ledger.read() as view:
             moved = [self.required(view, table.table_id).latest != table.latest for table in tables]
@@ -143,7 +168,7 @@ class Groups(GroupCommit):
                 return None
             if moved[index]:
                 answers[index] = msgspec.structs.replace(answers[index], commits=stored[index])
-        return tuple(answers)
+        return tuple(finished(answer) for finished, answer in zip(finish, answers, strict=True))
 
 
 def _first(outcome: GroupRatified) -> Ratified:

@@ -1,6 +1,6 @@
 """The rules for groups, as pure functions. `owner.decide` judges each member; these judge the verdicts.
 
-1. the group: at least one member, at most `MAX_MEMBERS`, each of another table;
+1. the group: `check_members` of the protocol;
 2. each message: all rules of a proposal alone, no direct commits, one table feature for all;
 3. a group of which every attempt landed gets the same answer again;
 4. an attempt that landed without the others is rejected;
@@ -13,29 +13,9 @@ from refimpl.owner import decide
 from refimpl.owner.records import TableRecord
 from refimpl.protocol import log_path
 from refimpl.protocol.commits import DirectProposal, Outcome, Ratified, Rejected, RejectionReason
-from refimpl.protocol.errors import InvalidRequestError
-from refimpl.protocol.groups import MAX_MEMBERS, GroupRatified, GroupRefused, Member
+from refimpl.protocol.groups import GroupRatified, GroupRefused, Member
 
 Verdict = decide.Ratify | Outcome
-
-
-def check_members(members: Sequence[Member]) -> None:
-    """Rule 1. Raises `InvalidRequestError`."""
-    if not members:
-        raise InvalidRequestError("a group without members; expected one proposal for each table")
-    if len(members) > MAX_MEMBERS:
-        raise InvalidRequestError(
-            f"a group of {len(members)} members; expected at most {MAX_MEMBERS}: commit in several groups",
-            limit=MAX_MEMBERS,
-        )
-    first: dict[str, int] = {}
-    for index, member in enumerate(members):
-        if first.setdefault(member.table_id, index) != index:
-            raise InvalidRequestError(
-                f"members {first[member.table_id]} and {index} of the group are of one table, {member.table_id}; "
-                f"expected one member for each table: put their actions into one commit",
-                member=index,
-            )
 
 
 def message_flaws(members: Sequence[Member], tables: Sequence[TableRecord]) -> list[Rejected | None]:

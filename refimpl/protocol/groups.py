@@ -16,6 +16,7 @@ import msgspec
 
 from refimpl.protocol.commit_owner import CommitOwner, ResolvedTable
 from refimpl.protocol.commits import Conflict, Proposal, RatifiedCommit, Rejected, VersionGap
+from refimpl.protocol.errors import InvalidRequestError
 from refimpl.protocol.log_path import Version
 
 MAX_MEMBERS: Final = 100
@@ -49,6 +50,25 @@ class GroupRefused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Its outcome. `RejectionReason.ATTEMPT_REUSED`: its attempt landed before, without the whole group."""
     lost: tuple[int, ...]
     """The indices of all members that could not have been ratified, ascending; `decided_by` is the first."""
+
+
+def check_members(members: Sequence[Member]) -> None:
+    """Raises `InvalidRequestError` for a number of members out of range, and for two of one table."""
+    if not members:
+        raise InvalidRequestError("a group without members; expected one proposal for each table")
+    if len(members) > MAX_MEMBERS:
+        raise InvalidRequestError(
+            f"a group of {len(members)} members; expected at most {MAX_MEMBERS}: commit in several groups",
+            limit=MAX_MEMBERS,
+        )
+    first: dict[str, int] = {}
+    for index, member in enumerate(members):
+        if first.setdefault(member.table_id, index) != index:
+            raise InvalidRequestError(
+                f"members {first[member.table_id]} and {index} of the group are of one table, {member.table_id}; "
+                f"expected one member for each table: put their actions into one commit",
+                member=index,
+            )
 
 
 class GroupOwner(CommitOwner, Protocol):

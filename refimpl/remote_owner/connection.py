@@ -35,6 +35,7 @@ from refimpl.catalog.messages import (
     UNSUPPORTED_FORMAT,
     ErrorBody,
     LoadedTable,
+    LoadedTables,
     StagedTable,
     TablePage,
     is_loopback,
@@ -354,13 +355,20 @@ class _Error(msgspec.Struct):
 
     error: ErrorBody
     table: msgspec.Raw = msgspec.Raw(b"null")
+    member: int | None = None
+
+
+class Config(msgspec.Struct):
+    """What a server says that it can do."""
+
+    endpoints: tuple[str, ...] = ()
 
 
 class Done(msgspec.Struct):
     """An answer whose content does not matter."""
 
 
-T = TypeVar("T", LoadedTable, StagedTable, TablePage, Done)
+T = TypeVar("T", LoadedTable, LoadedTables, StagedTable, TablePage, Done, Config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +380,8 @@ class Refusal:
     message: str
     table: LoadedTable | None = None
     """The table after a lost race, if the server sends it: UNITY_CATALOG.md#conflict."""
+    member: int | None = None
+    """The index of the table change that decided a transaction."""
 
     @property
     def is_gone(self) -> bool:
@@ -506,7 +516,11 @@ class DeltaCalls:
                 ) from None
             return Refusal(status=reply.status, kind="", message=_shown(reply.body))
         return Refusal(
-            status=reply.status, kind=answer.error.type, message=answer.error.message, table=_table(answer.table)
+            status=reply.status,
+            kind=answer.error.type,
+            message=answer.error.message,
+            table=_table(answer.table),
+            member=answer.member,
         )
 
     def _garbage(self, reply: Reply, problem: str) -> str:

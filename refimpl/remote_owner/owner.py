@@ -28,14 +28,20 @@ from refimpl.catalog.messages import (
     FEATURE_PREFIX,
     FORBIDDEN_JOBS,
     OPERATIONS,
+    TRANSACTIONS,
     UNPUBLISHED_COMMITS,
     AddCommit,
     AssertTableUuid,
+    CommitTransaction,
     ListedTable,
     LoadedTable,
+    LoadedTables,
+    LoadTables,
     SetLatestBackfilledVersion,
     StagedTable,
     StageTable,
+    TableChange,
+    TableIdentifier,
     TablePage,
     Update,
     UpdateTable,
@@ -73,12 +79,14 @@ from refimpl.protocol.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from refimpl.protocol.groups import GroupRatified, GroupRefused, Member, check_members
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 from refimpl.remote_owner import documents
 from refimpl.remote_owner.connection import (
     TRIES,
     Address,
+    Config,
     Connection,
     DeltaCalls,
     Done,
@@ -161,6 +169,20 @@ class _Request:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Proposals that are sent together only, in the order of the members."""
+
+    members: tuple[Member, ...]
+    tables: tuple[_Table, ...]
+    requests: tuple[_Request, ...]
+
+    def request_of(self, attempt: AttemptId) -> _Request:
+        """The member of this attempt."""
+        found = (r for m, r in zip(self.members, self.requests, strict=True) if m.proposal.attempt == attempt)
+        return next(found)
+
+
 class RemoteOwner:
     """A `CommitOwner` over HTTP, for tables with the feature catalogManaged and staged commits.
 
@@ -183,6 +205,10 @@ class RemoteOwner:
         """Tables that this client is creating, by id."""
         self._doubtful: set[str] = set()
         """Ids in `_staged` whose registration may have succeeded."""
+        self._endpoints: frozenset[str] | None = None
+        """The calls that the server has; None until it was asked."""
+        self._groups_in_doubt: dict[AttemptId, _Group] = {}
+        """The groups of this process whose outcome is unknown, by each attempt."""
         self._in_doubt: dict[AttemptId, _Request] = {}
         """Proposals of this process whose outcome is unknown."""
 
@@ -502,6 +528,146 @@ class RemoteOwner:
             problem = f"its log cannot be read: {error}"
         raise OutcomeUnknown(f"{table.name} was dropped, and {problem}: whether {request.file_name} landed is unknown")
 
+    # Transactions over several tables
+
+    def _check_transactions(self) -> None:
+        """Raise `InvalidRequestError`, unless the server says that it has transactions over several tables."""
+        if self._endpoints is None:
+            query = urlencode({"catalog": self.address.catalog, "protocol-versions": "1.0"})
+            answer = self._calls.call("GET", f"{self.address.delta}/config?{query}", Config)
+            if isinstance(answer, Refusal):
+                raise self._calls.refused("load the configuration", answer)
+            self._endpoints = frozenset(answer.endpoints)
+        for call in ("commit", "load"):
+            if f"POST {TRANSACTIONS}/{call}" not in self._endpoints:
+                raise self._calls.lacks("transactions over several tables", "commit to each table by itself")
+
+    def _transactions_url(self, call: str) -> str:
+        return self.address.delta + f"{TRANSACTIONS}/{call}".removeprefix("/v1").replace(
+            "{catalog}", quote(self.address.catalog, safe="")
+        )
+
+    def commit_group(self, members: Sequence[Member]) -> GroupRatified | GroupRefused:
+        """Without an answer, the request is sent again unchanged, at most `TRIES` times; then raises `OutcomeUnknown`.
+        No member is ever sent alone."""
+        self._check_transactions()
+        check_members(members)
+        tables: list[_Table] = []
+        requests: list[_Request] = []
+        for index, member in enumerate(members):
+            if not isinstance(member.proposal, StagedProposal):
+                raise self._calls.lacks("inline and direct commits", "stage the commit")
+            tables.append(self._seen.get(member.table_id) or self._load_known(member.table_id))
+            request = self._request(tables[-1], log_path.checked(member.version), member.proposal)
+            if isinstance(request, Rejected):
+                return GroupRefused(decided_by=index, outcome=request, lost=(index,))
+            requests.append(request)
+        group = _Group(members=tuple(members), tables=tuple(tables), requests=tuple(requests))
+        attempts = [member.proposal.attempt for member in members]
+        was_sent = attempts[0] in self._groups_in_doubt
+        self._groups_in_doubt |= dict.fromkeys(attempts, group)
+        try:
+            outcome = self._propose_group(group, was_sent=was_sent)
+        except (InvalidRequestError, OwnerUnavailableError) as error:
+            if was_sent:
+                raise self._unknown(tables[0].table_id, requests[0], attempts[0], error) from error
+            self._forget(group)  # nothing landed
+            raise
+        self._forget(group)
+        if isinstance(outcome, GroupRatified):
+            for table, request in zip(tables, requests, strict=True):
+                if request.version % CLIENT_PUBLISHES_AFTER == 0:
+                    with contextlib.suppress(DeltaError):  # the group landed
+                        current = self._load_known(table.table_id, tries=1)
+                        self._publish_if_due(current.name, current.loaded)
+        return outcome
+
+    def _forget(self, group: _Group) -> None:
+        for member in group.members:
+            self._groups_in_doubt.pop(member.proposal.attempt, None)
+
+    def _propose_group(self, group: _Group, *, was_sent: bool) -> GroupRatified | GroupRefused:
+        lost: Exception | None = _Undecided("an earlier request was not answered") if was_sent else None
+        unsent: DeltaError | None = None
+        for retry in self._calls.tries():
+            try:
+                return self._send_group(group, was_lost=lost is not None)
+            except (NoAnswerError, _Undecided) as error:
+                lost = error
+                self._calls.pause(retry, getattr(error, "retry_after", None))
+            except OwnerUnavailableError as error:
+                unsent = error
+                self._calls.pause(retry, error.facts.get("retry_after"))
+            except (DeltaError, OSError) as error:
+                if lost is None:
+                    raise
+                lost = error
+                break
+        if lost is not None:
+            raise self._unknown(
+                group.tables[0].table_id, group.requests[0], group.members[0].proposal.attempt, lost
+            ) from lost
+        assert unsent is not None
+        raise unsent
+
+    def _send_group(self, group: _Group, *, was_lost: bool) -> GroupRatified | GroupRefused:
+        """The outcome that one send proves. `was_lost`: an earlier send was not answered, and may still arrive; then
+        only a version that another commit has proves that the group did not land. Raises `_Undecided`."""
+        changes = tuple(self._change(*each) for each in zip(group.tables, group.requests, strict=True))
+        body = msgspec.json.encode(CommitTransaction(table_changes=changes))
+        answer = self._calls.call_once("POST", self._transactions_url("commit"), Done, body)
+        if not isinstance(answer, Refusal):
+            commits = tuple(self._own_commit(request) for request in group.requests)
+            return GroupRatified(commits=commits, replayed=was_lost)
+        latest = [self._load_known(table.table_id).latest for table in group.tables]
+        lost = tuple(
+            index
+            for index, (request, now) in enumerate(zip(group.requests, latest, strict=True))
+            if now is not None and now >= request.version
+        )
+        if was_lost:
+            decided = [
+                self._decided(self._load_known(group.tables[index].table_id), group.requests[index]) for index in lost
+            ]
+            if any(isinstance(outcome, Landed) for outcome in decided):
+                commits = tuple(self._own_commit(request) for request in group.requests)
+                return GroupRatified(commits=commits, replayed=True)
+            if not lost and answer.kind != "UpdateRequirementConflictException":
+                raise _Undecided(str(answer))
+        detail = f"{self.address.server}: {answer}"
+        if lost and answer.status == HTTPStatus.CONFLICT:
+            taken = latest[lost[0]]
+            assert taken is not None
+            return GroupRefused(decided_by=lost[0], outcome=Conflict(latest_ratified_version=taken), lost=lost)
+        at = answer.member if answer.member is not None and 0 <= answer.member < len(latest) else 0
+        others = tuple(sorted({*lost, at}))
+        if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+            reason = RejectionReason.BACKLOG_FULL
+        elif answer.status == HTTPStatus.CONFLICT:
+            reason = RejectionReason.ATTEMPT_RESOLVED
+        else:
+            reason = RejectionReason.OWNER_REFUSES
+        return GroupRefused(decided_by=at, outcome=Rejected(reason=reason, detail=detail), lost=others)
+
+    def _change(self, table: _Table, request: _Request) -> TableChange:
+        name = self._seen.get(table.table_id, table).name
+        update = msgspec.json.decode(request.body, type=UpdateTable)
+        identifier = TableIdentifier(namespace=(name.schema,), name=name.table)
+        return TableChange(identifier=identifier, updates=update.updates, requirements=update.requirements)
+
+    def resolve_together(self, references: Sequence[str | Path]) -> tuple[commit_owner.ResolvedTable, ...]:
+        self._check_transactions()
+        ids = [self.resolve(reference).table_id for reference in references]
+        names = [self._seen[table_id].name for table_id in ids]
+        request = LoadTables(identifiers=tuple(TableIdentifier(namespace=(n.schema,), name=n.table) for n in names))
+        answer = self._calls.call("POST", self._transactions_url("load"), LoadedTables, msgspec.json.encode(request))
+        if isinstance(answer, Refusal):
+            raise self._calls.not_found(answer, ", ".join(map(str, names)))
+        if [loaded.metadata.table_uuid for loaded in answer.tables] != ids:
+            raise OwnerUnavailableError(f"{self.address.server} has other tables of these names now; read them again")
+        pairs = zip(names, answer.tables, strict=True)
+        return tuple(self._resolved(self._remember(name, loaded)) for name, loaded in pairs)
+
     def turn(self, table_id: str) -> AbstractContextManager[bool]:
         """Takes no turn: the server has its own queue."""
         return nullcontext(False)
@@ -523,15 +689,21 @@ class RemoteOwner:
                 f"the outcome of {attempt} is unknown: {error}; ask again", table_id=table_id, attempt=attempt
             ) from error
         self._in_doubt.pop(attempt, None)
+        if attempt in self._groups_in_doubt:
+            self._forget(self._groups_in_doubt[attempt])
         return outcome
 
     def _resolve_attempt(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
         current = self._load_known(table_id, tries=1)
-        pending = self._in_doubt.get(attempt)
-        request = pending or self._staged_request(current, attempt)
+        pending, group = self._in_doubt.get(attempt), self._groups_in_doubt.get(attempt)
+        own = None if group is None else group.request_of(attempt)
+        request = own or pending or self._staged_request(current, attempt)
         decided = self._decided(current, request)
         if decided is not None:
             return decided
+        if group is not None:  # as a whole: a member alone must not land
+            together = self._send_group(group, was_lost=True)
+            return Landed(commit=self._own_commit(request)) if isinstance(together, GroupRatified) else NotLanded()
         if pending is None:
             raise OutcomeUnknown(
                 f"version {request.version} of {current.name} is not decided, and a request for {attempt} may still "

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
@@ -26,7 +27,7 @@ from refimpl.owner.statements import View, Writer
 from refimpl.owner.tables import disk_errors, stored_commits
 from refimpl.protocol import commits
 from refimpl.protocol.actions import Metadata, Protocol
-from refimpl.protocol.commit_owner import NameTaken, Registered, TableState, TableSummary
+from refimpl.protocol.commit_owner import NameTaken, Registered, ResolvedTable, TableState, TableSummary
 from refimpl.protocol.commits import Rejected, RejectionReason
 from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError, TableNotFoundError
 from refimpl.protocol.log_path import Version
@@ -56,6 +57,11 @@ class _Request(Examined, frozen=True, kw_only=True):
     """A proposal in a catalog's request."""
 
     preconditions: UpdatePreconditions
+
+
+def as_request(preconditions: UpdatePreconditions, examined: Examined) -> Examined:
+    """The proposal as a part of a catalog's request."""
+    return _Request(**msgspec.structs.asdict(examined), preconditions=preconditions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,12 +246,9 @@ class CatalogRequests(LocalOwner):
     def commit_if(
         self, table_id: str, version: Version, proposal: commits.Proposal, preconditions: UpdatePreconditions
     ) -> commits.Outcome | PreconditionFailed:
-        def request(examined: Examined) -> Examined:
-            return _Request(**msgspec.structs.asdict(examined), preconditions=preconditions)
-
         outcome: commits.Outcome | PreconditionFailed | ReportContinues = ReportContinues()
         while isinstance(outcome, ReportContinues):
-            outcome = self.propose(table_id, version, proposal, request)
+            outcome = self.propose(table_id, version, proposal, partial(as_request, preconditions))
         return outcome
 
     def verdict(
@@ -401,15 +404,23 @@ class CatalogRequests(LocalOwner):
         with self.ledger.read() as view:
             table = find(view)
             answer = stored_commits(view, table, None, None)
-            current = view.protocol_and_metadata(table.key)
-            extra = _properties(view, table)
-            newest = answer.commits[-1:] or (
-                () if table.latest is None else view.commits(table, table.latest, table.latest)
-            )
+            describe = self.describing(view, table, answer)
+        return describe(self.resolved(table, answer)), table.latest
+
+    def describing(
+        self, view: View, table: TableRecord, answer: commits.CommitsAnswer
+    ) -> Callable[[ResolvedTable], TableDescription]:
+        """The description as of this read state, once the table is resolved. `InvalidRequestError` for a table without
+        version 0."""
+        current = view.protocol_and_metadata(table.key)
+        extra = _properties(view, table)
+        newest = answer.commits[-1:] or (
+            () if table.latest is None else view.commits(table, table.latest, table.latest)
+        )
         if current is None or not newest:
             raise InvalidRequestError(f"{table.label} has no version 0 yet; create it first", table_id=table.table_id)
-        description = TableDescription(
-            table=self.resolved(table, answer),
+        return lambda resolved: TableDescription(
+            table=resolved,
             protocol=current[0],
             metadata=current[1],
             catalog_properties=extra,
@@ -418,7 +429,6 @@ class CatalogRequests(LocalOwner):
             updated_at=newest[0].ratified_at,
             in_commit_timestamp=newest[0].in_commit_timestamp,
         )
-        return description, table.latest
 
     def look_up(self, name: str, version: Version | None, attempt: commits.AttemptId | None) -> AttemptLookup | None:
         with self.ledger.read() as view:

@@ -136,7 +136,7 @@ def line(facts: dict[str, Any]) -> str:
 
 JSON: Final = "application/json"
 
-_COMMITTING: Final = frozenset({"create", "update"})
+_COMMITTING: Final = frozenset({"create", "update", "transact"})
 """The calls whose outcome is a version of a table."""
 
 SMALL_BODY_BYTES: Final = 65_536

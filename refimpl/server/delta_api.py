@@ -16,7 +16,7 @@ import os
 import stat
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -31,12 +31,17 @@ from refimpl.catalog.messages import (
     AddCommit,
     AssertEtag,
     AssertTableUuid,
+    CommitTransaction,
     CreateTable,
     LoadedTable,
+    LoadedTables,
+    LoadTables,
     RemoveProperties,
+    SetLatestBackfilledVersion,
     SetProperties,
     StagedTable,
     StageTable,
+    TableChange,
     UpdateSnapshotVersion,
     UpdateTable,
     WireCommit,
@@ -68,6 +73,7 @@ from refimpl.protocol.commits import (
     VersionGap,
     is_attempt_id,
 )
+from refimpl.protocol.groups import MAX_MEMBERS, GroupRatified, GroupRefused, Member
 from refimpl.protocol.log_path import LOG_FOLDER, Version
 from refimpl.protocol.table_feature import CATALOG_MANAGED
 from refimpl.server import answers
@@ -302,6 +308,26 @@ class DeltaApi:
         self, catalog: str, schema: str, table: str, request: UpdateTable, *, shows_conflict: bool = False
     ) -> LoadedTable:
         """Carry out a request's updates, all or none. `shows_conflict`: a lost race is answered with the table."""
+        updates, seen, preconditions = self._checked(catalog, schema, table, request)
+        added = updates.get(AddCommit)
+        attempt = None if added is None else _attempt_of(added.commit)
+        if added is None or attempt is None:
+            _refuse_reported_links(seen.table, preconditions)
+            self._change(seen.table.table_id, preconditions)
+        else:
+            try:
+                self._commit(seen, added.commit, attempt, preconditions)
+            except VersionConflictError as error:
+                if shows_conflict:
+                    with suppress(Exception):  # the race is lost, even if the table cannot be shown
+                        error.table = self.load(catalog, schema, table)
+                raise
+        return self._answer_of_done(catalog, schema, table)
+
+    def _checked(
+        self, catalog: str, schema: str, table: str, request: UpdateTable
+    ) -> tuple[Mapping[type, Any], AttemptLookup, UpdatePreconditions]:
+        """The updates by kind, the table that the request means, and its preconditions."""
         updates = _one_of_each(request.updates)
         required = _one_of_each(request.requirements or ())
         demanded = required.get(AssertTableUuid)
@@ -328,18 +354,7 @@ class DeltaApi:
             raise
         etag = required.get(AssertEtag)
         preconditions = preconditions_of(updates, seen.table.table_id, None if etag is None else etag.etag)
-        if added is None or attempt is None:
-            _refuse_reported_links(seen.table, preconditions)
-            self._change(seen.table.table_id, preconditions)
-        else:
-            try:
-                self._commit(seen, added.commit, attempt, preconditions)
-            except VersionConflictError as error:
-                if shows_conflict:
-                    with suppress(Exception):  # the race is lost, even if the table cannot be shown
-                        error.table = self.load(catalog, schema, table)
-                raise
-        return self._answer_of_done(catalog, schema, table)
+        return updates, seen, preconditions
 
     def _look_up(
         self, catalog: str, schema: str, table: str, version: Version | None, attempt: AttemptId | None
@@ -377,17 +392,77 @@ class DeltaApi:
     def _commit(
         self, seen: AttemptLookup, commit: WireCommit, attempt: AttemptId, preconditions: UpdatePreconditions
     ) -> None:
-        """Sync the staged file, then commit: clients write staged files without syncing them. A replay and a proposal
-        that already lost do not read the file. A version gap does: it may be filled meanwhile."""
+        """Sync the staged file, then commit. A replay and a proposal that already lost do not read the file. A version
+        gap does: it may be filled meanwhile."""
         table, version = seen.table, commit.version
         if seen.lost:
             raise VersionConflictError(table.latest or 0)
         if version >= table.next:
-            _refuse_all_but_files(f"{table.location}/{LOG_FOLDER}/{table.feature.staging_folder}/{commit.file_name}")
             _refuse_reported_links(table, preconditions)
-            self.owner.make_staged_durable(table.table_id, commit.file_name)
+            self._make_durable(table, commit)
         proposal = StagedProposal(attempt=attempt, file_name=commit.file_name)
         raise_unless_ratified(self.owner.commit_if(table.table_id, version, proposal, preconditions))
+
+    # Transactions over several tables
+
+    def load_together(self, catalog: str, request: LoadTables) -> LoadedTables:
+        """Several tables in one state of the owner."""
+        for each in request.identifiers:
+            self.describe(catalog, each.namespace[0], each.name)
+        names = [self.names.owner_name(catalog, each.namespace[0], each.name) for each in request.identifiers]
+        described = self.owner.describe_together(names)
+        return LoadedTables(tables=tuple(self._answer(self._without_inline_commits(each)) for each in described))
+
+    def commit_together(self, catalog: str, request: CommitTransaction) -> None:
+        """Commit to all tables of the request, or to none: UNITY_CATALOG.md#transactions."""
+        members: list[Member] = []
+        preconditions: list[UpdatePreconditions] = []
+        if len(request.table_changes) > MAX_MEMBERS:
+            raise bad_request(f"{len(request.table_changes)} table changes; expected at most {MAX_MEMBERS}")
+        for index, change in enumerate(request.table_changes):
+            try:
+                member, demanded = self._member(catalog, change)
+            except ApiError as error:
+                error.member = index
+                raise
+            members.append(member)
+            preconditions.append(demanded)
+        outcome = self.owner.commit_group_if(members, preconditions)
+        if isinstance(outcome, GroupRatified):
+            return
+        failed = outcome.outcome if isinstance(outcome, GroupRefused) else outcome.failed
+        try:
+            raise_unless_ratified(failed)
+        except ApiError as error:
+            at = request.table_changes[outcome.decided_by].identifier
+            error.message = f"{'.'.join((catalog, *at.namespace, at.name))}: {error.message}; no table was changed"
+            error.member = outcome.decided_by
+            raise
+
+    def _member(self, catalog: str, change: TableChange) -> tuple[Member, UpdatePreconditions]:
+        """A member, whose staged file is durable then."""
+        updates, seen, preconditions = self._checked(
+            catalog, change.identifier.namespace[0], change.identifier.name, change
+        )
+        added = updates.get(AddCommit)
+        if added is None:
+            raise bad_request(
+                f"the update add-commit of {change.identifier.name} is missing; a transaction has one for each table"
+            )
+        if SetLatestBackfilledVersion in updates:
+            raise bad_request(
+                "set-latest-backfilled-version cannot be in a transaction; report it by an update of the table"
+            )
+        attempt, table = _attempt_of(added.commit), seen.table
+        if added.commit.version >= table.next:
+            self._make_durable(table, added.commit)
+        proposal = StagedProposal(attempt=attempt, file_name=added.commit.file_name)
+        return Member(table_id=table.table_id, version=added.commit.version, proposal=proposal), preconditions
+
+    def _make_durable(self, table: TableSummary, commit: WireCommit) -> None:
+        """Sync the staged file: clients write staged files without syncing them."""
+        _refuse_all_but_files(f"{table.location}/{LOG_FOLDER}/{table.feature.staging_folder}/{commit.file_name}")
+        self.owner.make_staged_durable(table.table_id, commit.file_name)
 
 
 def raise_unless_ratified(outcome: Outcome | PreconditionFailed) -> None:

@@ -32,10 +32,13 @@ class ApiError(Exception):
         self.kind = kind
         self.message = message
         self.headers = _HEADERS.get(status, {}) if headers is None else headers
+        self.member: int | msgspec.UnsetType = msgspec.UNSET
+        """The index of the table change that decided a transaction."""
 
     @property
     def answer(self) -> ErrorAnswer:
-        return ErrorAnswer(error=ErrorBody(message=self.message, type=self.kind, code=int(self.status)))
+        body = ErrorBody(message=self.message, type=self.kind, code=int(self.status))
+        return ErrorAnswer(error=body, member=self.member)
 
 
 def _kind(status: HTTPStatus, kind: str, text: str = "{}") -> Callable[[str], ApiError]:
@@ -66,7 +69,7 @@ class VersionConflictError(ApiError):
 
     @property
     def answer(self) -> ErrorAnswer:
-        return ErrorAnswer(error=super().answer.error, table=self.table)
+        return msgspec.structs.replace(super().answer, table=self.table)
 
 
 _REJECTIONS: Final = {

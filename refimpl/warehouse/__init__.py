@@ -37,7 +37,6 @@ from refimpl.protocol.errors import (
 )
 from refimpl.protocol.owner_conf import conf_flaw
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
-from refimpl.served.catalog_requests import CatalogRequests
 from refimpl.storage.environment import Environment, HostLock
 from refimpl.storage.object_store import check_store, record_stores, with_stores
 
@@ -138,7 +137,7 @@ SET_IDENTITY: Final = "UPDATE owner SET name = ?, conf = ?"
 SET_ROOTS: Final = "UPDATE owner SET roots = ?"
 
 
-class HostOwner(WatchedOwner, CatalogRequests, Groups, AnnouncedTables):
+class HostOwner(WatchedOwner, Groups, AnnouncedTables):
     """The owner of a warehouse, a `CatalogOwner`: the core with all packages around it."""
 
     def identify(self, name: str | None, conf: Mapping[str, str] | None) -> None:

@@ -23,6 +23,7 @@ from refimpl.protocol.errors import (
 )
 from refimpl.protocol.groups import GroupRefused
 from refimpl.protocol.table_feature import MANAGED_COMMIT, CommitMode
+from refimpl.storage.environment import Environment
 
 SCHEMA = {"id": "long", "left": "long"}
 
@@ -33,7 +34,7 @@ def rows(*values: tuple[int, int]) -> pa.Table:
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> refimpl.Warehouse:
-    made = refimpl.open(tmp_path / "warehouse", create=True)
+    made = refimpl.open(tmp_path / "warehouse", create=True, environment=Environment(pause=lambda _: None))
     made.create_table("orders", SCHEMA)
     made.create_table("stock", SCHEMA, commit_mode=CommitMode.INLINE).append(rows((1, 10), (2, 20)))
     return made
