@@ -31,10 +31,12 @@ from refimpl.client.proposing import DEFAULT_MAX_TRIES, MAX_LOOKS, Lost, OwnerPr
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import CommitLoop, Committed, Transaction
+from refimpl.log.in_commit_timestamp import Moment
 from refimpl.protocol import errors
 from refimpl.protocol.commit_owner import CommitOwner, ResolvedTable
 from refimpl.protocol.commits import Conflict, Landed, Proposal, Rejected, RejectionReason, StagedProposal, VersionGap
 from refimpl.protocol.groups import MAX_MEMBERS, GroupOwner, GroupRatified, GroupRefused, Member, commits_groups
+from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.rows import data_files
 from refimpl.storage.environment import Environment, process_id
@@ -85,20 +87,33 @@ class _MemberTransaction(Transaction):
     joined = False
 
     def commit(self) -> Committed:
+        """What will be proposed first; after no tries."""
         self._check_open()
         self.joined = True
-        # What the operations of `MemberTable` return does not have the commit, because it does not exist yet.
-        return None  # type: ignore[return-value]
+        version = self.snapshot.version + 1
+        return Committed(
+            version=version, in_commit_timestamp=None, txn_id=self.id, attempt=None, tries=0, rebased_over=0
+        )
 
 
 class _MemberHandle(Table):
     """The table of a member. Its operations make transactions of the group."""
 
     begin: Callable[..., _MemberTransaction]
+    read: Snapshot
+
+    def snapshot(self, *, version: Version | None = None, timestamp: Moment | None = None) -> Snapshot:
+        """The read point; with an argument, as in `Table`."""
+        if timestamp is None and version in (None, self.read.version):
+            return self.read
+        return super().snapshot(version=version, timestamp=timestamp)
 
     def transaction(self, *, snapshot: Snapshot | None = None, operation: str = "WRITE", **options: Any) -> Transaction:
-        if snapshot is not None:
-            raise errors.InvalidRequestError(f"{self.label} is read once in this transaction; leave the snapshot out")
+        if snapshot is not None and snapshot.version != self.read.version:
+            raise errors.InvalidRequestError(
+                f"this transaction reads version {self.read.version} of {self.label}, but the operation depends on "
+                f"version {snapshot.version}; read the table in the transaction"
+            )
         options.pop("landed", None)  # the end of the block calls it
         return self.begin(operation, options)
 
@@ -116,7 +131,7 @@ class MemberTable:
         self._handle = _MemberHandle(
             table.location, environment, owner=table.owner, resolved=read.answer, name=table.name
         )
-        self._handle.begin = self._begin
+        self._handle.begin, self._handle.read = self._begin, read.snapshot
         self._begun: _MemberTransaction | None = None
 
     def snapshot(self) -> Snapshot:
@@ -146,6 +161,11 @@ class MemberTable:
     def transaction(self, **options: Any) -> Transaction:
         """A transaction of single actions, as `Table.transaction`; its `commit` waits for the end of the block."""
         return self._handle.transaction(**options)
+
+    @property
+    def handle(self) -> Table:
+        """The table for other writers of this package: each transaction of it is the member's."""
+        return self._handle
 
     def _begin(self, operation: str, options: dict[str, Any]) -> _MemberTransaction:
         self._check_open()

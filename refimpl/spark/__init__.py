@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refimpl.spark.delta_table import DeltaTable
+from refimpl.spark.group import SparkTransaction
 from refimpl.spark.reader import DeltaReader
 from refimpl.spark.session import find_java, local_session, prepared
 from refimpl.spark.tables import TableAccess
@@ -48,6 +49,11 @@ class DeltaConnection:
     def table(self, name: str) -> DeltaTable:
         """The warehouse's table of this name, to change its rows or read its changes. Raises `TableNotFoundError`."""
         return DeltaTable(self.tables, self.tables.by_name(name))
+
+    def transaction(self, *names: str) -> SparkTransaction:
+        """A transaction over several tables, for a `with` statement: `refimpl.spark.group`. Raises
+        `InvalidRequestError` without a warehouse, or for an owner without such transactions."""
+        return SparkTransaction(self.tables, names)
 
     def table_at(self, path: str | Path) -> DeltaTable:
         """The table at this path, through its owner: see `Tables.by_path`."""

@@ -42,6 +42,8 @@ BENCHMARKS: Final = {
         {"rounds": 9, "commits": 200},
         *_commits("disk", at_least=0.7),
         *_commits("RAM disk"),
+        Claim("disk: group of two (us)", per="disk: inline (us)", at_most=1.3),
+        Claim("RAM disk: group of two (us)", per="RAM disk: inline (us)", optional=True),
         Claim("one inline commit (syncs)", at_most=1),
         Claim("one staged commit (syncs)", at_most=3),
     ),
@@ -50,6 +52,7 @@ BENCHMARKS: Final = {
         {"rounds": 5, "seconds": 6, "writers": 16, "peer-writers": 8},
         Claim("slowest / fastest", at_least=0.5),
         Claim("p99 / fair share", at_most=12),
+        Claim("groups, slowest / fastest", at_least=0.5),
         Claim("one-row appends, ours (commits/s)", per="one-row appends, delta-rs (commits/s)", at_least=5),
     ),
     "history": Benchmark(

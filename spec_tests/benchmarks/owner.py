@@ -24,6 +24,7 @@ from refimpl.owner import ledger
 from refimpl.owner.tables import LOCK_FILE, OWNER_FOLDER
 from refimpl.protocol import log_path
 from refimpl.protocol.commits import InlineProposal, Ratified, StagedProposal
+from refimpl.protocol.groups import GroupRatified, Member
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.storage.environment import host_lock
 from refimpl.storage.log_store import LogStore
@@ -34,6 +35,8 @@ from spec_tests.support.faults import Faults
 
 RAM_DISK = Path("/dev/shm")
 THREADS = 8
+GROUPED = 4
+"""The number of tables of the overlapping groups."""
 
 
 @contextmanager
@@ -42,6 +45,7 @@ def commit(options: Options) -> Iterator[Works]:
 
     - Inline: against one SQLite FULL transaction with the same bytes under filelock's `FileLock`.
     - Staged: against the same, plus writing a file, an fsync of the file, and an fsync of its directory.
+    - Group: two inline commits to two tables in one transaction, against one inline commit.
     - Threads: inline commits of 8 threads of one process, each with its own table, against one thread.
 
     Also measured: the transaction without any lock, and under the owner's own lock, which costs a tenth of a
@@ -98,11 +102,21 @@ def _programs(folder: Path, stack: ExitStack) -> dict[str, Program]:
         outcome = owner.commit(staged, version, StagedProposal(attempt=attempt, file_name=file_name))
         assert isinstance(outcome, Ratified)
 
+    pair = [table.create(warehouse, name, CommitMode.INLINE) for name in ("debits", "credits")]
+    pair_versions = itertools.count(1)
+
+    def commit_group(content: bytes, attempt: str) -> None:
+        version = next(pair_versions)
+        proposals = (InlineProposal(attempt=own, content=content) for own in (attempt, table.new_id()))
+        members = [Member(table_id=t, version=version, proposal=p) for t, p in zip(pair, proposals, strict=True)]
+        assert isinstance(owner.commit_group(members), GroupRatified)
+
     return {
         "bare transaction": lambda content, attempt: _transaction(database, content),
         "raw inline": raw,
         "raw inline, descriptor lock": raw_by_descriptor,
         "inline": commit_inline,
+        "group of two": commit_group,
         "raw staged": raw_staged,
         "staged": commit_staged,
     }
@@ -199,6 +213,8 @@ def contention(options: Options) -> Iterator[Works]:
       before and after.
     - `p99 / mean` compares it with the mean of the same round, so that other load does not count.
 
+    - Groups: 8 processes commit to two of four tables at once, each pair of neighbours overlapping in one table.
+
     Against delta-rs both write the same one-row tables: a Parquet file and a commit each.
     """
 
@@ -209,6 +225,7 @@ def contention(options: Options) -> Iterator[Works]:
 
     yield {
         "fairness": partial(_fairness, options.writers, options.seconds),
+        "groups": partial(_groups, options.peer_writers, options.seconds),
         "one-row appends, ours (commits/s)": lambda: peers(_append_rows),
         "one-row appends, delta-rs (commits/s)": lambda: peers(_append_rows_by_peer),
     }
@@ -238,6 +255,36 @@ def _fairness(writers: int, seconds: float) -> dict[str, float]:
         "p99 / fair share": p99 / (writers * statistics.median(alone)),
         "p99 / mean of the round": p99 / statistics.mean(took),
     }
+
+
+def _groups(writers: int, seconds: float) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as name:
+        with refimpl.open(name, create=True) as warehouse:
+            for number in range(GROUPED):
+                table.create(warehouse, f"t{number}", CommitMode.INLINE)
+        clients: list[tuple[object, ...]] = [
+            (partial(_commit_groups, number), name, seconds) for number in range(writers)
+        ]
+        counts = [len(took) for took in measure.at_once(_writer, clients)]
+    return {
+        "groups of all writers (commits/s)": sum(counts) / seconds,
+        "groups, slowest / fastest": min(counts) / max(counts),
+    }
+
+
+def _commit_groups(number: int, directory: str) -> Callable[[], object]:
+    """Transactions of one add action for each of two tables, in the order that the writer's number says."""
+    warehouse = refimpl.open(directory, create=False)
+    names = [f"t{number % GROUPED}", f"t{(number + 1) % GROUPED}"]
+
+    def commit() -> None:
+        with warehouse.transaction(*names) as group:
+            for name in names:
+                transaction = group.table(name).transaction(operation="WRITE")
+                transaction.add(table.add())
+                transaction.commit()
+
+    return commit
 
 
 def _append_actions(directory: str) -> Callable[[], object]:
