@@ -183,6 +183,83 @@ def a_checkpoint_is_complete(s: ClientScenario) -> None:
         keeps_row_ids(s, call, held, "LOG-34", "checkpoint")
 
 
+STATISTICS = {"numRecords": 3, "minValues": {"id": 1}, "maxValues": {"id": 9}, "nullCount": {"id": 0}}
+AS_TEXT, AS_COLUMNS = "delta.checkpoint.writeStatsAsJson", "delta.checkpoint.writeStatsAsStruct"
+
+
+@check(Family.MAINTENANCE, "LOG-48", features=EVERY_TABLE)
+def a_checkpoint_has_the_demanded_statistics(s: ClientScenario) -> None:
+    """A table demands typed columns, JSON or both; without the properties, JSON. A client may write more than the
+    properties demand. It may reject a checkpoint of such a table."""
+    for number, (text, typed) in enumerate(((True, False), (True, True), (False, True))):
+        given = {AS_TEXT: str(text).lower(), AS_COLUMNS: str(typed).lower()} if number else {}
+        log = LogBuilder.create(s, f"t{number}", properties=given, partitioned=True)
+        log.land(file("f1", "x", partitioned=True, stats=json.dumps(STATISTICS)))
+        if s.commit_mode != "direct":
+            log.backfill(1)
+        call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=1))
+        for held in in_checkpoints(s, log, call):
+            (add,) = (action["add"] for action in held if action.get("add", {}).get("path") == "f1")
+            values = add.get("partitionValues_parsed")
+            lacks = [
+                what
+                for what, is_there in (
+                    ("its statistics as JSON", not text or statistics_in(add) == STATISTICS),
+                    ("the typed column `stats_parsed`", not typed or same_statistics(add.get("stats_parsed"))),
+                    ("the typed column `partitionValues_parsed`", not typed or values == {"part": "x"}),
+                )
+                if not is_there
+            ]
+            s.require(
+                not lacks, "LOG-48", evidence=(call,), version=1,
+                observed=f"`f1` in the checkpoint lacks {', '.join(lacks)}",
+                expected=f"the table has the properties {given}: `f1` has "
+                + " and ".join(["its statistics as JSON"] * text + ["typed columns"] * typed),
+            )  # fmt: skip
+
+
+def statistics_in(add: dict[str, Any]) -> Any:
+    try:
+        return json.loads(add.get("stats") or "")
+    except ValueError:
+        return None
+
+
+def same_statistics(typed: Any) -> bool:
+    """Whether the typed statistics say of `id` what the log says. They may say more, such as `tightBounds`."""
+    return isinstance(typed, dict) and all(
+        typed.get(key) == value if not isinstance(value, dict) else (typed.get(key) or {}).get("id") == value["id"]
+        for key, value in STATISTICS.items()
+    )
+
+
+PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
+
+
+@check(Family.MAINTENANCE, "LOG-50", features=EVERY_TABLE)
+def a_protected_version_of_an_unknown_protocol_gets_no_checkpoint(s: ClientScenario) -> None:
+    """Version 1 has a writer feature that no client knows, and version 2 removes it, as DROP FEATURE does: versions
+    before 2 are protected. A checkpoint of version 2 is allowed."""
+    log = LogBuilder.create(s)
+    (protocol,) = (action["protocol"] for action in log.actions[0] if "protocol" in action)
+    (metadata,) = (action["metaData"] for action in log.actions[0] if "metaData" in action)
+    configuration = {**metadata["configuration"], PROTECTED_BEFORE: "2"}
+
+    def listing(feature: str) -> str:
+        return line("protocol", {**protocol, "writerFeatures": sorted({*protocol["writerFeatures"], feature})})
+
+    log.land(listing("kitFeatureOfTomorrow"), file("f1"))
+    log.land(listing("checkpointProtection"), line("metaData", {**metadata, "configuration": configuration}))
+    if s.commit_mode != "direct":
+        log.backfill(2)
+    call = s.act("maintenance", m.Checkpoint(table=s.name_of(log.table), version=1), log.table)
+    s.require(
+        not checkpoints(log, 1), "LOG-50", evidence=(call,), version=1, observed=f"it wrote {checkpoints(log, 1)}",
+        expected=f"{PROTECTED_BEFORE} is 2, and version 1 has a feature that no client knows: no checkpoint",
+    )  # fmt: skip
+    done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
+
+
 def with_row_ids(s: ClientScenario) -> LogBuilder:
     """A table with row tracking, which a client may refuse to maintain."""
     log = LogBuilder.create(s, "rows", writer_features=("domainMetadata", ROW_TRACKING))

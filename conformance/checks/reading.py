@@ -15,12 +15,14 @@ from conformance.checks.stale_reads import SEEN, table_with
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.interface.results import Layer
+from conformance.models import proposals
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.running import Generation
 from conformance.scenario.adversary import CommitsAndLatest, Entries
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone
+from conformance.scenario.scenario import Inconclusive
 from conformance.scenario.snapshots import (
     ask,
     is_snapshot,
@@ -126,6 +128,24 @@ def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
 
 
 # Actions
+
+
+@check(Family.READING, "LOG-49", features=EVERY_TABLE)
+def expired_applications_are_ignored(s: ClientScenario) -> None:
+    """A transaction that was last updated long ago has expired; one that was updated in the future, and one of an
+    unknown time, have not."""
+    log = LogBuilder.create(s, properties={"delta.setTransactionRetentionDuration": "interval 7 days"})
+    times: dict[str, dict[str, int]] = {"old": {"lastUpdated": 1}, "new": {"lastUpdated": 2**42}, "timeless": {}}
+    log.land(*(proposals.line("txn", {"appId": name, "version": 5, **time}) for name, time in times.items()))
+    call, _ = ask(log, version=1)
+    found = call.answer.applications if isinstance(call.answer, m.SnapshotRead) else None
+    if found is None:
+        raise Inconclusive(f"operation {call.number}: the client returned no applications")
+    s.require(
+        "old" not in found and found.get("new") == 5, "LOG-49", evidence=(call,), version=1,
+        observed=f"the applications are {sorted(found)}",
+        expected="`old` was last updated in 1970, and the table keeps transactions for 7 days; `new` must be there",
+    )  # fmt: skip
 
 
 def with_checkpoint(log: LogBuilder, version: int) -> None:

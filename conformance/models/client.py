@@ -24,7 +24,7 @@ from conformance.models import log_files, proposals
 from conformance.models.owner import COMMIT_MODES, OWNER_PROPERTY
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.models.reader import ModelReader, Refused, Resolved, State, answered
-from conformance.models.writer import ModelWriter
+from conformance.models.writer import CHECKPOINT_PROTECTION, SUPPORTED, ModelWriter
 
 METADATA_CLEANUP: Final = "metadata-cleanup"
 RETENTION: Final = 7 * 24 * 3600 * 1000
@@ -74,16 +74,40 @@ class ModelMaintainer(ModelReader):
     def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
         listed = self._published(client, table, version)
         state = self._replay(table, listed, version)
+        self._check_protection(self._newest_state(table, listed) or state, state)
         self._write(table.log / checkpoint_file(version), log_files.checkpoint_parquet(self._held(state)))
         self._hint(table, version)
+
+    def _newest_state(self, table: Resolved, listed: log_files.Listing) -> State | None:
+        """The newest version in the log; None if it cannot be read."""
+        try:
+            return self._replay(table, listed, listed.newest)
+        except (Refused, log_files.Unreadable, FileNotFoundError):
+            return None
+
+    def _check_protection(self, newest: State, state: State) -> None:
+        """A protected version may have a protocol that this client does not support."""
+        before = newest.properties.get("delta.requireCheckpointProtectionBeforeVersion", "0")
+        if CHECKPOINT_PROTECTION in newest.features and state.version < int(before) and state.features - SUPPORTED:
+            raise Refused(f"version {state.version} is protected, and its protocol is not supported")
 
     def _held(self, state: State) -> list[dict[str, Any]]:
         """The actions of a snapshot, as a checkpoint has them."""
         actions = [{"protocol": state.protocol}, {"metaData": state.metadata}]
-        actions += [{"add": add} for add in state.files.values()]
+        actions += [{"add": self._with_statistics(state, add)} for add in state.files.values()]
         actions += [{"remove": remove} for remove in state.removed.values()]
-        actions += [{"txn": {"appId": name, "version": version}} for name, version in state.applications.items()]
+        actions += [{"txn": state.transactions[name]} for name in self._live(state)]
         return actions + [{"domainMetadata": body} for body in state.domains.values()]
+
+    def _with_statistics(self, state: State, add: dict[str, Any]) -> dict[str, Any]:
+        """The file with its statistics as JSON, as typed columns, or both, as the table's properties say."""
+        stats, kept = add.get("stats"), dict(add)
+        if state.properties.get("delta.checkpoint.writeStatsAsStruct") == "true":
+            kept |= {"stats_parsed": json.loads(stats)} if stats else {}
+            kept |= {"partitionValues_parsed": values} if (values := add.get("partitionValues")) else {}
+        if state.properties.get("delta.checkpoint.writeStatsAsJson") == "false":
+            kept.pop("stats", None)
+        return kept
 
     def _compact(self, client: str, table: Resolved, request: m.Compact) -> None:
         """Write the last action of each kind and file in the commits."""

@@ -235,6 +235,12 @@ def checkpoint_parquet(actions: Sequence[dict[str, Any]]) -> bytes:
     for kind in ("checkpointMetadata", "sidecar"):
         if kind not in kinds:
             schema = schema.remove(schema.get_field_index(kind))
+    position = schema.get_field_index("add")
+    for name in ("stats_parsed", "partitionValues_parsed"):  # their members are the table's columns
+        typed = [action["add"][name] for action in actions if name in action.get("add", {})]
+        if typed:
+            members = [*schema.field(position).type, pa.field(name, pa.array(typed).type)]
+            schema = schema.set(position, pa.field("add", pa.struct(members)))
     rows = [{kind: _in_pairs(body) for kind, body in action.items()} for action in actions]
     written = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), written, compression="none", use_dictionary=False)

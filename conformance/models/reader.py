@@ -7,6 +7,9 @@ expected state of a version.
 """
 
 import json
+import math
+import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +62,8 @@ class State:
     removed: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     """Files that are not there any more, as far as the log still says so."""
     applications: dict[str, int] = field(default_factory=dict)
+    transactions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The newest `txn` of each application."""
     domains: dict[str, dict[str, Any]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -125,10 +130,17 @@ class ModelReader:
             timestamp=state.timestamp or None,
             properties=state.properties,
             partitions={self._decoded(add["path"]): self._partition(add) for add in state.files.values()},
-            applications=state.applications,
+            applications=self._live(state),
             domains={name: body["configuration"] for name, body in state.domains.items()},
             warnings=tuple(state.warnings),
         )
+
+    def _live(self, state: State) -> dict[str, int]:
+        """The applications whose transactions have not expired. The kit's tables have no other retention than days."""
+        days = re.fullmatch(r"interval (\d+) days", state.properties.get("delta.setTransactionRetentionDuration", ""))
+        oldest = -math.inf if days is None else time.time() * 1000 - int(days[1]) * 24 * 3600 * 1000
+        times = {name: body.get("lastUpdated", math.inf) for name, body in state.transactions.items()}
+        return {name: version for name, version in state.applications.items() if times.get(name, math.inf) > oldest}
 
     def _decoded(self, path: str) -> str:
         """The path in an action is a URI, which is decoded once."""
@@ -341,6 +353,7 @@ class ModelReader:
                 state.removed[file_of(body)] = body
             case "txn":
                 state.applications[body["appId"]] = body["version"]
+                state.transactions[body["appId"]] = body
             case "domainMetadata":
                 state.domains[body["domain"]] = body
                 if body.get("removed"):

@@ -21,6 +21,7 @@ from conformance.models.reader import READER_FEATURES, ModelReader, Refused, Res
 from conformance.models.storage import FolderStorage
 
 ROW_TRACKING: Final = "rowTracking"
+CHECKPOINT_PROTECTION: Final = "checkpointProtection"
 ROW_DOMAIN: Final = "delta.rowTracking"
 ROW_IDS: Final = ("baseRowId", "defaultRowCommitVersion")
 """Fields of a file that its removal, and a checkpoint, keep."""
@@ -28,7 +29,7 @@ ROW_IDS: Final = ("baseRowId", "defaultRowCommitVersion")
 SUPPORTED: Final = frozenset(
     {
         "managedCommit", "catalogManaged", "inCommitTimestamp", "appendOnly", "domainMetadata", "invariants",
-        "vacuumProtocolCheck", "changeDataFeed", ROW_TRACKING, *READER_FEATURES,
+        "vacuumProtocolCheck", "changeDataFeed", CHECKPOINT_PROTECTION, ROW_TRACKING, *READER_FEATURES,
     }
 )  # fmt: skip
 """Protocol features that this writer supports."""

@@ -466,6 +466,13 @@ class CheckpointsAfterEveryCommit(ModelClient):
         return answer
 
 
+@good_method("_with_statistics", "LOG-48")
+def writes_statistics_as_json_too(self: ModelClient, state: State, add: dict[str, Any]) -> dict[str, Any]:
+    """Writes statistics as JSON also where the table does not demand them."""
+    kept = original(self)._with_statistics(state, add)
+    return {**kept, "stats": add["stats"]} if "stats" in add else kept
+
+
 @good_method("_checkpoint", "LOG-34")
 def writes_two_checkpoints(self: ModelClient, client: str, table: Resolved, version: int) -> None:
     """Writes each checkpoint a second time, under the name of a V2 checkpoint, for readers that look for those. Before

@@ -216,6 +216,31 @@ def removes_other_checkpoints(self: ModelClient, client: str, table: Resolved, v
     original(self)._checkpoint(client, table, version)
 
 
+@mutant_method("_check_protection", "LOG-50")
+def checkpoints_any_protected_version(self: ModelClient, newest: State, state: State) -> None:
+    """Writes checkpoints of protected versions whose protocols it does not support."""
+
+
+@mutant_method("_with_statistics", "LOG-48")
+def writes_statistics_as_json_alone(self: ModelClient, state: State, add: dict[str, Any]) -> dict[str, Any]:
+    """Ignores the property that demands typed statistics."""
+    return add
+
+
+@mutant_method("_with_statistics", "LOG-48")
+def leaves_out_typed_partition_values(self: ModelClient, state: State, add: dict[str, Any]) -> dict[str, Any]:
+    """Writes typed statistics without typed partition values."""
+    kept = original(self)._with_statistics(state, add)
+    return {key: value for key, value in kept.items() if key != "partitionValues_parsed"}
+
+
+@mutant_method("_with_statistics", "LOG-48")
+def drops_statistics_that_are_typed(self: ModelClient, state: State, add: dict[str, Any]) -> dict[str, Any]:
+    """Writes no statistics as JSON once it writes them as typed columns, although the table demands both."""
+    kept = original(self)._with_statistics(state, add)
+    return {key: value for key, value in kept.items() if key != "stats" or "stats_parsed" not in kept}
+
+
 @mutant("MC-CHECKPOINT-03", "CM-MAINT-01", bugs=("FB16",))
 class CheckpointsTheLatestUnpublishedVersion(CheckpointsTheLatestVersion):
     """If it may choose, writes a checkpoint of the newest version, published or not."""

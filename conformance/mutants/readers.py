@@ -267,8 +267,14 @@ class RemovedFilesCannotReturn(ModelClient):
         return super()._snapshot_read(state, stale=stale)
 
 
+@mutant_method("_live", "LOG-49")
+def keeps_expired_applications(self: ModelClient, state: State) -> dict[str, int]:
+    """Ignores the retention period of the transactions of applications."""
+    return state.applications
+
+
 @mutant_method("_apply_action", "LOG-29")
-def fails_on_unknown_actions(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
+def fails_on(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
     """Fails on an unknown kind of action."""
     if kind not in KNOWN:
         raise Refused(f"unknown action {kind}")

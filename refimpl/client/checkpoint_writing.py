@@ -1,7 +1,7 @@
 """Writes a checkpoint, with the owner's permission, and lets `_last_checkpoint` name the newest one."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,11 +13,21 @@ from refimpl.protocol.actions import Sidecar
 from refimpl.protocol.commit_owner import Maintenance, ResolvedTable, TableState
 from refimpl.protocol.errors import MaintenanceRefusedError
 from refimpl.protocol.log_path import LAST_CHECKPOINT, SIDECAR_FOLDER, FileKind, LogPath, Version
-from refimpl.schema.features import writes_v2_checkpoints
+from refimpl.schema import properties
+from refimpl.schema.features import (
+    CHECKPOINT_PROTECTION,
+    PROTECTED_BEFORE,
+    check_writable,
+    writer_features,
+    writes_v2_checkpoints,
+)
 from refimpl.schema.properties import DELETED_FILES, retention
 from refimpl.storage import parquet_seal
 from refimpl.storage.files import UncertainError
 from refimpl.storage.log_store import LogStore
+
+if TYPE_CHECKING:
+    from refimpl.log.checkpoint_format import Form
 
 
 def ask(snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:
@@ -90,17 +100,22 @@ def write(snapshot: Snapshot) -> Checkpointed:
     log = snapshot.reader.log
     ask(snapshot, Maintenance.CHECKPOINT)
     check_published(snapshot.reader, snapshot.version, Maintenance.CHECKPOINT)
-    oldest = log.environment.now() - retention(snapshot.metadata, DELETED_FILES)
+    _check_protection(snapshot)
+    form, now = _form(snapshot), log.environment.now()
+    oldest = now - retention(snapshot.metadata, DELETED_FILES)
+    expired = properties.oldest_transaction(snapshot.metadata, now)
     sidecars: list[Sidecar] = []
     count = 0
     if writes_v2_checkpoints(snapshot.protocol, snapshot.metadata):
         name = log_path.v2_checkpoint(snapshot.version, log.environment.new_id())
         try:
-            for content, actions in checkpoint_format.sidecars(snapshot.state, oldest_tombstone=oldest):
+            for content, actions in checkpoint_format.sidecars(snapshot.state, oldest_tombstone=oldest, form=form):
                 sidecars.append(_write_sidecar(log, content))
                 count += actions
             log.sync_sidecars()
-            content, actions = checkpoint_format.top_level(snapshot.state, snapshot.version, sidecars)
+            content, actions = checkpoint_format.top_level(
+                snapshot.state, snapshot.version, sidecars, oldest_transaction=expired, form=form
+            )
             log.overwrite(name, parquet_seal.sealed(content, name))
         except OSError as error:
             if log.find(name) is None and not isinstance(error, UncertainError):  # perhaps it appears later
@@ -109,7 +124,9 @@ def write(snapshot: Snapshot) -> Checkpointed:
             raise
     else:
         name = log_path.classic_checkpoint(snapshot.version)
-        content, actions = checkpoint_format.classic(snapshot.state, oldest_tombstone=oldest)
+        content, actions = checkpoint_format.classic(
+            snapshot.state, oldest_tombstone=oldest, oldest_transaction=expired, form=form
+        )
         log.overwrite(name, parquet_seal.sealed(content, name))
     count += actions
     size = len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars)
@@ -117,6 +134,34 @@ def write(snapshot: Snapshot) -> Checkpointed:
     if written is not None:  # otherwise a cleanup has removed the checkpoint already
         _point_to_last(log, (written,), size=count, size_in_bytes=size, files=len(snapshot.files))
     return Checkpointed(version=snapshot.version, name=name, size=size, actions=count, sidecars=len(sidecars))
+
+
+def _form(snapshot: Snapshot) -> "Form":
+    from refimpl.client.checkpoint_columns import form_of
+
+    metadata = snapshot.metadata
+    return form_of(
+        snapshot.schema,
+        snapshot.partition_columns,
+        snapshot.indexed_columns,
+        lambda: (add.partition_values for add in snapshot.files.values()),
+        text=properties.is_on(metadata, properties.STATISTICS_AS_TEXT, "true"),
+        typed=properties.is_on(metadata, properties.STATISTICS_AS_COLUMNS, "false"),
+        compression=properties.codec(metadata.configuration),
+    )
+
+
+def _check_protection(snapshot: Snapshot) -> None:
+    """DELTA.md#checkpoint-protection: below the protected version, a checkpoint only by a writer that supports the
+    protocol of its version."""
+    newest = snapshot.newest_state
+    assert newest.protocol is not None
+    assert newest.metadata is not None
+    if CHECKPOINT_PROTECTION not in writer_features(newest.protocol):
+        return
+    text = newest.metadata.configuration.get(PROTECTED_BEFORE, "")
+    if not text.isdecimal() or snapshot.version < int(text):
+        check_writable(snapshot.protocol, snapshot.metadata)
 
 
 def _write_sidecar(log: LogStore, content: bytes) -> Sidecar:

@@ -31,6 +31,7 @@ from refimpl.protocol.errors import (
     NotFoundInHistoryError,
 )
 from refimpl.protocol.log_path import CHECKPOINT_KINDS, SIDECAR_FOLDER, FileKind, LogPath, Version
+from refimpl.schema.features import check_writable
 from refimpl.schema.properties import DELETED_FILES, LOG, retention
 from refimpl.storage.log_store import LogStore
 
@@ -50,7 +51,9 @@ def write_checksum(table: Table, version: Version | None = None) -> str:
     snapshot = table.snapshot(version=version)
     ask(snapshot, Maintenance.CHECKSUM)
     name = log_path.checksum(snapshot.version)
-    table.log.put_if_absent(name, checksum.encode(snapshot.state, snapshot.in_commit_timestamp))
+    table.log.put_if_absent(
+        name, checksum.encode(snapshot.state, snapshot.in_commit_timestamp, table.environment.now())
+    )
     return name
 
 
@@ -301,6 +304,7 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
     5. sidecars that no checkpoint names any more, and temporary files that a crash left behind, are deleted if they
        are older than a day.
 
+    DELTA.md#checkpoint-protection: no checkpoint is created, and none at or after the cut-off checkpoint is deleted.
     Order: the cut-off checkpoint is made durable, then `_last_checkpoint`; then the deletions, oldest first, so that a
     crash leaves a log that only begins later; fsync of the log at the end.
 
@@ -309,6 +313,7 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
     """
     snapshot = table.snapshot()
     ask(snapshot, Maintenance.METADATA_CLEANUP)
+    check_writable(snapshot.protocol, snapshot.metadata)
     kept_for = retention(snapshot.metadata, LOG) if older_than is None else older_than
     cut_off_commit = _newest_before(snapshot, table.environment.now() - kept_for)
     listing = table.log.listing()

@@ -16,7 +16,7 @@ from refimpl.protocol.table_feature import TableFeature, feature_of, in_commit_t
 from refimpl.rows import deletion_vectors, file_statistics
 from refimpl.rows.condition import FileTest
 from refimpl.rows.partition_values import FileLayout
-from refimpl.schema import features
+from refimpl.schema import features, properties
 from refimpl.schema.column_mapping import of_table
 from refimpl.schema.features import check_readable
 from refimpl.schema.schema import Struct
@@ -71,7 +71,12 @@ class Snapshot:
     def layout(self) -> FileLayout:
         """Where its data files are, and the columns of their rows."""
         return FileLayout(
-            location=self.location, schema=self.schema, partition_columns=self.partition_columns, objects=self.objects
+            location=self.location,
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            objects=self.objects,
+            compression=properties.codec(self.metadata.configuration),
+            page_version=properties.page_version(self.metadata.configuration),
         )
 
     @property
@@ -85,6 +90,11 @@ class Snapshot:
         return self.loaded.state
 
     @property
+    def newest_state(self) -> ReplayedState:
+        """The reconciled actions of the table's newest version."""
+        return self._newest().state
+
+    @property
     def files(self) -> Mapping[FileKey, Add]:
         """Active files."""
         return self.loaded.state.files
@@ -96,8 +106,10 @@ class Snapshot:
 
     @property
     def transactions(self) -> Mapping[str, Txn]:
-        """The newest `txn` of each application, by `appId`."""
-        return self.loaded.state.transactions
+        """The newest `txn` of each application, by `appId`, without expired ones."""
+        return self.state.transactions_after(
+            properties.oldest_transaction(self.metadata, self.reader.log.environment.now())
+        )
 
     @property
     def domains(self) -> Mapping[str, DomainMetadata]:

@@ -7,6 +7,7 @@ have a classic name. It is read column by column: a table may have millions of f
 
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
@@ -32,6 +33,7 @@ from refimpl.protocol.actions import (
 )
 from refimpl.protocol.errors import CorruptLogError
 from refimpl.protocol.log_path import SIDECAR_FOLDER, LogPath, Version
+from refimpl.schema.properties import DEFAULT_CODEC
 from refimpl.storage import parquet_seal
 from refimpl.storage.log_store import LogStore
 
@@ -73,7 +75,8 @@ _SMALL: Final[Mapping[str, type[Action]]] = {name: kind for kind, (name, _) in _
 """Columns with few rows: converted generically."""
 _FILES: Final[Mapping[str, type[Add] | type[Remove]]] = {"add": Add, "remove": Remove}
 _KINDS: Final = frozenset({*_SMALL, *_FILES})
-_PARSED_STATISTICS: Final = "stats_parsed"
+PARSED_STATISTICS: Final = "stats_parsed"
+PARSED_PARTITIONS: Final = "partitionValues_parsed"
 _STATISTICS_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -239,16 +242,16 @@ def _file_rows(file: _CheckpointFile, name: str, kind: type[Add] | type[Remove])
         for member, type_ in MEMBERS[kind].items()
         if member in stored and (type_ == TEXTS or file.groups(f"{name}.{member}"))  # an empty map has no values
     ]
-    if _PARSED_STATISTICS in stored and kind is Add and _lacks_text(file, name, stored):
-        columns.append(_PARSED_STATISTICS)
+    if PARSED_STATISTICS in stored and kind is Add and _lacks_text(file, name, stored):
+        columns.append(PARSED_STATISTICS)
     for rows in file.rows(*(f"{name}.{member}" for member in columns or stored)):
-        yield FileRows.checked(kind, _with_text(rows) if _PARSED_STATISTICS in columns else rows)
+        yield FileRows.checked(kind, _with_text(rows) if PARSED_STATISTICS in columns else rows)
 
 
 def _with_text(rows: pa.StructArray) -> pa.StructArray:
     """Adds statistics as JSON to rows whose checkpoint has them only as columns."""
     members = {member.name: rows.field(member.name) for member in rows.type}
-    parsed = _as_in_json(members.pop(_PARSED_STATISTICS)).to_pylist()
+    parsed = _as_in_json(members.pop(PARSED_STATISTICS)).to_pylist()
     texts = members["stats"].to_pylist() if "stats" in members else [None] * len(rows)
     members["stats"] = pa.array(
         [
@@ -300,48 +303,74 @@ ACTIONS_OF_A_SIDECAR: Final = 100_000
 """Maximum number of actions in a sidecar. One sidecar at a time is encoded, so this bounds the memory."""
 
 
-def _schema(*kinds: type[Action]) -> pa.Schema:
-    columns = (_COLUMNS[kind] for kind in kinds)
-    return pa.schema([pa.field(name, pa.struct(list(members.items()))) for name, members in columns])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How a checkpoint is written: DELTA.md#typed-statistics, DELTA.md#codec."""
+
+    text: bool = True
+    """Whether the statistics of files are written as JSON."""
+    members: Mapping[str, pa.DataType] = field(default_factory=dict)
+    """Typed columns of the files, beside those of `MEMBERS`."""
+    parsed: Callable[[Sequence[str | None], Sequence[Mapping[str, str | None]]], Mapping[str, pa.Array]] | None = None
+    """Makes these columns from the statistics and the partition values of files."""
+    compression: str = DEFAULT_CODEC
+    """Arrow's name of the codec."""
+
+    def schema(self, *kinds: type[Action]) -> pa.Schema:
+        columns = (_COLUMNS[kind] for kind in kinds)
+        more = {"add": self.members.items()}
+        return pa.schema([pa.field(name, pa.struct([*own.items(), *more.get(name, ())])) for name, own in columns])
 
 
-_CLASSIC: Final = _schema(Protocol, Metadata, Txn, DomainMetadata, Remove, Add)
-_OF_SIDECARS: Final = _schema(Remove, Add)
-_TOP_LEVEL: Final = _schema(CheckpointMetadata, Protocol, Metadata, Txn, DomainMetadata, Sidecar, Remove, Add)
+_PLAIN: Final = Form()
+_CLASSIC: Final = (Protocol, Metadata, Txn, DomainMetadata, Remove, Add)
+_OF_SIDECARS: Final = (Remove, Add)
+_TOP_LEVEL: Final = (CheckpointMetadata, Protocol, Metadata, Txn, DomainMetadata, Sidecar, Remove, Add)
 """Delta Spark needs the columns of files, although they are empty here."""
 
 
-def classic(state: ReplayedState, *, oldest_tombstone: int) -> tuple[bytes, int]:
+def classic(
+    state: ReplayedState, *, oldest_tombstone: int, oldest_transaction: int | None = None, form: Form = _PLAIN
+) -> tuple[bytes, int]:
     """The bytes of a checkpoint of one file, and how many actions it holds.
 
     `oldest_tombstone`: files removed at or before this time (ms since the epoch) are left out; no
-    reader needs them once VACUUM may delete them.
+    reader needs them once VACUUM may delete them. `oldest_transaction`: likewise, the expired `txn` of applications.
     """
-    return _encode([*_alike(small(state)), *_files(state, oldest_tombstone)], _CLASSIC)
+    return _encode([*_alike(small(state, oldest_transaction)), *_files(state, oldest_tombstone)], _CLASSIC, form)
 
 
 def classic_of(actions: Iterable[Action]) -> tuple[bytes, int]:
     """`classic` for these actions, which are grouped by kind."""
-    return _encode(_alike(actions), _CLASSIC)
+    return _encode(_alike(actions), _CLASSIC, _PLAIN)
 
 
-def sidecars(state: ReplayedState, *, oldest_tombstone: int) -> Iterator[tuple[bytes, int]]:
+def sidecars(state: ReplayedState, *, oldest_tombstone: int, form: Form = _PLAIN) -> Iterator[tuple[bytes, int]]:
     """The bytes of each sidecar of a V2 checkpoint, one by one, and how many actions it holds."""
     runs = _files(state, oldest_tombstone)
     for start in range(0, sum(map(len, runs)), ACTIONS_OF_A_SIDECAR):
-        yield _encode(_cut(runs, start, start + ACTIONS_OF_A_SIDECAR), _OF_SIDECARS)
+        yield _encode(_cut(runs, start, start + ACTIONS_OF_A_SIDECAR), _OF_SIDECARS, form)
 
 
-def top_level(state: ReplayedState, version: Version, named: Sequence[Sidecar]) -> tuple[bytes, int]:
+def top_level(
+    state: ReplayedState,
+    version: Version,
+    named: Sequence[Sidecar],
+    *,
+    oldest_transaction: int | None = None,
+    form: Form = _PLAIN,
+) -> tuple[bytes, int]:
     """The bytes of the file of a V2 checkpoint that names its sidecars, and how many actions it holds."""
-    return _encode(_alike([CheckpointMetadata(version=version), *small(state), *named]), _TOP_LEVEL)
+    actions = [CheckpointMetadata(version=version), *small(state, oldest_transaction), *named]
+    return _encode(_alike(actions), _TOP_LEVEL, form)
 
 
-def small(state: ReplayedState) -> list[Action]:
+def small(state: ReplayedState, oldest_transaction: int | None = None) -> list[Action]:
     """All actions except file actions."""
     assert state.protocol is not None
     assert state.metadata is not None
-    return [state.protocol, state.metadata, *state.transactions.values(), *state.domains.values()]
+    transactions = state.transactions_after(oldest_transaction)
+    return [state.protocol, state.metadata, *transactions.values(), *state.domains.values()]
 
 
 _Run: TypeAlias = Sequence[Action] | pa.Table
@@ -371,30 +400,36 @@ def _alike(actions: Iterable[Action]) -> Iterator[_Run]:
             yield alike
 
 
-def _encode(runs: Iterable[_Run], schema: pa.Schema) -> tuple[bytes, int]:
-    sink, count = pa.BufferOutputStream(), 0
-    options = {"compression": "snappy", "write_page_checksum": True}
+def _encode(runs: Iterable[_Run], kinds: Sequence[type[Action]], form: Form) -> tuple[bytes, int]:
+    sink, count, schema = pa.BufferOutputStream(), 0, form.schema(*kinds)
+    options = {"compression": form.compression, "write_page_checksum": True}
     with collector_paused(), pq.ParquetWriter(sink, schema, **options) as writer:
         for run in runs:
             for start in range(0, len(run), ROWS_AT_ONCE):
-                writer.write_table(_table_of(run[start : start + ROWS_AT_ONCE], schema))
+                writer.write_table(_table_of(run[start : start + ROWS_AT_ONCE], schema, form))
             count += len(run)
         writer.add_key_value_metadata({parquet_seal.KEY: parquet_seal.EMPTY})
     content: bytes = sink.getvalue().to_pybytes()
     return content, count
 
 
-def _table_of(run: _Run, schema: pa.Schema) -> pa.Table:
+def _table_of(run: _Run, schema: pa.Schema, form: Form) -> pa.Table:
     """Rows of one kind of action."""
-    name, members = _COLUMNS[Add if isinstance(run, pa.Table) else type(run[0])]
+    kind = Add if isinstance(run, pa.Table) else type(run[0])
+    name, members = _COLUMNS[kind]
     if isinstance(run, pa.Table):
         columns = {member: run.column(member).combine_chunks() for member in members}
-        arrays = list((columns | {"dataChange": pa.repeat(False, len(run))}).values())
+        columns["dataChange"] = pa.repeat(False, len(run))
     else:
-        arrays = [_member(run, spelled, kind) for spelled, kind in members.items()]
-    filled = pa.StructArray.from_arrays(arrays, fields=[pa.field(key, kind) for key, kind in members.items()])
+        columns = {spelled: _member(run, spelled, type_) for spelled, type_ in members.items()}
+    if kind is Add and form.parsed is not None:
+        values = columns["partitionValues"].to_pylist(maps_as_pydicts="lossy")
+        columns |= form.parsed(columns["stats"].to_pylist(), values)
+    if kind is Add and not form.text:
+        columns["stats"] = pa.nulls(len(run), pa.string())
+    filled = pa.StructArray.from_arrays(list(columns.values()), fields=list(schema.field(name).type))
     return pa.table(
-        [filled if field.name == name else pa.nulls(len(run), field.type) for field in schema], schema=schema
+        [filled if column.name == name else pa.nulls(len(run), column.type) for column in schema], schema=schema
     )
 
 

@@ -10,18 +10,21 @@ import msgspec
 
 from refimpl.log.table_state import ReplayedState
 from refimpl.protocol.actions import DomainMetadata, Metadata, Protocol, Txn
+from refimpl.schema.properties import oldest_transaction
 
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def encode(state: ReplayedState, in_commit_timestamp: int | None) -> bytes:
-    """The bytes of `<v>.crc`."""
+def encode(state: ReplayedState, in_commit_timestamp: int | None, now: int) -> bytes:
+    """The bytes of `<v>.crc`, without expired transactions of applications. `now`: ms since the epoch."""
+    assert state.metadata is not None
+    transactions = state.transactions_after(oldest_transaction(state.metadata, now))
     fields: dict[str, Any] = {
         "tableSizeBytes": state.size_in_bytes,
         "numFiles": len(state.files),
         "numMetadata": 1,
         "numProtocol": 1,
-        "setTransactions": list(state.transactions.values()),
+        "setTransactions": list(transactions.values()),
         "domainMetadata": list(state.domains.values()),
         "metadata": state.metadata,
         "protocol": state.protocol,
@@ -54,8 +57,9 @@ def parse(content: bytes) -> Checksum | None:
         return None
 
 
-def disagreements(checksum: Checksum, state: ReplayedState, in_commit_timestamp: int | None) -> list[str]:
-    """Differences between the checksum and the replayed state, one sentence each."""
+def disagreements(checksum: Checksum, state: ReplayedState, in_commit_timestamp: int | None, now: int) -> list[str]:
+    """Differences between the checksum and the replayed state, one sentence each. Transactions of applications that
+    have expired may be missing. `now`: ms since the epoch."""
     sentences: list[str] = []
 
     def compare(what: str, stated: object, replayed: object) -> None:
@@ -71,8 +75,11 @@ def disagreements(checksum: Checksum, state: ReplayedState, in_commit_timestamp:
     if checksum.metadata is not None and checksum.metadata != state.metadata:
         sentences.append("its metadata differ from the log's")
     if checksum.set_transactions is not None:
-        stated_versions = {txn.app_id: txn.version for txn in checksum.set_transactions}
-        versions = {txn.app_id: txn.version for txn in state.transactions.values()}
+        oldest = None if state.metadata is None else oldest_transaction(state.metadata, now)
+        live = state.transactions_after(oldest)
+        expired = state.transactions.keys() - live.keys()
+        stated_versions = {txn.app_id: txn.version for txn in checksum.set_transactions if txn.app_id not in expired}
+        versions = {txn.app_id: txn.version for txn in live.values()}
         compare("record of application transactions", stated_versions, versions)
     if checksum.domain_metadata is not None:
         stated_domains = {d.domain: d.configuration for d in checksum.domain_metadata if not d.removed}

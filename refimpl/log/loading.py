@@ -217,7 +217,9 @@ def _compare(reader: LogReader, path: LogPath, state: ReplayedState, in_commit_t
         stated = parse(reader.log.read(path.name))
     except OSError:
         return []
-    sentences = [] if stated is None else disagreements(stated, state, in_commit_timestamp)
+    sentences = (
+        [] if stated is None else disagreements(stated, state, in_commit_timestamp, reader.log.environment.now())
+    )
     return [
         f"the checksum {reader.log.folder / path.name} disagrees with the log: {sentence}" for sentence in sentences
     ]

@@ -148,8 +148,8 @@ def known_commits(
 
 
 def complete_checkpoints(listing: Iterable[LogPath]) -> list[tuple[LogPath, ...]]:
-    """The complete checkpoints of a listing, in order of version. Rule 4."""
-    return sorted(_complete_checkpoints(_sorted_by_kind(listing), ()), key=lambda parts: parts[0].version)
+    """The complete checkpoints of a listing, in order of version; of one version, the one that readers use last."""
+    return sorted(_complete_checkpoints(_sorted_by_kind(listing), ()), key=_preference)
 
 
 _Files = dict[FileKind, list[LogPath]]
@@ -230,7 +230,12 @@ def _complete_checkpoints(files: _Files, distrusted: Container[str]) -> list[tup
 def _newest_checkpoint(files: _Files, target: Version, distrusted: Container[str]) -> tuple[LogPath, ...]:
     """Rules 3 and 4. Of several equal ones the last by name, so that all readers of one listing choose the same."""
     usable = [parts for parts in _complete_checkpoints(files, distrusted) if parts[0].version <= target]
-    return max(usable, key=lambda parts: (parts[0].version, _CHECKPOINT_RANK[parts[0].kind], parts[0].name), default=())
+    return max(usable, key=_preference, default=())
+
+
+def _preference(checkpoint: tuple[LogPath, ...]) -> tuple[Version, int, str]:
+    first = checkpoint[0]
+    return first.version, _CHECKPOINT_RANK[first.kind], first.name
 
 
 def _available(files: _Files, owned: tuple[RatifiedCommit, ...], feature: TableFeature | None) -> dict[Version, Commit]:

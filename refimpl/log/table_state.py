@@ -175,6 +175,12 @@ class ReplayedState:
     """Of all active files."""
     files_with_deletion_vectors: int = 0
 
+    def transactions_after(self, oldest: int | None) -> Mapping[str, Txn]:
+        """Without those that were last updated at or before this time (ms since the epoch); None: all."""
+        if oldest is None:
+            return self.transactions
+        return {name: txn for name, txn in self.transactions.items() if _lives(txn, oldest)}
+
     def after(self, changes: Changes) -> "ReplayedState":
         """This state with the changes applied, in time proportional to their number, not to the number of files."""
         adds: dict[FileKey, Add | None] = {}
@@ -206,6 +212,11 @@ class ReplayedState:
             size_in_bytes=size,
             files_with_deletion_vectors=masked,
         )
+
+
+def _lives(txn: Txn, oldest: int) -> bool:
+    """An unknown time never expires: a forgotten `txn` would let its application write a batch twice."""
+    return txn.last_updated is None or txn.last_updated > oldest
 
 
 @contextlib.contextmanager

@@ -118,6 +118,20 @@ def stored_field(stored: Sequence[pa.Field], column: Field) -> int | None:
     return None if name is None else names.index(name)
 
 
+def without_void(rows: pa.RecordBatch, stored: pa.Schema) -> pa.RecordBatch:
+    """The columns and members that data files have: all but `void` ones."""
+    if rows.schema.equals(stored):
+        return rows
+    columns = [rows.column(field.name) for field in stored]
+    return pa.RecordBatch.from_arrays(
+        [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(columns, stored, strict=True)
+        ],
+        schema=stored,
+    )
+
+
 def relabelled(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same columns in the same order under other names, at any depth."""
     columns = [

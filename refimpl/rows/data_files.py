@@ -41,6 +41,7 @@ from refimpl.rows import arrow_columns, deletion_vectors, file_statistics, parti
 from refimpl.rows.file_statistics import Leaf
 from refimpl.rows.partition_values import FileLayout, from_text, local_path
 from refimpl.schema import schema as delta_schema
+from refimpl.schema.properties import DEFAULT_CODEC
 from refimpl.schema.schema import CHANGE_COLUMN, CHANGE_TYPE, ColumnMapping, Field, Primitive, Struct, to_arrow
 from refimpl.storage import parquet_seal
 from refimpl.storage.environment import random_uuid
@@ -68,19 +69,23 @@ SYNCS: Final = 8
 """Files that are made durable at the same time."""
 _LARGE: Final = 4 * 1024 * 1024
 """Bytes of a file whose columns are worth decoding in several threads."""
-EXTENSION: Final = ".snappy.parquet"
+_EXTENSIONS: Final = {
+    "none": ".parquet", "snappy": ".snappy.parquet", "gzip": ".gz.parquet", "brotli": ".br.parquet",
+    "zstd": ".zstd.parquet", "lz4": ".lz4raw.parquet",
+}  # fmt: skip
+"""By Arrow's name of the codec, as Spark names its files."""
 CHANGE_FOLDER: Final = "_change_data"
 
 PartitionKey = tuple[str | None, ...]
 """The partition values of one file in the log's spelling, in the order of the partition columns."""
 
 
-def file_name(split: int, uuid: str, extension: str = EXTENSION, *, change: bool = False) -> str:
+def file_name(split: int, uuid: str, extension: str = _EXTENSIONS[DEFAULT_CODEC], *, change: bool = False) -> str:
     """`part-<split, 5 digits>-<uuid><extension>`; `cdc-...` for change data. DELTA.md#data-file-names."""
     return f"{'cdc' if change else 'part'}-{split:05d}-{uuid}{extension}"
 
 
-_OWN_NAME: Final = re.compile(rf"(part|cdc)-\d{{5,}}-[-0-9a-f]{{36}}{re.escape(EXTENSION)}")
+_OWN_NAME: Final = re.compile(rf"(part|cdc)-\d{{5,}}-[-0-9a-f]{{36}}({'|'.join(map(re.escape, _EXTENSIONS.values()))})")
 """The names of `file_name`. Another program may have renamed a file with another name, whose seal then says nothing."""
 
 
@@ -125,7 +130,10 @@ class DataFileWriter:
         indexed: Collection[Leaf] | None = None,
     ) -> None:
         self._layout = layout
-        data_schema = layout.schema.without(layout.partition_columns)
+        data_schema = layout.schema.without(layout.partition_columns).stored()
+        if not data_schema.fields:
+            raise InvalidRequestError("every column of the data files is void; add a column of another type")
+        self._stored = arrow_columns.all_nullable(to_arrow(data_schema))
         self._data_schema = data_schema.physical()
         self._physical_columns = layout.schema.physical_names(layout.partition_columns)
         self._arrow = to_arrow(layout.schema)
@@ -211,6 +219,7 @@ class DataFileWriter:
         for values, part in arrow_columns.split(rows, columns):
             key = tuple(self._partition_value(name, value) for name, value in zip(columns, values, strict=True))
             waiting = self._waiting.setdefault(key, [])
+            part = arrow_columns.without_void(part, self._stored)
             waiting.append(arrow_columns.relabelled(part, self._file_arrow) if schema.is_mapped else part)
             self._waiting_bytes += part.nbytes
             if sum(batch.num_rows for batch in waiting) >= GROUP_ROWS:
@@ -242,7 +251,8 @@ class DataFileWriter:
         if len(self._open) >= OPEN_FILES:
             self._close(next(iter(self._open)))
         folder, change = file_folder(list(zip(self._physical_columns, key, strict=True)))
-        name = file_name(self._split, self._new_id(), change=change)
+        extension = _EXTENSIONS[self._layout.compression]
+        name = file_name(self._split, self._new_id(), extension, change=change)
         relative = f"{folder}/{name}" if folder else name
         location, objects = self._layout.location, self._layout.objects
         path = location / relative
@@ -263,7 +273,8 @@ class DataFileWriter:
             self._file_arrow,
             use_dictionary=self._dictionary,
             write_statistics=file_statistics.footer_columns(self._data_schema),
-            compression="snappy",
+            compression=self._layout.compression,
+            data_page_version=self._layout.page_version,
             store_schema=False,
             write_page_checksum=True,
             metadata_collector=footers,

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from refimpl.protocol.errors import CorruptLogError, UnsupportedFeatureError
+from refimpl.schema.properties import DEFAULT_CODEC
 from refimpl.schema.schema import DataType, Decimal, Primitive, Struct
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ class FileLayout:
     partition_columns: tuple[str, ...] = ()
     objects: "ObjectFiles | None" = None
     """The store of the files; None if they are on this host."""
+    compression: str = DEFAULT_CODEC
+    """Arrow's name of the codec of new files."""
+    page_version: str = "1.0"
+    """The version of the Parquet pages of new files."""
 
     def path_of(self, path: str) -> Path:
         """The location of an action's data file. Raises the errors of `local_path`."""

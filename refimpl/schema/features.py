@@ -48,6 +48,8 @@ CLUSTERING: Final = "clustering"
 CLUSTERING_DOMAIN: Final = "delta.clustering"
 ENABLE_ROW_TRACKING: Final = "delta.enableRowTracking"
 V2_CHECKPOINT: Final = "v2Checkpoint"
+CHECKPOINT_PROTECTION: Final = "checkpointProtection"
+PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
 TYPE_WIDENING: Final = ("typeWidening", "typeWidening-preview")
 ENABLE_TYPE_WIDENING: Final = "delta.enableTypeWidening"
 CONSTRAINT_PREFIX: Final = "delta.constraints."
@@ -87,6 +89,7 @@ WRITTEN: Final = READ | {
     IN_COMMIT_TIMESTAMP_SYNONYM,  # the RFC's spelling
     MANAGED_COMMIT.name,  # through the table's owner
     COORDINATED_COMMITS.name,  # through the table's owner
+    CHECKPOINT_PROTECTION,  # refimpl.client.checkpoint_writing; a cleanup creates no checkpoint
 }
 """Of the features that are not in `READ`, a reader knows nothing."""
 
@@ -189,8 +192,9 @@ def _refuse(verb: str, names: list[str]) -> None:
     if names:
         raise UnsupportedFeatureError(
             f"cannot {verb} this table: it uses {', '.join(names)}, which this client does not implement "
-            f"(refimpl.schema.features has the list); use an engine that does, or remove it there with "
-            f"ALTER TABLE ... DROP FEATURE {names[0]}",
+            f"(refimpl.schema.features has the list); use an engine that does, or, if it can remove features, "
+            f"ALTER TABLE ... DROP FEATURE {names[0]} there (the feature that this leaves, {CHECKPOINT_PROTECTION}, is "
+            "implemented here)",
             features=tuple(names),
         )
 

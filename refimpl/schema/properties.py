@@ -29,6 +29,17 @@ DELETED_FILES: Final = "delta.deletedFileRetentionDuration"
 LOG: Final = "delta.logRetentionDuration"
 CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 CHECKPOINT_POLICY: Final = "delta.checkpointPolicy"
+STATISTICS_AS_TEXT: Final = "delta.checkpoint.writeStatsAsJson"
+STATISTICS_AS_COLUMNS: Final = "delta.checkpoint.writeStatsAsStruct"
+TRANSACTIONS: Final = "delta.setTransactionRetentionDuration"
+CODEC: Final = "delta.parquet.compression.codec"
+FORMAT_VERSION: Final = "delta.parquet.format.version"
+_CODECS: Final = {
+    "none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip", "brotli": "brotli", "zstd": "zstd",
+    "lz4": "lz4", "lz4_raw": "lz4",
+}  # fmt: skip
+"""Delta's names of codecs, and Arrow's. Arrow writes `lz4` as LZ4_RAW."""
+DEFAULT_CODEC: Final = "zstd"
 _MILLISECONDS: Final = {
     "week": 604_800_000,
     "day": 86_400_000,
@@ -46,6 +57,27 @@ def retention(metadata: Metadata, property_name: str) -> int:
     """The duration in ms; Delta's default if the property is not set. Raises `InvalidTableError`."""
     text = metadata.configuration.get(property_name)
     return _DEFAULTS[property_name] if text is None else duration(property_name, text)
+
+
+def oldest_transaction(metadata: Metadata, now: int) -> int | None:
+    """The `txn` of an application that was last updated at or before this time has expired, in ms since the epoch; None
+    if none expires. DELTA.md#expired-transactions. `now`: ms since the epoch."""
+    text = metadata.configuration.get(TRANSACTIONS)
+    return None if text is None else now - duration(TRANSACTIONS, text)
+
+
+def is_on(metadata: Metadata, property_name: str, default: str) -> bool:
+    return metadata.configuration.get(property_name, default).lower() == "true"
+
+
+def codec(configuration: Mapping[str, str]) -> str:
+    """Arrow's name of the codec of new files. DELTA.md#codec: the default also for a codec that Arrow does not have."""
+    return _CODECS.get(configuration.get(CODEC, DEFAULT_CODEC).lower(), DEFAULT_CODEC)
+
+
+def page_version(configuration: Mapping[str, str]) -> str:
+    """The version of the pages of new data files: 1.0, or 2.0 if the table asks for a Parquet version 2."""
+    return "2.0" if configuration.get(FORMAT_VERSION, "").startswith("2.") else "1.0"
 
 
 def duration(property_name: str, text: str) -> int:
@@ -124,6 +156,11 @@ KNOWN: Final[Mapping[str, Callable[[str, str], object]]] = {
     ENABLE_TYPE_WIDENING: _ON_OR_OFF,
     "delta.isolationLevel": lambda _, value: isolation_level(value),
     LOG: duration,
+    STATISTICS_AS_TEXT: _ON_OR_OFF,
+    STATISTICS_AS_COLUMNS: _ON_OR_OFF,
+    TRANSACTIONS: duration,
+    CODEC: _spelled("|".join(_CODECS), f"one of {', '.join(_CODECS)}"),
+    FORMAT_VERSION: _spelled(r"1\.0\.0|2\.[0-9]+\.[0-9]+", "1.0.0 or a version 2, such as 2.12.0"),
 }
 """All of Delta's own properties that may be set here, with the checks of their values. Other properties enable
 features that this client does not write."""

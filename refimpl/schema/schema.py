@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 PRIMITIVES: Final = frozenset(
     {
         "string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date",
-        "timestamp", "timestamp_ntz",
+        "timestamp", "timestamp_ntz", "void",
     }
 )  # fmt: skip
-"""Delta's names of primitive types; decimals have their own class."""
+"""Delta's names of primitive types; decimals have their own class. `void`: a column of nulls, which no data file has.
+"""
 
 TIMESTAMP_NTZ_FEATURE: Final = "timestampNtz"
 FORBIDDEN_IN_NAMES: Final = " ,;{}()\n\t="
@@ -79,6 +80,7 @@ class Primitive:
 
 
 FLOATS: Final = (Primitive(name="float"), Primitive(name="double"))
+VOID: Final = Primitive(name="void")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,9 +191,23 @@ class Struct:
 
     fields: tuple[Field, ...] = ()
 
+    @classmethod
+    def of_types(cls, kinds: Mapping[str, DataType]) -> Struct:
+        """Columns of these types."""
+        return cls(fields=tuple(Field(name=name, type=kind) for name, kind in kinds.items()))
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.fields)
+
+    def stored(self) -> Struct:
+        """The columns in data files: without `void` ones, and without structs that have no other members."""
+        columns = [
+            dataclasses.replace(column, type=column.type.stored()) if isinstance(column.type, Struct) else column
+            for column in self.fields
+            if column.type != VOID
+        ]
+        return Struct(fields=tuple(column for column in columns if column.type != Struct()))
 
     def __getitem__(self, name: str) -> Field:
         """The column of exactly this name; `InvalidRequestError` lists the known ones."""
@@ -257,7 +273,17 @@ def parse(schema_string: str) -> Struct:
         raise InvalidTableError(f"the schema is not Delta's JSON of a struct: {schema_string[:200]!r}") from error
     if not isinstance(parsed, Struct):
         raise InvalidTableError(f"the schema is a {parsed}, not a struct")
+    if '"void"' in schema_string:
+        _refuse_inner_void(parsed, "")
     return parsed
+
+
+def _refuse_inner_void(kind: DataType, where: str) -> None:
+    """DELTA.md#void: arrays and maps of nothing have no form in Parquet."""
+    for name, part in parts(kind):
+        if isinstance(kind, Array | Map) and VOID in _types(part):
+            raise _unknown(f"{kind}", where.removesuffix("."))
+        _refuse_inner_void(part, f"{where}{name}.")
 
 
 def walk(kind: DataType, where: str = "") -> Iterator[tuple[Field, str]]:
@@ -395,7 +421,7 @@ def check_columns(schema: Struct, partition_columns: Sequence[str] = (), *, mapp
         raise InvalidRequestError(f"the column name {CHANGE_COLUMN!r} is reserved for change data; rename it")
     for name in partition_columns:
         kind = schema[name].type
-        if not isinstance(kind, Primitive | Decimal) or kind == Primitive(name="binary"):
+        if not isinstance(kind, Primitive | Decimal) or kind in (Primitive(name="binary"), VOID):
             raise InvalidRequestError(f"the table cannot be partitioned by {name!r}: it is a {kind}", column=name)
     if len(set(partition_columns)) != len(partition_columns):
         raise InvalidRequestError(f"a partition column is listed twice: {', '.join(partition_columns)}")
@@ -545,6 +571,7 @@ def _arrow_primitives() -> dict[str, pa.DataType]:
         "date": pa.date32(),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "timestamp_ntz": pa.timestamp("us"),
+        "void": pa.null(),
     }
 
 
@@ -598,7 +625,7 @@ def _type_from_arrow(kind: pa.DataType, where: str) -> DataType:
             element=_type_from_arrow(kind.value_type, f"{where}.{_NAME}"), contains_null=kind.value_field.nullable
         )
     for name, arrow in _arrow_primitives().items():
-        if kind == arrow:
+        if kind == arrow and not is_.is_null(kind):
             return Primitive(name=name)
     raise _unknown(str(kind), where)
 
@@ -629,7 +656,7 @@ def _misfit(before: DataType, after: DataType, where: str, strictly: bool, of: F
                 before.value, after.value, f"{where}.value", strictly, of, joined(path, "value")
             )
             return problem or _required(before.value_contains_null, after.value_contains_null, f"{where}.value")
-    if before == after:
+    if before in (after, VOID):
         return None
     if widens(before, after) and any(change.before == before and change.path == path for change in of.type_changes):
         return None

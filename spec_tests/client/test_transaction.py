@@ -421,6 +421,11 @@ VALUES = [
     ("delta.enableTypeWidening", "true", "maybe"),
     ("delta.isolationLevel", "WriteSerializable", "nonsense"),
     ("delta.logRetentionDuration", "12 hours", "long"),
+    ("delta.checkpoint.writeStatsAsJson", "false", "no"),
+    ("delta.checkpoint.writeStatsAsStruct", "true", "1"),
+    ("delta.setTransactionRetentionDuration", "interval 1 day", "1 month"),
+    ("delta.parquet.compression.codec", "GZIP", "lzo"),
+    ("delta.parquet.format.version", "2.12.0", "3"),
 ]
 
 

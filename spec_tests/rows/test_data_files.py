@@ -64,9 +64,9 @@ def _rows(location: Path, add: Add) -> list[dict[str, Any]]:
 
 def test_a_file_is_named_by_task_and_uuid() -> None:
     """DELTA.md#data-file-names; DelayedCommitProtocol, "File Name"."""
-    assert d.file_name(7, "u") == "part-00007-u.snappy.parquet"
+    assert d.file_name(7, "u") == "part-00007-u.zstd.parquet"
     assert d.file_name(123456, "u", ".c000.zstd.parquet") == "part-123456-u.c000.zstd.parquet"
-    assert d.file_name(7, "u", change=True) == "cdc-00007-u.snappy.parquet"
+    assert d.file_name(7, "u", change=True) == "cdc-00007-u.zstd.parquet"
 
 
 def test_change_data_files_have_their_own_folder() -> None:
