@@ -265,17 +265,18 @@ class Operator(Client):
 
 
 class Creator(Client):
-    """Creates the table. `exchange` is its last request with the answer."""
+    """Creates the table, or another one. `exchange` is its last request with the answer."""
 
-    def __init__(self, shared: Shared, name: str, seed: int, request: m.CreateTable) -> None:
+    def __init__(self, shared: Shared, name: str, seed: int, request: m.CreateTable, *, other: bool = False) -> None:
         super().__init__(shared, name, seed)
         self.request = request
         self.exchange: Exchange | None = None
+        self._table = None if other else shared.table
 
     def run(self) -> None:
-        self.exchange = self.s.ask(self.name, self.request, self.shared.table)
+        self.exchange = self.s.ask(self.name, self.request, self._table)
         if isinstance(self.exchange.answer, m.Unknown):
-            self.exchange = self.s.ask(self.name, self.request, self.shared.table)
+            self.exchange = self.s.ask(self.name, self.request, self._table)
 
     @property
     def reference(self) -> m.TableRef | None:
@@ -288,6 +289,8 @@ class Creator(Client):
 
 WRITERS: Final = 3
 CREATORS: Final = 4
+OTHERS: Final = 3
+"""Creators of other tables at the same time, each with a name of its own."""
 REPEATS: Final = 20
 """The number of rounds in which a replay searches for the failure."""
 
@@ -471,7 +474,17 @@ class Round:
             Creator(self.shared, f"client {number}", self.seed, self.s.creation(self.shared.table.name))
             for number in range(creators)
         ]
-        _AtOnce(clients, self.shared.stop).run()
+        others = [
+            Creator(self.shared, f"other {number}", self.seed, self.s.creation(f"other-{number}"), other=True)
+            for number in range(OTHERS)
+        ]
+        _AtOnce([*clients, *others], self.shared.stop).run()
+        for other in others:
+            if other.exchange is not None and isinstance(other.exchange.answer, m.Conflict):
+                self.s.expect(
+                    other.exchange, m.Ratified, "PROFILE-VERSION0-01", "CM-CATALOG-03", "MC-API-03",
+                    expected=f"`{other.request.name}` is a new name with one creator: `ratified` with version 0",
+                )  # fmt: skip
         winners = [
             client
             for client in clients
