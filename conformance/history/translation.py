@@ -77,6 +77,7 @@ def _answer(message: messages.Request, given: messages.Answer) -> Answer | None:
         case (
             messages.Policy()
             | messages.Identity()
+            | messages.ApiAnswer()
             | messages.GroupRatified()
             | messages.GroupRefused()
             | messages.Tables()

@@ -168,6 +168,17 @@ class MaintenancePolicy(_Request, frozen=True, kw_only=True):
     table: TableRef
 
 
+class CallApi(_Request, frozen=True, kw_only=True):
+    """Send one request of Unity Catalog's Delta API to the server, unchanged. Profile `uc-delta-api`."""
+
+    method: str
+    path: str
+    """The path and the query below the root of the API, as in `/v1/config?catalog={catalog}`. The subject replaces
+    `{catalog}` and `{schema}` by those in which the kit may create tables."""
+    body: str | None = None
+    """The JSON document of the request; null: none."""
+
+
 class Observe(_Request, frozen=True, kw_only=True):
     """The table's log as an external observer lists it."""
 
@@ -326,8 +337,8 @@ class Maintain(_Request, frozen=True, kw_only=True):
 
 Request = (
     Hello | LoadTable | CreateTable | Commit | CommitGroup | LoadTables | AttemptOutcome | GetCommits
-    | BackfillToVersion | DropTable | TakeOver | HandBack | MaintenancePolicy | Observe | Plant | Remove | Crash
-    | Restart | Snapshot | Transact | Checkpoint | Compact | Checksum | Cleanup | Maintain
+    | BackfillToVersion | DropTable | TakeOver | HandBack | MaintenancePolicy | CallApi | Observe | Plant | Remove
+    | Crash | Restart | Snapshot | Transact | Checkpoint | Compact | Checksum | Cleanup | Maintain
 )  # fmt: skip
 """Every request to a subject."""
 
@@ -478,6 +489,13 @@ class Policy(_Answer, frozen=True, kw_only=True):
     allowed: tuple[str, ...]
 
 
+class ApiAnswer(_Answer, frozen=True, kw_only=True):
+    """The server's answer, unchanged."""
+
+    status: int
+    body: str = ""
+
+
 class LogFile(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file below the log folder, by its path relative to it."""
 
@@ -520,7 +538,8 @@ class Committed(_Answer, frozen=True, kw_only=True):
 
 Answer = (
     Identity | Table | NotFound | Ratified | Conflict | Gap | Rejected | GroupRatified | GroupRefused | Tables | Unknown
-    | Unsupported | Landed | NotLanded | Commits | Done | Policy | Observation | SnapshotRead | Committed
+    | Unsupported | Landed | NotLanded | Commits | Done | Policy | ApiAnswer | Observation | SnapshotRead
+    | Committed
 )  # fmt: skip
 
 
@@ -543,6 +562,7 @@ ANSWERS: Final[Mapping[type[Request], tuple[type[Answer], ...]]] = {
     TakeOver: _PROPOSAL,
     HandBack: _PROPOSAL,
     MaintenancePolicy: (Policy,),
+    CallApi: (ApiAnswer,),
     Observe: (Observation,),
     Plant: (Done, Conflict),
     Remove: (Done,),

@@ -41,6 +41,7 @@ FILES: Final = (
     "delta.toml",
     "delta-commits-and-conflicts.toml",
     "delayed-commit-protocol.toml",
+    "uc-delta-api.toml",
     "profiles.toml",
     "rulings.toml",
     "field_bugs.toml",
@@ -92,6 +93,7 @@ class Profile(StrEnum):
     DISCOVERY = "discovery"
     STORAGE_ACCESS = "storage-access"
     HARNESS_CONTROL = "harness-control"
+    UC_DELTA_API = "uc-delta-api"
     CHANGE_DATA = "change-data"
     ROW_TRACKING = "row-tracking"
     TRANSACTION_GROUP = "transaction-group"

@@ -27,9 +27,10 @@ from conformance.interface.messages import name_of
 from conformance.interface.results import STRAYS, Violation, headline
 from conformance.interface.subject import Subject
 from conformance.models import proposals
+from conformance.models.client_owner import ClientOwner
 from conformance.models.reader import ModelReader
 from conformance.models.storage import FolderStorage
-from conformance.scenario.adversary import Adversary, ClientHost, ClientOwner, OwnerExchange
+from conformance.scenario.adversary import Adversary, ClientHost, OwnerExchange
 from conformance.scenario.audit import (
     Before,
     Problem,

@@ -30,8 +30,9 @@ from conformance.interface.messages import name_of
 from conformance.interface.results import UnusableError
 from conformance.interface.subject import GONE, LONG_PAUSES, AdapterError, Closing, Subject, patiently
 from conformance.models import proposals
+from conformance.models.client_owner import ClientOwner
 from conformance.models.storage import FolderStorage
-from conformance.scenario.adversary import Adversary, ClientHost, ClientOwner
+from conformance.scenario.adversary import Adversary, ClientHost
 
 PAGE: Final = "conformance/TEST_YOUR_OWNER.md"
 LOG_FOLDER: Final = "_delta_log/"

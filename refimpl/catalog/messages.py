@@ -106,11 +106,11 @@ class CreateTable(_Wire, frozen=True, kw_only=True, omit_defaults=True):
     columns: Columns
     protocol: WireProtocol
     table_type: str
+    properties: dict[str, str]
+    last_commit_timestamp_ms: Milliseconds
     partition_columns: tuple[str, ...] | None = None
-    properties: dict[str, str] | None = None
     comment: str | None = None
     domain_metadata: dict[str, Any] | None = None
-    last_commit_timestamp_ms: Milliseconds | None = None
 
 
 class RenameTable(_Wire, frozen=True, kw_only=True):

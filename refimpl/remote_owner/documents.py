@@ -46,7 +46,7 @@ def creation(name: str, staged: catalog_messages.StagedTable, content: bytes) ->
         properties=dict(metadata.configuration),
         comment=metadata.description,
         domain_metadata=domains or None,
-        last_commit_timestamp_ms=in_commit_timestamp(content),
+        last_commit_timestamp_ms=in_commit_timestamp(content) or 0,
     )
 
 

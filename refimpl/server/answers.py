@@ -33,6 +33,7 @@ from refimpl.protocol.actions import Metadata
 from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT
 from refimpl.protocol.commits import RatifiedCommit
 from refimpl.protocol.log_path import LOG_FOLDER
+from refimpl.server.last_change import LastChange
 
 _LEGACY_TYPES: Final = {
     "byte": ("BYTE", "tinyint"),
@@ -54,7 +55,7 @@ CommitShape = Callable[[str, RatifiedCommit], WireCommit]
 """Gives a commit, whose staged file is in the folder, in the API's shape."""
 
 
-def properties(description: TableDescription) -> dict[str, str | None]:
+def properties(description: TableDescription, change: LastChange) -> dict[str, str | None]:
     """The properties in the log, those only in the catalog, and further ones that clients expect."""
     features = dict.fromkeys(
         (*(description.protocol.reader_features or ()), *(description.protocol.writer_features or ()))
@@ -67,13 +68,14 @@ def properties(description: TableDescription) -> dict[str, str | None]:
         "delta.minWriterVersion": str(description.protocol.min_writer_version),
         **{f"{FEATURE_PREFIX}{name}": "supported" for name in features},
         TABLE_ID: description.table.table_id,
-        LAST_VERSION: str(description.table.commits.latest_ratified_version),
-        LAST_TIMESTAMP: str(description.in_commit_timestamp),
+        **change.properties,
+        LAST_VERSION: str(change.version),
+        LAST_TIMESTAMP: str(change.timestamp),
         **({FORBIDDEN_JOBS: ",".join(forbidden)} if forbidden else {}),
     }
 
 
-def table(description: TableDescription, shape: CommitShape) -> LoadedTable:
+def table(description: TableDescription, shape: CommitShape, change: LastChange) -> LoadedTable:
     """The answer to creating, loading and updating: metadata, and the unpublished commits, newest first."""
     latest = description.table.commits.latest_ratified_version
     folder = f"{description.table.location}/{LOG_FOLDER}/{description.table.feature.staging_folder}"
@@ -87,9 +89,9 @@ def table(description: TableDescription, shape: CommitShape) -> LoadedTable:
             updated_time=description.updated_at,
             columns={"type": "struct", "fields": columns(description.metadata)},
             partition_columns=description.metadata.partition_columns,
-            properties=properties(description),
-            last_commit_version=latest,
-            last_commit_timestamp_ms=description.in_commit_timestamp,
+            properties=properties(description, change),
+            last_commit_version=change.version,
+            last_commit_timestamp_ms=change.timestamp,
         ),
         commits=tuple(shape(folder, commit) for commit in reversed(description.table.commits.commits)),
         latest_table_version=latest,
@@ -130,11 +132,17 @@ def staged(table_id: str, location: Path) -> StagedTable:
 
 
 def credentials(location: Path, operation: str) -> list[dict[str, Any]]:
-    """Local files need no credentials, but clients require the list. These never expire."""
-    return [{"prefix": location.as_uri(), "operation": operation, "config": {}}]
+    """Local files need no credentials, but clients require the list. These expire at the end of the year 9999."""
+    return [{"prefix": location.as_uri(), "operation": operation, "config": {}, "expiration-time-ms": NEVER}]
 
 
-def legacy_table(catalog: str, schema: str, name: str, description: TableDescription) -> dict[str, Any]:
+NEVER: Final = 253_402_300_799_000
+"""ms since the epoch: the last second that Java and Python can show as a date."""
+
+
+def legacy_table(
+    catalog: str, schema: str, name: str, description: TableDescription, change: LastChange
+) -> dict[str, Any]:
     """A table in the shape of the older calls."""
     return {
         "name": name,
@@ -145,7 +153,7 @@ def legacy_table(catalog: str, schema: str, name: str, description: TableDescrip
         "columns": _legacy_columns(description.metadata),
         "storage_location": description.table.location.as_uri(),
         "comment": description.catalog_properties.get(COMMENT, description.metadata.description) or None,
-        "properties": properties(description),
+        "properties": properties(description, change),
         "owner": None,
         "created_at": description.created_at,
         "created_by": None,

@@ -83,12 +83,12 @@ from refimpl.server.errors import (
     already_exists,
     bad_request,
     no_such_table,
-    not_found,
     of_failed_precondition,
     of_rejection,
     requirement_conflict,
     unsupported_format,
 )
+from refimpl.server.last_change import LastChanges
 from refimpl.server.names import Names, parts_of
 from refimpl.server.request_validation import preconditions_of, properties_beside, with_creation
 from refimpl.storage.log_store import LogStore
@@ -111,6 +111,7 @@ class DeltaApi:
         self._policy = checked_policy(policy)
         self._environment = warehouse.environment
         self._files = warehouse.environment.files
+        self.changes = LastChanges(self._files)
         self._commit_of_file = lru_cache(COMMITS_KEPT)(self._look_up_commit)
         """Cached, because every answer has all unpublished commits, and a ratified file does not change."""
 
@@ -185,7 +186,7 @@ class DeltaApi:
         try:
             table = self.owner.resolve(str(uuid.UUID(table_id)))
         except (ValueError, errors.TableNotFoundError):
-            raise not_found(f"Staging table not found: {table_id}") from None
+            raise no_such_table(f"Staging table not found: {table_id}") from None
         return {"storage-credentials": answers.credentials(table.location, "READ_WRITE")}
 
     def credentials(self, catalog: str, schema: str, table: str, operation: str) -> dict[str, Any]:
@@ -195,7 +196,7 @@ class DeltaApi:
         return {"storage-credentials": answers.credentials(description.table.location, operation)}
 
     def _answer(self, description: TableDescription) -> LoadedTable:
-        return answers.table(description, self._commit_shape)
+        return answers.table(description, self._commit_shape, self.changes.of(description))
 
     def _answer_of_done(self, catalog: str, schema: str, table: str) -> LoadedTable:
         """The table after a completed request. If it cannot be described now, the error must say that the request was
@@ -246,8 +247,10 @@ class DeltaApi:
                 raise errors.OutcomeUnknown(f"the table at {location} was created, and renamed or dropped since")
             if self.owner.look_up(name, None, None) is not None:  # a loser's repeated request
                 raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
-            problem = f"is that of the table {registered[-1]}" if registered else f"was not staged for {name!r}"
-            raise bad_request(f"the location {request.location} {problem}; create a staging table first")
+            if registered:
+                problem = f"the location {request.location} is that of the table {registered[-1]}"
+                raise bad_request(f"{problem}; create a staging table first")
+            raise no_such_table(f"none was staged for {name!r} at {request.location}; create a staging table first")
         content = self._first_version(staged)
         logged_actions, protocol, metadata = _table_actions(content)
         extra = properties_beside(metadata, request.properties or {})
@@ -341,6 +344,8 @@ class DeltaApi:
         if changed is not None and removed is not None and (both := changed.updates.keys() & set(removed.removals)):
             raise bad_request(f"the request sets and removes {', '.join(sorted(both))}; do one of them")
         added = updates.get(AddCommit)
+        if added is not None and added.uniform is not None:
+            raise bad_request("uniform is for tables that enable it, which this server does not support; leave it out")
         attempt = None if added is None else _attempt_of(added.commit)
         try:
             seen = self._look_up(catalog, schema, table, None if added is None else added.commit.version, attempt)

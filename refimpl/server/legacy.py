@@ -103,7 +103,8 @@ class LegacyApi:
         return {}
 
     def _table(self, catalog: str, schema: str, name: str) -> dict[str, Any]:
-        return answers.legacy_table(catalog, schema, name, self._api.describe(catalog, schema, name))
+        description = self._api.describe(catalog, schema, name)
+        return answers.legacy_table(catalog, schema, name, description, self._api.changes.of(description))
 
     def setting(self) -> None:
         """404: clients request a setting of the whole service, and continue without it."""

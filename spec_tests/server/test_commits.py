@@ -24,6 +24,7 @@ from refimpl.protocol.table_feature import MANAGED_COMMIT, CommitMode
 from refimpl.served.catalog_requests import MAX_CATALOG_PROPERTIES_BYTES
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi
+from refimpl.server.last_change import LastChange
 from spec_tests.server.conftest import SCHEMA, Serve, inline_table
 from spec_tests.server.wire import (
     BAD,
@@ -345,7 +346,7 @@ def test_a_property_of_the_log_hides_that_of_the_catalog() -> None:
     described = Mock(catalog_properties={"a": "catalog", "b": "catalog"}, metadata=Mock(configuration={"a": "log"}))
     described.protocol = Protocol(min_reader_version=1, min_writer_version=2)
     described.table.policy.allowed = frozenset()
-    shown = answers.properties(described)
+    shown = answers.properties(described, LastChange(0, 0, {}))
     assert (shown["a"], shown["b"]) == ("log", "catalog")
 
 

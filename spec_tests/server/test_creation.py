@@ -391,12 +391,13 @@ def test_existence_metrics_and_credentials(table: WireTable, http: TestClient) -
     assert refusal(http.post(f"{table.url}/metrics", json={"table-id": "another"})) == BAD
     granted = http.get(f"{table.url}/credentials", params={"operation": "READ"}).json()
     (credential,) = granted["storage-credentials"]
+    assert credential.pop("expiration-time-ms") > 2**42
     assert credential == {"prefix": table.location.as_uri(), "operation": "READ", "config": {}}
     for wrong in ({"operation": "OWN"}, {}):
         assert refusal(http.get(f"{table.url}/credentials", params=wrong)) == BAD
     staging = "/api/2.1/unity-catalog/delta/v1/staging-tables"
     assert http.get(f"{staging}/{table.table_id}/credentials").status_code == 200
-    assert refusal(http.get(f"{staging}/{uuid.uuid4()}/credentials")) == (404, "NotFoundException")
+    assert refusal(http.get(f"{staging}/{uuid.uuid4()}/credentials")) == (404, "NoSuchTableException")
 
 
 def test_answers_have_the_fields_that_other_engines_need(table: WireTable, http: TestClient) -> None:

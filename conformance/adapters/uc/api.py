@@ -15,12 +15,14 @@ import msgspec
 
 from conformance.adapters import wire
 from conformance.adapters.connections import BrokenError
+from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError, UsageError
 
 TOKEN_VARIABLE: Final = "UC_TOKEN"
 FORM: Final = "uc:URL?catalog=C&schema=S"
-BASE: Final = "/api/2.1/unity-catalog/delta/v1"
+ROOT: Final = "/api/2.1/unity-catalog/delta"
 """The path of the Delta API on a server."""
+BASE: Final = f"{ROOT}/v1"
 
 OPERATIONS: Final = {
     "DATA_REORGANIZATION": ("optimize", "reorg"), "DATA_CLEANUP": ("vacuum",), "METADATA_CLEANUP": ("metadata-cleanup",)
@@ -179,6 +181,61 @@ class Creation(_Document, frozen=True, kw_only=True):
 
     name: str
     location: str
+    table_type: str
+    columns: dict[str, Any]
+    protocol: RequiredProtocol
+    properties: dict[str, str | None]
+    last_commit_timestamp_ms: int
+
+    def problem(self, staged: Staged) -> str:
+        """Why the server must reject the registration of the staged table; empty: it need not."""
+        required, properties = staged.required_protocol, staged.required_properties
+        missing = {*(required.reader_features or ())} - {*(self.protocol.reader_features or ())}
+        missing |= {*(required.writer_features or ())} - {*(self.protocol.writer_features or ())}
+        wrong = [key for key, value in properties.items() if value not in (None, self.properties.get(key))]
+        if self.table_type != "MANAGED":
+            return f"invalid table-type {self.table_type!r}; expected MANAGED"
+        if missing or wrong:
+            return f"the table lacks the features {sorted(missing)} or the properties {wrong}"
+        return repeated_columns(self.columns)
+
+
+def repeated_columns(columns: Mapping[str, Any]) -> str:
+    """A name that two columns of one struct share without case, as an error; empty: all differ."""
+    names = [str(field.get("name")).lower() for field in columns.get("fields") or ()]
+    nested = [field["type"] for field in columns.get("fields") or () if isinstance(field.get("type"), dict)]
+    shared = sorted({name for name in names if names.count(name) > 1})
+    if shared:
+        return f"two columns are called {shared[0]!r}; names must differ in more than case"
+    return next((problem for part in nested if (problem := repeated_columns(part))), "")
+
+
+class _Histogram(_Document, frozen=True, kw_only=True):
+    sorted_bin_boundaries: tuple[int, ...]
+    file_counts: tuple[int, ...]
+    total_bytes: tuple[int, ...]
+
+
+class _CommitReport(_Document, frozen=True, kw_only=True):
+    file_size_histogram: _Histogram | None = None
+
+
+class _Report(_Document, frozen=True, kw_only=True):
+    commit_report: _CommitReport | None = None
+
+
+class Metrics(_Document, frozen=True, kw_only=True):
+    """Metrics of a commit."""
+
+    table_id: str
+    report: _Report | None = None
+
+    @property
+    def consistent(self) -> bool:
+        """Whether the lists of the histogram have one length."""
+        commit = self.report and self.report.commit_report
+        histogram = commit and commit.file_size_histogram
+        return not histogram or len(set(map(len, msgspec.structs.astuple(histogram)))) == 1
 
 
 class Renaming(_Document, frozen=True, kw_only=True):
@@ -207,7 +264,22 @@ class Update(_Document, frozen=True, kw_only=True):
 
     action: str
     commit: ApiCommit | None = None
+    uniform: dict[str, Any] | None = None
     latest_published_version: int | None = None
+    updates: dict[str, Any] | None = None
+    removals: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    columns: dict[str, Any] | None = None
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether it changes what the log represents: all but the comment, and the properties of the catalog alone."""
+        of_the_log = any(key.startswith("delta.") for key in (*(self.updates or ()), *self.removals))
+        return of_the_log if self.action in ("set-properties", "remove-properties") else self.action in _LOGGED
+
+
+_LOGGED: Final = ("set-columns", "set-protocol", "set-partition-columns", "set-domain-metadata",
+                  "remove-domain-metadata")  # fmt: skip
 
 
 class TableUpdate(_Document, frozen=True, kw_only=True):
@@ -231,8 +303,21 @@ class TableUpdate(_Document, frozen=True, kw_only=True):
             return "at least one update is required"
         if unknown or missing:
             return f"unknown update {unknown[0]!r}" if unknown else f"the update {missing[0]!r} lacks its fields"
-        if len(set(actions)) < len(actions):
-            return f"at most one update of each kind is possible; the request has {', '.join(actions)}"
+        kinds = [requirement.type for requirement in self.requirements or ()]
+        if len(set(actions)) < len(actions) or len(set(kinds)) < len(kinds):
+            return f"at most one entry of each kind is possible; the request has {', '.join([*actions, *kinds])}"
+        set_keys = {key for update in self.updates for key in update.updates or ()}
+        removed = {key for update in self.updates for key in (*update.removals, *update.domains)}
+        if set_keys & removed:
+            return f"the request sets and removes {', '.join(sorted(set_keys & removed))}"
+        commit = self.commit
+        logged = [update.action for update in self.updates if update.is_logged]
+        if commit is None and logged:
+            return f"{logged[0]}: a change of the log needs the commit that makes it"
+        if commit is not None and min(commit.version, commit.timestamp, commit.file_size) <= 0:
+            return "the version, the timestamp and the size of a commit are greater than 0"
+        if any(update.uniform is not None for update in self.updates):
+            return "`uniform` is for tables that enable it, and this server creates none"
         return "" if self.table_id is not None else "`assert-table-uuid` is required"
 
     @property
@@ -324,6 +409,20 @@ class DeltaApi:
 
     def drop(self, table: str) -> Refused | None:
         return self._asked("DELETE", self._table(table), None)
+
+    def call(self, request: m.CallApi) -> m.ApiAnswer:
+        """One request as it is. Raises `UnansweredError` if no answer arrives."""
+        path = request.path.replace("{catalog}", quote(self._address.catalog, safe=""))
+        path = path.replace("{schema}", quote(self._address.schema, safe=""))
+        target = f"{urlsplit(self._address.server).path.rstrip('/')}{ROOT}{path}"
+        content = None if request.body is None else request.body.encode("utf-8", "surrogatepass")
+        headers = self._headers if content is None else {**self._headers, "Content-Type": "application/json"}
+        transport = self._reads if request.method in ("GET", "HEAD") else self._changes
+        try:
+            status, answer = transport.send(request.method, target, content, headers)
+        except (TimeoutError, BrokenError) as error:
+            raise UnansweredError(f"{request.method} {target}: {error or 'no answer in time'}") from error
+        return m.ApiAnswer(status=status, body=answer.decode("utf-8", "replace"))
 
     def _table(self, table: str) -> str:
         return f"{self._address.tables}/{quote(table, safe='')}"

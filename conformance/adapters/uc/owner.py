@@ -220,6 +220,7 @@ FEATURE: Final = "catalogManaged"
 STAGING: Final = "_staged_commits"
 PROFILES: Final = (
     "core", "version-0-by-owner", "staged", "idempotent-retry", "discovery", "maintenance-policy", "storage-access",
+    "uc-delta-api",
 )  # fmt: skip
 """The profiles of such a server. It limits the backlog, but its user cannot choose the limit."""
 BACKFILL_EVERY: Final = 3
@@ -477,6 +478,10 @@ class UcOwner(LogAccess):
         """Publish, if it is time. The commit has landed, even if publishing fails."""
         if version % BACKFILL_EVERY == BACKFILL_EVERY - 1:
             self.answered(lambda: self._backfilled(table, version))
+
+    @answering
+    def call_api(self, client: str, request: m.CallApi) -> m.Answer:
+        return self._api.call(request)
 
     # Reading and publishing
 

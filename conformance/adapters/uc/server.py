@@ -47,7 +47,19 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from conformance.adapters.proxy import BodyError, Handler, Listener
-from conformance.adapters.uc.api import OPERATIONS, ApiCommit, Creation, Renaming, Staging, TableUpdate, UnansweredError
+from conformance.adapters.uc.api import (
+    OPERATIONS,
+    ApiCommit,
+    Creation,
+    Metrics,
+    Renaming,
+    RequiredProtocol,
+    Staged,
+    Staging,
+    TableUpdate,
+    UnansweredError,
+    repeated_columns,
+)
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGED_TABLES, STAGING, TABLE_ID, attempt_of, commit_file
 from conformance.interface.subject import AdapterError, Ask, Closing
@@ -83,7 +95,10 @@ class DeltaApi:
         self._ask = ask
         self._shown: dict[str, None] = {}
         self._found: dict[tuple[str, str], _Known] = {}
-        self._stagings = 0
+        self._stagings: dict[str, Staged] = {}
+        """The staged tables, by location."""
+        self._created_at: dict[str, str] = {}
+        """The name of the table that was created at each of these locations."""
         self._owner_names: dict[str, str] = {}
         """For a name that a table got by renaming, or lost so: the name by which the owner knows its table now. The
         shared interface cannot rename."""
@@ -125,15 +140,19 @@ class DeltaApi:
     ) -> Answer:
         match method, path:
             case "GET", ["config"]:
-                _check_catalog(options.get("catalog", [CATALOG])[0])
-                return HTTPStatus.OK, _CONFIG
+                return HTTPStatus.OK, _config(options)
             case _, ["catalogs", catalog, "schemas", schema, "tables", *rest]:
                 _check_schema(catalog, schema)
                 return self._tables(client, method, rest, options, body)
             case "POST", ["catalogs", catalog, "schemas", schema, "staging-tables"]:
                 _check_schema(catalog, schema)
                 return HTTPStatus.OK, self._staged(client, _decoded(body, Staging).name)
-            case "GET", ["staging-tables", _, "credentials"] | ["temporary-path-credentials"]:
+            case "GET", ["staging-tables", table_id, "credentials"]:
+                found = [staged.location for staged in self._stagings.values() if staged.table_id == table_id]
+                if not found:
+                    raise _RefusedError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"no staged table {table_id}")
+                return HTTPStatus.OK, _credentials(found[0], "READ_WRITE")
+            case "GET", ["temporary-path-credentials"]:
                 return HTTPStatus.OK, {"storage-credentials": []}
         raise _no_such_call(method, "/".join(path))
 
@@ -156,24 +175,26 @@ class DeltaApi:
                 self._dropped(client, name)
                 return HTTPStatus.NO_CONTENT, None
             case "POST", [name, "metrics"]:
+                metrics = _decoded(body, Metrics)
+                if metrics.table_id != self._loaded(client, name)["metadata"]["table-uuid"] or not metrics.consistent:
+                    raise _invalid("the metrics are of another table, or the lists of their histogram differ in length")
                 return HTTPStatus.NO_CONTENT, None
             case "POST", [name, "rename"]:
                 self._renamed(client, name, _decoded(body, Renaming).new_name)
                 return HTTPStatus.NO_CONTENT, None
             case "GET", [name, "credentials"]:
-                location = Path(self._known(client, name).table.location or "").as_uri()
                 operation = options.get("operation", [""])[0]
                 if operation not in ("READ", "READ_WRITE"):
                     raise _invalid(f"invalid operation {operation!r}; expected READ or READ_WRITE")
-                credentials: dict[str, Any] = {"prefix": location, "operation": operation, "config": {}}
-                return HTTPStatus.OK, {"storage-credentials": [credentials]}
+                location = Path(self._known(client, name).table.location or "").as_uri()
+                return HTTPStatus.OK, _credentials(location, operation)
         raise _no_such_call(method, "/".join(path))
 
     def _asked(self, client: str, request: m.Request) -> m.Answer:
         answer = self._ask(client, request)
         if isinstance(answer, m.Unknown):
             if answer.reason.startswith(UNAVAILABLE):
-                raise _RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException", answer.reason)
+                raise _RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "InternalServerErrorException", answer.reason)
             raise UnansweredError(answer.reason)
         return answer
 
@@ -187,6 +208,15 @@ class DeltaApi:
             raise _refusal(table)
         known = self._found[client, name] = _Known(table)
         return known
+
+    def _exists(self, client: str, name: str) -> bool:
+        try:
+            self._known(client, name)
+        except _RefusedError as refused:
+            if refused.answer[0] != HTTPStatus.NOT_FOUND:
+                raise
+            return False
+        return True
 
     def _loaded(self, client: str, name: str) -> dict[str, Any]:
         """The kit has one request to resolve a table and another to get its commits; the API has one call for both."""
@@ -218,6 +248,9 @@ class DeltaApi:
         problem = update.problem
         if problem:
             raise _invalid(problem)
+        columns = next((given.columns for given in update.updates if given.columns is not None), {})
+        if repeated := repeated_columns(columns):
+            raise _invalid(repeated)
         known = self._known(client, name)
         if update.table_id != known.table.table:
             # The name may belong to another table now.
@@ -297,27 +330,42 @@ class DeltaApi:
         identity = self._asked(client, m.Hello())
         if not isinstance(identity, m.Identity) or identity.storage is None:
             raise _refusal(identity)
-        self._stagings += 1
-        table_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{client}/{name}/{self._stagings}"))
+        if self._exists(client, name):
+            raise _exists(name)
+        table_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{client}/{name}/{len(self._stagings)}"))
         location = Path(identity.storage) / STAGED_TABLES / table_id
         location.mkdir(parents=True)
+        required = {
+            "reader-features": ["catalogManaged", "vacuumProtocolCheck"],
+            "writer-features": ["catalogManaged", "inCommitTimestamp", "vacuumProtocolCheck"],
+        }
+        properties = {"delta.enableInCommitTimestamps": "true", TABLE_ID: table_id}
+        self._stagings[location.as_uri()] = Staged(
+            table_id=table_id, location=location.as_uri(), required_properties=dict(properties),
+            required_protocol=msgspec.convert(required, RequiredProtocol),
+        )  # fmt: skip
         return {
             "table-id": table_id,
             "table-type": "MANAGED",
             "location": location.as_uri(),
-            "storage-credentials": [],
-            "required-protocol": {
-                "min-reader-version": 3,
-                "min-writer-version": 7,
-                "reader-features": ["catalogManaged", "vacuumProtocolCheck"],
-                "writer-features": ["catalogManaged", "inCommitTimestamp", "vacuumProtocolCheck"],
-            },
+            **_credentials(location.as_uri(), "READ_WRITE"),
+            "required-protocol": {"min-reader-version": 3, "min-writer-version": 7, **required},
             "suggested-protocol": {"reader-features": [], "writer-features": []},
-            "required-properties": {"delta.enableInCommitTimestamps": "true", TABLE_ID: table_id},
+            "required-properties": properties,
             "suggested-properties": {},
         }
 
     def _created(self, client: str, creation: Creation) -> dict[str, Any]:
+        staged = self._stagings.get(creation.location)
+        if staged is None:
+            raise _RefusedError(
+                HTTPStatus.NOT_FOUND, "NoSuchTableException", f"no table was staged at {creation.location}"
+            )
+        if self._created_at.get(creation.location, creation.name) != creation.name:
+            raise _invalid(f"the table staged at {creation.location} was already created")
+        problem = creation.problem(staged)
+        if problem:
+            raise _invalid(problem)
         location = Path(unquote(urlsplit(creation.location).path))
         try:
             version_0 = (location / LOG / commit_file(0)).read_text(encoding="utf-8", errors="surrogateescape")
@@ -340,6 +388,7 @@ class DeltaApi:
             raise _exists(creation.name)
         if not isinstance(answer, m.Ratified):
             raise _refusal(answer)
+        self._created_at[creation.location] = creation.name
         return self._loaded(client, creation.name)
 
     # The older calls, which engines use to find tables
@@ -399,10 +448,12 @@ class _Known:
     def __init__(self, table: m.Table) -> None:
         self.table = table
         self._log = Path(table.location or "") / LOG
-        self._seen = -1 if table.latest is None else table.latest
+        self._seen = 0
+        self._changed = (0, 0)
+        """The version and the time of the newest commit that changed the metadata."""
+        self._domains: dict[str, Any] = {}
         self._protocol = _body(table.protocol, "protocol")
         self._metadata = _body(table.metadata, "metaData")
-        self._time = 0
 
     def described(self, commits: m.Commits) -> dict[str, Any]:
         """The answer to loading, creating and updating the table. It is consistent: protocol and metadata belong to the
@@ -410,7 +461,7 @@ class _Known:
         files = {entry.version: self._staged(entry) for entry in commits.commits if entry.file_name is not None}
         latest = -1 if commits.latest is None else commits.latest
         for version in range(self._seen, latest + 1):
-            self._follow(files.get(version) or self._log / commit_file(version))
+            self._follow(version, files.get(version) or self._log / commit_file(version))
             self._seen = version
         location = Path(self.table.location or "").as_uri()
         return {
@@ -425,8 +476,8 @@ class _Known:
                 "columns": self._columns,
                 "partition-columns": list(self._metadata.get("partitionColumns") or ()),
                 "properties": self._properties,
-                "last-commit-version": latest,
-                "last-commit-timestamp-ms": self._time,
+                "last-commit-version": self._changed[0],
+                "last-commit-timestamp-ms": self._changed[1],
             },
             "commits": [self._listed(version, files[version]) for version in sorted(files, reverse=True)],
             "latest-table-version": commits.latest,
@@ -456,15 +507,22 @@ class _Known:
             ),
         }
 
-    def _follow(self, file: Path) -> None:
+    def _follow(self, version: int, file: Path) -> None:
         """Apply what a commit changes. A missing file was cleaned up; then a checkpoint has its content."""
         try:
             content = file.read_text(encoding="utf-8", errors="surrogateescape")
         except FileNotFoundError:
             return
+        before = self.etag
         self._protocol = proposals.body_of(content, "protocol") or self._protocol
         self._metadata = proposals.body_of(content, "metaData") or self._metadata
-        self._time = proposals.time_of(content) or self._time
+        for line in proposals.lines(content):
+            body = proposals.body_of(line, "domainMetadata")
+            if body is not None:
+                self._domains[str(body.get("domain"))] = None if body.get("removed") else body.get("configuration")
+        time = proposals.time_of(content) or 0
+        if self.etag != before or version == 0:
+            self._changed = (version, time)
 
     def _staged(self, entry: m.CommitEntry) -> Path:
         return self._log / STAGING[self.table.feature] / (entry.file_name or "")
@@ -483,8 +541,9 @@ class _Known:
 
     @property
     def etag(self) -> str:
-        """The etag of the newest protocol and metadata."""
-        return sha256(msgspec.json.encode([self._protocol, self._metadata], order="deterministic")).hexdigest()[:16]
+        """The etag of the newest protocol, metadata and domains."""
+        described = [self._protocol, self._metadata, self._domains]
+        return sha256(msgspec.json.encode(described, order="deterministic")).hexdigest()[:16]
 
     @property
     def _columns(self) -> dict[str, Any]:
@@ -504,9 +563,27 @@ class _Known:
             "delta.minWriterVersion": str(self._protocol.get("minWriterVersion", 2)),
             **{f"delta.feature.{name}": "supported" for name in sorted({*features, self.table.feature})},
             TABLE_ID: self.table.table,
-            "delta.lastUpdateVersion": str(self._seen),
-            "delta.lastCommitTimestamp": str(self._time),
+            "delta.lastUpdateVersion": str(self._changed[0]),
+            "delta.lastCommitTimestamp": str(self._changed[1]),
+            **self._of_domains,
         }
+
+    @property
+    def _of_domains(self) -> dict[str, str]:
+        """The properties that hold a member of a metadata domain."""
+        found = {}
+        for domain, (key, member) in _DOMAINS.items():
+            configuration = json.loads(self._domains.get(domain) or "{}")
+            if member in configuration:
+                found[key] = json.dumps(configuration[member], separators=(",", ":"))
+        return found
+
+
+_DOMAINS: Final = {
+    "delta.clustering": ("delta.clusteringColumns", "clusteringColumns"),
+    "delta.rowTracking": ("delta.rowTracking.rowIdHighWaterMark", "rowIdHighWaterMark"),
+}
+"""For each metadata domain: the property that has one of its members, and the member's name."""
 
 
 def _body(line: str | None, kind: str) -> dict[str, Any]:
@@ -585,16 +662,33 @@ def _decoded(body: bytes | None, kind: type[T]) -> T:
         raise _invalid(str(error)) from error
 
 
+def _exists(name: str) -> _RefusedError:
+    return _RefusedError(HTTPStatus.CONFLICT, "AlreadyExistsException", f"the table {name!r} already exists")
+
+
+def _credentials(location: str, operation: str) -> dict[str, Any]:
+    """Local files need none."""
+    credential = {"prefix": location, "operation": operation, "config": {}, "expiration-time-ms": 2**42}
+    return {"storage-credentials": [credential]}
+
+
+def _config(options: Mapping[str, list[str]]) -> dict[str, Any]:
+    """The highest version that the client and this server support: 1.0."""
+    catalog, versions = (options.get(name, [""])[0] for name in ("catalog", "protocol-versions"))
+    if not catalog or not versions:
+        raise _invalid("the query parameters catalog and protocol-versions are required")
+    _check_catalog(catalog)
+    if "1" not in {version.strip().partition(".")[0] for version in versions.split(",")}:
+        raise _invalid(f"this server supports the protocol version 1.0, and none of {versions}")
+    return _CONFIG
+
+
 def _no_such_call(method: str, path: str) -> _RefusedError:
     return _RefusedError(HTTPStatus.NOT_FOUND, "NotFoundException", f"there is no call {method} {path}")
 
 
 def _invalid(message: str) -> _RefusedError:
     return _RefusedError(HTTPStatus.BAD_REQUEST, "InvalidParameterValueException", message)
-
-
-def _exists(name: str) -> _RefusedError:
-    return _RefusedError(HTTPStatus.CONFLICT, "TableAlreadyExistsException", f"the table {name!r} already exists")
 
 
 def _refusal(answer: m.Answer) -> _RefusedError:
@@ -623,6 +717,7 @@ _CONFIG: Final = {
         f"GET {_TABLES}/{{table}}/credentials",
         f"POST {_TABLES}/{{table}}/rename",
         f"POST {_TABLES}/{{table}}/metrics",
+        "GET /v1/staging-tables/{table_id}/credentials",
     ],
     "protocol-version": "1.0",
 }

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import msgspec
 import pytest
 
-from conformance.adapters.uc.api import UnansweredError
+from conformance.adapters.uc.api import Staged, UnansweredError
+from conformance.adapters.uc.owner import creation_of, with_requirements
 from conformance.adapters.uc.server import DELTA, LEGACY, DeltaApi, DeltaApiServer
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGED_TABLES, TABLE_ID, commit_file
 from conformance.models import proposals
+from conformance.models.client_owner import ClientOwner
 from conformance.models.storage import FolderStorage
-from conformance.scenario.adversary import Adversary, ClientOwner
+from conformance.scenario.adversary import Adversary
 from spec_tests.conformance.asking import Asking
 
 NAME = "a-check-orders"
@@ -112,18 +115,25 @@ def test_a_load_shows_the_metadata_of_its_latest_version(kit: Kit) -> None:
 def test_a_client_creates_a_table_at_a_staged_location(kit: Kit) -> None:
     status, staged = kit.send("POST", f"{SCHEMA}/staging-tables", {"name": "new"})
     location = kit.folder.parent / STAGED_TABLES / staged["table-id"]
-    creation = {"name": "new", "location": staged["location"], "columns": {"type": "struct", "fields": []}}
+    creation, lines = creation_at(staged, "new")
     assert (status, staged["location"]) == (200, location.as_uri())
     assert kit.send("POST", f"{SCHEMA}/tables", creation)[0] == 400, "version 0 does not exist yet"
-    lines = proposals.version_0("catalogManaged", "mine", "new", properties=staged["required-properties"])
     (location / LOG).mkdir()
-    (location / LOG / commit_file(0)).write_text(proposals.content(lines))
+    (location / LOG / commit_file(0)).write_text(lines)
     for _ in range(2):  # a repeated request is the same creation
         status, made = kit.send("POST", f"{SCHEMA}/tables", creation)
         assert (status, made["metadata"]["table-uuid"], made["latest-table-version"]) == (200, staged["table-id"], 0)
     other = {**creation, "name": NAME}
     status, refused = kit.send("POST", f"{SCHEMA}/tables", other)
-    assert (status, kind_of(refused)) == (409, "TableAlreadyExistsException")
+    assert (status, kind_of(refused)) == (400, "InvalidParameterValueException"), "the location has a table"
+
+
+def creation_at(staged: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """The request that creates the staged table, and its version 0."""
+    wanted = msgspec.convert(staged, Staged)
+    lines = proposals.version_0("catalogManaged", "mine", name, properties=staged["required-properties"])
+    content = proposals.content(with_requirements(line, wanted) for line in lines)
+    return creation_of(name, wanted, content.encode()), content
 
 
 def test_a_dropped_table_is_not_found(kit: Kit) -> None:
@@ -166,13 +176,13 @@ def test_a_renamed_table_changes_in_its_name_alone(kit: Kit) -> None:
     assert kit.send("GET", f"{SCHEMA}/tables")[1] == {"identifiers": [{"name": "sales"}]}
     staged = kit.send("POST", f"{SCHEMA}/staging-tables", {"name": NAME})[1]
     location = kit.folder.parent / STAGED_TABLES / staged["table-id"]
-    lines = proposals.version_0("catalogManaged", "mine", NAME, properties=staged["required-properties"])
+    creation, lines = creation_at(staged, NAME)
     (location / LOG).mkdir()
-    (location / LOG / commit_file(0)).write_text(proposals.content(lines))
-    made = kit.send("POST", f"{SCHEMA}/tables", {"name": NAME, "location": staged["location"]})[1]
+    (location / LOG / commit_file(0)).write_text(lines)
+    made = kit.send("POST", f"{SCHEMA}/tables", creation)[1]
     assert made["metadata"]["table-uuid"] == staged["table-id"]
     status, refused = kit.send("POST", f"{SCHEMA}/tables/sales/rename", {"new-name": NAME})
-    assert (status, kind_of(refused)) == (409, "TableAlreadyExistsException")
+    assert (status, kind_of(refused)) == (409, "AlreadyExistsException")
     assert kit.load("sales")[1] == before
 
 
@@ -194,9 +204,9 @@ def test_the_older_calls_list_tables_in_pages(kit: Kit) -> None:
     ("method", "path", "status"),
     [
         ("GET", f"{DELTA}/config?catalog=kit&protocol-versions=1.0", 200),
-        ("GET", f"{DELTA}/config?catalog=other", 404),
+        ("GET", f"{DELTA}/config?catalog=other&protocol-versions=1.0", 404),
         ("HEAD", f"{SCHEMA}/tables/{NAME}", 204),
-        ("POST", f"{SCHEMA}/tables/{NAME}/metrics", 204),
+        ("POST", f"{SCHEMA}/tables/{NAME}/metrics", 400),
         ("POST", f"{SCHEMA}/tables/{NAME}/rename", 400),
         ("GET", f"{SCHEMA}/tables/{NAME}/credentials?operation=READ", 200),
         ("GET", f"{SCHEMA}/tables/{NAME}/credentials", 400),

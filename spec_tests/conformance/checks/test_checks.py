@@ -16,9 +16,10 @@ from conformance.interface.log_names import commit_file
 from conformance.interface.results import CaseResult, Layer, Verdict
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
+from conformance.mutants.delta_api import ServesTheDeltaApi
 from conformance.mutants.writers import RetriesAnUnknownOutcome
 from conformance.oracle.client import replay
-from conformance.requirements.catalogue import Side, load
+from conformance.requirements.catalogue import Profile, Side, load
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.audit import Proposed, of_all
 from conformance.scenario.check import Check, Variant, applies
@@ -85,7 +86,8 @@ def unnamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("check", sampled(EXAMPLES, 6), ids=lambda check: check.name)
 def test_the_models_pass(check: Check, unnamed: list[str]) -> None:
-    outcomes = list(results(check, ModelOwner if check.side == "owner" else ModelClient))
+    owner = ServesTheDeltaApi if Profile.UC_DELTA_API in check.needs else ModelOwner
+    outcomes = list(results(check, owner if check.side == "owner" else ModelClient))
     assert outcomes
     if check.side == "owner":
         outcomes += results(check, Modest, features_only=True)
