@@ -1,5 +1,6 @@
 """The file of every reported finding reproduces it, and every violated requirement of a run has a finding."""
 
+import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,9 +11,11 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from conformance.checkers.check import check_events
 from conformance.command.application import application
 from conformance.findings import markdown, stored
-from conformance.findings.stored import Stored
+from conformance.findings.stored import HOME, Stored
+from conformance.history.files import read_events
 from conformance.interface.results import CaseResult, Environment, RunResult, SubjectFacts, Verdict, Violation
 from conformance.interface.safe_text import without_markup
 from conformance.interface.subject import Subject
@@ -269,3 +272,17 @@ def _result() -> tuple[RunResult, CaseResult]:
     facts = SubjectFacts(named="jvm:theirs", name="theirs", version="1.2", side="owner", profiles=("core",))
     environment = Environment(started="2026-11-21T00:00:00+00:00", seconds=1.5)
     return runs.run(failed, subject=facts, seed=3, requirements=(), environment=environment), failed
+
+
+@pytest.mark.parametrize("requirement", ["CM-COMMIT-07", "CM-LOG-05"])
+def test_a_history_of_unity_catalogs_server_shows_its_violation(requirement: str) -> None:
+    """A gap in the log is visible in the history alone; the name of a staged file only in the check."""
+    folders = [path.parent for path in (HOME / "unity_catalog").glob("*/finding.json")]
+    (folder,) = [path for path in folders if requirement in (path / "finding.json").read_text(encoding="utf-8")]
+    finding = read_finding(folder / "finding.json")
+    assert finding.requirements == (requirement,)
+    assert {name for violation in finding.violations for name in violation.requirements} == {requirement}
+    verdict = check_events(list(read_events(io.BytesIO((folder / "history.jsonl").read_bytes()))))
+    assert [violation.rule.value for violation in verdict.violations] == (
+        ["log-has-gap"] if requirement == "CM-COMMIT-07" else []
+    )
