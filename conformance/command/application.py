@@ -205,6 +205,7 @@ for function, epilog in (
         ),
     ),
     (reporting.compare, examples("compare report-before report-after", "compare before.json after.json --json")),
+    (reporting.trend, examples("trend report-1.0 report-1.1 report-1.2", "trend */result.json --json")),
     (
         reporting.check,
         examples("check report/findings/some-case/history.jsonl", "check production.jsonl --json")
@@ -245,7 +246,7 @@ for function, epilog in (
             "requirements --freedoms",
         ),
     ),
-    (listing.schema, examples("schema interface", "schema interface commit", "schema history")),
+    (listing.schema, examples("schema interface", "schema interface commit", "schema history", "schema result")),
     (listing.examples, examples("examples", "examples owner.py > owner.py", "examples PROFILES.md")),
     (
         serving.serve,

@@ -199,19 +199,35 @@ class Format(StrEnum):
 
     INTERFACE = "interface"
     HISTORY = "history"
+    RESULT = "result"
+    FINDING = "finding"
+    MATRIX = "matrix"
+    KNOWN_FAILURES = "known-failures"
 
 
 def schema(
     of: Annotated[
-        Format, argument("FORMAT", "`interface`: messages between the kit and a subject; `history`: lines of a history")
+        Format,
+        argument(
+            "FORMAT",
+            "`interface`: messages between the kit and a subject; `history`: lines of a history; `result`, `finding`, "
+            "`matrix`: the JSON files of reports; `known-failures`: the list of `run --known`",
+        ),
     ],
     name: Annotated[str | None, argument("NAME", "only this message or line, for example `commit`")] = None,
 ) -> None:
-    """Print the JSON Schema of the interface or of a history, or of one message."""
+    """Print the JSON Schema of the interface, a history, a report's file or known failures, or of one message."""
     from conformance.history import events
     from conformance.interface.messages import Answer, Request, name_of, schema_text
 
-    text = schema_text() if of is Format.INTERFACE else events.schema_text()
+    if of is Format.INTERFACE:
+        text = schema_text()
+    elif of is Format.HISTORY:
+        text = events.schema_text()
+    else:
+        from conformance.reports import stored
+
+        text = stored.schema_text(of.value)
     if name is None:
         sys.stdout.write(text)
         return
@@ -229,8 +245,8 @@ def schema(
 def files() -> dict[str, Path]:
     """The files that `examples` prints, by name."""
     pages = sorted((KIT / "requirements").glob("*.md"))
-    examples = (KIT / "examples" / "owner.py", KIT / "examples" / "owner.mjs", KIT / "TEST_YOUR_OWNER.md")
-    return {path.name: path for path in (*examples, *pages)}
+    examples = [KIT / "examples" / name for name in ("owner.py", "owner.mjs", "postgres_owner.py")]
+    return {path.name: path for path in (*examples, KIT / "TEST_YOUR_OWNER.md", *pages)}
 
 
 def examples(names: Annotated[list[str] | None, argument("NAME", "files to print")] = None) -> None:

@@ -3,7 +3,7 @@
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -18,6 +18,7 @@ from conformance.running.plan import profile_named, seconds
 if TYPE_CHECKING:
     from conformance.interface.results import RunResult
     from conformance.reports.page import Column
+    from conformance.reports.stored import MatrixSubject
     from conformance.running.execution import Options
 
 OURS: Final = ("reference", "jvm:in-memory", "jvm:dynamodb", "reference-client", "reference-client-remote")
@@ -62,7 +63,7 @@ def matrix(
     """
     from conformance.reports import ReportFolder
     from conformance.reports.page import Column, slug, to_matrix
-    from conformance.reports.stored import write_file
+    from conformance.reports.stored import Matrix, encoded, write_file
     from conformance.running.execution import Options
     from conformance.subjects.names import ENGINES, check_name
 
@@ -95,8 +96,10 @@ def matrix(
         columns += [Column(subject=place, reason="interrupted") for place in places[len(columns) :]]
         page = claimed.path / "index.html"
         write_file(page, to_matrix(columns, output))
+        data = Matrix(subjects=tuple(_as_json(column) for column in columns))
+        write_file(claimed.path / "matrix.json", encoded(data))
     if json:
-        show_json([_as_json(column) for column in columns])
+        show_json(data)
     else:
         for column in columns:
             show(f"{column.subject}: {_verdict(column.result) if column.result else f'not run: {column.reason}'}")
@@ -161,16 +164,18 @@ def _verdict(result: "RunResult") -> str:
     return summarise(result).brief
 
 
-def _as_json(column: "Column") -> dict[str, Any]:
+def _as_json(column: "Column") -> "MatrixSubject":
+    from conformance.reports.stored import MatrixSubject
+
     result = column.result
     if result is None:
-        return {"subject": column.subject, "reason": column.reason}
-    return {
-        "subject": column.subject,
-        "name": result.subject.name,
-        "version": result.subject.version,
-        "side": result.subject.side,
-        "exit_code": result.exit_code,
-        "seconds": result.environment.seconds,
-        "requirements": {entry.requirement: str(entry.verdict) for entry in result.requirements},
-    }
+        return MatrixSubject(subject=column.subject, reason=column.reason)
+    return MatrixSubject(
+        subject=column.subject,
+        name=result.subject.name,
+        version=result.subject.version,
+        side=result.subject.side,
+        exit_code=result.exit_code,
+        seconds=result.environment.seconds,
+        requirements={entry.requirement: entry.verdict for entry in result.requirements},
+    )

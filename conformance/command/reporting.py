@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import msgspec
 import typer
@@ -13,6 +13,8 @@ from conformance.interface.results import ExitCode, UnusableError, counted
 from conformance.interface.safe_text import without_markup
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from conformance.checkers.check import HistoryVerdict
     from conformance.history.times import Times
     from conformance.interface.results import RunResult
@@ -68,17 +70,20 @@ def compare(
     new: Annotated[Path, argument("NEW", "result.json of the later run, or its report folder")],
     json: JsonOption = False,
 ) -> None:
-    """Compare two runs: new, fixed and remaining failures.
+    """Compare two runs, for example of two versions: new, fixed and remaining failures, broken and repaired
+    requirements.
 
     Exit code 0: no failure is new; 1: at least one is; 2: a file is not a result.
     """
-    from conformance.reports.causes import changes
+    from conformance.reports.causes import changed_requirements, changes
 
-    before, after = (read_result(path / "result.json" if path.is_dir() else path) for path in (old, new))
-    differences = changes(before, after)
+    before, after = _results((old, new))
+    differences, requirements = changes(before, after), changed_requirements(before, after)
+    subjects = [f"{run.subject.name} {run.subject.version}" for run in (before, after)]
     if json:
-        show_json(differences)
+        show_json({"subjects": subjects, "requirements": requirements, **differences})
     else:
+        show(f"{' -> '.join(subjects)}: {_in_words(requirements)}")
         if (before.profile, before.seed, before.selection) != (after.profile, after.seed, after.selection):
             say("note: the runs differ in profile, seed or selection; cases of only one of them are not judged in both")
         for word, cases in differences.items():
@@ -86,6 +91,47 @@ def compare(
             for case, why in cases.items():
                 show(f"  {case}: {why}")
     raise typer.Exit(ExitCode.VIOLATION if differences["new"] else ExitCode.CONFORMANT)
+
+
+def trend(
+    files: Annotated[list[Path], argument("REPORT", "result.json of each run, or its report folder, oldest first")],
+    json: JsonOption = False,
+) -> None:
+    """Show several runs, one per line, with what each broke and repaired since the run before it.
+
+    Exit code 0: the reports are shown, with any verdict; 2: a file is not a result.
+    """
+    from conformance.reports import summarise
+    from conformance.reports.causes import changed_requirements, changes
+
+    runs = _results(files)
+    rows: list[dict[str, Any]] = []
+    for file, run, before in zip(files, runs, (None, *runs), strict=False):
+        cases = {} if before is None else changes(before, run)
+        verdicts = [str(entry.verdict) for entry in run.requirements]
+        rows.append({
+            "report": str(file), "started": run.environment.started, "subject": run.subject.name,
+            "version": run.subject.version, "profile": run.profile, "complete": run.complete,
+            "exit_code": run.exit_code, "held": verdicts.count("held"), "violated": verdicts.count("violated"),
+            "new": list(cases.get("new", ())), "fixed": list(cases.get("fixed", ())),
+            **({"broken": [], "repaired": []} if before is None else changed_requirements(before, run)),
+        })  # fmt: skip
+    if json:
+        show_json(rows)
+        return
+    for row, run in zip(rows, runs, strict=True):
+        since = f"; {_in_words(row)}" if row["broken"] or row["repaired"] else ""
+        name = f"{row['started'][:10] or 'undated'}  {run.subject.name} {run.subject.version}, {run.profile}"
+        show(f"{name}: {summarise(run).short}; {row['held']} held, {row['violated']} violated{since}")
+
+
+def _results(paths: "Sequence[Path]") -> "list[RunResult]":
+    return [read_result(path / "result.json" if path.is_dir() else path) for path in paths]
+
+
+def _in_words(requirements: "Mapping[str, Any]") -> str:
+    """The broken and repaired requirements."""
+    return "; ".join(f"{word} {', '.join(requirements[word]) or 'none'}" for word in ("broken", "repaired"))
 
 
 def read_result(file: Path) -> "RunResult":

@@ -482,6 +482,17 @@ def changes(before: results.RunResult, after: results.RunResult) -> dict[str, di
     }
 
 
+def changed_requirements(before: results.RunResult, after: results.RunResult) -> dict[str, list[str]]:
+    """The requirements that the later run violates and the earlier one did not (`broken`), and those that the earlier
+    one violated and that hold now (`repaired`)."""
+    old, new = ({entry.requirement: entry.verdict for entry in run.requirements} for run in (before, after))
+    violated, held = results.RequirementVerdict.VIOLATED, results.RequirementVerdict.HELD
+    return {
+        "broken": [name for name, verdict in new.items() if verdict is violated and old.get(name) is not violated],
+        "repaired": [name for name, verdict in new.items() if verdict is held and old.get(name) is violated],
+    }
+
+
 def mutants_like(result: results.RunResult, cause: Cause) -> list[str]:
     """Bad subjects of the kit with a similar defect. The first ones violate the cause's first requirement, and share
     most words with the cause."""

@@ -24,6 +24,7 @@ from conformance.interface.results import (
     CaseResult,
     Cause,
     Layer,
+    RequirementVerdict,
     RunResult,
     SubjectFacts,
     Violation,
@@ -76,32 +77,32 @@ def encoded(value: msgspec.Struct) -> str:
 def from_json(text: str | bytes) -> RunResult:
     """Read a run back, without its causes, which follow from the rest. Raises `ReportError` for any other text, and for
     a later schema."""
+    require_version(text, RESULT_SCHEMA_VERSION, "the result")
     try:
         result = msgspec.json.decode(text, type=RunResult)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ReportError(f"not the result of a run: {error}") from None
-    if result.schema != RESULT_SCHEMA_VERSION:
-        raise ReportError(
-            f"the result has schema {result.schema}; this version of the kit reads {RESULT_SCHEMA_VERSION}"
-        )
     return msgspec.structs.replace(result, causes=())
 
 
-def schema() -> dict[str, Any]:
-    """JSON Schema 2020-12 of a run, made from its types."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"A run of the conformance kit, schema {RESULT_SCHEMA_VERSION}",
-        **msgspec.json.schema(RunResult),
-    }
+def require_version(text: str | bytes, version: int, what: str) -> None:
+    """Raises `ReportError` for the JSON of another schema, whose other fields may differ. The caller decodes the text,
+    and rejects one that is not JSON."""
+    try:
+        found = msgspec.json.decode(text, type=_Versioned).schema
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if found not in (None, version):
+        advice = "read it with the version that wrote it, or run the kit again"
+        raise ReportError(f"{what} has schema {found}; this version of the kit reads {version}; {advice}")
 
 
-def schema_text() -> str:
-    """The text of the released schema file."""
-    return json.dumps(schema(), indent=1) + "\n"
+class _Versioned(msgspec.Struct):
+    schema: int | None = None
 
 
 FINDING_SCHEMA_VERSION: Final = 1
+MATRIX_SCHEMA_VERSION: Final = 1
 FINDING: Final = "finding.json"
 HISTORY: Final = "history.jsonl"
 WHOLE: Final = "whole-history.jsonl"
@@ -141,6 +142,53 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the history's file, in the same folder."""
 
 
+class MatrixSubject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A column of a matrix. Without a run it has only `subject` and `reason`."""
+
+    subject: str
+    """The subject's name on the command line, or the folder of its report."""
+    reason: str = ""
+    """Why there is no run."""
+    name: str = ""
+    version: str = ""
+    side: str = ""
+    exit_code: int | None = None
+    seconds: float = 0.0
+    requirements: dict[str, RequirementVerdict] = msgspec.field(default_factory=dict)
+
+
+class Matrix(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of `matrix.json`."""
+
+    schema: int = MATRIX_SCHEMA_VERSION
+    subjects: tuple[MatrixSubject, ...]
+
+
+FORMATS: Final = ("result", "finding", "matrix", "known-failures")
+
+
+def schema(name: str = "result") -> dict[str, Any]:
+    """JSON Schema 2020-12 of one of `FORMATS`, made from its types."""
+    from conformance.running.verdicts import KNOWN_SCHEMA_VERSION, KnownFailures  # slow to import
+
+    kind, title, version = {
+        "result": (RunResult, "A run of the conformance kit", RESULT_SCHEMA_VERSION),
+        "finding": (Finding, f"A {FINDING} of the conformance kit", FINDING_SCHEMA_VERSION),
+        "matrix": (Matrix, "A matrix of the conformance kit", MATRIX_SCHEMA_VERSION),
+        "known-failures": (KnownFailures, "A list of known failures, after TOML was read", KNOWN_SCHEMA_VERSION),
+    }[name]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"{title}, schema {version}",
+        **msgspec.json.schema(kind),
+    }
+
+
+def schema_text(name: str = "result") -> str:
+    """The text that `delta-commit-conformance schema NAME` prints; `result` is also the released schema file."""
+    return json.dumps(schema(name), indent=1) + "\n"
+
+
 def finding_of_case(result: RunResult, case: CaseResult) -> Finding:
     """The finding of a case."""
     values = {
@@ -158,6 +206,7 @@ def read_finding(file: Path) -> Finding:
         raise ReportError(
             f"{file} cannot be read: {error.strerror or error}; expected the {FINDING} of a report"
         ) from None
+    require_version(content, FINDING_SCHEMA_VERSION, str(file))
     try:
         finding = msgspec.json.decode(content, type=Finding)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -167,8 +216,6 @@ def read_finding(file: Path) -> Finding:
                 f"{FINDING} beside it"
             ) from None
         raise ReportError(f"{file} is not a finding ({error}); expected the {FINDING} of a report") from None
-    if finding.schema != FINDING_SCHEMA_VERSION:
-        raise ReportError(f"{file} has schema {finding.schema}; this version of the kit reads {FINDING_SCHEMA_VERSION}")
     return finding
 
 

@@ -193,6 +193,8 @@ _HEADING: Final = """\
 # A run with `--known` and this file accepts them, and fails as soon as one of them passes or matches no case. An entry
 # with `flaky = true` may also pass.
 # Give each entry the reason why it is accepted; an empty reason is an error.
+
+schema = 1
 """
 _LONGEST_COMMENT: Final = 300
 
@@ -201,14 +203,27 @@ class _Entry(KnownFailure, frozen=True, kw_only=True, forbid_unknown_fields=True
     """An entry, without misspelt fields."""
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+KNOWN_SCHEMA_VERSION: Final = 1
+
+
+class KnownFailures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file. One without `schema` has version 1."""
+
+    schema: int = KNOWN_SCHEMA_VERSION
     known_failure: tuple[_Entry, ...] = msgspec.field(default=(), name="known-failure")
 
 
 def read(file: Path) -> tuple[KnownFailure, ...]:
     """The entries of a list. Raises `UnusableError`, which names the invalid entry."""
     try:
-        entries = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _File).known_failure
+        content = tomllib.loads(file.read_text("utf-8"))
+        version = content.get("schema", KNOWN_SCHEMA_VERSION)
+        if version != KNOWN_SCHEMA_VERSION:
+            raise UnusableError(
+                f"the list of known failures {file} has schema {version!r}; this version of the kit reads "
+                f"{KNOWN_SCHEMA_VERSION}; write it again with --write-known"
+            )
+        entries = msgspec.convert(content, KnownFailures).known_failure
     except OSError as error:
         raise UnusableError(f"cannot read the list of known failures {file}: {error.strerror or error}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

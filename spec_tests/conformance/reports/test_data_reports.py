@@ -4,7 +4,9 @@ import html
 import json
 import re
 import shlex
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -14,8 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from typer.testing import CliRunner
 
 from conformance import reports
+from conformance.command.application import application
 from conformance.command.summary import show_result
 from conformance.interface.results import KnownFailure, RequirementVerdict, RunResult, Verdict, Violation
 from conformance.interface.safe_text import code, escaped, one_line
@@ -23,6 +27,7 @@ from conformance.reports import stored
 from conformance.reports.stored import run_command
 from conformance.reports.summary import Standing, Tone, standing, summarise
 from conformance.requirements.catalogue import Level
+from conformance.running import verdicts
 from spec_tests.conformance.reports import runs
 
 HOSTILE = "<script>alert(1)</script> & \"quotes\" 'n' `ticks` | {{7*7}} # @you \u202egnp.exe \x00\x1b[31m \ud800 ]]>"
@@ -91,6 +96,47 @@ def test_a_result_validates_against_the_schema(sample) -> None:
     schema = json.loads(stored.SCHEMA_FILE.read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(json.loads(reports.to_json(sample())), schema)
+
+
+@pytest.mark.parametrize("name", stored.FORMATS)
+def test_each_format_of_a_report_has_a_schema(name: str) -> None:
+    printed = CliRunner().invoke(application, ["schema", name]).stdout
+    assert printed == stored.schema_text(name)
+    schema = json.loads(printed)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["title"].endswith("schema 1")
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"schema": "1"}, schema)
+
+
+def test_findings_and_known_failures_validate() -> None:
+    result = runs.everything()
+    failed = [case for case in result.cases if case.violations]
+    assert failed
+    for case in failed:
+        jsonschema.validate(json.loads(stored.bundle_files(result, case)[stored.FINDING]), stored.schema("finding"))
+    known = tomllib.loads(verdicts.generate("model", failed, result.known))
+    jsonschema.validate(known, stored.schema("known-failures"))
+    assert known["known-failure"]
+
+
+def test_compare_and_trend_name_what_a_version_broke(tmp_path: Path) -> None:
+    for name, result in (("old", runs.conformant()), ("new", runs.everything())):
+        reports.write(result, tmp_path / name)
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    broken = {entry.requirement for entry in runs.everything().requirements if entry.verdict == "violated"}
+    compared = CliRunner().invoke(application, ["compare", old, new, "--json"])
+    assert (compared.exit_code, set(json.loads(compared.stdout)["requirements"]["broken"])) == (1, broken)
+    shown = CliRunner().invoke(application, ["trend", old, new, old])
+    assert shown.exit_code == 0
+    assert [("broken" in line, "violated" in line) for line in shown.stdout.splitlines()] == [
+        (False, True), (True, True), ("repaired" in shown.stdout.splitlines()[2], True),
+    ]  # fmt: skip
+    first, second = json.loads(CliRunner().invoke(application, ["trend", old, new, "--json"]).stdout)
+    assert (first["broken"], set(second["broken"])) == ([], broken)
+    (tmp_path / "old" / "result.json").write_text('{"schema": 7, "cases": 3}', "utf-8")
+    refused = CliRunner().invoke(application, ["trend", old])
+    assert (refused.exit_code, "schema 7; this version of the kit reads 1" in refused.output) == (2, True)
 
 
 def test_the_schema_refuses_a_result_with_an_unknown_verdict() -> None:

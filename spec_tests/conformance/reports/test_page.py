@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import html5lib
+import jsonschema
 import msgspec
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +20,7 @@ from conformance.command.application import application
 from conformance.history import events
 from conformance.history.times import Times, times_of
 from conformance.interface.results import CaseResult, Violation
+from conformance.reports import stored
 from conformance.reports.lanes import Drawing, draw
 from conformance.reports.page import HERE, MOST_EXPLAINED, slug
 from conformance.reports.recorded import MOST_DRAWN, Recorded, contradicts_the_log, read_history
@@ -186,7 +188,10 @@ def test_reports_are_combined_without_a_new_run(tmp_path: Path) -> None:
     words = [*(str(tmp_path / name) for name in ("go", "other")), "stdio:no-such-command", "-o", str(output)]
     ran = CliRunner().invoke(application, ["matrix", *words, "--json"])
     assert ran.exit_code == 3
-    go, other, missing = json.loads(ran.stdout)
+    matrix = json.loads(ran.stdout)
+    assert json.loads((output / "matrix.json").read_text("utf-8")) == matrix
+    jsonschema.validate(matrix, stored.schema("matrix"))
+    go, other, missing = matrix["subjects"]
     assert go["requirements"] == {entry.requirement: entry.verdict for entry in runs.everything().requirements}
     assert (go["exit_code"], other["exit_code"]) == (runs.everything().exit_code, 0)
     assert set(missing) == {"subject", "reason"}

@@ -321,6 +321,7 @@ def test_a_hostile_name_or_message_is_escaped(tmp_path: Path) -> None:
         ("[[known-failures]]\ncase = 'a'\nreason = 'x'\n", "known-failures"),
         ("[[known-failure]]\ncase = 'a'\nreason = 'x'\nreasons = 'x'\n", "reasons"),
         ("[[known-failure]\n", "not valid TOML"),
+        ("schema = 2\nlist = []\n", "has schema 2; this version of the kit reads 1"),
         ("\xff", "not valid TOML"),
         (None, "cannot read"),
     ],

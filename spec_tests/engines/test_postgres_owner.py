@@ -1,0 +1,147 @@
+"""The example owner on PostgreSQL: it survives crashes of its processes and of the database, and the kit finds three
+mutants of it that reviews of such code overlook."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pytest
+from typer.testing import CliRunner
+
+from conformance.adapters.stdio import StdioSubject
+from conformance.command.application import application
+from conformance.command.listing import files
+from conformance.interface import messages as m
+from conformance.interface.results import ExitCode
+from conformance.subjects.names import open_subject
+from conformance.subjects.smoke import smoke
+from spec_tests.conformance.asking import Asking
+from spec_tests.support.postgres import Postgres, PostgresError, server
+
+pytestmark = [pytest.mark.engines, pytest.mark.processes, pytest.mark.xdist_group("postgres")]
+
+OWNER = files()["postgres_owner.py"]
+LONGEST = 220
+COMMITS = 10
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    try:
+        with server() as running:
+            yield running
+    except PostgresError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def database(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Postgres:
+    pytest.importorskip("psycopg", reason="install the extra postgres")
+    monkeypatch.setenv("DATABASE", postgres.database)
+    return postgres
+
+
+def command(owner: Path = OWNER) -> str:
+    return f"stdio:{shlex.join([sys.executable, str(owner)])}"
+
+
+def test_smoke_passes(database: Postgres) -> None:
+    with open_subject(command(), timeout=60) as subject:
+        report = smoke(subject)
+    assert report.ok, str(report)
+    assert len(OWNER.read_text("utf-8").splitlines()) <= LONGEST
+
+
+def test_no_acknowledged_commit_is_lost_when_owner_and_database_die(database: Postgres) -> None:
+    """Two writers commit; meanwhile the owner's processes and the database are killed. A writer repeats an attempt
+    without an answer until it is ratified. Then each attempt is at the version that was acknowledged, once."""
+    subject = open_subject(command(), timeout=60)
+    assert isinstance(subject, StdioSubject)
+    with Asking(subject) as owner, ThreadPoolExecutor(2) as pool:
+        tables = [owner.table(feature="catalogManaged", commit_mode="staged", name=name) for name in ("a", "b")]
+
+        def write(number: int) -> list[tuple[m.Commit, m.Answer]]:
+            table, version = tables[number], 1
+            exchanges: list[tuple[m.Commit, m.Answer]] = []
+            while version <= COMMITS or not killed.is_set():
+                commit = table.proposal(version)
+                answer = subject.ask(f"writer {number}", commit)
+                while isinstance(answer, m.Unknown):
+                    exchanges.append((commit, answer))
+                    answer = subject.ask(f"writer {number}", commit)
+                assert answer == m.Ratified(version=version), answer
+                exchanges.append((commit, answer))
+                version += 1
+                begun[number].set()
+            return exchanges
+
+        begun, killed = (Event(), Event()), Event()
+        running = [pool.submit(write, number) for number in (0, 1)]
+        try:
+            for number in (0, 1):
+                assert begun[number].wait(60)
+                subject.kill(f"writer {number}")
+            database.kill()
+            database.start()
+            subject.kill("writer 1")
+        finally:
+            killed.set()
+        subject.kill("client")  # its connection has ended
+        exchanges = [future.result() for future in running]
+        for table, sent in zip(tables, exchanges, strict=True):
+            listed = owner.expect(m.Commits, m.GetCommits(table=table.reference))
+            assert [(entry.version, (entry.file_name or "").split(".")[1]) for entry in listed.commits] == [
+                (answer.version, commit.attempt) for commit, answer in sent if isinstance(answer, m.Ratified)
+            ]
+        assert any(isinstance(answer, m.Unknown) for sent in exchanges for _, answer in sent)
+
+
+MUTANTS = {
+    "read-committed-without-a-row-lock": (
+        ("concurrent-writers", "processes"),
+        {
+            'LOCK = LOOK + " FOR UPDATE"': "LOCK = LOOK",
+            "PRIMARY KEY (id, version), UNIQUE (id, attempt)": "PRIMARY KEY (id, attempt)",
+        },
+    ),
+    "a-phantom-under-serializable-without-a-retry": (
+        ("version-0", "processes"),
+        {
+            "CREATE UNIQUE INDEX IF NOT EXISTS one_table_of_a_name": "CREATE INDEX IF NOT EXISTS one_table_of_a_name",
+            ' ON CONFLICT DO NOTHING"\nHOLDER': '"\nHOLDER',
+            "        if self.sql(CREATE, table, name, feature).rowcount == 1:": """\
+        self.database.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        held = self.sql(HOLDER, name).fetchone() or self.sql(LANDED, table, table).fetchone()
+        if not held and self.sql(CREATE, table, name, feature).rowcount == 1:""",
+            "        except psycopg.OperationalError as error:": """\
+        except psycopg.errors.SerializationFailure:  # the table of that name exists now
+            return {"outcome": "ratified", "version": 0, "table": self.sql(HOLDER, request["name"]).fetchone()["id"]}
+        except psycopg.OperationalError as error:""",
+        },
+    ),
+    "on-conflict-do-nothing-without-a-look-at-the-count": (
+        ("version-0", "processes"),
+        {
+            "if self.sql(CREATE, table, name, feature).rowcount == 1:": "if self.sql(CREATE, table, name, feature):",
+            "commits (id text REFERENCES tables, ": "commits (id text, ",
+        },
+    ),
+}
+"""For each mutant: the family and the layer of the quick profile that find it, and its edits of the example."""
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_kit_finds_the_mutant(mutant: str, database: Postgres, tmp_path: Path) -> None:
+    (family, layer), edits = MUTANTS[mutant]
+    text = OWNER.read_text("utf-8")
+    for before, after in edits.items():
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    owner = tmp_path / "mutant.py"
+    owner.write_text(text, "utf-8")
+    options = ["--family", family, "--layer", layer, "--workers", "1", "--fail-fast"]
+    result = CliRunner().invoke(application, ["run", command(owner), *options, "--json"])
+    assert result.exit_code == ExitCode.VIOLATION, result.output
