@@ -55,6 +55,8 @@ class Kill:
     operations: int = 0
     """The number of operations until the violation."""
     note: str = ""
+    stale: bool = False
+    """Whether cases are remembered for it, and none of them finds it any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +226,7 @@ def kill(mutant: Mutant) -> Kill:
                 return Kill(
                     mutant=mutant.id, fate=Fate.KILLED, case=str(case), requirement=requirement,
                     layer=case.check.layer.value, operations=result.operations,
+                    stale=mutant.id in REMEMBERED and case not in remembered(mutant.id),
                 )  # fmt: skip
             else:
                 break

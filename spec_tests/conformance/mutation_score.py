@@ -8,8 +8,9 @@
     python -m spec_tests.conformance.mutation_score --layers programs [--side owner] [--sample N] [--holdout] [--json]
                                               what one layer finds alone, each mutant for `--seconds` of CPU time
 
-Exit code 1 if a mutant survives, is found only by requirements that it does not violate, or cannot start; if a good
-subject is accused; or if a figure is too low.
+Mutants whose remembered cases do not find them any more are named: their search is slow, until `--remember --mutants
+NAME` repeats it. Exit code 1 if a mutant survives, is found only by requirements that it does not violate, or cannot
+start; if a good subject is accused; or if a figure is too low.
 """
 
 import argparse
@@ -295,12 +296,19 @@ def _printed(rows: Iterable[Row], what: str, *, as_json: bool) -> int:
 
 
 def _kill_rows(pattern: str) -> Iterator[Row]:
+    stale = list[str]()
     for mutant in kills.bad():
         if fnmatchcase(mutant.id, pattern):
             kill = kills.kill(mutant)
             text = f"{kill.requirement:20} {kill.operations:4} operations  {kill.layer:8} {kill.case}"
             killed = kill.fate is Fate.KILLED
+            stale += [mutant.id] if kill.stale else []
             yield kill, f"{mutant.id:45} {text if killed else f'{kill.fate.upper()}  {kill.note[:600]}'}", killed
+    if stale:
+        print(
+            f"stale, their remembered cases do not find them any more: {', '.join(stale)}; to search anew: --remember "
+            "--mutants NAME", file=sys.stderr,
+        )  # fmt: skip
 
 
 def _plain_rows(pattern: str) -> Iterator[Row]:

@@ -94,6 +94,16 @@ def test_a_kill_by_another_requirement_is_not_counted(monkeypatch: pytest.Monkey
     assert kills.kill(mutant).fate is Fate.WRONGLY
 
 
+def test_a_mutant_with_stale_cases_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "last-writer-wins"
+    assert not kills.kill(all_mutants()[name]).stale
+    monkeypatch.setitem(kills.REMEMBERED, name, ["restarts/a-check-that-was-deleted[managedCommit/staged]"])
+    assert mutation_score.main(["--mutants", name]) == 0
+    assert f"any more: {name}; to search anew" in capsys.readouterr().err
+
+
 def test_a_function_has_the_parameters_of_the_method_that_it_replaces() -> None:
     def published(self: ModelOwner, version: int) -> int:
         return version
