@@ -2,17 +2,22 @@
 
 The variations: groups of two or three tables; overlapping groups in opposite order; a member that cannot be ratified;
 lost answers, late and repeated requests of a group, of a part of it, and of one member alone; crashes between its
-effects; a table that is dropped or handed back; readers of all tables. Everything is generated.
+effects; a table that is dropped or handed back; readers of all tables.
+
+Why an example: the course and a server's test name it; programs find the same bugs.
 """
 
 from typing import Final
 
 from conformance.checks import check, families
+from conformance.interface import messages as m
 from conformance.interface.results import Layer
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
+from conformance.scenario import groups
 from conformance.scenario.check import Family
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 GROUPS: Final = ("PROFILE-GROUP-01", "PROFILE-GROUP-02", "PROFILE-GROUP-03", "PROFILE-GROUP-04", "PROFILE-GROUP-05")
 FEWER: Final = {
@@ -28,3 +33,56 @@ FEWER: Final = {
 def any_sequence_of_groups(g: Generation) -> None:
     """Generated groups of proposals of several tables: each is ratified whole, or not at all."""
     g.run(OwnerFamily(name=g.check.family, factors=FEWER, groups=True))
+
+
+def latest(s: Scenario, table: TableHandle) -> tuple[int | None, Exchange]:
+    exchange = s.ask("reader", m.GetCommits(table=table.reference), table)
+    return getattr(exchange.answer, "latest", None), exchange
+
+
+@check(
+    Family.TRANSACTIONS, "PROFILE-GROUP-01", "PROFILE-GROUP-02", "PROFILE-GROUP-04", "PROFILE-GROUP-05",
+    needs=(Profile.TRANSACTION_GROUP,), commit_modes=("staged", "inline"),
+)  # fmt: skip
+def a_group_lands_whole_or_not_at_all(s: Scenario) -> None:
+    """A group of two next versions is ratified, and so is its replay. A later group, of which one version is taken by
+    then, is refused for that member, and changes neither table."""
+    tables = [s.create("orders"), s.create("stock")]
+    first = groups.group_of([s.proposal(table) for table in tables])
+    answer, exchanges = groups.ask(s, first, tables)
+    if isinstance(answer, m.Unknown):
+        raise Inconclusive("the outcome of the group stayed unknown")
+    s.require(
+        isinstance(answer, m.GroupRatified), "PROFILE-GROUP-05", evidence=exchanges, table=tables[0], version=1,
+        expected="both members propose the next version, and no other client does: `group_ratified`",
+    )  # fmt: skip
+    for table, member in zip(tables, exchanges, strict=True):
+        table.versions += 1
+        version, read = latest(s, table)
+        s.require(
+            version == 1, "PROFILE-GROUP-01", evidence=(member, read), table=table, version=1,
+            expected=f"the group was ratified: version 1 is the latest of {table.name}", observed=f"{version} is",
+        )  # fmt: skip
+    answer, replayed = groups.ask(s, first, tables, "retrier", frozenset(one.attempt for one in first.members))
+    s.require(
+        isinstance(answer, m.GroupRatified) or "idempotent-retry" not in s.identity.profiles, "PROFILE-GROUP-04",
+        evidence=(exchanges[0], *replayed), table=tables[0], version=1,
+        expected="all attempts of the group landed: `group_ratified`, again",
+    )  # fmt: skip
+    late = groups.group_of([s.proposal(table) for table in tables])
+    won = s.land(tables[1], "other")
+    answer, refused = groups.ask(s, late, tables, "late")
+    s.require(
+        not isinstance(answer, m.GroupRatified), "PROFILE-GROUP-01", evidence=(won, *refused), table=tables[1],
+        version=2, expected="version 2 of stock is taken: the group is refused",
+    )  # fmt: skip
+    named = answer.decided_by if isinstance(answer, m.GroupRefused) and isinstance(answer.answer, m.Conflict) else 1
+    s.require(
+        named == 1, "PROFILE-GROUP-02", evidence=(won, *refused), table=tables[0], version=2,
+        expected="the refusal names member 1: only version 2 of stock is taken", observed=f"it names member {named}",
+    )  # fmt: skip
+    version, read = latest(s, tables[0])
+    s.require(
+        version == 1, "PROFILE-GROUP-01", evidence=(refused[0], read), table=tables[0], version=1,
+        expected="the group was refused: version 1 is still the latest of orders", observed=f"{version} is",
+    )  # fmt: skip

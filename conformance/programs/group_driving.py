@@ -15,6 +15,7 @@ from conformance.programs import steps
 from conformance.programs.driving import Drive, DrivenTable, client_of
 from conformance.programs.steps import TABLES, Again, Fate
 from conformance.programs.together import Call
+from conformance.scenario import groups as scenario_groups
 from conformance.scenario.scenario import TRIES, Exchange, Inconclusive
 
 PROFILE = "transaction-group"
@@ -104,8 +105,8 @@ class GroupDrive(Drive):
             proposal, whole = self._proposal(table, steps.Commit(ahead=ahead, staged=step.staged))
             table.content[whole.attempt] = whole
             table.sent.append(proposal)
-            members.append(_member(proposal))
-        return SentGroup(request=m.CommitGroup(members=tuple(members)), tables=tuple(tables))
+            members.append(proposal)
+        return SentGroup(request=scenario_groups.group_of(members), tables=tuple(tables))
 
     def _again(self, step: steps.Regroup) -> SentGroup | None:
         if not self.groups:
@@ -122,25 +123,22 @@ class GroupDrive(Drive):
         if len(old.tables) < 2:
             return None
         old.whole = old.whole and old.surely_landed
-        first, *others = old.request.members
+        others = old.request.members[1:]
         if step.again is Again.PART:
             kept = old.request.members[:-1]
             return SentGroup(request=m.CommitGroup(members=kept), tables=old.tables[: len(kept)], whole=False)
-        members = [first]
+        members = oracle.commits_of(old.request)[:1]
         for table, _ in zip(old.tables[1:], others, strict=True):
             proposal, whole = self._proposal(table, steps.Commit())
             table.content[whole.attempt] = whole
             table.sent.append(proposal)
-            members.append(_member(proposal))
-        return SentGroup(request=m.CommitGroup(members=tuple(members)), tables=old.tables, whole=False)
+            members.append(proposal)
+        return SentGroup(request=scenario_groups.group_of(members), tables=old.tables, whole=False)
 
     def _send_group(self, group: SentGroup, client: str, fate: Fate) -> m.Answer | None:
         """The answer, if the client gets it."""
         s, request = self.s, group.request
-        numbers = [
-            s._invoke(client, commit, table.handle)
-            for commit, table in zip(oracle.commits_of(request), group.tables, strict=True)
-        ]
+        numbers = scenario_groups.invoke(s, client, request, [table.handle for table in group.tables])
         if fate is Fate.DELAYED:
             self.waiting.append(Waiting(group=group, client=client, numbers=numbers))
             return None
@@ -187,18 +185,7 @@ class GroupDrive(Drive):
 
     def _hear_group(self, group: SentGroup, numbers: Sequence[int], answer: m.Answer) -> None:
         """Exclude the worlds of all its tables in which the answer is impossible."""
-        commits = oracle.commits_of(group.request)
-        valid = m.belongs(group.request, answer)
-        parts = oracle.parts_of(group.request, answer if valid else m.Unknown(), self._known(group))
-        exchanges = [
-            self.s._ended(number, commit, part)
-            for number, commit, part in zip(numbers, commits, parts, strict=True)
-        ]  # fmt: skip
-        if not valid:
-            self.s.fail(
-                "PROFILE-CORE-03", evidence=exchanges[:1], expected="one of the outcomes of `commit_group`",
-                message=f"`commit_group` was answered {m.name_of(answer)!r}, which is not a valid answer to it.",
-            )  # fmt: skip
+        exchanges = scenario_groups.ended(self.s, numbers, group.request, answer, self._known(group))
         self._died(exchanges[0])
         was = [table.worlds for table in group.tables]
         self._judge_group(group, answer, exchanges)
@@ -448,13 +435,6 @@ class GroupDrive(Drive):
         if of_group and {oracle.ATOMIC, oracle.PROGRESS}.isdisjoint(wrong.requirements):
             wrong = wrong._replace(requirements=(*wrong.requirements, oracle.ATOMIC))
         super()._fail(table, exchange, wrong, *others)
-
-
-def _member(proposal: m.Commit) -> m.GroupMember:
-    return m.GroupMember(
-        table=proposal.table, version=proposal.version, attempt=proposal.attempt, actions=proposal.actions,
-        staged_file=proposal.staged_file,
-    )  # fmt: skip
 
 
 def _tables_of(call: Call, answer: m.Answer) -> Sequence[m.Answer]:

@@ -36,7 +36,7 @@ from conformance.scenario.running import BrokenInCaseError, run_case
 
 MARKER: Final = "exercise.json"
 """The file that makes a folder an exercise."""
-LAST_PAGE: Final = "13-where-to-go-on.md"
+LAST_PAGE: Final = "14-where-to-go-on.md"
 HINT: Final = "\n## Hint\n"
 DEEPER: Final = "\n## Deeper hint\n"
 """The headings of the hints in a stored page. Hints are not written to the exercise folder."""

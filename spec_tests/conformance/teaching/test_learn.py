@@ -56,7 +56,7 @@ def test_the_skeleton_is_the_solution_without_its_stages(language: Language) -> 
 
 def of_every_stage() -> list[Any]:
     """Every second stage in Python, the first and the last in the other language. The others are marked `engines`."""
-    usual = {Language.PYTHON: range(0, 13, 2), Language.JAVASCRIPT: (0, 12)}
+    usual = {Language.PYTHON: (*range(0, 13, 2), 13), Language.JAVASCRIPT: (0, 13)}
     return [
         pytest.param(language, stage, marks=() if stage in usual[language] else pytest.mark.engines)
         for language in Language
@@ -82,7 +82,7 @@ def test_the_checks_of_the_stages_exist_and_are_used_once() -> None:
     used = [name for stage in STAGES for name in stage.checks]
     assert set(used) <= known
     assert len(set(used)) == len(used)
-    assert [stage.number for stage in STAGES] == list(range(1, 13))
+    assert [stage.number for stage in STAGES] == list(range(1, 14))
 
 
 @pytest.mark.engines
@@ -188,7 +188,7 @@ def test_a_new_exercise_has_an_owner_and_all_pages(language: Language, tmp_path:
     assert made.exit_code == 0
     names = {path.name for path in (tmp_path / "mine").iterdir()}
     assert names == {language.file, "exercise.json", *learn.pages(language, "")}
-    assert len(names) == 16
+    assert len(names) == 17
 
 
 def test_a_learners_work_is_not_overwritten(exercise: Path) -> None:
@@ -208,8 +208,8 @@ def test_a_learners_work_is_not_overwritten(exercise: Path) -> None:
         (["{file}"], "is a file; expected a new or an empty folder"),
         (["{full}"], "is not empty"),
         (["{new}", "--language", "cobol"], "unknown --language 'cobol'; expected python or javascript"),
-        (["{mine}", "check", "--stage", "13"], "invalid --stage 13; expected 1 to 12"),
-        (["{mine}", "check", "--stage", "0"], "invalid --stage 0; expected 1 to 12"),
+        (["{mine}", "check", "--stage", "14"], "invalid --stage 14; expected 1 to 13"),
+        (["{mine}", "check", "--stage", "0"], "invalid --stage 0; expected 1 to 13"),
         (["{mine}", "check", "--deeper"], "--deeper works only with the action hint"),
         (["{mine}", "check", "--language", "python"], "--language is only for a new folder"),
         (["{new}", "--json"], "need an action"),
@@ -259,7 +259,7 @@ def test_a_check_shows_the_first_failure_and_its_page(exercise: Path) -> None:
     for fact in (
         "Stage 3, lose a race properly: not yet", "observed: `commit` of version 1 was answered `rejected`",
         "expected: version 1 is taken", '-> {"outcome": "rejected"', f"read {exercise}/03-lost-race.md",
-        "2 of 12 stages ##----------",
+        "2 of 13 stages ##-----------",
     ):  # fmt: skip
         assert fact in shown.stdout, shown.stdout
     assert max(map(len, shown.stdout.replace(str(exercise), "mine").splitlines())) <= 79
@@ -275,7 +275,7 @@ def test_a_check_up_to_a_stage_passes_and_names_the_next_page(exercise: Path) ->
 def test_the_json_of_a_check_has_all_messages(exercise: Path) -> None:
     result = json.loads(invoke(exercise, "check", "--json", "--timeout", "120s").stdout)
     assert result["passed"] == 0
-    assert [stage["passed"] for stage in result["stages"]] == [False] * 12
+    assert [stage["passed"] for stage in result["stages"]] == [False] * 13
     failure = result["failure"]
     assert (failure["stage"], failure["page"], failure["broken"]) == (1, "01-version-0.md", False)
     assert json.loads(failure["exchange"][0]["request"])["op"] == "create_table"
