@@ -163,7 +163,7 @@ class ShowsGroupsOneTableLate(GroupOwner):
         return m.Tables(tables=tuple(shown))
 
 
-@beyond_method("_decide", "PROFILE-GROUP-01")
+@mutant_method("_decide", "PROFILE-GROUP-01")
 def ratifies_a_group_one_by_one(self: GroupOwner, members: Sequence[Staged]) -> m.Answer:
     """Ratifies each member as it comes to it, until one is refused."""
     for index, member in enumerate(members):
@@ -199,7 +199,7 @@ def replays_of_members_land_the_rest(self: GroupOwner, members: Sequence[Staged]
     return self._ratify_group([(table, commit, self._stage(table, commit)) for table, commit, _ in left])
 
 
-@beyond_method("_group_replay", "PROFILE-GROUP-04", "PROFILE-RETRY-01")
+@mutant_method("_group_replay", "PROFILE-GROUP-04", "PROFILE-RETRY-01")
 def replay_of_a_group_is_a_conflict(self: GroupOwner, members: Sequence[Staged]) -> m.Answer | None:
     """Forgets that a group landed: its replay is a conflict."""
     table, commit, _ = members[0]
@@ -236,7 +236,7 @@ def leaves_tables_that_are_gone_out(self: GroupOwner, members: Sequence[Staged])
     return original(self)._decide(left or members)
 
 
-@beyond_method("_decide", "PROFILE-GROUP-02")
+@mutant_method("_decide", "PROFILE-GROUP-02")
 def names_a_member_that_did_not_lose(self: GroupOwner, members: Sequence[Staged]) -> m.Answer:
     """Always names the first member of a refused group."""
     answer = original(self)._decide(members)
@@ -252,7 +252,7 @@ def names_one_of_several_that_lost(self: GroupOwner, members: Sequence[Staged]) 
     return msgspec.structs.replace(answer, lost=answer.lost[:1]) if isinstance(answer, m.GroupRefused) else answer
 
 
-@beyond_method("_decide", "PROFILE-GROUP-05")
+@mutant_method("_decide", "PROFILE-GROUP-05")
 def ratifies_no_group(self: GroupOwner, members: Sequence[Staged]) -> m.Answer:
     """Ratifies no group, although it declares the profile."""
     return m.GroupRefused(decided_by=0, answer=m.Rejected(reason="not now"), lost=(0,))

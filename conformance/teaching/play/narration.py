@@ -70,6 +70,8 @@ _REQUESTS: Final[dict[str, Sentence]] = {
     "resolve": ("{who} asks the owner for the table by its name", "CM-READ-08"),
     "get_commits": ("{who} asks the owner for the unpublished commits and the latest version", "CM-READ-01"),
     "commit": ("{who} proposes version {version}", "CM-WRITE-03"),
+    "commit_group": ("{who} proposes one version of each table, as one group", "PROFILE-GROUP-01"),
+    "resolve_together": ("{who} asks the owner for both tables, in one state", "PROFILE-GROUP-03"),
     "attempt_outcome": ("{who} asks the owner for the outcome of the attempt", "PROFILE-UNKNOWN-01"),
     "backfill_to_version": ("{who} asks the owner to publish the ratified commits", "CM-PUBLISH-04"),
     "stage_table": ("{who} asks the owner for a location for a new table", None),
@@ -216,7 +218,10 @@ def _transaction(who: str, before: Rows, after: Rows) -> Sentence:
                 return f"{who} commits its transaction: {version} is attempt {attempt}, as promised", "MC-CONVERT-07"
             created = any(row[0] == "promise" and row[1] == f"create as {version}" for row in before)
             decision = ", as promised" if created else ". This is the decision"
-            return f"{who} commits its transaction: {version} is attempt {attempt}{decision}", "CM-COMMIT-02"
+            known = {row[2] for row in before} | {attempt}
+            others = [f"{row[1]} is {row[2]}" for row in new if row[0] == "commit" and row[2] not in known]
+            group = f", and of the other table {' and '.join(others)}" if others else ""
+            return f"{who} commits its transaction: {version} is attempt {attempt}{group}{decision}", "CM-COMMIT-02"
     for what, text, attempt, _ in new:
         if what == "promise":
             said = f"{who} records its promise first: {text}, attempt {attempt}"

@@ -28,6 +28,7 @@ NAMES: Final = (
     "reader-takes-staged-files", "blind-retry-commits-twice", "failed-and-yet-there", "winner-named-wrongly",
     "checkpoint-of-an-unpublished-version", "forgotten-before-it-was-published", "tombstone-forgotten",
     "list-and-latest-of-two-states", "delayed-request-lands-after-its-tombstone",
+    "refused-group-lands-in-one-table",
 )  # fmt: skip
 """The puzzles, from obvious to subtle."""
 CHOICES: Final = 4
@@ -80,6 +81,7 @@ def puzzle(number: int) -> Puzzle:
     name = NAMES[number - 1]
     path = folder() / f"{name}.jsonl"
     items = list(operations(read(path)))
+    tables = {item.table for item in items if isinstance(item, Operation | Witness)}
     violation = check_file(path).violations[0]
     named = violation.operations[: violation.contradicting or None] or tuple(
         item for item in items if isinstance(item, Operation)
@@ -91,8 +93,12 @@ def puzzle(number: int) -> Puzzle:
     return Puzzle(
         number=number,
         name=name,
-        lines=tuple(line for line in map(_line, items) if line is not None),
-        log=", ".join(f"{item.version}: {item.attempt or 'before'}" for item in items if isinstance(item, Witness)),
+        lines=tuple(line for item in items if (line := _line(item, _of(item, tables))) is not None),
+        log=", ".join(
+            f"{item.version}{_of(item, tables)}: {item.attempt or 'before'}"
+            for item in items
+            if isinstance(item, Witness)
+        ),
         rules=tuple(rule.meaning for rule in rules),
         rule=rules.index(violation.rule) + 1,
         suspects=frozenset(operation.id for operation in named),
@@ -100,15 +106,20 @@ def puzzle(number: int) -> Puzzle:
     )
 
 
-def _line(item: Item) -> Line | None:
+def _of(item: Item, tables: set[str]) -> str:
+    """The table, if the history has several."""
+    return f" of {item.table}" if len(tables) > 1 and isinstance(item, Operation | FileLook | Witness) else ""
+
+
+def _line(item: Item, table: str = "") -> Line | None:
     if isinstance(item, Operation):
         answer = "no answer" if item.answer is None else _answer(item.answer)
-        client, text = item.client or "a client", describe_request(item.request)
+        client, text = item.client or "a client", describe_request(item.request) + table
         return Line(number=item.id, client=client, since=item.invoked, until=item.answered, asked=text, answer=answer)
     if isinstance(item, FileLook):
         seen = [f"version {file.version} is published" for file in item.published]
         seen += [f"version {version} is not" for version in item.absent]
-        text, answer = "lists the files", ", ".join(seen)
+        text, answer = f"lists the files{table}", ", ".join(seen)
         return Line(number=item.id, client="observer", since=item.since, until=item.at, asked=text, answer=answer)
     if isinstance(item, Fault):
         return Line(number=None, client="", since=item.at, until=item.at, asked=item.kind, answer="")

@@ -16,9 +16,11 @@ from conformance.simulation.disk import SimulatedFiles
 from conformance.simulation.effects import Kind, happening
 from conformance.teaching.play.world import LOCATION, START_MS, TABLE, Actor, Scenario
 from refimpl.client.create import create_filesystem_table, create_table
+from refimpl.client.group_transaction import GroupTransaction, read_together
 from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.snapshot import Snapshot
+from refimpl.client.table import Table
 from refimpl.protocol.actions import Add
 from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
 from refimpl.protocol.log_path import FileKind
@@ -26,6 +28,8 @@ from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Comm
 from refimpl.rows.partition_values import FileLayout
 from refimpl.schema.schema import from_arrow
 
+OTHER: Final = "stock"
+"""The second table of a transfer."""
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("note", pa.string())])
 AT_ONCE: Final = MaintenancePolicy(backfill_every=1, allowed=ALLOWED_BY_DEFAULT | {Maintenance.METADATA_CLEANUP})
 ON_REQUEST: Final = MaintenancePolicy(backfill_every=None)
@@ -193,6 +197,49 @@ def task(number: int, attempt: int) -> Client:
         actor.world.messages.append(message)
 
     return run
+
+
+def two_accounts(actor: Actor) -> None:
+    """Two tables, `orders` and `stock`, each with a version 0."""
+    table()(actor)
+    create_table(
+        actor.owner, actor.environment, OTHER, SCHEMA, feature=CATALOG_MANAGED, commit_mode=CommitMode.STAGED,
+        policy=AT_ONCE, location=LOCATION.with_name(OTHER),
+    )  # fmt: skip
+
+
+def moves_in_two_commits(name: str) -> Client:
+    """Takes goods from the stock and writes the order, each as a commit of its own."""
+
+    def run(actor: Actor) -> None:
+        for account in (OTHER, TABLE):
+            transaction = Table.resolve(account, actor.owner, actor.environment).transaction(operation="WRITE")
+            transaction.add(data_file(name))
+            actor.says(f"{name}.parquet is in version {transaction.commit().version} of {account}")
+
+    return run
+
+
+def moves_as_a_group(name: str) -> Client:
+    """The same as one transaction over both tables."""
+
+    def run(actor: Actor) -> None:
+        with GroupTransaction(actor.owner, actor.environment, [OTHER, TABLE]) as both:
+            for account in (OTHER, TABLE):
+                transaction = both.table(account).transaction(operation="WRITE")
+                transaction.add(data_file(name))
+                transaction.commit()
+        actor.says(f"{name}.parquet is in both tables")
+
+    return run
+
+
+def reads_both(actor: Actor) -> None:
+    shown = []
+    for read in read_together(actor.owner, actor.environment, [OTHER, TABLE]):
+        files = ", ".join(sorted(file.path for file in read.snapshot.files.values()))
+        shown.append(f"{read.table.name} has {files or 'no file'}")
+    actor.says("; ".join(shown))
 
 
 def drives(actor: Actor) -> None:
@@ -401,6 +448,33 @@ _ALL: Final = (
         story=("T0b to sends", "T0", "crash T0b", "T1 to sends", "crash T1", "T1b", "D", "R"),
         setup=table(),
         ends="One version has one file of each task. The files of the two dead attempts are in no version.",
+    ),
+    Scenario(
+        name="transfer",
+        title="A transfer between two tables, with and without a group",
+        about="A moves goods from the stock to an order in two commits, G and H in one group. All crash in the middle.",
+        clients={
+            "A": moves_in_two_commits("a"),
+            "R": reads_both,
+            "G": moves_as_a_group("g"),
+            "Q": reads_both,
+            "H": moves_as_a_group("h"),
+            "S": reads_both,
+        },
+        story=(
+            "A past ^result",
+            "crash A",
+            "R",
+            "G to ^commit ledger",
+            "crash G",
+            "Q",
+            "H past ^commit ledger",
+            "crash H",
+            "S",
+        ),
+        setup=two_accounts,
+        ends="A's transfer is in the stock alone. G's is in neither table, because G crashed before the owner's "
+        "transaction. H's is in both, although H crashed just after it.",
     ),
 )
 

@@ -127,9 +127,11 @@ class _Requests:
         return ask
 
 
-CHANGES: Final = frozenset({"stage_table", "register_table", "drop_table", "commit", "take_over", "hand_back"})
+CHANGES: Final = frozenset(
+    {"stage_table", "register_table", "drop_table", "commit", "commit_group", "take_over", "hand_back"}
+)
 """Requests that change something: without an answer their outcome is unknown."""
-REQUESTS: Final = CHANGES | {"resolve", "attempt_outcome", "get_commits", "backfill_to_version"}
+REQUESTS: Final = CHANGES | {"resolve", "resolve_together", "attempt_outcome", "get_commits", "backfill_to_version"}
 
 
 class World:
@@ -499,6 +501,8 @@ def _answer(answer: Any) -> str:
         case CommitsAnswer():
             versions = ", ".join(str(commit.version) for commit in answer.commits) or "no unpublished commits"
             return f"{versions}; {_latest(answer.latest_ratified_version)}"
+        case (ResolvedTable(), *_):
+            return ", ".join(f"{table.name}: {_latest(table.commits.latest_ratified_version)}" for table in answer)
         case ResolvedTable():
             return f"a {answer.feature_name} table; {_answer(answer.commits)}"
         case Backfilled():

@@ -33,6 +33,7 @@ ENDS = {
     "power-before-the-sync": ("version 0: no files", None),
     "power-after-the-decision": ("version 1: a.parquet", None),
     "delayed-commit": ("version 1: part-00000-….snappy.parquet, part-00001-….snappy.parquet", None),
+    "transfer": ("version 1: h.parquet", None),
 }
 """The last version that a reader sees through the owner, and by path. None: the read is rejected, or the table does not
 exist.
@@ -59,6 +60,10 @@ RESULTS = {
     ],
     "power-before-the-sync": ["R: sees version 0 with no file"],
     "power-after-the-decision": ["R: sees version 1 with a.parquet"],
+    "transfer": [
+        "A: a.parquet is in version 1 of stock", "R: stock has a.parquet; orders has no file",
+        "Q: stock has a.parquet; orders has no file", "S: stock has a.parquet, h.parquet; orders has h.parquet",
+    ],
 }  # fmt: skip
 """What the clients report, in scenarios that are about these reports."""
 

@@ -78,8 +78,8 @@ def test_the_steps_are_available_as_json() -> None:
         ("play", ["--all"], "--all needs --html FOLDER"),
         ("play", ["--all", "--html", __file__], "is a file; expected a folder"),
         ("play", ["commit", "--html", str(Path(__file__).parent)], "is a folder; expected a file to write, or --all"),
-        ("puzzle", ["0"], "no puzzle 0; expected 1 to 20"),
-        ("puzzle", ["21"], "no puzzle 21; expected 1 to 20"),
+        ("puzzle", ["0"], "no puzzle 0; expected 1 to 21"),
+        ("puzzle", ["22"], "no puzzle 22; expected 1 to 21"),
     ],
 )
 def test_an_error_says_what_was_expected(name: str, words: list[str], message: str) -> None:
