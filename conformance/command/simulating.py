@@ -22,7 +22,7 @@ from conformance.interface.results import ExitCode, UnusableError, counted
 from conformance.running.plan import seconds
 
 if TYPE_CHECKING:
-    from conformance.simulation import crash, power, traces
+    from conformance.simulation import crash, groups, power, traces
     from conformance.simulation.host import Host
     from conformance.simulation.operations import Operation
     from conformance.simulation.python_subject import PythonHost
@@ -42,8 +42,8 @@ ScopesArgument = Annotated[
     list[str] | None,
     argument(
         "SCOPE",
-        "only scopes whose name begins with this text, such as `two-writers` (explore) or `commit/catalogManaged` "
-        "(crash, power)",
+        "only scopes whose name begins with this text, such as `two-writers` (explore), `commit/catalogManaged` "
+        "(crash, power) or `catalogManaged` (groups)",
         show_default=False,
     ),
 ]
@@ -68,6 +68,7 @@ def register(application: typer.Typer) -> None:
         (explore, "simulate explore two-writers --workers 2"),
         (crash_, "simulate crash commit/catalogManaged --mode answer-lost"),
         (power_, "simulate power commit/catalogManaged/inline --failing-syncs 1"),
+        (groups_, "simulate groups catalogManaged/inline"),
         (replay, "simulate replay trace.json"),
     ):
         commands.command(name=command.__name__.rstrip("_"), epilog=examples(example))(command)
@@ -235,6 +236,33 @@ def _show_cut(result: power.Result) -> None:
         show(f"  power cut {violation.effect}, effect {violation.at} of the script; requests and answers before:")
         for line in (*violation.exchanges, *(f"lost: {lost}" for lost in violation.lost)):
             show(f"    {line}")
+
+
+def groups_(scopes: ScopesArgument = None, workers: WorkersOption = 1, json: JsonOption = False) -> None:
+    """Two transactions over the same two tables: every schedule, every crash, every power cut, of the reference."""
+    from conformance.simulation.groups import SCOPES
+
+    started = time.perf_counter()
+    results = _collected(_grouped, _chosen(SCOPES, scopes), workers, None if json else _show_grouped)
+    schedules, cuts = sum(result.schedules for result in results), sum(result.cuts for result in results)
+    summary = f"{counted(len(results), 'scope')}, {counted(schedules, 'schedule')}, {counted(cuts, 'cut')}"
+    _finish(results, summary, started, json={} if json else None)
+
+
+def _grouped(name: str) -> groups.Result:
+    from conformance.simulation.groups import explore
+
+    with _host(None) as host:
+        return explore(host, name)
+
+
+def _show_grouped(result: groups.Result) -> None:
+    show(
+        f"{result.scope:<32} {result.schedules:>4} schedules, {'' if result.finished else 'NOT '}finished  "
+        f"{result.cuts:>4} cuts  {result.starts:>5,} starts  {counted(len(result.violations), 'violation')}"
+    )
+    for violation in result.violations:
+        show(f"  {violation}")
 
 
 def replay(file: Annotated[Path, argument("FILE", "file that `explore --trace` wrote")]) -> None:
