@@ -113,7 +113,9 @@ class Groups(CatalogRequests, GroupCommit):
         with self.ledger.write() as writer:
             outcome, ratified = self._decided_together(writer, waiting)
         waiting.outcome, waiting.ratified = outcome, ratified  # after the transaction: it is durable now
-        return Decision(outcome=outcome.outcome if isinstance(outcome, GroupRefused) else _first(outcome))
+        return Decision(
+            outcome=outcome.outcome if isinstance(outcome, GroupRefused) else Ratified(commit=outcome.commits[0])
+        )
 
     def _decided_together(
         self, writer: Writer, group: _WaitingGroup
@@ -169,7 +171,3 @@ class Groups(CatalogRequests, GroupCommit):
             if moved[index]:
                 answers[index] = msgspec.structs.replace(answers[index], commits=stored[index])
         return tuple(finished(answer) for finished, answer in zip(finish, answers, strict=True))
-
-
-def _first(outcome: GroupRatified) -> Ratified:
-    return Ratified(commit=outcome.commits[0], replayed=outcome.replayed)
