@@ -27,7 +27,7 @@ from refimpl.protocol.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_
 from refimpl.rows import row_tracking
 from refimpl.schema import column_mapping, features, properties
 from refimpl.schema.features import check_writable
-from refimpl.schema.schema import Struct, as_struct, check_columns
+from refimpl.schema.schema import Struct, as_struct, check_columns, refuse_void
 from refimpl.storage.environment import Environment
 from refimpl.storage.log_store import LogStore
 
@@ -101,6 +101,7 @@ def _metadata(
     environment: Environment, schema: Any, partition_columns: Sequence[str], wanted: Mapping[str, str]
 ) -> Metadata:
     struct = as_struct(schema)
+    refuse_void(struct)
     partition_columns = struct.spelled(partition_columns)
     metadata = Metadata(
         id=environment.new_id(),

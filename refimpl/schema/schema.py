@@ -286,6 +286,13 @@ def _refuse_inner_void(kind: DataType, where: str) -> None:
         _refuse_inner_void(part, f"{where}{name}.")
 
 
+def refuse_void(schema: Struct) -> None:
+    """Raise `UnsupportedFeatureError` for a `void` column in a caller's schema: most often it is a mistake."""
+    for column, path in walk(schema):
+        if column.type == VOID:
+            raise _unknown("void", path)
+
+
 def walk(kind: DataType, where: str = "") -> Iterator[tuple[Field, str]]:
     """Every field, at any depth, with its path."""
     for column in kind.fields if isinstance(kind, Struct) else ():

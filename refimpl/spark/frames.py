@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from refimpl.protocol.errors import InvalidRequestError, UnsupportedFeatureError
-from refimpl.schema.schema import Array, DataType, Field, Map, Struct, holds, parse, parts, portable
+from refimpl.schema.schema import Array, DataType, Field, Map, Struct, holds, parse, parts, portable, refuse_void
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,7 +40,9 @@ def table_schema(frame: DataFrame) -> Struct:
 
 def table_schema_of(columns: StructType) -> Struct:
     """The same for the schema of a frame."""
-    return optional(parse(columns.json()))
+    schema = parse(columns.json())
+    refuse_void(schema)
+    return optional(schema)
 
 
 def optional(schema: Struct) -> Struct:

@@ -22,7 +22,7 @@ from refimpl.protocol.errors import InvalidRequestError, LocationError, NameTake
 from refimpl.protocol.table_feature import TABLE_FEATURES, CommitMode
 from refimpl.rows import data_files, file_statistics
 from refimpl.rows.partition_values import FileLayout
-from refimpl.schema import features
+from refimpl.schema import features, properties
 from refimpl.spark import commit_protocol, frames, plan_reads
 from refimpl.spark.commit_protocol import JobFiles, WriteTask
 from refimpl.spark.tables import NamedTarget, PathTarget, TableAccess, Target
@@ -168,7 +168,13 @@ class DeltaWriter:
         try:
             test = replaced(options, schema, partition_columns, in_utc=self._access.in_utc)
             indexed = file_statistics.indexed(schema.without(partition_columns), self._properties)
-            layout = FileLayout(location=creation.location, schema=schema, partition_columns=partition_columns)
+            layout = FileLayout(
+                location=creation.location,
+                schema=schema,
+                partition_columns=partition_columns,
+                compression=properties.codec(self._properties),
+                page_version=properties.page_version(self._properties),
+            )
             task = WriteTask(layout=layout, indexed=indexed)
             files = _write_files(self._frame, task, self._job(self._frame, task))
             check_inside(files.added, test)

@@ -245,6 +245,12 @@ def test_void_inside_an_array_or_a_map_is_rejected(tmp_path: Path, kind: Any) ->
     assert not [*table.location.glob("*.parquet")]
 
 
+def test_new_table_has_no_void_column(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=r"'inner\.b'.*void"):
+        create_filesystem_table(tmp_path / "t", Environment(), json.dumps({**VOID, "fields": VOID["fields"][2:]}))
+    assert not (tmp_path / "t").exists()
+
+
 def test_table_of_void_columns_alone_takes_no_rows(tmp_path: Path) -> None:
     table = void_table(tmp_path, {"type": "struct", "fields": [VOID["fields"][1]]})  # type: ignore[index]
     with pytest.raises(InvalidRequestError, match="void"):

@@ -84,13 +84,15 @@ def test_a_table_is_created_with_its_rows_in_version_0(
 def test_options_choose_feature_commit_mode_and_properties(
     feature: Any, commit_mode: CommitMode, delta: DeltaConnection, rows: DataFrame
 ) -> None:
-    options = {"feature": feature.name, "commitMode": commit_mode.value, "delta.checkpointInterval": 7}
+    options = {"feature": feature.name, "commitMode": commit_mode.value, "delta.checkpointInterval": 7,
+               "delta.parquet.compression.codec": "gzip"}  # fmt: skip
     delta.write(rows).options(**options).saveAsTable("t")
     delta.write(rows).mode("append").saveAsTable("t")
     table = delta.tables.by_name("t")
     assert (table.feature, table.commit_mode) == (feature, commit_mode)
     snapshot = table.snapshot()
     assert (snapshot.version, snapshot.metadata.configuration["delta.checkpointInterval"]) == (1, "7")
+    assert all(path.endswith(".gz.parquet") for path, _ in snapshot.files)
     assert delta.read.table("t").count() == 24
 
 
