@@ -3,21 +3,21 @@
     changed = delete(table.transaction(operation="DELETE"), "month = 3 AND price IS NULL")
     changed.metrics["numDeletedRows"]
 
-One call is one transaction. Files are excluded by partition values and statistics, and the others are read one
-after another, so memory holds one file, not the table. A row for which the condition is NULL does not change. The
-transaction records the condition and the files that it read, so that the conflict rules can judge concurrent commits:
-DELTA.md#row-changes.
+One call is one transaction. Files are excluded by partition values and statistics, and the others are rewritten
+several at once, in threads: memory holds a few files, not the table (`data_files.CONCURRENT_BYTES`). A row for which
+the condition is NULL does not change. The transaction records the condition and the files that it read, so that the
+conflict rules can judge concurrent commits: DELTA.md#row-changes.
 
 Durability order: the new data files and change data files are durable, with their folders, before the commit names
 them; a process that dies before leaves only files that no log names. If the commit certainly did not land, they are
-deleted; after an unknown outcome they stay.
+deleted; after an unknown outcome they stay. A file that cannot be read, a full disk and an interrupt end the operation
+as a whole, after the threads have ended.
 """
 
 import contextlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -67,7 +67,8 @@ class RowChange:
         self._started = self._environment.now()
         self._adds: list[Add] = []
         self._removed: list[Add] = []
-        self._rows: DataFileWriter | None = None
+        self._writers: list[DataFileWriter] = []
+        self._idle: list[DataFileWriter] = []
         self._feed = self._change_writer()
         self._changes: list[Cdc] = []
         self._undo = contextlib.ExitStack()
@@ -80,7 +81,7 @@ class RowChange:
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is not None:
-            for writer in (self._rows, self._feed):
+            for writer in (*self._writers, self._feed):
                 if writer is not None:
                     writer.abort()
         self._undo.__exit__(*error)
@@ -137,12 +138,18 @@ class RowChange:
         self._removed.append(add)
 
     def write(self, *parts: pa.Table) -> None:
-        """Write rows to new files, which `commit` makes durable together."""
-        if self._rows is None:
-            self._rows = self.transaction.data_file_writer(copies=True)
+        """Write rows to new files, which `commit` makes durable together. Several threads may call it."""
+        if not any(rows.num_rows for rows in parts):
+            return
+        try:
+            writer = self._idle.pop()
+        except IndexError:  # each of the others is in use by another thread
+            writer = self.transaction.data_file_writer(copies=True)
+            self._writers.append(writer)
         for rows in parts:
-            self._rows.write(rows)
-        self._rows.end_files()
+            writer.write(rows)
+        writer.end_files()
+        self._idle.append(writer)
 
     def record(self, change_type: str, rows: pa.Table) -> None:
         """Write rows of the change data feed, if it is on."""
@@ -164,9 +171,10 @@ class RowChange:
         A commit that only adds, or only removes, files needs no change data: readers infer it from them.
         """
         transaction = self.transaction
-        if self._rows is not None:
-            self._adds += (action for action in self._rows.finish() if isinstance(action, Add))
-            self._rows = None
+        if self._writers:
+            first, *others = self._writers
+            self._adds += (action for action in first.finish(*others) if isinstance(action, Add))
+            self._writers.clear()
         if self._feed is not None and self._adds and self._removed:
             self._changes += (action for action in self._feed.finish() if isinstance(action, Cdc))
             self._feed = None
@@ -202,22 +210,32 @@ def _file_metrics(adds: Sequence[Add], removed: Sequence[Add], prefix: str) -> d
     return dict(zip(names, (len(adds), len(removed), *sizes), strict=True))
 
 
+Recorded = tuple[str, pa.Table]
+"""A `_change_type`, and its rows."""
+
+
 def delete(transaction: Transaction, where: str | None = None) -> RowsChanged:
     """See `Table.delete`."""
     with RowChange(transaction) as change:
         change.transaction.check_removable()
-        deleted = copied = 0
-        for add, rows, matches in _read_touched(change, where, unread=True):
+        test = None if where is None else change.snapshot.file_test(where)
+        files = sorted(change.transaction.read_files(test), key=lambda add: add.path)
+        decided = [test is None or whole_partition(test, add) for add in files]
+        deleted = 0
+        for add in itertools.compress(files, decided):
             change.remove(add)
-            if rows is None:
-                deleted += row_count(add) or 0
-                continue
+            deleted += row_count(add) or 0
+
+        def rewrite(rows: pa.Table, matches: pa.ChunkedArray | None) -> tuple[Sequence[Recorded], int, int]:
             kept = rows.filter(pc.invert(matches))
-            change.record(DELETED, rows.filter(matches))
             change.write(kept)
-            deleted, copied = deleted + rows.num_rows - kept.num_rows, copied + kept.num_rows
+            gone = ((DELETED, rows.filter(matches)),) if change.feeds_changes else ()
+            return gone, rows.num_rows - kept.num_rows, kept.num_rows
+
+        rest = [add for add, known in zip(files, decided, strict=True) if not known]
+        gone, copied = _rewritten(change, rest, test, rewrite)
         transaction.parameters |= predicate_parameter(where)
-        return change.commit({"numDeletedRows": deleted, "numCopiedRows": copied})
+        return change.commit({"numDeletedRows": deleted + gone, "numCopiedRows": copied})
 
 
 def update(transaction: Transaction, values: Mapping[str, Any], where: str | None = None) -> RowsChanged:
@@ -226,15 +244,19 @@ def update(transaction: Transaction, values: Mapping[str, Any], where: str | Non
         change.transaction.check_removable()
         schema = change.snapshot.schema
         assignments = expression.assigned(values, columns=schema, scope=schema)
-        updated = copied = 0
-        for add, rows, matches in _read_touched(change, where):
+        test = None if where is None else change.snapshot.file_test(where)
+        files = sorted(change.transaction.read_files(test), key=lambda add: add.path)
+        identities = change.transaction.rules.identities
+
+        def rewrite(rows: pa.Table, matches: pa.ChunkedArray | None) -> tuple[Sequence[Recorded], int, int]:
             before = rows if matches is None else rows.filter(matches)
             after = change.changed(assignments, before, before)
-            change.remove(add)
-            change.record(BEFORE, before)
-            change.record(AFTER, after)
             change.write(*(() if matches is None else (rows.filter(pc.invert(matches)),)), after)
-            updated, copied = updated + after.num_rows, copied + rows.num_rows - after.num_rows
+            changes = ((BEFORE, before), (AFTER, after)) if change.feeds_changes else ()
+            return changes, after.num_rows, rows.num_rows - after.num_rows
+
+        workers = 1 if identities else data_files.CONCURRENT
+        updated, copied = _rewritten(change, files, test, rewrite, workers=workers)
         transaction.parameters |= predicate_parameter(where)
         return change.commit({"numUpdatedRows": updated, "numCopiedRows": copied})
 
@@ -244,31 +266,38 @@ def predicate_parameter(where: str | None) -> dict[str, str]:
     return {"predicate": json.dumps([] if where is None else [where])}
 
 
-_Touched = tuple[Add, Any, pa.ChunkedArray | None]
+_Rewrite = Callable[[pa.Table, pa.ChunkedArray | None], tuple[Sequence[Recorded], int, int]]
 
 
-def _read_touched(change: RowChange, where: str | None, *, unread: bool = False) -> Iterator[_Touched]:
-    """The files with a matching row: their rows, and whether each matches (None: all do). With `unread`, the rows are
-    None where the partition values, or a missing condition, decide. The next file is read during the work on one."""
-    test = None if where is None else change.snapshot.file_test(where)
-    files = sorted(change.transaction.read_files(test), key=lambda add: add.path)
-    if unread:
-        decided = [test is None or whole_partition(test, add) for add in files]
-        yield from ((add, None, None) for add in itertools.compress(files, decided))
-        files = [add for add, known in zip(files, decided, strict=True) if not known]
+def _rewritten(
+    change: RowChange,
+    files: Sequence[Add],
+    test: FileTest | None,
+    rewrite: _Rewrite,
+    *,
+    workers: int = data_files.CONCURRENT,
+) -> tuple[int, int]:
+    """Remove each file with a matching row, and record its changes. `rewrite` gets a file's rows and whether each
+    matches (None: all do), and returns the changes and the numbers of changed and of copied rows, which are added up.
+    Threads call it."""
+    total = [0, 0]
 
-    def examine(add: Add) -> _Touched | None:
+    def act(add: Add) -> tuple[Sequence[Recorded], int, int] | None:
         if test is None:
-            return add, change.read(add), None
+            return rewrite(change.read(add), None)
         known, matches = change.matches(add, test)
-        return (add, change.read(add, known=known), matches) if pc.any(matches).as_py() else None
+        return rewrite(change.read(add, known=known), matches) if pc.any(matches).as_py() else None
 
-    with ThreadPoolExecutor(1) as thread:
-        following: Future[_Touched | None] | None = None
-        for add in [*files, None]:
-            current, following = following, None if add is None else thread.submit(examine, add)
-            if current is not None and (touched := current.result()) is not None:
-                yield touched
+    with contextlib.closing(data_files.side_by_side(files, act, workers=workers)) as results:
+        for add, result in results:
+            if result is None:
+                continue
+            changes, changed, copied = result
+            change.remove(add)
+            for change_type, rows in changes:
+                change.record(change_type, rows)
+            total = [total[0] + changed, total[1] + copied]
+    return total[0], total[1]
 
 
 def whole_partition(test: FileTest, add: Add) -> bool:

@@ -214,18 +214,21 @@ class Snapshot:
         Raises `InvalidRequestError` for unknown columns and conditions that are not supported,
         `CorruptionError` for a data file that is missing or does not fit the schema.
         """
-        return self.to_batches(columns, where).read_all()
+        return self._rows(columns, where, ahead=True).read_all()
 
     def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> "pa.RecordBatchReader":
         """The rows of `to_arrow` as a stream. Memory: a few batches, and the compressed row group that is read.
 
         Raises the errors of `to_arrow`; those of a data file when the stream reaches it.
         """
+        return self._rows(columns, where, ahead=False)
+
+    def _rows(self, columns: Sequence[str] | None, where: str | None, *, ahead: bool) -> "pa.RecordBatchReader":
         from refimpl.rows.data_files import read_rows
 
         test = None if where is None else self.file_test(where)
         columns = None if columns is None else self.schema.spelled(columns)
-        return read_rows(self.layout, self.files.values(), columns, test)
+        return read_rows(self.layout, self.files.values(), columns, test, ahead=ahead)
 
     def __repr__(self) -> str:
         return f"<Snapshot of {self.location} at version {self.version}, {len(self.files)} files>"

@@ -25,10 +25,11 @@ import logging
 import os
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 BATCH_ROWS: Final = 131_072
 """Rows that are gathered before they are split by partition: splitting small batches one by one is slow."""
@@ -67,6 +69,10 @@ _HOST: Final = PosixFiles()
 _ONLY_FILES: Final = "{} is in an object store, but this operation supports only files of this host"
 SYNCS: Final = 8
 """Files that are made durable at the same time."""
+CONCURRENT: Final = 4
+"""Files that are read or rewritten at the same time: at most so many, and at most one for each processor."""
+CONCURRENT_BYTES: Final = 128 * 1024 * 1024
+"""Bytes on disk of the files that are in memory at the same time, unless one file alone is larger."""
 _LARGE: Final = 4 * 1024 * 1024
 """Bytes of a file whose columns are worth decoding in several threads."""
 _EXTENSIONS: Final = {
@@ -173,12 +179,18 @@ class DataFileWriter:
                 if self._incoming_rows >= BATCH_ROWS:
                     self._split_by_partition()
 
-    def finish(self) -> list[Add | Cdc]:
-        """Write the buffered rows, make every file and folder durable, and return the actions.
+    def finish(self, *others: "DataFileWriter") -> list[Add | Cdc]:
+        """Write the buffered rows, make every file and folder durable, and return the actions. `others`: writers of the
+        same table, which end with this one.
 
         Order: fsync all files, then the folders from the deepest up to the table's, whose entry the creation
         of the table made durable. Only then may a transaction name the files.
         """
+        for writer in others:
+            writer.end_files()
+            self._made += writer._made
+            self._folders |= writer._folders
+            self._actions += writer._actions
         self.end_files()
         if self._layout.objects is None:
             sync_files(self._made)
@@ -245,7 +257,8 @@ class DataFileWriter:
         file = self._open.get(key) or self._create(key, table)
         for leaf, values in arrow_columns.without_footer_statistics(table, self._data_schema):
             file.computed.setdefault(leaf, file_statistics.Column()).add(values)
-        file.parquet.write_table(table, row_group_size=GROUP_ROWS)
+        with _naming(file.path):
+            file.parquet.write_table(table, row_group_size=GROUP_ROWS)
 
     def _create(self, key: PartitionKey, sample: pa.Table) -> _OpenFile:
         if len(self._open) >= OPEN_FILES:
@@ -287,7 +300,8 @@ class DataFileWriter:
     def _close(self, key: PartitionKey) -> None:
         file = self._open.pop(key)
         file.parquet.add_key_value_metadata({parquet_seal.KEY: parquet_seal.EMPTY})
-        file.parquet.close()
+        with _naming(file.path):
+            file.parquet.close()
         content = None if file.content is None else io.BytesIO(file.content.getvalue())
         with file.path.open("r+b") if content is None else content as stream:
             body, footer = _body_and_footer(stream)
@@ -298,6 +312,17 @@ class DataFileWriter:
         stats = file_statistics.from_footer(file.footers[0], self._data_schema, self._indexed, file.computed)
         values = dict(zip(self._physical_columns, key, strict=True))
         self._actions.append(file_action(self._files.stat(file.path), file.relative, values, stats))
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Arrow's errors of a disk (full, for example) do not name the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
 
 
 def _footer(stream: Any) -> bytes:
@@ -350,6 +375,39 @@ def file_action(status: FileStatus | None, relative: str, values: dict[str, str 
         data_change=True,
         stats=stats,
     )
+
+
+def side_by_side(
+    files: Iterable[Add], act: Callable[[Add], Result], *, workers: int = CONCURRENT
+) -> Generator[tuple[Add, Result], None, None]:
+    """The files with the results of `act`, in their order. Threads call `act` for the next files meanwhile: Arrow
+    decodes and encodes without the lock of the interpreter.
+
+    Memory: `CONCURRENT_BYTES`. Close the iterator (`contextlib.closing`) before undoing what `act` does: after that,
+    and after an error of `act`, it is not running for any file.
+    """
+    files = list(files)
+    workers = min(workers, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else CONCURRENT, len(files))
+    if workers < 2:
+        yield from ((add, act(add)) for add in files)
+        return
+    pending: deque[tuple[Add, Future[Result]]] = deque()
+    threads = ThreadPoolExecutor(workers)
+    try:
+        for add in files:
+            while len(pending) > workers or (pending and _bytes(pending) + add.size > CONCURRENT_BYTES):
+                first, result = pending.popleft()
+                yield first, result.result()
+            pending.append((add, threads.submit(act, add)))
+        while pending:
+            first, result = pending.popleft()
+            yield first, result.result()
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def _bytes(pending: Iterable[tuple[Add, Any]]) -> int:
+    return sum(add.size for add, _ in pending)
 
 
 def make_folder(location: Path, folder: str) -> None:
@@ -466,17 +524,22 @@ LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spark
 
 
 def read_rows(
-    layout: FileLayout, files: Iterable[Add], columns: Sequence[str] | None, test: "FileTest | None"
+    layout: FileLayout, files: Iterable[Add], columns: Sequence[str] | None, test: "FileTest | None", *, ahead: bool
 ) -> pa.RecordBatchReader:
-    """See `Snapshot.to_batches`. Files are read in the order of their paths, so that equal reads give equal rows."""
+    """See `Snapshot.to_batches`. Files are read in the order of their paths, so that equal reads give equal rows.
+    `ahead`: several files at once."""
     wanted = _selected(layout.schema, columns)
     names = set(wanted.names) | ({column.path[0] for column in test.condition.columns()} if test else set())
     needed = Struct(fields=tuple(column for column in layout.schema.fields if column.name in names))
     condition = None if test is None else test.condition.to_arrow()
     matching = sorted((add for add in files if test is None or test.may_match(add)), key=lambda add: add.path)
-    parts = (part for add in matching for part in _parts(layout, add, needed, at_once=BATCH_ROWS))
-    kept = (part if condition is None else part.filter(condition) for part in parts)
-    batches = (batch for part in kept for batch in part.select(wanted.names).to_batches())
+
+    def kept(add: Add) -> Iterator[pa.Table]:
+        for part in _parts(layout, add, needed, at_once=BATCH_ROWS):
+            yield (part if condition is None else part.filter(condition)).select(wanted.names)
+
+    done = side_by_side(matching, lambda add: list(kept(add))) if ahead else ((add, kept(add)) for add in matching)
+    batches = (batch for _, parts in done for part in parts for batch in part.to_batches())
     return pa.RecordBatchReader.from_batches(to_arrow(wanted), batches)
 
 

@@ -17,6 +17,14 @@ from spec_tests.benchmarks.measure import Benchmark, Builder, Claim
 
 _CONFLICTS = ("other partitions", "other partitions and removals", "blind appends")
 _OPERATIONS = ("DELETE", "UPDATE", "MERGE")
+_WHOLE_TABLE = (
+    "DELETE in all files",
+    "UPDATE in all files",
+    "MERGE of 1% of the rows",
+    "read all rows",
+    "read one row",
+)
+_PEAK = "DELETE in all files,"
 _SCOPES = ("managedCommit,staged", "managedCommit,direct", "catalogManaged,staged", "catalogManaged,inline",
            "catalogManaged,direct")  # fmt: skip
 
@@ -91,6 +99,12 @@ BENCHMARKS: Final = {
             for operation in _OPERATIONS
             for beside in ("", ", processor time")
         ),
+        *(Claim(f"{work}, ours (s)", per=f"{work}, delta-rs (s)", at_most=1) for work in _WHOLE_TABLE),
+        *(
+            Claim(f"{work}, ours, processor time (s)", per=f"{work}, delta-rs, processor time (s)")
+            for work in _WHOLE_TABLE
+        ),
+        Claim(f"{_PEAK} ours, peak memory (MB)", per=f"{_PEAK} delta-rs, peak memory (MB)", at_most=1.5),
         warm_up=1,
     ),
     "ingest": Benchmark(

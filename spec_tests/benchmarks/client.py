@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import duckdb
@@ -227,6 +228,9 @@ def _milliseconds(summary: TransactionSummary, commits: Sequence[Sequence[Action
 # Row-level changes
 
 OPERATIONS = ("DELETE", "UPDATE", "MERGE")
+ALL_FILES = {"DELETE": "DELETE in all files", "UPDATE": "UPDATE in all files", "MERGE": "MERGE of 1% of the rows"}
+EVERYWHERE = "month = 3"
+"""A condition that an eighth of the rows of each file fulfils."""
 COLUMNS = pa.schema([("id", pa.int64()), ("month", pa.int32()), ("price", pa.float64()), ("name", pa.string())])
 UPDATE = {"price": "price + 1"}
 MATCH = "target.id = source.id"
@@ -243,19 +247,28 @@ class ChangedTable:
         self._base, self._copy = folder / "base", folder / "copy"
         self.where = f"id >= {first} AND id < {first + touched * per_file} AND month < 4"
         self.news = _rows(first, touched * per_file).filter(pc.less(pc.field("month"), 4))
-        self._left = {"DELETE": row_count - self.news.num_rows, "UPDATE": row_count, "MERGE": row_count}
+        self.spread = _rows_of(pa.array(range(0, row_count, 100), pa.int64()))
+        everywhere = (row_count + 4) // 8
+        self._left = {
+            "DELETE": row_count - self.news.num_rows,
+            ALL_FILES["DELETE"]: row_count - everywhere,
+            "read one row": 1,
+        }
+        for operation in ("UPDATE", "MERGE", ALL_FILES["UPDATE"], ALL_FILES["MERGE"], "read all rows"):
+            self._left[operation] = row_count
         measure.progress("building the table")
         made = create_filesystem_table(self._base, Environment(), COLUMNS)
         for number in range(files):
             made.append(_rows(number * per_file, per_file))
 
-    def measured(self, act: Callable[[Path], object], operation: str, *, linked: bool) -> tuple[float, float]:
+    def measured(self, act: Callable[[Path], object], operation: str, *, linked: bool = False) -> tuple[float, float]:
         """Seconds, and seconds of processor time. `linked`: the copy is of links, and may have no log of the result."""
         shutil.copytree(self._base, self._copy, copy_function=os.link if linked else shutil.copy2)
         os.sync()
         start, processor = time.perf_counter(), time.process_time()
-        act(self._copy)
+        result = act(self._copy)
         took = time.perf_counter() - start, time.process_time() - processor
+        assert not isinstance(result, pa.Table) or result.num_rows == self._left[operation]
         newest = Table.by_path(self._copy).snapshot()
         if newest.version > Table.by_path(self._base).snapshot().version:
             assert newest.to_arrow(columns=["id"]).num_rows == self._left[operation]
@@ -264,7 +277,10 @@ class ChangedTable:
 
 
 def _rows(first: int, count: int) -> pa.Table:
-    ids = pa.arange(first, first + count)
+    return _rows_of(pa.arange(first, first + count))
+
+
+def _rows_of(ids: pa.Array) -> pa.Table:
     columns = [ids, pc.cast(pc.bit_wise_and(ids, 7), pa.int32()), pc.divide(pc.cast(ids, pa.float64()), 7.0)]
     return pa.table([*columns, pc.binary_join_element_wise("name", pc.cast(ids, pa.string()), "-")], schema=COLUMNS)
 
@@ -273,41 +289,76 @@ def _rows(first: int, count: int) -> pa.Table:
 def row_changes(options: Options) -> Iterator[Works]:
     """DELETE, UPDATE and MERGE by copy on write, against delta-rs.
 
-    The table is a filesystem table of sorted rows in many files. Each operation changes half of the rows of 1% of the
-    files. Every round changes a new copy through a new handle, so the snapshot, the search and the commit are included.
-    Our client makes its files and its commit durable; delta-rs syncs nothing.
+    The table is a filesystem table of sorted rows in many files. Three operations change half of the rows of 1% of the
+    files, three change rows in all files, and two read. Every round works on a new copy through a new handle, so the
+    snapshot, the search and the commit are included. Our client makes its files and its commit durable; delta-rs syncs
+    nothing. Peak memory is that of a new process, with its imports.
     """
     with tempfile.TemporaryDirectory() as name:
         changed = ChangedTable(Path(name), options.files, options.rows)
 
-        def ours(operation: str, location: Path) -> None:
-            found = Table.by_path(location)
-            if operation == "DELETE":
-                found.delete(changed.where)
-            elif operation == "UPDATE":
-                found.update(UPDATE, changed.where)
-            else:
-                found.merge(changed.news, MATCH).when_matched_update_all().when_not_matched_insert_all().execute()
+        def merged(table: Any, rows: pa.Table) -> object:
+            merge = table.merge(rows, MATCH, source_alias="source", target_alias="target")
+            return merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
-        def theirs(operation: str, location: Path) -> None:
+        def our_act(operation: str, location: Path) -> object:
+            return ACTS[operation](Table.by_path(location))
+
+        def peer_act(operation: str, location: Path) -> object:
             found = deltalake.DeltaTable(str(location))
-            if operation == "DELETE":
-                found.delete(changed.where)
-            elif operation == "UPDATE":
-                found.update(updates=UPDATE, predicate=changed.where)
-            else:
-                merge = found.merge(changed.news, MATCH, source_alias="source", target_alias="target")
-                merge.when_matched_update_all().when_not_matched_insert_all().execute()
+            match operation:
+                case "UPDATE":
+                    return found.update(updates=UPDATE, predicate=changed.where)
+                case "UPDATE in all files":
+                    return found.update(updates=UPDATE, predicate=EVERYWHERE)
+                case "read all rows":
+                    return found.to_pyarrow_table()
+                case "read one row":
+                    return found.to_pyarrow_table(filters=[("id", "=", 5)])
+                case _:
+                    return ACTS[operation](found)
 
-        def work(who: str, act: Callable[[str, Path], None], operation: str) -> dict[str, float]:
-            took, processor = changed.measured(partial(act, operation), operation, linked=False)
+        ACTS: dict[str, Callable[[Any], object]] = {  # noqa: N806 - a constant of this table
+            "DELETE": lambda table: table.delete(changed.where),
+            "UPDATE": lambda table: table.update(UPDATE, changed.where),
+            "MERGE": lambda table: merged(table, changed.news),
+            ALL_FILES["DELETE"]: lambda table: table.delete(EVERYWHERE),
+            ALL_FILES["UPDATE"]: lambda table: table.update(UPDATE, EVERYWHERE),
+            ALL_FILES["MERGE"]: lambda table: merged(table, changed.spread),
+            "read all rows": lambda table: table.snapshot().to_arrow(),
+            "read one row": lambda table: table.snapshot().to_arrow(where="id = 5"),
+        }
+
+        def work(who: str, act: Callable[[str, Path], object], operation: str) -> dict[str, float]:
+            took, processor = changed.measured(partial(act, operation), operation)
             return {f"{operation}, {who} (s)": took, f"{operation}, {who}, processor time (s)": processor}
 
-        yield {
+        works: dict[str, Callable[[], Any]] = {
             f"{operation}, {who}": partial(work, who, act, operation)
-            for operation in OPERATIONS
-            for who, act in {"ours": ours, "delta-rs": theirs}.items()
+            for operation in ACTS
+            for who, act in {"ours": our_act, "delta-rs": peer_act}.items()
         }
+        opened = {
+            "ours": "from refimpl.client.table import Table; table = Table.by_path",
+            "delta-rs": "from deltalake import DeltaTable; table = DeltaTable",
+        }
+        for who, opening in opened.items():
+            code = f"import re, sys; {opening}(sys.argv[1]); table.delete({EVERYWHERE!r})"
+            # not `ru_maxrss`, which starts with that of the parent
+            code += "; print(int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1]) / 1024)"
+
+            def memory(code: str = code) -> float:
+                peaks: list[float] = []
+
+                def child(location: Path) -> None:
+                    words = [sys.executable, "-c", code, str(location)]
+                    peaks.append(float(subprocess.run(words, check=True, capture_output=True, text=True).stdout))
+
+                changed.measured(child, ALL_FILES["DELETE"])
+                return peaks[0]
+
+            works |= {f"DELETE in all files, {who}, peak memory (MB)": memory}
+        yield works
 
 
 # Ingestion

@@ -7,6 +7,8 @@ import decimal
 import errno
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import Checkpointed, write_checkpoint
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
@@ -24,6 +27,7 @@ from refimpl.protocol.actions import Action, Add, DeletionVector, DomainMetadata
 from refimpl.protocol.errors import CorruptLogError
 from refimpl.protocol.log_path import LAST_CHECKPOINT, FileKind
 from refimpl.protocol.table_feature import MANAGED_COMMIT, TableFeature
+from refimpl.storage.environment import Environment
 from refimpl.storage.files import UncertainError
 from refimpl.storage.log_store import LogStore
 from spec_tests.client.conftest import DAY, EVERY_COMMIT, Setting, busy, every_kind, failing, hide, once, state
@@ -575,3 +579,18 @@ def test_the_time_of_a_checkpointed_version_comes_from_its_commit(tmp_path: Path
     assert (without.in_commit_timestamp, without.warnings) == (None, ()), "an unknown time disagrees with no checksum"
     with pytest.raises(CorruptLogError):
         _ = without.timestamp
+
+
+def test_reading_all_rows_of_a_checkpointed_table_imports_no_pandas(tmp_path: Path) -> None:
+    """Arrow imports it for the first number that Python hands over; that takes more time than the read."""
+    table = create_filesystem_table(tmp_path / "t", Environment(), pa.schema([("id", pa.int64())]))
+    for number in range(2):
+        table.append(pa.table({"id": [number]}))
+    write_checkpoint(table)
+    script = (
+        "import sys; from refimpl.client.table import Table; "
+        "rows = Table.by_path(sys.argv[1]).snapshot().to_arrow(); "
+        "print(len(rows), *(name for name in ('pandas', 'sqlglot') if name in sys.modules))"
+    )
+    words = [sys.executable, "-c", script, str(table.location)]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.split() == ["2"]

@@ -1,28 +1,40 @@
 """DELETE, UPDATE and MERGE with the plain client: the changed rows, the rewritten files, and the conflicts."""
 
+import contextlib
 import decimal
 import errno
 import itertools
 import math
+import random
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from refimpl.client.create import create_filesystem_table
 from refimpl.client.merging import Merge
 from refimpl.client.row_changes import DELETED, RowChange
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.protocol.actions import Add, Cdc
-from refimpl.protocol.errors import ConcurrentModificationError, CorruptionError, InvalidRequestError, OutcomeUnknown
+from refimpl.protocol.errors import (
+    ConcurrentModificationError,
+    CorruptDataError,
+    CorruptionError,
+    InvalidRequestError,
+    OutcomeUnknown,
+)
 from refimpl.rows import data_files
 from refimpl.rows.data_files import DataFileWriter
 from refimpl.rows.expression import condition, matching
 from refimpl.rows.partition_values import FileLayout
 from refimpl.schema.schema import Struct
+from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
 from spec_tests.client.conftest import Setting
 
@@ -365,6 +377,67 @@ def test_rows_that_cannot_be_written_are_an_error(
         else:
             assert next(calls) == number > 2, "the loop must reach every call"
             break
+
+
+OPERATIONS: list[Callable[[Table], object]] = [
+    lambda table: table.delete("month < 500000000"),
+    lambda table: table.update({"id": "id + 1"}, "month < 500000000"),
+    lambda table: (
+        table.merge(rows(*((n, 1, "m") for n in range(5, 30_000, 2500))), KEY).when_matched_delete().execute()
+    ),
+]
+
+
+@pytest.mark.parametrize("change", OPERATIONS, ids=["delete", "update", "merge"])
+@pytest.mark.parametrize("fault", ["unreadable", "full", "interrupt"])
+def test_failure_among_files_that_are_rewritten_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Table], object], fault: str
+) -> None:
+    """The operation fails as a whole, names the file, and leaves neither a version nor a data file."""
+    draw = random.Random(1)
+    table = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA)
+    for first in range(0, 30_000, 5000):
+        table.append(rows(*((first + n, draw.randrange(10**9), f"{draw.random()}") for n in range(5000))))
+    files, limits = data_files_of(table), resource.getrlimit(resource.RLIMIT_FSIZE)
+    damaged = table.location / sorted(files)[1]
+    with contextlib.ExitStack() as stack:
+        if fault == "unreadable":
+            damaged.write_bytes(damaged.read_bytes()[:-100])
+        elif fault == "full":
+            stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, limits)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+        else:
+            stack.enter_context(monkeypatch.context()).setattr(RowChange, "remove", Mock(side_effect=KeyboardInterrupt))
+        expected = {"unreadable": CorruptDataError, "full": OSError, "interrupt": KeyboardInterrupt}[fault]
+        with pytest.raises(expected) as caught:
+            change(table)
+    named = {"unreadable": damaged.name, "full": str(table.location / "part-"), "interrupt": ""}[fault]
+    assert named in str(caught.value)
+    assert (table.snapshot().version, data_files_of(table)) == (6, files)
+
+
+def test_changes_of_many_files_equal_those_of_one(tmp_path: Path) -> None:
+    """The same rows and counts, whether threads rewrite twenty files at once or one thread rewrites one."""
+    content = [rows(*((n, n % 7, f"{n}") for n in range(first, first + 500))) for first in range(0, 10_000, 500)]
+    results = []
+    for name, parts in {"many": content, "one": [pa.concat_tables(content)]}.items():
+        table = create_filesystem_table(tmp_path / name, Environment(), SCHEMA, properties=FEED)
+        for part in parts:
+            table.append(part)
+        begin = table.snapshot().version + 1
+        merge = table.merge(rows(*((n, 1, "m") for n in range(0, 12_000, 9))), KEY)
+        done = [
+            table.update({"id": "id + 20000"}, "month = 3 AND id > 600"),
+            table.delete("month = 5 OR id < 700"),
+            merge.when_matched_update_all().when_not_matched_insert_all().execute(),
+        ]
+        names = "numUpdatedRows", "numDeletedRows", "numTargetRowsInserted", "numTargetRowsUpdated"
+        counts = [{name: each.metrics.get(name) for name in names} for each in done]
+        order = [("id", "ascending"), ("_change_type", "ascending"), ("_commit_version", "ascending")]
+        changes = table.changes(begin).read_all().sort_by(order).select(["id", "month", "name", "_change_type"])
+        results.append((counts, table.snapshot().to_arrow().sort_by("id").to_pylist(), changes.to_pylist()))
+    assert results[0] == results[1]
+    assert results[0][0][0]["numUpdatedRows"] > 1000
 
 
 def test_an_append_only_table_keeps_its_rows(warehouse: Warehouse) -> None:
