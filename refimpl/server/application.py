@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
@@ -158,6 +158,8 @@ class Limits:
     """Maximum concurrent requests, for reads and writes separately; further ones get 503."""
     threads: int = 8
     """Maximum running calls, for reads and writes separately."""
+    lists: int = 16
+    """Maximum concurrent requests for lists of tables, two of which run; further ones get 503."""
 
 
 class Server:
@@ -182,16 +184,22 @@ class Server:
         self._legacy = LegacyApi(self._delta)
         self._reads = scheduling.Pool(self.limits.threads, self.limits.requests, lock=False)
         self._writes = scheduling.Pool(self.limits.threads, self.limits.requests, lock=True)
+        self._lists = scheduling.Pool(2, self.limits.lists, lock=False)
+        self._checks = scheduling.Pool(1, self.limits.requests, lock=False)
         self._large_bodies = scheduling.Slots(self.limits.requests)
         self._queue = scheduling.FairQueue()
         self._description = msgspec.json.encode(description())
         self.application = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._no_route})
         self.application.router.redirect_slashes = False  # it would follow the request's Host, unchecked
 
+    @property
+    def _pools(self) -> tuple[scheduling.Pool, ...]:
+        return self._reads, self._lists, self._checks, self._writes
+
     def close(self, seconds: float = 30.0) -> bool:
         """Finish the running calls, then close the ledger; False if that took longer than `seconds`."""
         deadline = time.monotonic() + seconds
-        ended = [pool.close(deadline - time.monotonic()) for pool in (self._reads, self._writes)]
+        ended = [pool.close(deadline - time.monotonic()) for pool in self._pools]
         with scheduling.limited(time.monotonic() + scheduling.GRACE_SECONDS, lock=True):
             self._warehouse.close()
         return all(ended)
@@ -258,15 +266,16 @@ class Server:
             with self._writes.slots.taken():
                 content = await self._in_turn(request.client, tuple(path.values()), seen, carried_out)
         else:
-            content = await self._carry_out(carried_out, seen.deadline, route.scope)
+            reads = None if route.scope is not Scope.READ else self._lists if route.lists else self._reads
+            content = await self._carry_out(carried_out, seen.deadline, reads)
         return Response(content, status_code=route.status, media_type=JSON if content else None)
 
-    async def _carry_out(self, work: Callable[[], Any], deadline: float, scope: Scope) -> Any:
-        """Returns the result of `work`. A read that needs the owner's lock, for example to publish inline commits,
-        continues on a thread for writes."""
-        if scope is Scope.READ:
-            with self._reads.slots.taken(), suppress(scheduling.LockNeededError):
-                return await self._reads.run(work, deadline)
+    async def _carry_out(self, work: Callable[[], Any], deadline: float, reads: scheduling.Pool | None) -> Any:
+        """Returns the result of `work`. `reads`: the pool of a read; one that needs the owner's lock, for example to
+        publish inline commits, continues on a thread for writes."""
+        if reads is not None:
+            with reads.slots.taken(), suppress(scheduling.LockNeededError):
+                return await reads.run(work, deadline)
         with self._writes.slots.taken():
             return await self._writes.run(work, deadline)
 
@@ -347,8 +356,9 @@ class Server:
                     self._admit(seen, request, scope)
                 if request.method not in ("GET", "HEAD"):
                     raise _method_not_allowed(request.method, ["GET"])
-                with nullcontext() if scope is None else self._reads.slots.taken():
-                    response: Response = await self._reads.run(work, seen.deadline)
+                pool = self._checks if scope is None else self._reads
+                with pool.slots.taken():
+                    response: Response = await pool.run(work, seen.deadline)
                 return response
 
             return await self._observe(name, request, answered)

@@ -18,6 +18,7 @@ _NOT_KEPT: Final = {"owner": None, "created_at": None, "created_by": None, "upda
 
 DEFAULT_PAGE: Final = 100
 LARGEST_PAGE: Final = 1000
+"""Names in a page of tables at most, and without `max_results`: each table is read and described."""
 
 
 class LegacyApi:
@@ -73,7 +74,8 @@ class LegacyApi:
         }
 
     def tables(self, catalog: str, schema: str, max_results: int | None, page_token: str) -> dict[str, Any]:
-        page, following = paged(self._api.tables_in(catalog, schema), max_results, page_token)
+        size = LARGEST_PAGE if max_results is None else max_results
+        page, following = paged(self._api.tables_in(catalog, schema), size, page_token)
         tables = []
         for name in page:
             try:
@@ -117,7 +119,7 @@ _NAMESPACE: Final = uuid.UUID("0b2ef6a4-6a3c-4a0b-9a3e-2f6d1f6f5f10")
 def paged(names: Sequence[str], max_results: int | None, page_token: str) -> tuple[list[str], str | None]:
     """One page of sorted names, and the token of the next page: the last name of this one, so that it stays valid while
     tables are created and dropped. `max_results` 0: a page of the server's size; None: all names, for clients without
-    paging such as DuckDB 1.5.5, which would take the first page for everything."""
+    paging such as DuckDB 1.5.5, which take the first page for everything."""
     waiting = [name for name in names if name > page_token]
     if max_results is None:
         return waiting, None

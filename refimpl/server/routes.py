@@ -97,6 +97,9 @@ class ApiRoute:
     reads: bool = False
     """Whether a request other than GET and HEAD changes nothing."""
 
+    lists: bool = False
+    """Whether its answer grows with the number of tables: it has threads and slots of its own."""
+
     @property
     def scope(self) -> Scope:
         return Scope.READ if self.reads or self.method in ("GET", "HEAD") else Scope.WRITE
@@ -131,7 +134,8 @@ DELTA_ROUTES: Final = (
              handle=lambda call: call.delta.stage(*call.schema, call.body), body=StageTable, races=True),
     ApiRoute(name="create", method="POST", path=_TABLES, summary="Register a table whose version 0 exists",
              handle=lambda call: call.delta.create(*call.schema, call.body), body=CreateTable, races=True),
-    ApiRoute(name="list", method="GET", path=_TABLES, summary="The tables of a schema", handle=_list),
+    ApiRoute(name="list", method="GET", path=_TABLES, summary="The tables of a schema", handle=_list,
+             lists=True),
     ApiRoute(name="load", method="GET", path=_TABLE, summary="A table's metadata and its unpublished commits",
              handle=lambda call: call.delta.load(*call.table)),
     ApiRoute(name="update", method="POST", path=_TABLE, body=UpdateTable, races=True,
@@ -176,7 +180,7 @@ LEGACY_ROUTES: Final = (
     ApiRoute(name="tables", method="GET", path="/tables", summary="The tables of a schema, with their columns",
              handle=lambda call: call.legacy.tables(
                  call.required("catalog_name"), call.required("schema_name"), *call.page),
-             query=("catalog_name", "schema_name", *_PAGED), required=("catalog_name", "schema_name")),
+             query=("catalog_name", "schema_name", *_PAGED), required=("catalog_name", "schema_name"), lists=True),
     ApiRoute(name="table", method="GET", path="/tables/{full_name}", summary="One table",
              handle=lambda call: call.legacy.table(call.path["full_name"])),
     ApiRoute(name="table-credentials", method="POST", path="/temporary-table-credentials", reads=True,

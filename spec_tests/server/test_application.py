@@ -327,6 +327,34 @@ def test_requests_beyond_the_limit_get_503(serve: Serve, monkeypatch: pytest.Mon
     assert refused.headers["retry-after"] == "1"
 
 
+def test_lists_of_tables_delay_no_other_read(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lists hold the threads for lists, a third waits, and a fourth is beyond the limit."""
+    http = serve(limits=Limits(threads=1, requests=1, lists=3))
+    table = WireTable(http).create()
+    delta = table.http.app_state["server"]._delta
+    entered, leave, original = threading.Semaphore(0), threading.Event(), delta.tables_in
+    legacy = f"{LEGACY}/tables?catalog_name=unity&schema_name=default"
+
+    def slow(*words: str) -> Any:
+        entered.release()
+        assert leave.wait(120)
+        return original(*words)
+
+    with monkeypatch.context() as patched, ThreadPoolExecutor(3) as pool:
+        patched.setattr(delta, "tables_in", slow)
+        lists = [pool.submit(http.get, path) for path in (f"{table.base}/tables", legacy)]
+        assert all(entered.acquire(timeout=120) for _ in lists)
+        slots = table.http.app_state["server"]._lists.slots
+        lists.append(pool.submit(http.get, legacy))
+        while slots._taken < 3:
+            threading.Event().wait(0.001)
+        beyond = http.get(legacy)
+        others = [http.get(path).status_code for path in ("/health", table.url, "/metrics")]
+        leave.set()
+        assert [each.result().status_code for each in lists] == [200, 200, 200]
+    assert (refusal(beyond)[0], others) == (503, [200, 200, 200])
+
+
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
