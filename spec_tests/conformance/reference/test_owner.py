@@ -28,8 +28,8 @@ both = pytest.mark.parametrize("feature", STAGING)
 
 def test_every_profile_and_commit_mode_is_declared(owner: Asking) -> None:
     identity = owner.identity
-    of_clients = {Profile.CHANGE_DATA, Profile.ROW_TRACKING}
-    assert set(identity.profiles) == {profile.value for profile in set(Profile) - of_clients}
+    elsewhere = {Profile.CHANGE_DATA, Profile.ROW_TRACKING, Profile.UC_DELTA_API}  # of clients; of a server
+    assert set(identity.profiles) == {profile.value for profile in set(Profile) - elsewhere}
     assert {
         (feature, commit_mode)
         for feature, commit_modes in identity.commit_modes.items()
