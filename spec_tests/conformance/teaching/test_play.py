@@ -32,7 +32,7 @@ ENDS = {
     "time-travel-across-enablement": ("version 3: a.parquet, b.parquet", None),
     "power-before-the-sync": ("version 0: no files", None),
     "power-after-the-decision": ("version 1: a.parquet", None),
-    "delayed-commit": ("version 1: part-00000-….snappy.parquet, part-00001-….snappy.parquet", None),
+    "delayed-commit": ("version 1: part-00000-….zstd.parquet, part-00001-….zstd.parquet", None),
     "transfer": ("version 1: h.parquet", None),
 }
 """The last version that a reader sees through the owner, and by path. None: the read is rejected, or the table does not
