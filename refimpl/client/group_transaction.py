@@ -24,7 +24,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from refimpl.client.merging import Merge
 from refimpl.client.proposing import DEFAULT_MAX_TRIES, MAX_LOOKS, Lost, OwnerProposer, RetryPolicy, Won, lost_race
@@ -33,6 +33,7 @@ from refimpl.client.table import Table
 from refimpl.client.transaction import CommitLoop, Committed, Transaction
 from refimpl.log.in_commit_timestamp import Moment
 from refimpl.protocol import errors
+from refimpl.protocol.actions import Txn
 from refimpl.protocol.commit_owner import CommitOwner, ResolvedTable
 from refimpl.protocol.commits import Conflict, Landed, Proposal, Rejected, RejectionReason, StagedProposal, VersionGap
 from refimpl.protocol.groups import MAX_MEMBERS, GroupOwner, GroupRatified, GroupRefused, Member, commits_groups
@@ -81,19 +82,38 @@ def _read(answer: ResolvedTable, owner: CommitOwner, environment: Environment) -
     return _Read(table, answer, newest if newest.version == version else table.snapshot(version=version))
 
 
+_APPENDS: Final = ("WRITE", {"mode": "Append"})
+"""The operation and the parameters of an append."""
+
+
 class _MemberTransaction(Transaction):
     """A transaction whose commit waits for the end of the group's block."""
 
-    joined = False
+    member: MemberTable
+    _claims: Mapping[str, Txn]
+    """The batches of its operations so far. An operation that failed leaves none."""
 
     def commit(self) -> Committed:
         """What will be proposed first; after no tries."""
         self._check_open()
-        self.joined = True
+        self.member.join(self)
+        self._claims = dict(self._transactions)
         version = self.snapshot.version + 1
         return Committed(
             version=version, in_commit_timestamp=None, txn_id=self.id, attempt=None, tries=0, rebased_over=0
         )
+
+    @property
+    def takes_appends(self) -> bool:
+        """Whether it is an append to the metadata that was read: a further append starts from that metadata."""
+        return (self.operation, self.parameters) == _APPENDS and self._metadata is None
+
+    def drop_failed_claims(self) -> None:
+        self._transactions = dict(self._claims)
+
+    def prepared(self) -> CommitLoop:
+        self.drop_failed_claims()
+        return super().prepared()
 
 
 class _MemberHandle(Table):
@@ -132,7 +152,8 @@ class MemberTable:
             table.location, environment, owner=table.owner, resolved=read.answer, name=table.name
         )
         self._handle.begin, self._handle.read = self._begin, read.snapshot
-        self._begun: _MemberTransaction | None = None
+        self.joined: _MemberTransaction | None = None
+        """The transaction of the table's operations; None if it has none, or if they change nothing."""
 
     def snapshot(self) -> Snapshot:
         """The read point: the same during the whole transaction."""
@@ -171,23 +192,29 @@ class MemberTable:
         self._check_open()
         before = self.joined
         if before is not None:
-            appends = ("WRITE", {"mode": "Append"})
-            both = (before.operation, before.parameters), (operation, options.get("parameters"))
-            if both != (appends, appends):
-                raise errors.InvalidRequestError(
-                    f"{self.label} already has an operation ({before.operation}) in this transaction, and another one "
-                    f"({operation}) would not see it; expected one operation for each table, or only appends: use "
-                    f"MERGE, or two transactions",
-                    table=self.label,
-                )
+            if not before.takes_appends or (operation, options.get("parameters")) != _APPENDS:
+                raise self._second(operation)
+            before.drop_failed_claims()
             return before
-        self._begun = _MemberTransaction(self._handle.reader, self._snapshot, operation=operation, **options)
-        return self._begun
+        transaction = _MemberTransaction(self._handle.reader, self._snapshot, operation=operation, **options)
+        transaction.member = self
+        return transaction
 
-    @property
-    def joined(self) -> _MemberTransaction | None:
-        """The transaction of the table's operations; None if it has none, or if they change nothing."""
-        return self._begun if self._begun is not None and self._begun.joined else None
+    def join(self, transaction: _MemberTransaction) -> None:
+        """Let the end of the block commit this transaction. Raises `InvalidRequestError` if it cannot."""
+        self._check_open()
+        if self.joined not in (None, transaction):
+            raise self._second(transaction.operation)
+        self.joined = transaction
+
+    def _second(self, operation: str) -> errors.InvalidRequestError:
+        assert self.joined is not None
+        return errors.InvalidRequestError(
+            f"{self.label} already has an operation ({self.joined.operation}) in this transaction, and another one "
+            f"({operation}) would not see it; expected one operation for each table, or only appends: use "
+            f"MERGE, or two transactions",
+            table=self.label,
+        )
 
     def checkpoint_if_due(self, committed: Committed) -> None:
         """See `Table.checkpoint_if_due`."""
@@ -361,16 +388,18 @@ class _GroupLoop:
     def _outcome(self, members: Sequence[Member]) -> GroupRatified | GroupRefused | None:
         """The owner's answer; None: the group did not land and never will. Makes room where a backlog is full, and
         sends the same request again."""
-        for look in range(MAX_LOOKS):
+        looks = MAX_LOOKS + len(members)  # a refusal may name one full backlog after the other
+        for look in range(looks):
             answer = self._answer(members)
             if not isinstance(answer, GroupRefused) or not isinstance(answer.outcome, Rejected):
                 return answer
             if not answer.outcome.retryable:
                 return answer
-            full, detail = members[answer.decided_by], answer.outcome.detail
-            self.owner.backfill_to_version(full.table_id, full.version - 1)
+            detail = answer.outcome.detail
+            for full in (members[index] for index in answer.lost):
+                self.owner.backfill_to_version(full.table_id, full.version - 1)
             self.policy.pause(look)
-        raise errors.BacklogFullError(f"{detail}; {MAX_LOOKS} backfills made no room for {self.label}")
+        raise errors.BacklogFullError(f"{detail}; {looks} backfills made no room for {self.label}")
 
     def _answer(self, members: Sequence[Member]) -> GroupRatified | GroupRefused | None:
         try:

@@ -215,7 +215,8 @@ class Transaction:
         self._changes += changes
 
     def claim(self, app_id: str, version: int) -> bool:
-        """Whether a batch must be written: False if the application committed this version or a later one.
+        """Whether a batch must be written: False if the application committed this version or a later one, or if this
+        transaction records one.
 
         DELTA.md#idempotent-writers. If it returns True, this transaction records the batch, and a
         concurrent batch of the same application is a conflict.
@@ -223,7 +224,9 @@ class Transaction:
         if not isinstance(app_id, str) or type(version) is not int:
             raise InvalidRequestError(f"invalid batch ({app_id!r}, {version!r}); expected (app_id: str, version: int)")
         recorded = self.transaction_version(app_id)
-        if recorded is not None and version <= recorded:
+        claimed = self._transactions.get(app_id)
+        newest = recorded if claimed is None else claimed.version
+        if newest is not None and version <= newest:
             return False
         self._transactions[app_id] = Txn(app_id=app_id, version=version, last_updated=self._environment.now())
         return True

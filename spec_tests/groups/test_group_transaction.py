@@ -9,7 +9,9 @@ import pytest
 
 import refimpl
 from refimpl.client.group_transaction import GroupTransaction, MemberTable
+from refimpl.client.proposing import MAX_LOOKS
 from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
 from refimpl.protocol.commit_owner import MaintenancePolicy
 from refimpl.protocol.commits import Conflict, NotLanded
 from refimpl.protocol.errors import (
@@ -144,6 +146,55 @@ def test_appends_to_one_table_are_one_commit(warehouse: refimpl.Warehouse) -> No
     assert content(warehouse)[0] == [1, 2, 3]
 
 
+def test_failed_append_leaves_nothing_in_the_transaction(warehouse: refimpl.Warehouse) -> None:
+    """Its batch is not recorded, so the application writes it again; a batch that landed is written once."""
+    wrong = pa.table({"other": [1]})
+    with warehouse.transaction() as tx:
+        orders = tx.table("orders")
+        orders.append(rows((1, 1)), app=("first", 1))
+        orders.append(rows((1, 1)), app=("first", 1))
+        for batch in (("second", 1), ("first", 2)):
+            with pytest.raises(InvalidRequestError, match="no column"):
+                orders.append(wrong, app=batch)
+        orders.append(rows((2, 2)))
+        with pytest.raises(InvalidRequestError, match="no column"):
+            orders.append(wrong, app=("third", 1))
+    table = warehouse.table("orders")
+    assert content(warehouse)[0] == [1, 2]
+    assert table.append(rows((1, 1)), app=("first", 1)) is None
+    for number, batch in enumerate((("second", 1), ("first", 2), ("third", 1)), start=3):
+        assert table.append(rows((number, number)), app=batch) is not None
+
+
+def test_second_transaction_of_a_table_is_refused_and_none_is_lost(warehouse: refimpl.Warehouse) -> None:
+    def writes(member: MemberTable, number: int) -> Transaction:
+        transaction = member.transaction(parameters={"mode": "Append"})
+        transaction.add(*transaction.data_file_writer().write_all(rows((number, number)).to_batches()))
+        return transaction
+
+    with warehouse.transaction() as tx:
+        member = tx.table("orders")
+        first, second, late = (writes(member, number) for number in (1, 2, 3))
+        first.commit()
+        with pytest.raises(InvalidRequestError, match="'orders' already has an operation"):
+            second.commit()
+        unused = writes(tx.table("stock"), 4)
+    for transaction in (late, unused):
+        with pytest.raises(InvalidRequestError, match="has ended"):
+            transaction.commit()
+    assert content(warehouse) == ([1], [10, 20])
+
+
+def test_append_after_a_change_of_metadata_is_refused(warehouse: refimpl.Warehouse) -> None:
+    """It would start from the metadata that was read, and so undo the change."""
+    with pytest.raises(InvalidRequestError, match="'orders' already has an operation"), warehouse.transaction() as tx:
+        changed = tx.table("orders").transaction(parameters={"mode": "Append"})
+        changed.set_properties({"delta.checkpointInterval": "5"})
+        changed.commit()
+        tx.table("orders").append(rows((1, 1)))
+    assert content(warehouse) == BEFORE
+
+
 Second = Callable[[MemberTable], Any]
 SECOND: dict[str, Second] = {
     "UPDATE": lambda table: table.update({"left": "0"}),
@@ -263,6 +314,18 @@ def test_full_backlog_of_one_table_is_published(warehouse: refimpl.Warehouse) ->
             tx.table("stock").append(rows((3, 3)))
         assert tx.committed["stock"].tries == 1
     assert content(warehouse) == ([1] * 3, [3, 3, 3, 10, 20])
+
+
+def test_full_backlogs_of_many_tables_are_published(warehouse: refimpl.Warehouse) -> None:
+    names = [f"t{number}" for number in range(MAX_LOOKS + 1)]
+    for name in names:
+        policy = MaintenancePolicy(backfill_every=None, backlog_limit=1)
+        warehouse.owner.set_policy(str(warehouse.create_table(name, SCHEMA).table_id), policy)
+    for _ in range(2):
+        with warehouse.transaction() as tx:
+            for name in names:
+                tx.table(name).append(rows((1, 1)))
+    assert {committed.version for committed in tx.committed.values()} == {2}
 
 
 def test_owner_without_groups_is_refused_by_name(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

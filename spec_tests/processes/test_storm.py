@@ -1,19 +1,23 @@
 """A few rounds of `spec_tests.processes.storm`; its check finds each kind of damage; and races between processes."""
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import refimpl
-from refimpl.demo.workers import GO, WorkerPool
+from refimpl.demo.workers import GO, Ended, WorkerPool
 from refimpl.protocol.commit_owner import NameTaken, Registered
 from refimpl.protocol.commits import Conflict, DirectProposal, Ratified
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
@@ -21,6 +25,7 @@ from spec_tests.benchmarks.measure import at_once, wait_for_others
 from spec_tests.processes.rows import Line, Operation, replay
 from spec_tests.processes.table_record import Answer, Attempt, violations
 from spec_tests.support.builders import START, append, create, first_version, new_attempt, owned
+from spec_tests.support.faults import Faults
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -236,3 +241,67 @@ def test_reads_need_no_lock_and_a_dead_holder_releases_it(tmp_path: Path) -> Non
         holder.kill()
         table.land()
         assert table.latest == 3
+
+
+ACCOUNTS = ("a", "b", "c")
+Transfer = tuple[int, tuple[str, str]]
+"""Its number, which is unique, and the two accounts that get it."""
+
+
+def transfer(connection: Connection, directory: Path, number: int, die_after: int | None) -> None:
+    """Transactions over two of three tables, each reported before it begins and after it is acknowledged. After
+    `die_after` effects of the owner and the client, the process gets SIGKILL."""
+    faults = Faults(die=lambda _: os.kill(os.getpid(), signal.SIGKILL), below_sqlite=True)
+    with refimpl.open(directory, environment=faults.environment()) as warehouse:
+        chosen = random.Random(number)
+        wait_for_others(connection)
+        faults.arm(die_after)
+        for transaction in range(number * 1000, number * 1000 + 8):
+            both = chosen.sample(ACCOUNTS, 2)
+            connection.send(("sent", (transaction, tuple(both))))
+            with warehouse.transaction() as tx:
+                for name in both:
+                    tx.table(name).append(pa.table({"id": [transaction]}))
+            connection.send(("landed", (transaction, tuple(both))))
+
+
+@pytest.mark.processes
+@pytest.mark.longer
+def test_killed_processes_leave_no_half_transaction_and_lose_none(tmp_path: Path) -> None:
+    """Eight processes write overlapping pairs of tables; six of them are killed in the middle."""
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
+        for name in ACCOUNTS:
+            warehouse.create_table(name, {"id": "long"})
+    sent, landed, killed = set[Transfer](), set[Transfer](), 0
+    with WorkerPool(fork=True) as pool:
+        deaths = (None, None, 3, 20, 45, 70, 95, 120)
+        workers = [
+            pool.start(str(number), transfer, tmp_path / "w", number, death)
+            for number, death in enumerate(deaths, start=1)
+        ]
+        ready = 0
+        while pool.running:
+            for _, message in pool.receive(120):
+                if message == GO:
+                    ready += 1
+                elif isinstance(message, Ended):
+                    assert message.code in (0, -signal.SIGKILL), message
+                    killed += message.code != 0
+                else:
+                    (sent if message[0] == "sent" else landed).add(message[1])
+            if ready == len(workers):
+                ready = 0
+                for worker in workers:
+                    worker.send(GO)
+    assert killed == 6
+    assert len(landed) >= 16
+    with refimpl.open(tmp_path / "w") as warehouse:
+        seen = dict(zip(ACCOUNTS, warehouse.snapshots(*ACCOUNTS), strict=True))
+        found = Counter((name, number) for name in ACCOUNTS for number in seen[name].to_arrow()["id"].to_pylist())
+        assert all(count == 1 for count in found.values()), "a transaction landed twice"
+        whole = {(number, both) for number, both in sent if all((name, number) in found for name in both)}
+        assert landed <= whole, "an acknowledged transaction is lost"
+        assert {(name, number) for number, both in whole for name in both} == set(found), "half of one landed"
+        with warehouse.transaction() as tx:  # the tables accept commits
+            for name in ACCOUNTS:
+                tx.table(name).append(pa.table({"id": [0]}))
