@@ -4,8 +4,12 @@ DuckDB lists schemas and tables with them; Spark's connector requests a schema a
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from refimpl.catalog.messages import UNSUPPORTED_FORMAT
 from refimpl.protocol.errors import CorruptionError, TableNotFoundError
@@ -18,7 +22,17 @@ _NOT_KEPT: Final = {"owner": None, "created_at": None, "created_by": None, "upda
 
 DEFAULT_PAGE: Final = 100
 LARGEST_PAGE: Final = 1000
-"""Names in a page of tables at most, and without `max_results`: each table is read and described."""
+PART: Final = 100
+"""Tables in one part of a list without `max_results`: together they may be too large for memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A JSON answer that ends with a list. Each call makes some of its elements, separated by commas."""
+
+    head: bytes
+    calls: Iterator[Callable[[], bytes]]
+    tail: bytes
 
 
 class LegacyApi:
@@ -73,19 +87,30 @@ class LegacyApi:
             **_NOT_KEPT,
         }
 
-    def tables(self, catalog: str, schema: str, max_results: int | None, page_token: str) -> dict[str, Any]:
-        size = LARGEST_PAGE if max_results is None else max_results
-        page, following = paged(self._api.tables_in(catalog, schema), size, page_token)
-        tables = []
-        for name in page:
+    def tables(self, catalog: str, schema: str, max_results: int | None, page_token: str) -> dict[str, Any] | Parts:
+        """One page; without `max_results`, all tables."""
+        page, following = paged(self._api.tables_in(catalog, schema), max_results, page_token)
+        if max_results is None:
+            return self._parts(catalog, schema, page)
+        return {"tables": list(self._described(catalog, schema, page)), "next_page_token": following}
+
+    def _parts(self, catalog: str, schema: str, names: Sequence[str]) -> Parts:
+        def part(first: int) -> bytes:
+            tables = self._described(catalog, schema, names[first : first + PART])
+            return b",".join(msgspec.json.encode(table) for table in tables)
+
+        calls = (partial(part, first) for first in range(0, len(names), PART))
+        return Parts(head=b'{"next_page_token":null,"tables":[', calls=calls, tail=b"]}")
+
+    def _described(self, catalog: str, schema: str, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        for name in names:
             try:
-                tables.append(self._table(catalog, schema, name))
+                yield self._table(catalog, schema, name)
             except ApiError as error:  # dropped since it was listed, or another table has the name now
                 if error.kind not in ("NoSuchTableException", UNSUPPORTED_FORMAT):
                     raise
             except CorruptionError:  # a request for it by name reports that; the others are listed
                 continue
-        return {"tables": tables, "next_page_token": following}
 
     def table(self, full_name: str) -> dict[str, Any]:
         return self._table(*_three_parts(full_name))

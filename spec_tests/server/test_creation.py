@@ -256,24 +256,55 @@ def test_list_is_an_error_if_the_owner_cannot_describe_a_table(table: WireTable,
     assert [each["name"] for each in answer.json()["tables"]] == ["the_one_after"]
 
 
-def test_request_without_pages_gets_all_schemas_and_one_page_of_tables(
+def test_request_without_pages_gets_all_tables_and_schemas(
     http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DuckDB 1.5.5 reads only the first page, so that of tables has the largest size."""
-    monkeypatch.setattr("refimpl.server.legacy.DEFAULT_PAGE", 1)
-    monkeypatch.setattr("refimpl.server.legacy.LARGEST_PAGE", 2)
+    """DuckDB 1.5.5 reads only the first page, so it would miss all tables on other pages. The answer has parts, and
+    tables that are dropped meanwhile leave gaps in it."""
+    for name, size in {"DEFAULT_PAGE": 2, "LARGEST_PAGE": 2, "PART": 1}.items():
+        monkeypatch.setattr(f"refimpl.server.legacy.{name}", size)
     for name in ("a", "b", "c", "s.x", "t.x", "u.x"):
         warehouse.create_table(name, pa.schema([("id", pa.int64())]))
     query = {"catalog_name": "unity", "schema_name": "default"}
-    listed = http.get(f"{LEGACY}/tables", params=query).json()
-    assert ([table["name"] for table in listed["tables"]], listed["next_page_token"]) == (["a", "b"], "b")
+
+    def tables(**more: str) -> tuple[list[str], str | None]:
+        listed = http.get(f"{LEGACY}/tables", params={**query, **more}).json()
+        return [table["name"] for table in listed["tables"]], listed["next_page_token"]
+
+    assert tables() == (["a", "b", "c"], None)
+    assert tables(page_token="c") == ([], None)
+    assert tables(max_results="0") == (["a", "b"], "b")
     listed = http.get(f"{LEGACY}/schemas", params=query).json()
     assert ([schema["name"] for schema in listed["schemas"]], listed["next_page_token"]) == (
         ["default", "s", "t", "u"],
         None,
     )
-    paged = http.get(f"{LEGACY}/tables", params={**query, "max_results": "0"}).json()
-    assert ([table["name"] for table in paged["tables"]], paged["next_page_token"]) == (["a"], "a")
+    real = CatalogRequests.describe
+    for damaged in ({"a"}, {"b"}, {"a", "b"}, {"c"}, {"a", "b", "c"}):
+
+        def described(self: Any, name: str, damaged: set[str] = damaged) -> Any:
+            if name in damaged:
+                raise CorruptionError("damaged")
+            return real(self, name)
+
+        with patch.object(CatalogRequests, "describe", described):
+            assert tables() == (sorted({"a", "b", "c"} - damaged), None)
+
+
+def test_error_after_the_first_part_of_a_list_ends_it_unfinished(
+    table: WireTable, http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refimpl.server.legacy.PART", 1)
+    WireTable(http, "the_one_after").create()
+    real, seen = CatalogRequests.describe, itertools.count()
+
+    def second_fails(*words: Any) -> Any:
+        if next(seen) == 1:
+            raise OwnerUnavailableError("busy")
+        return real(*words)
+
+    with patch.object(CatalogRequests, "describe", second_fails), pytest.raises(OwnerUnavailableError):
+        http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
 
 
 def test_columns_have_their_sql_types(http: TestClient, warehouse: refimpl.Warehouse) -> None:
