@@ -485,6 +485,8 @@ class Round:
                     other.exchange, m.Ratified, "PROFILE-VERSION0-01", "CM-CATALOG-03", "MC-API-03",
                     expected=f"`{other.request.name}` is a new name with one creator: `ratified` with version 0",
                 )  # fmt: skip
+            if other.exchange is not None and isinstance(other.exchange.answer, m.Ratified):
+                self.s.observe(self.s.created(other.name.replace(" ", "-"), other.exchange, other.exchange.answer))
         winners = [
             client
             for client in clients

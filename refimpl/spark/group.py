@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from refimpl.client.table import Table
 from refimpl.client.transaction import Committed
 from refimpl.protocol.errors import InvalidRequestError, TableNotFoundError
 from refimpl.spark.delta_table import DeltaTable
 from refimpl.spark.reader import DeltaReader
-from refimpl.spark.tables import TableAccess
+from refimpl.spark.tables import PathTarget, TableAccess
 from refimpl.spark.writer import DeltaWriter
 
 if TYPE_CHECKING:
@@ -78,4 +78,11 @@ class _GroupAccess(TableAccess):
             ) from error
 
     def by_path(self, location: Path) -> Table:
-        raise InvalidRequestError(f"a transaction over several tables names its tables; {location} is a path")
+        raise _names_only(location)
+
+    def target_at(self, location: Path, options: Mapping[str, Any]) -> PathTarget:  # noqa: ARG002
+        raise _names_only(location)
+
+
+def _names_only(location: Path) -> InvalidRequestError:
+    return InvalidRequestError(f"a transaction over several tables names its tables; {location} is a path")

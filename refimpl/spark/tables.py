@@ -98,6 +98,9 @@ class TableAccess(Tables):
         self._refuse_other_names()
         return super().by_path(location)
 
+    def target_at(self, location: Path, options: Mapping[str, Any]) -> PathTarget:
+        return PathTarget(self, location, options)
+
     def _refuse_other_names(self) -> None:
         if self._is_on("spark.sql.caseSensitive"):
             raise InvalidRequestError(

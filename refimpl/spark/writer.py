@@ -25,7 +25,7 @@ from refimpl.rows.partition_values import FileLayout
 from refimpl.schema import features, properties
 from refimpl.spark import commit_protocol, frames, plan_reads
 from refimpl.spark.commit_protocol import JobFiles, WriteTask
-from refimpl.spark.tables import NamedTarget, PathTarget, TableAccess, Target
+from refimpl.spark.tables import NamedTarget, TableAccess, Target
 from refimpl.spark.write_plan import OPTIONS as WRITE_OPTIONS
 from refimpl.spark.write_plan import WriteOptions, WritePlan, Written, check_inside, describe, replaced
 
@@ -103,7 +103,7 @@ class DeltaWriter:
 
     def save(self, path: str | Path) -> Written | None:
         """Write to the table at this path: one of the warehouse's, or a plain filesystem table."""
-        return self._save(PathTarget(self._access, Path(path).absolute(), self._options_of_creation()))
+        return self._save(self._access.target_at(Path(path).absolute(), self._options_of_creation()))
 
     def insertInto(self, name: str, overwrite: bool | None = None) -> Written | None:  # noqa: N802 - PySpark's
         """Write to an existing table; columns are matched by position.
