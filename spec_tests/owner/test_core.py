@@ -14,6 +14,7 @@ SUBJECT = """
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 from conformance.adapters.reference.owner import ReferenceOwner
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.tables import OWNER_FOLDER
@@ -27,6 +28,11 @@ class Core(ReferenceOwner):
         owner.ledger.create()
         owner.ledger.open()
         return SimpleNamespace(owner=owner, environment=environment, close=owner.close)
+
+    def hello(self, client, request):
+        identity = super().hello(client, request)
+        profiles = tuple(profile for profile in identity.profiles if profile != "transaction-group")
+        return msgspec.structs.replace(identity, profiles=profiles)  # a room of its own: refimpl.groups
 """
 
 
