@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from conformance.adapters.uc.api import ApiCommit, Staged
 from conformance.adapters.uc.api import Loaded as Before
-from conformance.adapters.uc.api import Staged
 from conformance.adapters.uc.owner import creation_of, folder_of, table_name, updates_of, with_requirements
 from conformance.checks import check
 from conformance.interface import messages as m
@@ -78,14 +78,6 @@ class CompleteStagedTable(StagedTable, frozen=True, kw_only=True):
     required_properties: dict[str, str | None]
 
 
-class Commit(_Document, frozen=True, kw_only=True):
-    version: int
-    timestamp: int
-    file_name: str
-    file_size: int
-    file_modification_timestamp: int
-
-
 class TableMetadata(_Document, frozen=True, kw_only=True):
     """What the checks need."""
 
@@ -102,7 +94,7 @@ class Loaded(_Document, frozen=True, kw_only=True):
     """What the checks need."""
 
     metadata: TableMetadata
-    commits: tuple[Commit, ...]
+    commits: tuple[ApiCommit, ...]
     latest_table_version: int
 
 
@@ -296,7 +288,7 @@ class Api:
         table.latest += 1
         return exchange
 
-    def publish(self, table: ApiTable, *commits: Commit) -> None:
+    def publish(self, table: ApiTable, *commits: ApiCommit) -> None:
         """Copy the staged files of the commits, oldest first."""
         for commit in sorted(commits, key=lambda commit: commit.version):
             content = (table.log / "_staged_commits" / commit.file_name).read_bytes()
@@ -586,7 +578,7 @@ def delta_api_commits_and_loads(s: Scenario) -> None:
     listed = _listed(api, table, 0)
     by_version = {update["commit"]["version"]: update["commit"] for update in sent}
     for commit in listed.commits:
-        api.demand(commit == msgspec.convert(by_version[commit.version], Commit), "UC-LOAD-03", exchange,
+        api.demand(commit == msgspec.convert(by_version[commit.version], ApiCommit), "UC-LOAD-03", exchange,
                    f"the commit as it was proposed: {by_version[commit.version]}", commit)  # fmt: skip
     before, now = created.metadata, listed.metadata
     api.demand(now.last_commit_version == 0, "UC-LOAD-04", exchange,
@@ -594,10 +586,10 @@ def delta_api_commits_and_loads(s: Scenario) -> None:
     api.demand(now.etag == before.etag, "UC-LOAD-05", exchange, f"the etag stays {before.etag}", now.etag)
     api.publish(table, *(commit for commit in listed.commits if commit.version <= 2))
     for version in (2, 2, 1):
-        told = api.update(table, report(version))
-        api.got(told, Loaded, "UC-BACKFILL-02", f"version {version} is published: reporting it is accepted")
+        reported = api.update(table, report(version))
+        api.got(reported, Loaded, "UC-BACKFILL-02", f"version {version} is published: reporting it is accepted")
         kept = _listed(api, table, 2)
-        api.demand(kept.metadata.etag == before.etag, "UC-LOAD-05", told, "a report changes no etag", kept)
+        api.demand(kept.metadata.etag == before.etag, "UC-LOAD-05", reported, "a report changes no etag", kept)
 
 
 def _listed(api: Api, table: ApiTable, published: int) -> Loaded:

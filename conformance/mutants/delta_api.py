@@ -129,6 +129,11 @@ def _changed(path: str, value: Any) -> Callable[[Call], Reply]:
     return lambda call: _edited(call, *path.split("/"), value=value) if call.answer[0] == 200 else call.answer
 
 
+def _credentials(**fields: Any) -> Callable[[Call], Reply]:
+    """Other values in each of the credentials."""
+    return _changed("storage-credentials", lambda given: [{**one, **fields} for one in given])
+
+
 def _if(status: int, reply: Callable[[Call], Reply] | Reply) -> Callable[[Call], Reply]:
     """Another answer instead of one with this status."""
 
@@ -193,7 +198,7 @@ FAULTS: Final[dict[str, Fault]] = {
         _if(404, _error(400, "BadRequestException"))),
     "stages-for-reading": Fault(
         "UC-STAGE-04", "Gives credentials for reading a staged table.", "/staging-tables/.*/credentials",
-        _changed("storage-credentials", lambda given: [{**one, "operation": "READ"} for one in given])),
+        _credentials(operation="READ")),
     "stages-without-a-name": Fault(
         "UC-STAGE-05", "Stages a table without a name.", STAGE,
         _if(400, lambda call: call.send(body={"name": "nameless"}))),
@@ -255,10 +260,10 @@ FAULTS: Final[dict[str, Fault]] = {
         _if(404, _error(409, "CommitVersionConflictException"))),
     "gives-credentials-for-all": Fault(
         "UC-CRED-01", "Gives each reader credentials for writing.", "/tables/.*/credentials",
-        _changed("storage-credentials", lambda given: [{**one, "operation": "READ_WRITE"} for one in given])),
+        _credentials(operation="READ_WRITE")),
     "credentials-never-expire": Fault(
         "UC-CRED-01", "Its credentials do not say when they expire.", "/tables/.*/credentials",
-        _changed("storage-credentials", lambda given: [{**one, "expiration-time-ms": None} for one in given])),
+        _credentials(**{"expiration-time-ms": None})),
     "gives-credentials-for-unknown-operations": Fault(
         "UC-CRED-02", "Gives credentials for reading, whatever the operation.", "/tables/.*/credentials",
         _if(400, lambda call: call.send(path=f"{call.path.partition('?')[0]}?operation=READ"))),

@@ -290,7 +290,7 @@ class Creator(Client):
 WRITERS: Final = 3
 CREATORS: Final = 4
 OTHERS: Final = 3
-"""Creators of other tables at the same time, each with a name of its own."""
+"""Creators of other tables during a race of creators, each with a name of its own."""
 REPEATS: Final = 20
 """The number of rounds in which a replay searches for the failure."""
 
@@ -474,19 +474,14 @@ class Round:
             Creator(self.shared, f"client {number}", self.seed, self.s.creation(self.shared.table.name))
             for number in range(creators)
         ]
-        others = [
-            Creator(self.shared, f"other {number}", self.seed, self.s.creation(f"other-{number}"), other=True)
-            for number in range(OTHERS)
-        ]
-        _AtOnce([*clients, *others], self.shared.stop).run()
-        for other in others:
-            if other.exchange is not None and isinstance(other.exchange.answer, m.Conflict):
-                self.s.expect(
-                    other.exchange, m.Ratified, "PROFILE-VERSION0-01", "CM-CATALOG-03", "MC-API-03",
-                    expected=f"`{other.request.name}` is a new name with one creator: `ratified` with version 0",
-                )  # fmt: skip
-            if other.exchange is not None and isinstance(other.exchange.answer, m.Ratified):
-                self.s.observe(self.s.created(other.name.replace(" ", "-"), other.exchange, other.exchange.answer))
+        others = {
+            name: Creator(self.shared, name, self.seed, self.s.creation(name), other=True)
+            for name in (f"other-{number}" for number in range(OTHERS if creators > 1 else 0))
+        }
+        _AtOnce([*clients, *others.values()], self.shared.stop).run()
+        for name, other in others.items():
+            if other.exchange is not None and isinstance(other.exchange.answer, m.Ratified | m.Conflict):
+                self.s.observe(self.s.only_creation(name, other.exchange))
         winners = [
             client
             for client in clients

@@ -325,11 +325,15 @@ class Scenario:
     def creating(self, name: str = "orders", client: str = "creator", **options: Any) -> tuple[Exchange, TableHandle]:
         """The same, with the request."""
         exchange = self.ask(client, self.creation(name, **options))
+        return exchange, self.only_creation(name, exchange)
+
+    def only_creation(self, name: str, exchange: Exchange) -> TableHandle:
+        """The table of the only `create_table` for a new name."""
         ratified = self.expect(
             exchange, m.Ratified, "PROFILE-VERSION0-01", "CM-CATALOG-03", "MC-API-03", may_refuse=True,
             expected=f"`{self.physical(name)}` is a new name with one creator: `ratified` with version 0",
         )  # fmt: skip
-        return exchange, self.created(name, exchange, ratified)
+        return self.created(name, exchange, ratified)
 
     def created(self, name: str, exchange: Exchange, ratified: m.Ratified) -> TableHandle:
         """The table that a `create_table` created."""

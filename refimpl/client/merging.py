@@ -264,8 +264,7 @@ class _Run:
         by_source = self._clauses[Kind.NOT_MATCHED_BY_SOURCE]
         files = transaction.read_whole_table() if by_source else transaction.read_files(self._test)
         files = sorted(files, key=lambda add: add.path)
-        workers = 1 if transaction.rules.identities else data_files.CONCURRENT
-        with contextlib.closing(data_files.side_by_side(files, self._file, workers=workers)) as results:
+        with contextlib.closing(data_files.side_by_side(files, self._file, workers=change.workers)) as results:
             for add, done in results:
                 self._matched.append(done.matched)
                 self._metrics.update(done.metrics)

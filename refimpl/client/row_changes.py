@@ -86,6 +86,11 @@ class RowChange:
                     writer.abort()
         self._undo.__exit__(*error)
 
+    @property
+    def workers(self) -> int:
+        """How many threads may make new rows: one where each row gets the next identity."""
+        return 1 if self.transaction.rules.identities else data_files.CONCURRENT
+
     def _change_writer(self) -> DataFileWriter | None:
         """The writer of change data files; None if the feed is off."""
         return data_files.change_writer(self._layout, new_id=self._environment.new_id) if self.feeds_changes else None
@@ -246,7 +251,6 @@ def update(transaction: Transaction, values: Mapping[str, Any], where: str | Non
         assignments = expression.assigned(values, columns=schema, scope=schema)
         test = None if where is None else change.snapshot.file_test(where)
         files = sorted(change.transaction.read_files(test), key=lambda add: add.path)
-        identities = change.transaction.rules.identities
 
         def rewrite(rows: pa.Table, matches: pa.ChunkedArray | None) -> tuple[Sequence[Recorded], int, int]:
             before = rows if matches is None else rows.filter(matches)
@@ -255,8 +259,7 @@ def update(transaction: Transaction, values: Mapping[str, Any], where: str | Non
             changes = ((BEFORE, before), (AFTER, after)) if change.feeds_changes else ()
             return changes, after.num_rows, rows.num_rows - after.num_rows
 
-        workers = 1 if identities else data_files.CONCURRENT
-        updated, copied = _rewritten(change, files, test, rewrite, workers=workers)
+        updated, copied = _rewritten(change, files, test, rewrite, workers=change.workers)
         transaction.parameters |= predicate_parameter(where)
         return change.commit({"numUpdatedRows": updated, "numCopiedRows": copied})
 

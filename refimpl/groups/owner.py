@@ -51,7 +51,7 @@ class _WaitingGroup(Waiting):
     """The tables before the group landed; empty if it did not land now."""
 
 
-class Groups(CatalogRequests, GroupCommit):
+class TableGroups(CatalogRequests, GroupCommit):
     """An owner that ratifies groups: a `GroupOwner`."""
 
     def commit_group(self, members: Sequence[Member]) -> GroupRatified | GroupRefused:

@@ -16,9 +16,10 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -181,6 +182,17 @@ class _Group:
         """The member of this attempt."""
         found = (r for m, r in zip(self.members, self.requests, strict=True) if m.proposal.attempt == attempt)
         return next(found)
+
+
+Proved = TypeVar("Proved")
+Proved_co = TypeVar("Proved_co", covariant=True)
+
+
+class _Send(Protocol[Proved_co]):
+    """Sends a request once, and returns what its answer proves. `was_lost`: an earlier send was not answered. Raises
+    `_Undecided` if that may still land."""
+
+    def __call__(self, *, was_lost: bool) -> Proved_co: ...
 
 
 class RemoteOwner:
@@ -412,13 +424,25 @@ class RemoteOwner:
         return outcome
 
     def _propose(self, table: _Table, request: _Request, attempt: AttemptId, *, was_sent: bool) -> Outcome:
+        def send(*, was_lost: bool) -> tuple[Outcome, _FullName, LoadedTable | Refusal]:
+            full_name = self._seen.get(table.table_id, table).name
+            answer = self._calls.call_once("POST", self._url(full_name), LoadedTable, request.body)
+            return self._meaning(table, request, answer, was_lost=was_lost), full_name, answer
+
+        unknown = partial(self._unknown, table.table_id, request, attempt)
+        outcome, full_name, answer = self._sent(send, was_sent=was_sent, unknown=unknown)
+        if isinstance(answer, LoadedTable):
+            self._publish_if_due(full_name, answer)
+        return outcome
+
+    def _sent(self, send: _Send[Proved], *, was_sent: bool, unknown: Callable[[Exception], OutcomeUnknown]) -> Proved:
+        """What the first send proves whose answer decides. `was_sent`: an earlier call of this process sent the same
+        request. Raises `unknown(...)` if a send was not answered and no later one decides."""
         lost: Exception | None = _Undecided("an earlier request was not answered") if was_sent else None
         unsent: DeltaError | None = None
         for retry in self._calls.tries():
-            full_name = self._seen.get(table.table_id, table).name
             try:
-                answer = self._calls.call_once("POST", self._url(full_name), LoadedTable, request.body)
-                outcome = self._meaning(table, request, answer, was_lost=lost is not None)
+                return send(was_lost=lost is not None)
             except (NoAnswerError, _Undecided) as error:
                 lost = error
                 self._calls.pause(retry, getattr(error, "retry_after", None))
@@ -428,13 +452,9 @@ class RemoteOwner:
             except (DeltaError, OSError) as error:
                 if lost is None:
                     raise
-                raise self._unknown(table.table_id, request, attempt, error) from error
-            else:
-                if isinstance(answer, LoadedTable):
-                    self._publish_if_due(full_name, answer)
-                return outcome
+                raise unknown(error) from error
         if lost is not None:
-            raise self._unknown(table.table_id, request, attempt, lost) from lost
+            raise unknown(lost) from lost
         assert unsent is not None
         raise unsent
 
@@ -567,7 +587,8 @@ class RemoteOwner:
         was_sent = attempts[0] in self._groups_in_doubt
         self._groups_in_doubt |= dict.fromkeys(attempts, group)
         try:
-            outcome = self._propose_group(group, was_sent=was_sent)
+            unknown = partial(self._unknown, tables[0].table_id, requests[0], attempts[0])
+            outcome = self._sent(partial(self._send_group, group), was_sent=was_sent, unknown=unknown)
         except (InvalidRequestError, OwnerUnavailableError) as error:
             if was_sent:
                 raise self._unknown(tables[0].table_id, requests[0], attempts[0], error) from error
@@ -586,30 +607,6 @@ class RemoteOwner:
         for member in group.members:
             self._groups_in_doubt.pop(member.proposal.attempt, None)
 
-    def _propose_group(self, group: _Group, *, was_sent: bool) -> GroupRatified | GroupRefused:
-        lost: Exception | None = _Undecided("an earlier request was not answered") if was_sent else None
-        unsent: DeltaError | None = None
-        for retry in self._calls.tries():
-            try:
-                return self._send_group(group, was_lost=lost is not None)
-            except (NoAnswerError, _Undecided) as error:
-                lost = error
-                self._calls.pause(retry, getattr(error, "retry_after", None))
-            except OwnerUnavailableError as error:
-                unsent = error
-                self._calls.pause(retry, error.facts.get("retry_after"))
-            except (DeltaError, OSError) as error:
-                if lost is None:
-                    raise
-                lost = error
-                break
-        if lost is not None:
-            raise self._unknown(
-                group.tables[0].table_id, group.requests[0], group.members[0].proposal.attempt, lost
-            ) from lost
-        assert unsent is not None
-        raise unsent
-
     def _send_group(self, group: _Group, *, was_lost: bool) -> GroupRatified | GroupRefused:
         """The outcome that one send proves. `was_lost`: an earlier send was not answered, and may still arrive; then
         only a version that another commit has proves that the group did not land. Raises `_Undecided`."""
@@ -619,16 +616,14 @@ class RemoteOwner:
         if not isinstance(answer, Refusal):
             commits = tuple(self._own_commit(request) for request in group.requests)
             return GroupRatified(commits=commits, replayed=was_lost)
-        latest = [self._load_known(table.table_id).latest for table in group.tables]
+        current = [self._load_known(table.table_id) for table in group.tables]
         lost = tuple(
             index
-            for index, (request, now) in enumerate(zip(group.requests, latest, strict=True))
-            if now is not None and now >= request.version
+            for index, (request, now) in enumerate(zip(group.requests, current, strict=True))
+            if now.latest is not None and now.latest >= request.version
         )
         if was_lost:
-            decided = [
-                self._decided(self._load_known(group.tables[index].table_id), group.requests[index]) for index in lost
-            ]
+            decided = [self._decided(current[index], group.requests[index]) for index in lost]
             if any(isinstance(outcome, Landed) for outcome in decided):
                 commits = tuple(self._own_commit(request) for request in group.requests)
                 return GroupRatified(commits=commits, replayed=True)
@@ -636,10 +631,10 @@ class RemoteOwner:
                 raise _Undecided(str(answer))
         detail = f"{self.address.server}: {answer}"
         if lost and answer.status == HTTPStatus.CONFLICT:
-            taken = latest[lost[0]]
+            taken = current[lost[0]].latest
             assert taken is not None
             return GroupRefused(decided_by=lost[0], outcome=Conflict(latest_ratified_version=taken), lost=lost)
-        at = answer.member if answer.member is not None and 0 <= answer.member < len(latest) else 0
+        at = answer.member if answer.member is not None and 0 <= answer.member < len(current) else 0
         others = tuple(sorted({*lost, at}))
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
             reason = RejectionReason.BACKLOG_FULL

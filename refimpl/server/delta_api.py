@@ -243,7 +243,7 @@ class DeltaApi:
         staged = None if location is None else self._staged(name, location)
         if staged is None:
             registered = () if location is None else self.owner.registered_at(location)
-            if (request.properties or {}).get(TABLE_ID) in registered:  # the repeated request of its creator
+            if request.properties.get(TABLE_ID) in registered:  # the repeated request of its creator
                 raise errors.OutcomeUnknown(f"the table at {location} was created, and renamed or dropped since")
             if self.owner.look_up(name, None, None) is not None:  # a loser's repeated request
                 raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
@@ -253,7 +253,7 @@ class DeltaApi:
             raise no_such_table(f"none was staged for {name!r} at {request.location}; create a staging table first")
         content = self._first_version(staged)
         logged_actions, protocol, metadata = _table_actions(content)
-        extra = properties_beside(metadata, request.properties or {})
+        extra = properties_beside(metadata, request.properties)
         flaw = with_creation(request, staged.table_id, logged_actions, protocol, metadata)
         if flaw is not None:
             raise bad_request(flaw)

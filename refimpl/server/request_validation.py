@@ -79,13 +79,13 @@ def with_creation(
     request: CreateTable, table_id: str, actions: Sequence[Action], protocol: Protocol, metadata: Metadata
 ) -> str | None:
     """How a creation request contradicts its version 0, or None."""
-    requested_id = (request.properties or {}).get(TABLE_ID, table_id)
+    requested_id = request.properties.get(TABLE_ID, table_id)
     if requested_id != table_id:
         return f"{TABLE_ID} is {requested_id!r}; the staged table is {table_id}"
     logged_id = metadata.configuration.get(TABLE_ID, table_id)
     if logged_id != table_id:
         return f"{TABLE_ID} is {logged_id!r} in version 0; the staged table is {table_id}"
-    for key, value in (request.properties or {}).items():
+    for key, value in request.properties.items():
         logged = metadata.configuration.get(key)
         if logged is not None and logged != value and not is_derived(key):
             return f"the property {key} is {value!r} in the request and {logged!r} in version 0"

@@ -20,7 +20,7 @@ import msgspec
 
 from refimpl.announced.tables import AnnouncedTables
 from refimpl.care.owner import WatchedOwner
-from refimpl.groups.owner import Groups
+from refimpl.groups.owner import TableGroups
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.statements import View
 from refimpl.owner.tables import DEFAULT_NAME, OWNER_FOLDER, disk_errors
@@ -137,7 +137,7 @@ SET_IDENTITY: Final = "UPDATE owner SET name = ?, conf = ?"
 SET_ROOTS: Final = "UPDATE owner SET roots = ?"
 
 
-class HostOwner(WatchedOwner, Groups, AnnouncedTables):
+class HostOwner(WatchedOwner, TableGroups, AnnouncedTables):
     """The owner of a warehouse, a `CatalogOwner`: the core with all packages around it."""
 
     def identify(self, name: str | None, conf: Mapping[str, str] | None) -> None:

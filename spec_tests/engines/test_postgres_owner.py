@@ -118,7 +118,9 @@ MUTANTS = {
         if not held and self.sql(CREATE, table, name, feature).rowcount == 1:""",
             "        except psycopg.OperationalError as error:": """\
         except psycopg.errors.SerializationFailure:  # the table of that name exists now
-            return {"outcome": "ratified", "version": 0, "table": self.sql(HOLDER, request["name"]).fetchone()["id"]}
+            held = self.sql(HOLDER, request["name"]).fetchone()
+            taken = {"outcome": "conflict", "latest": 0}
+            return {"outcome": "ratified", "version": 0, "table": held["id"]} if held else taken
         except psycopg.OperationalError as error:""",
         },
     ),

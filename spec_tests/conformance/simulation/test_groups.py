@@ -9,7 +9,7 @@ import pytest
 from conformance.simulation import groups
 from conformance.simulation.reference import SimulatedReference
 from refimpl.groups import rules
-from refimpl.groups.owner import Groups
+from refimpl.groups.owner import TableGroups
 from refimpl.owner.local import Decision
 
 SCOPE = "catalogManaged/inline"
@@ -34,7 +34,7 @@ def found(patched: tuple[str, Callable[..., Any]] | None) -> groups.Result:
     if patched is None:
         with SimulatedReference() as host:
             return groups.explore(host, SCOPE)
-    with SimulatedReference(patch=lambda: patch.object(Groups, *patched)) as host:
+    with SimulatedReference(patch=lambda: patch.object(TableGroups, *patched)) as host:
         return groups.explore(host, SCOPE)
 
 
