@@ -26,7 +26,7 @@ from refimpl.owner.tables import commit_error, stored_commits
 from refimpl.protocol.commit_owner import ResolvedTable
 from refimpl.protocol.commits import CommitsAnswer, Ratified, RatifiedCommit
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
-from refimpl.protocol.groups import GroupRatified, GroupRefused, Member, check_members
+from refimpl.protocol.groups import GroupRatified, GroupRefused, Member, check_members, check_readable
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.served.catalog_requests import CatalogRequests, as_request
 from refimpl.served.group import GroupCommit, Waiting
@@ -141,6 +141,7 @@ class TableGroups(CatalogRequests, GroupCommit):
         return self._together(references, self.describing)
 
     def _together(self, references: Sequence[str | Path], read: _Reading[Seen]) -> tuple[Seen, ...]:
+        check_readable(references)
         for reference in references:  # ends an interrupted take-over, and adopts an announced table
             self.resolve(reference)
         for _ in range(_MAX_READS):

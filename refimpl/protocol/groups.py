@@ -71,6 +71,14 @@ def check_members(members: Sequence[Member]) -> None:
             )
 
 
+def check_readable(references: Sequence[object]) -> None:
+    """Raises `InvalidRequestError` for more tables than are read in one state."""
+    if len(references) > MAX_MEMBERS:
+        raise InvalidRequestError(
+            f"{len(references)} tables to read in one state; expected at most {MAX_MEMBERS}", limit=MAX_MEMBERS
+        )
+
+
 class GroupOwner(CommitOwner, Protocol):
     """A commit owner that ratifies groups. All methods are safe to call from several processes."""
 
@@ -86,7 +94,7 @@ class GroupOwner(CommitOwner, Protocol):
     def resolve_together(self, references: Sequence[str | Path]) -> tuple[ResolvedTable, ...]:
         """`resolve` for several tables in one state of the owner: of each group it shows all members or none.
 
-        Raises the errors of `resolve`.
+        Raises the errors of `resolve`; `InvalidRequestError` for more than `MAX_MEMBERS` tables.
         """
         ...
 

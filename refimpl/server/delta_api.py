@@ -73,7 +73,7 @@ from refimpl.protocol.commits import (
     VersionGap,
     is_attempt_id,
 )
-from refimpl.protocol.groups import MAX_MEMBERS, GroupRatified, GroupRefused, Member
+from refimpl.protocol.groups import MAX_MEMBERS, GroupRatified, GroupRefused, Member, check_readable
 from refimpl.protocol.log_path import LOG_FOLDER, Version
 from refimpl.protocol.table_feature import CATALOG_MANAGED
 from refimpl.server import answers
@@ -135,15 +135,17 @@ class DeltaApi:
         full = f"{catalog}.{schema}.{table}"
         name = self.names.owner_name(catalog, schema, table)
         try:
-            description = self.owner.describe(name)
-            if not is_served(description.table, live=False):
-                raise unsupported_format(f"{full} is a {description.table.feature_name} table")
-            if not is_served(description.table):
-                raise no_such_table(full)
-            return self._without_inline_commits(description)
+            return self._served(full, self.owner.describe(name))
         except errors.InvalidRequestError:  # no table of this name, or without version 0, or dropped since
             self.check_schema(catalog, schema)
             raise no_such_table(full) from None
+
+    def _served(self, full: str, description: TableDescription) -> TableDescription:
+        if not is_served(description.table, live=False):
+            raise unsupported_format(f"{full} is a {description.table.feature_name} table")
+        if not is_served(description.table):
+            raise no_such_table(full)
+        return self._without_inline_commits(description)
 
     def _without_inline_commits(self, description: TableDescription) -> TableDescription:
         """The same state, with its inline commits published, because the API cannot express them. Commits that land
@@ -412,11 +414,16 @@ class DeltaApi:
 
     def load_together(self, catalog: str, request: LoadTables) -> LoadedTables:
         """Several tables in one state of the owner."""
-        for each in request.identifiers:
-            self.describe(catalog, each.namespace[0], each.name)
-        names = [self.names.owner_name(catalog, each.namespace[0], each.name) for each in request.identifiers]
-        described = self.owner.describe_together(names)
-        return LoadedTables(tables=tuple(self._answer(self._without_inline_commits(each)) for each in described))
+        check_readable(request.identifiers)
+        tables = [(each.namespace[0], each.name) for each in request.identifiers]
+        try:
+            described = self.owner.describe_together([self.names.owner_name(catalog, *table) for table in tables])
+        except errors.InvalidRequestError:
+            for table in tables:
+                self.describe(catalog, *table)  # names the table that cannot be served
+            raise
+        served = [self._served(".".join((catalog, *at)), each) for at, each in zip(tables, described, strict=True)]
+        return LoadedTables(tables=tuple(map(self._answer, served)))
 
     def commit_together(self, catalog: str, request: CommitTransaction) -> None:
         """Commit to all tables of the request, or to none: UNITY_CATALOG.md#transactions."""

@@ -125,6 +125,21 @@ def test_refused_transaction_changes_no_table_and_names_the_member(http: TestCli
     assert latest(tables) == before
 
 
+@pytest.mark.parametrize(
+    ("names", "status", "message"),
+    [
+        (["orders", "missing"], 404, "unity.default.missing"),
+        (["orders"] * 101, 400, "101 tables to read in one state; expected at most 100"),
+    ],
+)
+def test_refused_load_names_its_reason(
+    http: TestClient, tables: Tables, names: list[str], status: int, message: str
+) -> None:
+    answer = http.request("POST", LOAD, json={"identifiers": [{"namespace": ["default"], "name": n} for n in names]})
+    assert answer.status_code == status, answer.text
+    assert message in answer.json()["error"]["message"]
+
+
 # The client
 
 
