@@ -50,9 +50,10 @@ def of_table(protocol: Protocol, metadata: Metadata) -> Struct:
 def mapping_mode(protocol: Protocol, metadata: Metadata) -> ColumnMapping:
     """The column mapping in effect: the property is ignored if the protocol does not have the feature.
 
-    Raises `UnsupportedFeatureError` for an unknown mode.
+    DELTA.md#mapping-of-writers-only. Raises `UnsupportedFeatureError` for an unknown mode.
     """
-    if protocol.min_reader_version != 2 and not protocol.reads(COLUMN_MAPPING):
+    orphaned = protocol.min_reader_version > 2 and protocol.writes(COLUMN_MAPPING)
+    if protocol.min_reader_version != 2 and not protocol.reads(COLUMN_MAPPING) and not orphaned:
         return ColumnMapping.NONE
     mode = metadata.configuration.get(MODE_PROPERTY, ColumnMapping.NONE.value)
     try:

@@ -107,9 +107,7 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
     """Raise `UnsupportedFeatureError` (fact `features`) unless this client reads such a snapshot correctly."""
     if protocol.min_reader_version > MAX_READER_VERSION:
         raise _version_error("read", "reader", protocol.min_reader_version, MAX_READER_VERSION)
-    listed = protocol.reader_features or ()
-    if protocol.min_reader_version == 2:
-        listed = (COLUMN_MAPPING,)
+    listed = _reader_features(protocol)
     _refuse("read", [name for name in listed if name not in READ])
     mapping_mode(protocol, metadata)
     if TYPE_CHANGES in metadata.schema_string and not {*listed}.isdisjoint(TYPE_WIDENING):
@@ -142,7 +140,14 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
     _refuse("write", [name for name in listed if name not in WRITTEN])
     problems = inconsistencies(protocol, metadata)
     if problems:
-        raise InvalidTableError(f"cannot write this table: {'; '.join(problems)}; correct its metadata first")
+        raise InvalidTableError(
+            f"cannot write this table: {'; '.join(problems)}; correct it with the client that wrote it"
+        )
+
+
+def _reader_features(protocol: Protocol) -> tuple[str, ...]:
+    """The features that readers must support, including the one that reader version 2 implies."""
+    return (COLUMN_MAPPING,) if protocol.min_reader_version == 2 else protocol.reader_features or ()
 
 
 def writer_features(protocol: Protocol) -> tuple[str, ...]:
@@ -288,7 +293,8 @@ def check_no_change_columns(metadata: Metadata) -> None:
     for name in parse(metadata.schema_string).names:
         if name.lower() in FEED_COLUMNS:
             raise InvalidRequestError(
-                f"the column name {name!r} is reserved by the change data feed ({CHANGE_FEED_PROPERTY}); rename it",
+                f"the column name {name!r} is reserved by the change data feed; rename it, or set "
+                f"{CHANGE_FEED_PROPERTY}=false",
                 column=name,
             )
 
@@ -306,11 +312,17 @@ def first_protocol(metadata: Metadata, feature: TableFeature | None, *, in_commi
 
 
 def supporting(protocol: Protocol, features: Iterable[str]) -> Protocol:
-    """The protocol with these features; itself if it has them all. Replaces legacy versions by lists if necessary."""
-    present = {*writer_features(protocol)}
-    if TYPE_WIDENING[1] in present:  # the preview of it
-        present.add(TYPE_WIDENING[0])
-    missing = [name for name in sorted(set(features)) if name not in present]
+    """The protocol with these features; itself if it has them all. Replaces legacy versions by lists if necessary.
+
+    A feature that readers need, too, may be missing for them only: writer version 5 implies column mapping, and reader
+    version 1 does not.
+    """
+    written, read = {*writer_features(protocol)}, {*_reader_features(protocol)}
+    for present in (written, read):
+        if TYPE_WIDENING[1] in present:  # the preview of it
+            present.add(TYPE_WIDENING[0])
+    unread = _READER_FEATURES - read
+    missing = [name for name in sorted(set(features)) if name not in written or name in unread]
     if not missing:
         return protocol
     return _listing(protocol, missing, [name for name in missing if name in _READER_FEATURES])
@@ -358,7 +370,7 @@ def _listing(protocol: Protocol, writer: Iterable[str], reader: Iterable[str]) -
     wanted_by_readers = tuple(reader)
     readers = protocol.reader_features
     if readers is None and wanted_by_readers:
-        readers = (COLUMN_MAPPING,) if protocol.min_reader_version == 2 else ()
+        readers = _reader_features(protocol)
     return msgspec.structs.replace(
         protocol,
         min_reader_version=protocol.min_reader_version if readers is None else READER_VERSION_WITH_LISTS,

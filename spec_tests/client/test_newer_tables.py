@@ -321,23 +321,25 @@ def test_cleanup_needs_a_protocol_that_is_supported(tmp_path: Path) -> None:
 
 
 def test_expired_transactions_are_gone_everywhere(tmp_path: Path) -> None:
-    """Replay, checkpoint and checksum agree; one without a time stays. The checksum from before is no contradiction."""
+    """Replay, checkpoint and checksum agree; one without a time stays, and no older one of the application comes back.
+    The checksum from before is no contradiction."""
     now = Environment().now()
     log = WrittenLog(tmp_path / "t").create(**{"delta.setTransactionRetentionDuration": "interval 1 day"})
+    log.publish(1, Txn(app_id="old", version=0, last_updated=now))
     log.publish(
-        1,
+        2,
         Txn(app_id="old", version=1, last_updated=now - 2 * DAY),
         Txn(app_id="new", version=2, last_updated=now),
         Txn(app_id="timeless", version=3),
     )
-    log.checksum(1, setTransactions=[{"appId": "old", "version": 1}, {"appId": "new", "version": 2},
+    log.checksum(2, setTransactions=[{"appId": "old", "version": 1}, {"appId": "new", "version": 2},
                                      {"appId": "timeless", "version": 3}])  # fmt: skip
     table, live = log.table(), {"new", "timeless"}
     assert (table.snapshot().transactions.keys(), table.snapshot().warnings) == (live, ())
     assert table.snapshot(version=0).transactions == {}
-    log.delete(log_path.checksum(1))
+    log.delete(log_path.checksum(2))
     write_checksum(table)
-    stated = json.loads(table.log.read(log_path.checksum(1)))["setTransactions"]
+    stated = json.loads(table.log.read(log_path.checksum(2)))["setTransactions"]
     assert {txn["appId"] for txn in stated} == live
     assert log.table().snapshot().warnings == ()
     made = write_checkpoint(table)
@@ -361,7 +363,8 @@ def mapped(mode: str) -> str:
         ("none", {"reader_features": ("columnMapping",), "writer_features": ("columnMapping",)}, "id"),
         ("name", {"reader_features": ("columnMapping",), "writer_features": ()}, "col-1"),
         ("name", {"reader_features": ("columnMapping",), "writer_features": ("columnMapping",)}, "col-1"),
-        ("name", {"reader_features": (), "writer_features": ("columnMapping",)}, "id"),
+        ("name", {"reader_features": (), "writer_features": ("columnMapping",)}, "col-1"),
+        ("name", {"min_reader_version": 1, "writer_features": ("columnMapping",)}, "id"),
     ],
 )
 def test_physical_names_count_where_readers_use_them(
@@ -370,13 +373,36 @@ def test_physical_names_count_where_readers_use_them(
     """Stale physical names without a mode; a feature that only one of the two lists has."""
     log = WrittenLog(tmp_path / "t")
     definition = metadata(mapped(mode), partitioned=(), **{"delta.columnMapping.mode": mode})
-    log.publish(0, Protocol(min_reader_version=3, min_writer_version=7, **protocol), definition)
+    log.publish(0, Protocol(**{"min_reader_version": 3, "min_writer_version": 7, **protocol}), definition)
     table = log.table()
     table.append(pa.table({"id": [1, 2]}))
     (file,) = table.snapshot().files.values()
     assert pq.read_schema(table.location / file.path).names == [stored]
     assert [*json.loads(file.stats or "")["maxValues"]] == [stored]
     assert table.snapshot().to_arrow().to_pydict() == {"id": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"min_reader_version": 1, "min_writer_version": 5},
+        {"min_reader_version": 1, "min_writer_version": 6},
+        {"min_reader_version": 2, "min_writer_version": 6},
+        {"min_reader_version": 1, "min_writer_version": 7, "writer_features": ("columnMapping",)},
+        {"min_reader_version": 3, "min_writer_version": 7, "writer_features": ("columnMapping",)},
+    ],
+)
+def test_readers_know_of_a_mapping_that_is_turned_on(tmp_path: Path, protocol: dict[str, Any]) -> None:
+    """Writers knew the feature before, as in tables with identity columns; readers of version 1 did not."""
+    log = WrittenLog(tmp_path / "t")
+    log.publish(0, Protocol(**protocol), metadata(partitioned=()))
+    table = log.table()
+    table.append(pa.table({"id": [1], "month": ["01"]}))
+    table.alter(properties={"delta.columnMapping.mode": "name"})
+    after = table.snapshot()
+    assert after.schema.is_mapped
+    assert after.protocol.min_reader_version == 2 or after.protocol.reads("columnMapping")
+    assert after.to_arrow().to_pydict() == {"id": [1], "month": ["01"]}
 
 
 # Several checkpoints of one version
