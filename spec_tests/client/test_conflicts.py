@@ -32,6 +32,7 @@ from refimpl.protocol.actions import (
     Action,
     Add,
     CommitInfo,
+    DeletionVector,
     DomainMetadata,
     Format,
     Metadata,
@@ -83,11 +84,11 @@ WRITE_SERIALIZABLE = IsolationLevel.WRITE_SERIALIZABLE
 SNAPSHOT_ISOLATION = IsolationLevel.SNAPSHOT_ISOLATION
 
 
-def adding(path: str, month: str = "01", **fields: bool) -> Add:
+def adding(path: str, month: str = "01", **fields: Any) -> Add:
     return add(path, month, **fields)
 
 
-def removing(path: str, **fields: bool) -> Remove:
+def removing(path: str, **fields: Any) -> Remove:
     return remove(path, **fields)
 
 
@@ -96,6 +97,9 @@ def info(*, blind: bool) -> CommitInfo:
 
 
 BLIND = info(blind=True)
+VECTORS = [
+    DeletionVector(storage_type="i", path_or_inline_dv=f"rows{n}", size_in_bytes=40, cardinality=1) for n in range(3)
+]
 JANUARY = ReadPredicate(text="month = '01'", may_match=lambda add: add.partition_values["month"] == "01")
 FEBRUARY = ReadPredicate(text="month = '02'", may_match=lambda add: add.partition_values["month"] == "02")
 NOTHING = Reads()
@@ -180,6 +184,13 @@ ROWS = [
         [removing("a", data_change=False)],
         [removing("b", data_change=False)],
         actions=(removing("a", data_change=False), adding("new", data_change=False)),
+    ),
+    Row(
+        "7: a file whose deletion vector both replace",
+        ConcurrentDeleteDeleteError,
+        [removing("a", deletion_vector=VECTORS[0]), adding("a", deletion_vector=VECTORS[1])],
+        [removing("a"), adding("a", deletion_vector=VECTORS[1])],
+        actions=(removing("a", deletion_vector=VECTORS[0]), adding("a", deletion_vector=VECTORS[2])),
     ),
     appended("isolation: Serializable sees a blind append", [BLIND, adding("b")], [BLIND, adding("b", "02")]),
     appended(

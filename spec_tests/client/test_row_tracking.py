@@ -70,6 +70,21 @@ def test_ids_and_version_are_assigned_again_after_a_lost_race(setting: Setting, 
     assert mark(table) == 8
 
 
+def test_the_mark_survives_winners_without_new_rows(setting: Setting) -> None:
+    """The last of three lost races is against commits that say nothing of row ids."""
+    table = setting.table(properties=TRACKED)
+    begun(table, "old", 3).commit()
+    own = [
+        begun(table, "first", 2).commit,
+        lambda: table.alter(properties={"team": "a"}),
+        lambda: commit(table, lambda t: t.remove(*t.snapshot.files.values())),
+    ]
+    setting.owner.faults.before_proposal = [step for win in own for step in (win, lambda: None)]
+    committed = begun(setting.again(table), "late", 4).commit()
+    assert (committed.tries, committed.rebased_over) == (4, 3)
+    assert (ranges(table), mark(table)) == ({"late": (5, 5)}, 8)
+
+
 def test_a_restored_file_keeps_its_ids(setting: Setting) -> None:
     """DELTA.md#row-ids-assigned: a file that is committed again has the ids of its first commit."""
     table = setting.table(properties=TRACKED)

@@ -196,6 +196,21 @@ def test_a_schema_change_stops_the_stream(table: Table) -> None:
     assert drained(table, again, start) == [[1, 2, 3, 4]]
 
 
+def test_a_protocol_hides_no_earlier_schema_change(table: Table) -> None:
+    """The last commit before the rows changes the protocol alone; a stream of the old schema stops at any of them."""
+    stream = TableStream(table)
+    before = stream.end(stream.initial())
+    with_columns(table, "more")
+    commit(table, lambda t: t.add_feature("domainMetadata"))
+    table.append(pa.table({"id": [4], "more": [1]}))
+    for version in (4, 5, 6):
+        start = msgspec.structs.replace(before.at(version), read_at=None)
+        for started in (stream, TableStream(table, of=table.snapshot(version=3))):
+            with pytest.raises(InvalidRequestError, match=f"version {version} .*more") as caught:
+                started.end(start)
+            assert caught.value.version == version
+
+
 def test_the_error_names_a_cleaned_up_version(table: Table, warehouse: Warehouse) -> None:
     stream = TableStream(table, StreamOptions(starting_version=1))
     start = stream.initial()
