@@ -79,7 +79,10 @@ def enablement(protocol: Protocol, metadata: Metadata) -> Enablement | None:
         return Enablement(version=0, timestamp=None)
     if version is None or timestamp is None:
         present, absent = (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)[:: 1 if timestamp is None else -1]
-        raise InvalidTableError(f"the table has the property {present}, but not {absent}; set both or neither")
+        raise InvalidTableError(
+            f"the table has the property {present}, but not {absent}; expected both or neither: correct the "
+            "metadata with the client that wrote it"
+        )
     try:
         return Enablement(version=int(version), timestamp=int(timestamp))
     except ValueError:

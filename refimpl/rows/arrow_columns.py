@@ -110,7 +110,7 @@ def stored_field(stored: Sequence[pa.Field], column: Field) -> int | None:
         if set(ids) == {-1}:
             raise InvalidRequestError(
                 f"the column {column.name!r} is mapped by field id, but the file has no field ids; "
-                "rewrite it with ids, or use delta.columnMapping.mode=name"
+                "rewrite the file with those of the schema"
             )
         return ids.index(column.field_id) if column.field_id in ids else None
     names = [item.name for item in stored]
