@@ -162,7 +162,7 @@ def test_demo_shows_the_result_of_the_kit_or_the_missing_package(
         assert empty == ""
     monkeypatch.setattr(demonstration, "_KIT", ("conformance", "no_such_library"))
     assert demonstration._conforms(to_stderr=False)
-    assert "no_such_library is missing: pip install 'delta-commit-owner[conformance]'" in capfd.readouterr().out
+    assert "no_such_library is missing: pip install '.[conformance]' in a checkout" in capfd.readouterr().out
 
 
 def test_the_demo_needs_no_library_that_the_kits_extra_does_not_install() -> None:
@@ -400,4 +400,4 @@ def test_a_missing_data_package_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     )
     with pytest.raises(InvalidRequestError) as refusal:
         source.load(None, "month", tmp_path)
-    assert "delta-commit-owner[demo]" in str(refusal.value)
+    assert "'.[demo]' in a checkout" in str(refusal.value)

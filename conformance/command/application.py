@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from conformance.command import learning, listing, matrix, playing, reporting, running, serving, simulating
 from conformance.command.output import examples, option, say
+from conformance.interface.extras import how_to_install
 from conformance.interface.results import ExitCode, UnusableError
 
 COMMAND: Final = "delta-commit-conformance"
@@ -98,7 +99,7 @@ def report(error: Exception) -> int:
         say(f"error: {problem}")
         return error.exit_code if isinstance(error, UnusableError) else ExitCode.USAGE
     if isinstance(error, ModuleNotFoundError) and error.name in _OPTIONAL:
-        say(f"error: the module {error.name} is missing; install it: pip install 'delta-commit-owner[conformance]'")
+        say(f"error: the module {error.name} is missing; install it: {how_to_install('conformance')}")
         return ExitCode.USAGE
     if isinstance(error, OSError):
         file_name = f" {error.filename}" if error.filename else ""

@@ -31,6 +31,7 @@ from conformance.command.output import (
     show,
     show_json,
 )
+from conformance.interface.extras import how_to_install
 from conformance.interface.results import CaseResult, ExitCode, RunResult, UnusableError, Verdict, counted
 from conformance.interface.safe_text import one_line
 from conformance.running.plan import PROFILES, chosen_profile, profile_of_result, seconds
@@ -205,7 +206,7 @@ def require_libraries(subject: str, *, report: bool = False) -> None:
 def require_library(library: str, extra: str) -> None:
     """Raises `UnusableError` if the library is missing. `extra`: the extra that installs it."""
     if importlib.util.find_spec(library) is None:
-        raise UnusableError(f"the library {library} is missing; install it: pip install 'delta-commit-owner[{extra}]'")
+        raise UnusableError(f"the library {library} is missing; install it: {how_to_install(extra)}")
 
 
 @contextmanager

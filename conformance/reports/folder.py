@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
+from conformance.interface.extras import how_to_install
 from conformance.interface.results import RunResult
 from conformance.interface.subject import Closing
 from conformance.reports.ci import to_badge, to_junit, to_markdown
@@ -46,7 +47,7 @@ class ReportFolder(Closing):
     def __enter__(self) -> Self:
         """Claim the folder. Raises `FolderInUseError`, or `ReportError` for a folder that cannot be written."""
         if importlib.util.find_spec("jinja2") is None:
-            raise ReportError("the HTML report needs jinja2: pip install 'delta-commit-owner[conformance]'")
+            raise ReportError(f"the HTML report needs jinja2: {how_to_install('conformance')}")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -12,6 +12,7 @@ import typer
 from refimpl.cli import output
 from refimpl.cli.commands import command, commands
 from refimpl.cli.output import ExitCode
+from refimpl.protocol.release import how_to_install
 
 if TYPE_CHECKING:
     from refimpl.demo.story import Check, Result, Timeline
@@ -77,7 +78,7 @@ def _conforms(*, to_stderr: bool) -> bool:
     missing = [name for name in _KIT if find_spec(name) is None]
     print(file=out)
     if missing:
-        reason = f"{', '.join(missing)} is missing: pip install 'delta-commit-owner[conformance]'"
+        reason = f"{', '.join(missing)} is missing: {how_to_install('conformance')}"
         print(f"The conformance kit was not run: {reason}", file=out, flush=True)
         return True
     print("The conformance kit, profile quick, against the reference owner:", file=out, flush=True)

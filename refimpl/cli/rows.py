@@ -8,6 +8,7 @@ from refimpl.cli import options, output
 from refimpl.cli.commands import command
 from refimpl.cli.output import Result
 from refimpl.protocol.errors import InvalidRequestError
+from refimpl.protocol.release import how_to_install
 
 if TYPE_CHECKING:
     from refimpl.client.row_changes import RowsChanged
@@ -67,7 +68,7 @@ def sql(
     The query cannot read files.
     """
     if importlib.util.find_spec("duckdb") is None:
-        raise InvalidRequestError("sql needs DuckDB; install it with: pip install 'delta-commit-owner[sql]'")
+        raise InvalidRequestError(f"sql needs DuckDB; install it with: {how_to_install('sql')}")
     from refimpl.cli.row_output import chosen_format, write_rows
     from refimpl.cli.sql_query import run
 

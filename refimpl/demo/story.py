@@ -33,6 +33,7 @@ from refimpl.protocol import actions
 from refimpl.protocol.commit_owner import MaintenancePolicy
 from refimpl.protocol.commits import Landed, Ratified, Rejected, RejectionReason, StagedProposal
 from refimpl.protocol.errors import InvalidRequestError, PathAccessError
+from refimpl.protocol.release import how_to_install
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.rows.partition_values import local_path
 from refimpl.spark import find_java
@@ -94,7 +95,7 @@ def run(display: Display, given: Path | None, partition_by: str, wanted: Path | 
     """
     started = time.perf_counter()
     if find_spec("pyspark") is None:
-        raise InvalidRequestError("the demo writes through Spark: pip install 'delta-commit-owner[demo]'")
+        raise InvalidRequestError(f"the demo writes through Spark: {how_to_install('demo')}")
     find_java()
     if wanted is not None and wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
         raise InvalidRequestError(f"{wanted} is not an empty folder; the demo needs a new or an empty one")

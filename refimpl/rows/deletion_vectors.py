@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from refimpl.protocol.actions import DeletionVector
 from refimpl.protocol.errors import CorruptDataError, UnsupportedFeatureError
+from refimpl.protocol.release import how_to_install
 from refimpl.rows.partition_values import local_path
 from refimpl.storage.object_store import ObjectFiles, StoreError
 
@@ -37,7 +38,7 @@ def check_library() -> None:
     except ImportError:
         raise UnsupportedFeatureError(
             "cannot read this table: its files have deletion vectors, and pyroaring is missing; "
-            "install it with: pip install 'delta-commit-owner[deletion-vectors]'",
+            f"install it with: {how_to_install('deletion-vectors')}",
             features=("deletionVectors",),
         ) from None
 

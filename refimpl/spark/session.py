@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from refimpl.protocol.errors import InvalidRequestError
+from refimpl.protocol.release import how_to_install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,7 @@ def local_session(
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise InvalidRequestError("PySpark is not installed: pip install 'delta-commit-owner[spark]'") from error
+        raise InvalidRequestError(f"PySpark is not installed: {how_to_install('spark')}") from error
     running = SparkSession.getActiveSession()
     if running is not None:
         return prepared(running)

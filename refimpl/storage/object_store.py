@@ -23,6 +23,7 @@ from typing import Any, Final, Self
 from urllib.parse import unquote
 
 from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
+from refimpl.protocol.release import how_to_install
 from refimpl.storage.environment import Environment, random_uuid
 from refimpl.storage.files import Files, FileStatus, NewFile, PosixFiles, UncertainError
 
@@ -38,7 +39,6 @@ _RETRIES: Final[Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)
 """The owner's lock may be held meanwhile."""
 _used_in: Final[dict[str, int]] = {}
 """The process whose threads send the requests to stores."""
-_EXTRA: Final = "install the extra: pip install 'delta-commit-owner[object-stores]'"
 
 
 def check_store(name: str, url: str) -> None:
@@ -121,7 +121,9 @@ class _ObjectStore:
             from obstore import exceptions
             from obstore.store import from_url
         except ImportError as error:
-            raise InvalidRequestError(f"{url} needs the package obstore; {_EXTRA}") from error
+            raise InvalidRequestError(
+                f"{url} needs the package obstore; install it with: {how_to_install('object-stores')}"
+            ) from error
         if not url.startswith(_SCHEME):
             raise InvalidRequestError(f"invalid URL of a store {url!r}; expected s3://bucket/prefix")
         self.url = url

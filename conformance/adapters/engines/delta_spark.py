@@ -63,6 +63,7 @@ from conformance.adapters.jvm import machine as jvm
 from conformance.adapters.jvm.machine import NoJavaError
 from conformance.adapters.uc.server import CATALOG, SCHEMA
 from conformance.interface import messages as m
+from conformance.interface.extras import how_to_install
 from conformance.interface.log_names import STAGING
 from conformance.interface.subject import Ask, UsageError
 from conformance.models import proposals
@@ -136,7 +137,7 @@ class DeltaSpark(EngineClient):
         if version not in (None, *VERSIONS):
             return f"unknown version {version!r}; expected {' or '.join(VERSIONS)}, which PySpark 4.2 runs"
         if find_spec("py4j") is None or find_spec("pyspark") is None:
-            return "PySpark 4.2 is missing; install it: pip install 'delta-commit-owner[jvm]'"
+            return f"PySpark 4.2 is missing; install it: {how_to_install('jvm')}"
         try:
             _classpath()
             _javac()

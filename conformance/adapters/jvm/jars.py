@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
+from conformance.interface.extras import how_to_install
+
 POM: Final = Path(__file__).with_name("pom.xml")
 VARIABLE: Final = "DELTA_CONFORMANCE_JARS"
 COMMAND: Final = "delta-commit-conformance jars"
@@ -108,9 +110,7 @@ def pyspark_jars() -> str:
     spark = importlib.util.find_spec("pyspark")
     home = None if spark is None or spark.origin is None else Path(spark.origin).parent / "jars"
     if home is None or not home.is_dir():
-        raise JarsError(
-            "PySpark, whose jars contain Hadoop, is missing; install it: pip install 'delta-commit-owner[jvm]'"
-        )
+        raise JarsError(f"PySpark, whose jars contain Hadoop, is missing; install it: {how_to_install('jvm')}")
     return str(home / "*")
 
 

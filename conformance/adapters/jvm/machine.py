@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from conformance.interface.extras import how_to_install
 from conformance.interface.subject import AdapterError, UsageError
 
 OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-XX:-UsePerfData", "-Dlog4j2.level=OFF")
@@ -58,7 +59,7 @@ def java() -> str:
     except ImportError:
         raise NoJavaError(
             "a subject jvm:... needs Java 17 or newer, which is missing in JAVA_HOME and on the PATH; "
-            "install it, or: pip install 'delta-commit-owner[jvm]'"
+            f"install it, or: {how_to_install('jvm')}"
         ) from None
     return str(JAVA)
 
@@ -99,7 +100,7 @@ class Machine:
             from py4j.protocol import Py4JError
         except ImportError:
             raise NoJavaError(
-                "a subject jvm:... needs py4j, which is missing; install it: pip install 'delta-commit-owner[jvm]'"
+                f"a subject jvm:... needs py4j, which is missing; install it: {how_to_install('jvm')}"
             ) from None
         program = java()
         # Java ignores HOME and TMPDIR.

@@ -137,7 +137,8 @@ def test_the_error_for_a_missing_extra_names_it(
     ran = command(*words)
     assert ran.exit_code == ExitCode.USAGE
     assert ran.stderr == (
-        f"error: the library {library} is missing; install it: pip install 'delta-commit-owner[{extra}]'\n"
+        f"error: the library {library} is missing; install it: pip install '.[{extra}]' in a checkout of this project, "
+        f"or 'WHEEL[{extra}]' with the path of its wheel\n"
     )
 
 
