@@ -24,18 +24,21 @@ OUTPUT = re.compile(r"# -> (.*)")
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
 PAGES = [
     "README.md",
+    ".github/CONTRIBUTING.md",
     "refimpl/README.md",
     "refimpl/LEARN.md",
     "refimpl/server/README.md",
     "refimpl/spark/README.md",
     "conformance/README.md",
+    "conformance/action/README.md",
     "conformance/findings/README.md",
     "conformance/simulation/README.md",
     "spec_tests/README.md",
     "spec_tests/benchmarks/README.md",
 ]
-RUN = [page for page in PAGES if page not in {"conformance/findings/README.md", "conformance/simulation/README.md"}]
-"""Pages with blocks to execute. Other pages have commands in tables, which have their own tests."""
+WITHOUT_BLOCKS = {".github/CONTRIBUTING.md", "conformance/findings/README.md", "conformance/simulation/README.md"}
+"""Their commands are in tables, which have their own tests."""
+RUN = [page for page in PAGES if page not in WITHOUT_BLOCKS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("refimpl", "conformance", "spec_tests")
+PACKAGES = ("refimpl", "conformance", "spec_tests", ".github")
 SUFFIXES = (".py", ".toml", ".md", ".jinja")
 TEXTS = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ PAGES = {
 }
 """Pages that can be cited. Their names are unique, so a citation needs no path."""
 
-WRITTEN = {"summary.md", "step-summary.md"}
+WRITTEN = {"summary.md"}
 """Reports of the kit, which are no documents."""
 
 ANCHOR = re.compile(r'<a id="([a-z0-9-]+)"></a>')

@@ -97,8 +97,9 @@ def files() -> dict[str, list[Path]]:
 FILES = files()
 
 
-def test_the_readme_is_plain_english() -> None:
-    assert faults(ROOT / "README.md") == []
+@pytest.mark.parametrize("page", ["README.md", ".github/CONTRIBUTING.md"])
+def test_a_page_is_plain_english(page: str) -> None:
+    assert faults(ROOT / page) == []
 
 
 @pytest.mark.parametrize("package", sorted(FILES))

@@ -1,18 +1,12 @@
-"""The kit in another project: its cases as pytest items, and the example for CI. The example's commands are run
-unchanged, but with an owner of the kit.
-"""
+"""The kit in another project: its cases as pytest items."""
 
 import os
-import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
-from conformance import reports
-from conformance.running import verdicts
 from spec_tests.conformance.running.cases import ONE
 
 ROOT = Path(__file__).parents[3]
@@ -126,70 +120,3 @@ def test_a_dead_subject_fails_no_test_but_is_not_green(folder: Path) -> None:
     done = run(folder, "--commit-owner-subject", f"{OURS}:Dying", "-k", f"{ONE.name} and managedCommit", "-rs")
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "SIGKILL" in done.stdout
-
-
-# The example for CI
-
-
-SCRIPT = Path(sys.executable).with_name("delta-commit-conformance")
-EXAMPLE = ROOT / "conformance" / "ci_example"
-
-
-def scripts(workflow: str) -> dict[str, str]:
-    """The commands of each step, by the step's name."""
-    text = (EXAMPLE / workflow).read_text("utf-8")
-    steps = re.findall(r"- name: (.+)\n(?: +if: .+\n)? +run: (\|\n((?: {10}.*\n)+)|.+)", text)
-    return {name: textwrap.dedent(block) if block else line for name, line, block in steps}
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("workflow", "subject", "check", "code"),
-    [
-        ("conformance.yml", f"stdio:{SCRIPT} serve model", ONE.name, 0),
-        ("conformance.yml", "python:spec_tests.conformance.running.subjects:Wrong", ONE.name, 1),
-        ("engine.yml", "model-client", "the-requested-version-is-read", 0),
-    ],
-)
-@pytest.mark.longer
-def test_the_workflow_gives_the_expected_exit_codes(
-    workflow: str, subject: str, check: str, code: int, tmp_path: Path
-) -> None:
-    (tmp_path / "known-failures.toml").write_bytes((EXAMPLE / "known-failures.toml").read_bytes())
-    environment = {
-        **os.environ,
-        "PATH": f"{SCRIPT.parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "SUBJECT": subject,
-        "KNOWN": "known-failures.toml",
-        "PROFILE": "quick",
-        "SEED": "0",
-        "GITHUB_STEP_SUMMARY": str(tmp_path / "step-summary.md"),
-    }
-    steps = scripts(workflow)
-    test = next(text for name, text in steps.items() if name in ("Check the owner", "Check the engine"))
-    smoke = [(text, (0,)) for name, text in steps.items() if name == "Check the adapter" and code == 0]
-    smaller = test.rstrip() + f" --check {check} -n 1"
-    for text, expected in (*smoke, (smaller, (code,)), (steps["Show the summary on the page of the job"], (0,))):
-        done = subprocess.run(["bash", "-e", "-c", text], cwd=tmp_path, capture_output=True, text=True, env=environment)
-        assert done.returncode in expected, f"{text}\n{done.stdout}\n{done.stderr}"
-    assert (tmp_path / "step-summary.md").read_text("utf-8").startswith("# ")
-    assert reports.from_json((tmp_path / "report" / "result.json").read_bytes()).exit_code == code
-
-
-def test_the_workflow_has_no_other_steps() -> None:
-    last = "Show the summary on the page of the job"
-    assert list(scripts("conformance.yml")) == [
-        "Install the kit", "Check the adapter", "Check the owner", last,
-    ]  # fmt: skip
-    assert list(scripts("engine.yml")) == ["Install the kit", "Fetch the engine", "Check the engine", last]
-    assert "delta-commit-owner[conformance]" in scripts("conformance.yml")["Install the kit"]
-
-
-def test_the_example_list_of_known_failures_and_its_entry_are_valid(tmp_path: Path) -> None:
-    example, file = EXAMPLE / "known-failures.toml", tmp_path / "known.toml"
-    assert verdicts.read(example) == ()
-    text = example.read_text("utf-8")
-    file.write_text(text[text.index("# [[") :].replace("# ", ""), "utf-8")
-    (entry,) = verdicts.read(file)
-    assert entry.requirement == "CM-PUBLISH-06"
