@@ -98,19 +98,26 @@ class StageTable(_Wire, frozen=True, kw_only=True):
     name: Text
 
 
-class CreateTable(_Wire, frozen=True, kw_only=True, omit_defaults=True):
-    """Registers a table whose version 0 is at `location`; a staging call returned this location."""
+class Registration(_Wire, frozen=True, kw_only=True, omit_defaults=True):
+    """Registers a table whose version 0 is at `location`; a staging call returned this location. What a field says must
+    agree with version 0."""
 
     name: Text
     location: Text
-    columns: Columns
-    protocol: WireProtocol
     table_type: str
     properties: dict[str, str]
-    last_commit_timestamp_ms: Milliseconds
+    columns: Columns | None = None
+    protocol: WireProtocol | None = None
+    last_commit_timestamp_ms: Milliseconds | None = None
     partition_columns: tuple[str, ...] | None = None
     comment: str | None = None
     domain_metadata: dict[str, Any] | None = None
+
+
+class CreateTable(Registration, frozen=True, kw_only=True, omit_defaults=True):
+    columns: Columns
+    protocol: WireProtocol
+    last_commit_timestamp_ms: Milliseconds
 
 
 class RenameTable(_Wire, frozen=True, kw_only=True):
@@ -244,6 +251,84 @@ class TableCredentials(msgspec.Struct, frozen=True, kw_only=True):
     operation: Literal["READ", "READ_WRITE"]
 
 
+# Requests of the older API about tables that Unity Catalog manages: UNITY_CATALOG.md#older-calls
+
+
+class StageTableByName(msgspec.Struct, frozen=True, kw_only=True):
+    name: Text
+    catalog_name: Text
+    schema_name: Text
+
+
+class CreateTableByName(msgspec.Struct, frozen=True, kw_only=True):
+    """As `CreateTable`. The columns are not read: version 0 has them."""
+
+    name: Text
+    catalog_name: Text
+    schema_name: Text
+    table_type: str
+    storage_location: Text | None = None
+    data_source_format: str | None = None
+    comment: str | None = None
+    properties: dict[str, str] | None = None
+
+
+class CommitInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """As `WireCommit`."""
+
+    version: NewVersion
+    timestamp: Milliseconds
+    file_name: Text
+    file_size: Bytes
+    file_modification_timestamp: Milliseconds
+
+
+class CommitProperties(msgspec.Struct, frozen=True, kw_only=True):
+    properties: dict[str, str] | None = None
+
+
+class CommitMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """The metadata in a commit: all properties of the table, and its comment. The columns are not read."""
+
+    description: str | None = None
+    properties: CommitProperties | None = None
+
+
+class CommitById(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit, or a report of the published versions, or both."""
+
+    table_id: Text
+    table_uri: Text
+    commit_info: CommitInfo | None = None
+    latest_backfilled_version: AnyVersion | None = None
+    metadata: CommitMetadata | None = None
+    uniform: dict[str, Any] | None = None
+
+    @property
+    def updates(self) -> tuple[Update, ...]:
+        """The same as updates of the Delta API."""
+        updates: list[Update] = []
+        if self.commit_info is not None:
+            commit = WireCommit(**msgspec.structs.asdict(self.commit_info))
+            updates.append(AddCommit(commit=commit, uniform=self.uniform))
+        if self.latest_backfilled_version is not None:
+            updates.append(SetLatestBackfilledVersion(latest_published_version=self.latest_backfilled_version))
+        if self.metadata is not None and self.metadata.properties is not None:
+            updates.append(SetProperties(updates=self.metadata.properties.properties or {}))
+        if self.metadata is not None and self.metadata.description is not None:
+            updates.append(SetTableComment(comment=self.metadata.description))
+        return tuple(updates)
+
+
+class CommitsById(msgspec.Struct, frozen=True, kw_only=True):
+    """The unpublished commits of these versions, both ends included."""
+
+    table_id: Text
+    table_uri: Text
+    start_version: AnyVersion
+    end_version: AnyVersion | None = None
+
+
 class FileSizeHistogram(_Wire, frozen=True, kw_only=True):
     """One value for each bin in all three. A bin's boundary is its smallest size, in bytes."""
 
@@ -356,9 +441,12 @@ class LoadedTables(msgspec.Struct, frozen=True, kw_only=True):
 
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """`table`: the current table after a lost race, if the client requested it: UNITY_CATALOG.md#conflict. `member`:
-    the index of the table change that decided a transaction."""
+    the index of the table change that decided a transaction. `error_code` and `message`: the error in the shape of the
+    older API, in answers to its calls."""
 
     error: ErrorBody
+    error_code: str | msgspec.UnsetType = msgspec.UNSET
+    message: str | msgspec.UnsetType = msgspec.UNSET
     table: LoadedTable | msgspec.UnsetType = msgspec.UNSET
     member: int | msgspec.UnsetType = msgspec.UNSET
 

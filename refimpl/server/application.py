@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from refimpl.catalog.messages import AddCommit
+from refimpl.catalog.messages import DELTA_BASE, LEGACY_BASE, AddCommit
 from refimpl.protocol.commit_owner import MaintenancePolicy, TableSummary
 from refimpl.protocol.errors import DeltaError
 from refimpl.server import errors, scheduling
@@ -46,6 +46,8 @@ class Seen:
     method: str
     deadline: float
     """The deadline of its answer, by the monotonic clock."""
+    older: bool = False
+    """Whether it is a call of the older API, with errors of another shape."""
     admitted: bool = False
     """Whether it passed the access check."""
     caller: str | None = None
@@ -136,7 +138,7 @@ def line(facts: dict[str, Any]) -> str:
 
 JSON: Final = "application/json"
 
-_COMMITTING: Final = frozenset({"create", "update", "transact"})
+_COMMITTING: Final = frozenset({"create", "update", "transact", "create-by-name", "commit-by-id"})
 """The calls whose outcome is a version of a table."""
 
 SMALL_BODY_BYTES: Final = 65_536
@@ -249,6 +251,7 @@ class Server:
         if route.body is not None:
             body = decoded(await self._body(request, seen.deadline), route.body)
             seen.commit = getattr(body, "updates", None)
+            seen.path = path or {"table": getattr(body, "table_id", "")}
         call = Call(
             delta=self._delta,
             legacy=self._legacy,
@@ -266,7 +269,7 @@ class Server:
 
         if seen.version is not None and request.client is not None:
             with self._writes.slots.taken():
-                content = await self._in_turn(request.client, tuple(path.values()), seen, carried_out)
+                content = await self._in_turn(request.client, tuple(seen.path.values()), seen, carried_out)
         else:
             reads = None if route.scope is not Scope.READ else self._lists if route.lists else self._reads
             content = await self._carry_out(carried_out, seen.deadline, reads)
@@ -344,7 +347,9 @@ class Server:
         """The answer, or an error in the documented shape; both are counted and logged."""
         started = time.perf_counter()
         deadline = time.monotonic() + self.limits.request_seconds
-        seen = Seen(route=name, method=request.method, deadline=deadline)
+        path = request.scope["path"]
+        older = path.startswith(f"{LEGACY_BASE}/") and not path.startswith(f"{DELTA_BASE}/v1/")
+        seen = Seen(route=name, method=request.method, deadline=deadline, older=older)
         try:
             _refuse_two_lengths(request)
             response = await answered(seen)
@@ -440,8 +445,9 @@ def refused(seen: Seen, error: ApiError, method: str) -> Response:
     seen.message = error.message
     if not seen.admitted and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it may name files of this machine
         error = ApiError(error.status, error.kind, "the server is unavailable; see the server log, then try again")
-    content = b"" if method == "HEAD" else msgspec.json.encode(error.answer)
-    return Response(content, status_code=int(error.status), media_type=JSON, headers=error.headers)
+    status, answer = errors.in_older_shape(error) if seen.older else (error.status, error.answer)
+    content = b"" if method == "HEAD" else msgspec.json.encode(answer)
+    return Response(content, status_code=int(status), media_type=JSON, headers=error.headers)
 
 
 def decoded(content: bytes, shape: type) -> Any:

@@ -16,11 +16,11 @@ import os
 import stat
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -36,12 +36,14 @@ from refimpl.catalog.messages import (
     LoadedTable,
     LoadedTables,
     LoadTables,
+    Registration,
     RemoveProperties,
     SetLatestBackfilledVersion,
     SetProperties,
     StagedTable,
     StageTable,
     TableChange,
+    Update,
     UpdateSnapshotVersion,
     UpdateTable,
     WireCommit,
@@ -93,6 +95,8 @@ from refimpl.server.names import Names, parts_of
 from refimpl.server.request_validation import preconditions_of, properties_beside, with_creation
 from refimpl.storage.log_store import LogStore
 from refimpl.warehouse import Warehouse
+
+T = TypeVar("T")
 
 COMMITS_KEPT: Final = 10_000
 """How many unpublished commits are cached in the API's shape."""
@@ -200,11 +204,11 @@ class DeltaApi:
     def _answer(self, description: TableDescription) -> LoadedTable:
         return answers.table(description, self._commit_shape, self.changes.of(description))
 
-    def _answer_of_done(self, catalog: str, schema: str, table: str) -> LoadedTable:
-        """The table after a completed request. If it cannot be described now, the error must say that the request was
-        carried out."""
+    def answer_of_done(self, described: Callable[[], T]) -> T:
+        """The answer to a completed request, which describes the table. If it cannot be described now, the error must
+        say that the request was carried out."""
         try:
-            return self.load(catalog, schema, table)
+            return described()
         except (ApiError, errors.DeltaError) as error:
             raise errors.OutcomeUnknown(
                 f"the request was carried out, but the table cannot be described: {error.message}"
@@ -235,12 +239,16 @@ class DeltaApi:
 
     def create(self, catalog: str, schema: str, request: CreateTable) -> LoadedTable:
         """Phase 3: version 0 is at the location; register the name. A repeated request gets the same answer."""
+        if not request.columns.fields:
+            raise bad_request("a table needs at least one column")
+        self.register(catalog, schema, request)
+        return self.answer_of_done(lambda: self.load(catalog, schema, request.name))
+
+    def register(self, catalog: str, schema: str, request: Registration) -> None:
         self.check_schema(catalog, schema)
         name = self.names.new_owner_name(schema, request.name)
         if request.table_type != MANAGED:
             raise bad_request(f"invalid table-type {request.table_type!r}; expected {MANAGED}")
-        if not request.columns.fields:
-            raise bad_request("a table needs at least one column")
         location = self._place(request.location)
         staged = None if location is None else self._staged(name, location)
         if staged is None:
@@ -272,7 +280,6 @@ class DeltaApi:
                 raise of_rejection(outcome)
             case _:
                 raise bad_request(f"version 0 of {name!r} could not be registered: {type(outcome).__name__}")
-        return self._answer_of_done(catalog, schema, request.name)
 
     def _make_folders_durable(self, staged: ResolvedTable) -> None:
         """Sync the log's folder, which the creator made, so that version 0 survives a power cut."""
@@ -327,7 +334,31 @@ class DeltaApi:
                     with suppress(Exception):  # the race is lost, even if the table cannot be shown
                         error.table = self.load(catalog, schema, table)
                 raise
-        return self._answer_of_done(catalog, schema, table)
+        return self.answer_of_done(lambda: self.load(catalog, schema, table))
+
+    def update_by_id(self, table_id: str, location: str, updates: tuple[Update, ...]) -> None:
+        """`update` for the older calls, which name a table by its id and location."""
+        try:
+            name = self.name_of(table_id, location)
+        except ApiError:
+            for update in updates:
+                if isinstance(update, AddCommit):
+                    self._resolve_if_gone(table_id, _attempt_of(update.commit))
+            raise
+        self.update(*name, UpdateTable(updates=updates, requirements=(AssertTableUuid(uuid=table_id),)))
+
+    def name_of(self, table_id: str, location: str) -> tuple[str, str, str]:
+        """The name of the table with this id; 400 unless it is at the location."""
+        try:
+            table = self.owner.resolve(str(uuid.UUID(table_id)))
+        except (ValueError, errors.TableNotFoundError):
+            raise no_such_table(table_id) from None
+        parts = None if table.name is None else parts_of(table.name)
+        if parts is None:
+            raise no_such_table(table_id)
+        if path_of(location) != table.location:
+            raise bad_request(f"table_uri is {location!r}; the table {table_id} is at {table.location.as_uri()}")
+        return self.names.catalog, *parts
 
     def _checked(
         self, catalog: str, schema: str, table: str, request: UpdateTable

@@ -1,6 +1,8 @@
-"""The older Unity Catalog calls that clients of the Delta API also make: lists, and a drop by full name.
+"""The older Unity Catalog calls: lists and a drop by full name, and those that created and committed to tables before
+the Delta API.
 
-DuckDB lists schemas and tables with them; Spark's connector requests a schema and drops a table.
+DuckDB lists schemas and tables with them; Spark's connector requests a schema and drops a table. Delta 4.0 to 4.2
+commits with them: UNITY_CATALOG.md#older-calls.
 """
 
 import uuid
@@ -11,11 +13,20 @@ from typing import Any, Final
 
 import msgspec
 
-from refimpl.catalog.messages import UNSUPPORTED_FORMAT
+from refimpl.catalog.messages import (
+    UNSUPPORTED_FORMAT,
+    CommitById,
+    CommitsById,
+    CreateTableByName,
+    Registration,
+    StageTable,
+    StageTableByName,
+)
+from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.errors import CorruptionError, TableNotFoundError
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi, is_served
-from refimpl.server.errors import ApiError, no_such_schema, no_such_table, not_found
+from refimpl.server.errors import ApiError, bad_request, no_such_schema, no_such_table, not_found
 
 _NOT_KEPT: Final = {"owner": None, "created_at": None, "created_by": None, "updated_at": None, "updated_by": None}
 """Fields of catalogs and schemas. Clients (polars 2.1) reject an answer without them."""
@@ -116,14 +127,55 @@ class LegacyApi:
         return self._table(*_three_parts(full_name))
 
     def credentials(self, table_id: str) -> dict[str, Any]:
-        """Local files need none; 404 unless a served table has this id."""
+        """Local files need none; 404 unless a served or staged table has this id."""
         try:
             table = self._api.owner.resolve(str(uuid.UUID(table_id)))
         except (ValueError, TableNotFoundError):
             raise no_such_table(table_id) from None
-        if not is_served(table):
+        if not is_served(table, live=table.state is not TableState.STAGING):
             raise no_such_table(table_id)
         return {}
+
+    # Creation and commits, for clients that do not know the Delta API
+
+    def stage(self, request: StageTableByName) -> dict[str, Any]:
+        staged = self._api.stage(request.catalog_name, request.schema_name, StageTable(name=request.name))
+        return {**msgspec.structs.asdict(request), "id": staged.table_id, "staging_location": staged.location}
+
+    def create(self, request: CreateTableByName) -> dict[str, Any]:
+        if request.data_source_format not in (None, "DELTA") or request.storage_location is None:
+            raise bad_request("expected data_source_format DELTA and the storage_location of a staging table")
+        place = request.catalog_name, request.schema_name
+        registration = Registration(
+            name=request.name,
+            location=request.storage_location,
+            table_type=request.table_type,
+            properties=request.properties or {},
+            comment=request.comment,
+        )
+        self._api.register(*place, registration)
+        return self._api.answer_of_done(lambda: self._table(*place, request.name))
+
+    def commit(self, request: CommitById) -> dict[str, Any]:
+        if request.metadata is not None and request.commit_info is None:
+            raise bad_request("metadata without commit_info; send both, or neither")
+        self._api.update_by_id(request.table_id, request.table_uri, request.updates)
+        return {}
+
+    def commits(self, request: CommitsById) -> dict[str, Any]:
+        """Newest first."""
+        last = request.end_version
+        if last is not None and last < request.start_version:
+            raise bad_request(f"end_version {last} is below start_version {request.start_version}")
+        loaded = self._api.load(*self._api.name_of(request.table_id, request.table_uri))
+        return {
+            "commits": [
+                msgspec.structs.asdict(commit)
+                for commit in loaded.commits or ()
+                if request.start_version <= commit.version and (last is None or commit.version <= last)
+            ],
+            "latest_table_version": loaded.latest_table_version,
+        }
 
     def drop(self, full_name: str) -> dict[str, Any]:
         self._api.drop(*_three_parts(full_name))

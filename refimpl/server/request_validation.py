@@ -14,7 +14,7 @@ from refimpl.catalog.messages import (
     COMMENT,
     TABLE_ID,
     AddCommit,
-    CreateTable,
+    Registration,
     RemoveDomainMetadata,
     RemoveProperties,
     SetColumns,
@@ -76,7 +76,7 @@ def properties_beside(metadata: Metadata, wanted: Mapping[str, str]) -> dict[str
 
 
 def with_creation(
-    request: CreateTable, table_id: str, actions: Sequence[Action], protocol: Protocol, metadata: Metadata
+    request: Registration, table_id: str, actions: Sequence[Action], protocol: Protocol, metadata: Metadata
 ) -> str | None:
     """How a creation request contradicts its version 0, or None."""
     requested_id = request.properties.get(TABLE_ID, table_id)

@@ -15,13 +15,17 @@ from refimpl.catalog.messages import (
     DELTA_BASE,
     LEGACY_BASE,
     TRANSACTIONS,
+    CommitById,
+    CommitsById,
     CommitTransaction,
     CreateTable,
+    CreateTableByName,
     ErrorAnswer,
     LoadTables,
     RenameTable,
     ReportMetrics,
     StageTable,
+    StageTableByName,
     TableCredentials,
     UpdateTable,
 )
@@ -189,6 +193,14 @@ LEGACY_ROUTES: Final = (
     ApiRoute(name="drop-by-name", method="DELETE", path="/tables/{full_name}",
              summary="Forget the table's name; its files stay",
              handle=lambda call: call.legacy.drop(call.path["full_name"])),
+    ApiRoute(name="stage-by-name", method="POST", path="/staging-tables", body=StageTableByName,
+             summary="A location for a new table", handle=lambda call: call.legacy.stage(call.body)),
+    ApiRoute(name="create-by-name", method="POST", path="/tables", body=CreateTableByName,
+             summary="Register a table whose version 0 exists", handle=lambda call: call.legacy.create(call.body)),
+    ApiRoute(name="commit-by-id", method="POST", path="/delta/preview/commits", body=CommitById, races=True,
+             summary="Commit, report published versions, or both", handle=lambda call: call.legacy.commit(call.body)),
+    ApiRoute(name="commits-by-id", method="GET", path="/delta/preview/commits", body=CommitsById,
+             summary="A table's unpublished commits", handle=lambda call: call.legacy.commits(call.body)),
 )  # fmt: skip
 ROUTES: Final = (*((DELTA_BASE, route) for route in DELTA_ROUTES), *((LEGACY_BASE, route) for route in LEGACY_ROUTES))
 """All calls, each with the beginning of its path."""

@@ -193,8 +193,12 @@ def reported(version: int) -> dict[str, Any]:
 
 
 def refusal(answer: Any) -> tuple[int, str]:
-    """The status and the documented type of an error. Also checks the whole body of the error."""
+    """The status and the documented type of an error. Also checks the whole body of the error, which the older calls
+    repeat in their own shape."""
     body = answer.json()
+    if "error_code" in body:
+        assert body.pop("error_code").isupper()
+        assert body.pop("message") == body["error"]["message"]
     assert set(body) == {"error"}, body
     error = body["error"]
     assert set(error) == {"message", "type", "code"}

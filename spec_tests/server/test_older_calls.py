@@ -1,0 +1,227 @@
+"""Tables through the calls that Delta 4.0 to 4.2 makes: UNITY_CATALOG.md#older-calls. They change what an update of the
+Delta API changes, so these tests are about their own shapes, statuses and errors."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from starlette.testclient import TestClient
+
+import refimpl
+from refimpl.client.ownership import hand_back
+from spec_tests.server.conftest import Serve, inline_table
+from spec_tests.server.wire import LEGACY, START, Staged, WireTable
+
+COMMITS = f"{LEGACY}/delta/preview/commits"
+INVALID = (400, "INVALID_ARGUMENT")
+NOT_FOUND = (404, "TABLE_NOT_FOUND")
+CONFLICT = (409, "COMMIT_VERSION_CONFLICT")
+
+
+class OlderTable(WireTable):
+    """A table whose client knows the older calls alone."""
+
+    def stage(self) -> dict[str, Any]:
+        names = {"name": self.name, "catalog_name": "unity", "schema_name": "default"}
+        answer = self.http.request("POST", f"{LEGACY}/staging-tables", json=names)
+        assert answer.status_code == 200, answer.text
+        staged: dict[str, Any] = answer.json()
+        assert {key: staged[key] for key in names} == names
+        self.table_id = staged["id"]
+        self.location = Path(unquote(urlsplit(staged["staging_location"]).path))
+        return staged
+
+    def register(self, **changes: Any) -> Any:
+        body = {
+            "name": self.name, "catalog_name": "unity", "schema_name": "default", "table_type": "MANAGED",
+            "data_source_format": "DELTA", "storage_location": self.location.as_uri(),
+            "columns": [{"name": "id", "type_name": "LONG", "type_text": "bigint", "position": 0, "nullable": True}],
+            "properties": {"io.unitycatalog.tableId": self.table_id, "delta.feature.catalogManaged": "supported"},
+            **changes,
+        }  # fmt: skip
+        return self.http.request("POST", f"{LEGACY}/tables", json=body)
+
+    def commit(self, staged: Staged | None = None, **more: Any) -> Any:
+        body = {"table_id": self.table_id, "table_uri": self.location.as_uri(), **more}
+        if staged is not None:
+            body["commit_info"] = {key.replace("-", "_"): value for key, value in staged.commit.items()}
+        return self.http.request("POST", COMMITS, json=body)
+
+    def commits(self, start: int = 0, **more: Any) -> Any:
+        body = {"table_id": self.table_id, "table_uri": self.location.as_uri(), "start_version": start, **more}
+        return self.http.request("GET", COMMITS, json=body)
+
+    def versions(self, start: int = 0, **more: Any) -> tuple[list[int], int]:
+        answer = self.commits(start, **more)
+        assert answer.status_code == 200, answer.text
+        return [commit["version"] for commit in answer.json()["commits"]], answer.json()["latest_table_version"]
+
+    def land(self, version: int) -> Staged:
+        staged = self.write_staged(version)
+        answer = self.commit(staged)
+        assert (answer.status_code, answer.json()) == (200, {})
+        return staged
+
+
+def older(answer: Any) -> tuple[int, str]:
+    """The status and the code of an error of the older API."""
+    assert answer.json()["message"]
+    return answer.status_code, answer.json()["error_code"]
+
+
+@pytest.fixture
+def table(http: TestClient) -> OlderTable:
+    created = OlderTable(http)
+    created.create()
+    return created
+
+
+def test_a_table_is_created_and_described(table: OlderTable, http: TestClient) -> None:
+    described = http.get(f"{LEGACY}/tables/unity.default.orders").json()
+    assert table.register().json() == described, "a repeated creation gets the same answer"
+    assert (described["table_id"], described["storage_location"]) == (table.table_id, table.location.as_uri())
+    assert [column["name"] for column in described["columns"]] == ["id", "tags"], "the columns are those of version 0"
+    assert table.load()["metadata"]["table-uuid"] == table.table_id
+    assert table.versions() == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"table_type": "EXTERNAL"}, {"data_source_format": "PARQUET"}, {"storage_location": None},
+     {"properties": {"io.unitycatalog.tableId": "other"}}, {"properties": {"delta.feature.clustering": "supported"}},
+     {"comment": "not in the log"}],
+)  # fmt: skip
+def test_a_creation_that_contradicts_version_0_is_invalid(http: TestClient, changes: dict[str, Any]) -> None:
+    table = OlderTable(http)
+    table.prepared()
+    assert older(table.register(**changes)) == INVALID
+    assert table.register().status_code == 200
+
+
+def test_a_name_that_is_taken_is_invalid(http: TestClient) -> None:
+    winner, loser = OlderTable(http), OlderTable(http)
+    winner.prepared()
+    loser.prepared()
+    assert winner.register().status_code == 200
+    assert older(loser.register()) == (400, "TABLE_ALREADY_EXISTS")
+    assert winner.load()["metadata"]["table-uuid"] == winner.table_id
+
+
+def test_a_staged_table_has_credentials(http: TestClient) -> None:
+    staged = {"table_id": OlderTable(http).stage()["id"], "operation": "READ_WRITE"}
+    assert http.post(f"{LEGACY}/temporary-table-credentials", json=staged).status_code == 200
+
+
+def test_commits_land_in_order_and_are_listed(table: OlderTable) -> None:
+    staged = [table.land(version) for version in (1, 2, 3)]
+    assert table.commits().json()["commits"][0] == {
+        "version": 3, "timestamp": START + 3, "file_name": staged[2].name, "file_size": len(staged[2].content),
+        "file_modification_timestamp": table.load()["commits"][0]["file-modification-timestamp"],
+    }  # fmt: skip
+    assert table.versions(2) == ([3, 2], 3)
+    assert table.versions(1, end_version=2) == ([2, 1], 3)
+    assert table.versions(4) == ([], 3)
+
+
+def test_a_replay_succeeds_and_a_lost_race_is_a_conflict(table: OlderTable) -> None:
+    first = table.land(1)
+    table.land(2)
+    assert table.commit(first).status_code == 200
+    assert older(table.commit(table.write_staged(1), latest_backfilled_version=1)) == CONFLICT
+    assert older(table.commit(table.write_staged(4))) == INVALID, "a gap"
+    assert table.versions() == ([2, 1], 2)
+
+
+def test_both_apis_commit_to_one_table(table: OlderTable) -> None:
+    first = table.land(1)
+    second = table.write_staged(2)
+    assert table.propose(second).status_code == 200
+    assert table.propose(first).status_code == table.commit(second).status_code == 200
+    assert table.state()[:2] == (2, [2, 1])
+
+
+def test_a_full_backlog_ends_with_a_report(serve: Serve) -> None:
+    table = OlderTable(serve(backlog_limit=2))
+    table.create()
+    staged = [table.land(1), table.land(2)]
+    third = table.write_staged(3)
+    assert older(table.commit(third)) == (429, "RESOURCE_EXHAUSTED")
+    for published in staged:
+        table.publish(published)
+    assert table.commit(third, latest_backfilled_version=1).status_code == 200
+    assert table.commit(latest_backfilled_version=2).status_code == 200
+    assert table.versions() == ([3], 3)
+    assert older(table.commit(latest_backfilled_version=4)) == INVALID
+
+
+def test_a_commit_changes_the_metadata_that_it_repeats(table: OlderTable) -> None:
+    properties = {"io.unitycatalog.tableId": table.table_id, "delta.enableInCommitTimestamps": "true", "new": "1"}
+    staged = table.write_staged(1, {"metaData": {**table.metadata(properties), "description": "all orders"}})
+    other = {"properties": {"properties": {**properties, "delta.appendOnly": "true"}}}
+    for metadata in (other, {"description": "few orders"}):
+        assert older(table.commit(staged, metadata=metadata)) == INVALID
+    said = {"description": "all orders", "properties": {"properties": properties}, "schema": None}
+    assert table.commit(staged, metadata=said).status_code == 200
+    described = table.http.get(f"{LEGACY}/tables/unity.default.orders").json()
+    assert (described["comment"], described["properties"]["new"]) == ("all orders", "1")
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"metadata": {"description": "new"}, "latest_backfilled_version": 0}, {"uniform": {}, "staged": 1},
+             {"table_uri": "file:///elsewhere", "staged": 1}, {"table_uri": "s3://bucket/orders", "staged": 1}],
+)  # fmt: skip
+def test_a_request_without_a_valid_commit_is_invalid(table: OlderTable, more: dict[str, Any]) -> None:
+    staged = table.write_staged(1) if more.pop("staged", None) else None
+    assert older(table.commit(staged, **more)) == INVALID
+    assert table.versions() == ([], 0)
+
+
+def test_the_location_of_a_table_may_end_with_a_slash(table: OlderTable) -> None:
+    for location in (f"{table.location.as_uri()}/", f"file:{table.location}"):
+        assert table.versions(table_uri=location) == ([], 0)
+    assert older(table.commits(table_uri="file:///elsewhere")) == INVALID
+
+
+def test_invalid_versions_are_rejected(table: OlderTable) -> None:
+    assert older(table.commits(-1)) == INVALID
+    assert older(table.commits(3, end_version=2)) == INVALID
+
+
+@pytest.mark.parametrize("identifier", ["", "orders", "7d9e4d0e-8f43-4a6c-9a5b-6c1a8d0f2b11"])
+def test_an_unknown_table_is_not_found(table: OlderTable, identifier: str) -> None:
+    staged = table.write_staged(1)
+    assert older(table.commit(staged, table_id=identifier)) == NOT_FOUND
+    assert older(table.commits(table_id=identifier)) == NOT_FOUND
+
+
+def test_a_dropped_table_is_not_found_and_its_commits_are_resolved(
+    table: OlderTable, http: TestClient, warehouse: refimpl.Warehouse
+) -> None:
+    """A proposal that is answered 404 does not land after an undrop; a replay is not answered 404."""
+    landed, late = table.land(1), table.write_staged(2)
+    assert http.delete(f"{LEGACY}/tables/unity.default.orders").status_code == 200
+    assert older(table.commit(late)) == NOT_FOUND
+    assert older(table.commits()) == NOT_FOUND
+    assert older(table.commit(landed)) == (500, "COMMIT_STATE_UNKNOWN")
+    warehouse.undrop_table(table.table_id)
+    assert older(table.commit(late)) == (409, "UPDATE_REQUIREMENT_CONFLICT")
+    assert table.commit(landed).status_code == 200
+
+
+def test_a_renamed_table_is_found_by_its_id(table: OlderTable) -> None:
+    assert table.http.post(f"{table.url}/rename", json={"new-name": "sales"}).status_code == 204
+    table.land(1)
+    assert table.versions() == ([1], 1)
+
+
+def test_commits_without_files_are_published_first(warehouse: refimpl.Warehouse, http: TestClient) -> None:
+    inline = inline_table(warehouse)
+    table = OlderTable(http)
+    table.table_id, table.location = inline.table_id, inline.location
+    assert table.versions() == ([], 1)
+
+
+def test_a_table_that_was_handed_back_is_not_found(table: OlderTable, warehouse: refimpl.Warehouse) -> None:
+    hand_back(warehouse.table("orders"))
+    assert older(table.commits()) == NOT_FOUND
