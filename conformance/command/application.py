@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from conformance.command import learning, listing, matrix, playing, reporting, running, serving, simulating
+from conformance.command import creating, learning, listing, matrix, playing, reporting, running, serving, simulating
 from conformance.command.output import examples, option, say
 from conformance.interface.extras import how_to_install
 from conformance.interface.results import ExitCode, UnusableError
@@ -223,11 +223,12 @@ for function, epilog in (
         ),
     ),
     (playing.puzzle, examples("puzzle", "puzzle 3", "puzzle 3 --operation 1 --rule 2", "puzzle --html puzzles.html")),
+    (creating.new, examples("new my-owner --language rust", "new my-owner --language go --json")),
     (
         learning.learn,
         examples(
             "learn my-owner",
-            "learn my-owner --language javascript",
+            "learn my-owner --language rust",
             "learn my-owner check",
             "learn my-owner watch",
             "learn my-owner hint --deeper",

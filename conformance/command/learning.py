@@ -32,7 +32,7 @@ LONGEST: Final = 700
 """The maximum length of a headline, which may contain the end of an owner's standard error."""
 POLL_SECONDS: Final = 0.2
 """Seconds between two checks for changed files of an exercise."""
-SOURCES: Final = (".py", ".mjs", ".js", ".json")
+SOURCES: Final = (".py", ".mjs", ".js", ".json", ".rs", ".go", ".java", ".toml", ".xml")
 LONGEST_STRING: Final = 48
 """The maximum length of a string in a shown exchange."""
 _UUID: Final = re.compile(r"\b([0-9a-f]{4})[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
@@ -56,7 +56,7 @@ def learn(
         ),
     ] = None,
     language: Annotated[
-        str | None, option("--language NAME", "language of a new folder: python (default) or javascript")
+        str | None, option("--language NAME", "of a new folder: python (default), javascript, rust, go or java")
     ] = None,
     stage: Annotated[
         int | None, option("--stage N", "last stage to judge; with hint: its stage", show_default=False)
@@ -65,7 +65,7 @@ def learn(
     json: JsonOption = False,
     timeout: Annotated[str, option("--timeout TIME", "timeout of one answer, for example `3s` or `500ms`")] = "3s",
 ) -> None:
-    """Learn the protocol: build your own commit owner in twelve stages, in about an hour.
+    """Learn the protocol: build your own commit owner in thirteen stages, in about an hour.
 
     Without an action, the command creates the exercise folder: a small owner to extend, and a page for each stage.
     `check` judges your owner, names the stage that you have reached, and shows what failed first.
@@ -125,19 +125,14 @@ def _consistent(action: str | None, *, language: str | None, stage: int | None, 
 
 
 def _create(directory: Path, language: str | None) -> None:
-    from conformance.teaching import learn
+    from conformance.teaching import learn, scaffold
 
-    try:
-        chosen = learn.Language(language or "python")
-    except ValueError:
-        raise UnusableError(f"unknown --language {language!r}; expected python or javascript") from None
+    chosen = scaffold.language_named(language or "python")
+    scaffold.require_tools(chosen)
     exercise = learn.create(directory, chosen)
-    show(f"{directory}: {exercise.owner.name} is your owner; README.md and a page for each stage are the course")
+    owner = exercise.owner.relative_to(directory)
+    show(f"{directory}: {owner} is your owner; README.md and a page for each stage are the course")
     show(f"read {directory / 'README.md'}, then: delta-commit-conformance learn {quote(str(directory))} watch")
-    try:
-        learn.command(exercise)
-    except UnusableError as error:
-        say(f"note: {error.problem}")
 
 
 # Judging
@@ -277,11 +272,11 @@ def pause() -> None:
 def fingerprint(folder: Path) -> frozenset[tuple[str, int, int]]:
     """The names, times and sizes of the source files in the folder."""
     files = set()
-    for path in folder.glob("*"):
+    for path in (*folder.glob("*"), *folder.glob("src/**/*")):
         try:
             if path.suffix in SOURCES and path.is_file():
                 status = path.stat()
-                files.add((path.name, status.st_mtime_ns, status.st_size))
+                files.add((str(path), status.st_mtime_ns, status.st_size))
         except FileNotFoundError:  # deleted between the listing and this call
             continue
     return frozenset(files)

@@ -79,6 +79,7 @@ _BY_REQUIREMENT: Final = {
     **dict.fromkeys(REQUIREMENTS[Rule.RATIFIED_ELSEWHERE], Rule.CONTENT_CHANGED.value),
 }
 """For each requirement that only one rule can violate, the sign of its violation."""
+del _BY_REQUIREMENT["PROFILE-CORE-07"]  # any broken promise violates it, such as a missing operation
 _RULES: Final = {rule.value: rule for rule in REQUIREMENTS}
 _RESTART: Final = ("crash", "restart")
 _OF_RESTARTS: Final = "PROFILE-DURABLE-"

@@ -1,8 +1,8 @@
 """The smoke test: the first requests to a subject, which separate a broken adapter from a broken owner.
 
-An adapter is broken if its answers are invalid: `hello` contradicts itself, an operation is missing, or a file name is
-not relative to the log. No verdict is possible until it is repaired. An owner is broken if its answers are valid but
-wrong; the checks of a run find out more.
+An adapter is broken if its answers are invalid: `hello` contradicts itself, or a file name is not relative to the log.
+No verdict is possible until it is repaired. An owner is broken if its answers are valid but wrong, or an operation is
+missing; the checks of a run find out more.
 
 Every failed step has the request, the answer, what the interface expects, and the section of the page about it.
 """
@@ -253,14 +253,14 @@ class _Smoke:
         return request, answer if isinstance(answer, m.Ratified) else self._wrong_kind(request, expected)
 
     def _wrong_kind(self, request: m.Request, expected: str, see: str = "") -> NoReturn:
-        """Report an answer of another kind. A missing answer or operation is the adapter's error. An exception in this
-        process, or a missing operation of a declared profile, is the owner's error."""
+        """Report an answer of another kind. A missing answer is the adapter's error. An exception in this process, or a
+        missing operation, is the owner's error."""
         where = see or name_of(request)
         if isinstance(self.answer, m.Unknown) and not self.answer.reason.startswith(RAISED):
             self._broken(f"{self.answer.reason or 'the outcome is `unknown`'}; expected {expected}", where)
         if isinstance(self.answer, m.Unsupported):
             if isinstance(request, CORE):
-                self._broken(f"this operation is required; expected {expected}", where)
+                self._wrong(f"every owner needs this operation; expected {expected}", where)
             self._wrong(f"a profile that `hello` declares requires this operation; expected {expected}", where)
         self._wrong(f"expected {expected}", where)
 

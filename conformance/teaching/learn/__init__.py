@@ -10,13 +10,10 @@ sends the owner no further requests of the check.
 
 import re
 import shlex
-import shutil
-import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -33,6 +30,8 @@ from conformance.interface.subject import GONE, AdapterError, Closing
 from conformance.requirements.catalogue import load
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import BrokenInCaseError, run_case
+from conformance.teaching import scaffold
+from conformance.teaching.scaffold import PROJECTS, Language
 
 MARKER: Final = "exercise.json"
 """The file that makes a folder an exercise."""
@@ -40,16 +39,6 @@ LAST_PAGE: Final = "14-where-to-go-on.md"
 HINT: Final = "\n## Hint\n"
 DEEPER: Final = "\n## Deeper hint\n"
 """The headings of the hints in a stored page. Hints are not written to the exercise folder."""
-
-
-class Language(StrEnum):
-    PYTHON = "python"
-    JAVASCRIPT = "javascript"
-
-    @property
-    def file(self) -> str:
-        """The name of the owner's file."""
-        return "owner.py" if self is Language.PYTHON else "owner.mjs"
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,11 +81,12 @@ def hint(stage: Stage, *, deeper: bool = False) -> str:
     return _parts(stage)[2 if deeper else 1]
 
 
-def pages(language: Language, folder: str) -> Mapping[str, str]:
+def pages(language: Language, folder: str) -> dict[str, str]:
     """The text of every page of an exercise folder, by file name."""
     stored = {stage.page: _parts(stage)[0] for stage in STAGES}
     stored |= {name: _data(f"pages/{name}") for name in ("README.md", LAST_PAGE)}
-    words = {"FOLDER": folder, "OWNER": language.file, "RUN": " ".join(_words(language))}
+    project = PROJECTS[language]
+    words = {"FOLDER": folder, "OWNER": project.owner, "TYPES": project.types, "RUN": project.program}
     for word, value in words.items():
         stored = {name: text.replace(f"{{{word}}}", value) for name, text in stored.items()}
     return stored
@@ -113,32 +103,19 @@ class Exercise(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> Path:
-        return self.folder / self.language.file
+        return self.folder / PROJECTS[self.language].owner
 
 
 def create(folder: Path, language: Language) -> Exercise:
     """Create the folder. Raises `UnusableError` if it is not empty."""
-    if folder.exists() and not folder.is_dir():
-        raise UnusableError(f"{folder} is a file; expected a new or an empty folder")
     if (folder / MARKER).exists():
         raise UnusableError(
             f"{folder} is already an exercise, and is not overwritten; to continue: "
             f"delta-commit-conformance learn {shlex.quote(str(folder))} check"
         )
-    if folder.is_dir() and any(folder.iterdir()):
-        raise UnusableError(f"{folder} is not empty; expected a new or an empty folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    exercise = Exercise(language=language, folder=folder)
-    for name, text in pages(language, shlex.quote(str(folder))).items():
-        (folder / name).write_text(text, encoding="utf-8")
-    exercise.owner.write_text(skeleton(language), encoding="utf-8")
-    (folder / MARKER).write_text(msgspec.json.encode({"language": language}).decode() + "\n", encoding="utf-8")
-    return exercise
-
-
-def skeleton(language: Language) -> str:
-    """The owner with which the course begins."""
-    return _data(f"skeleton/{language.file}.txt")
+    marker = {MARKER: msgspec.json.encode({"language": language}).decode() + "\n"}
+    scaffold.write(folder, scaffold.files_of(language) | pages(language, shlex.quote(str(folder))) | marker)
+    return Exercise(language=language, folder=folder)
 
 
 def opened(folder: Path) -> Exercise:
@@ -154,24 +131,19 @@ def opened(folder: Path) -> Exercise:
         raise UnusableError(f"{folder} is not an exercise: it has no {MARKER}; {advice}") from None
     except msgspec.DecodeError as error:
         raise UnusableError(
-            f'invalid {folder / MARKER}: {error}; expected {{"language": "python"}} or {{"language": "javascript"}}'
+            f'invalid {folder / MARKER}: {error}; expected {{"language": NAME}}, NAME one of {", ".join(Language)}'
         ) from None
     return msgspec.structs.replace(exercise, folder=folder)
 
 
 def command(exercise: Exercise) -> tuple[str, ...]:
-    """The command that starts the learner's owner. Raises `UnusableError` if the language is not installed."""
-    if exercise.language is Language.JAVASCRIPT and shutil.which("node") is None:
-        raise UnusableError("node was not found on the PATH; this exercise is in JavaScript and needs Node 20 or newer")
+    """The command that starts the learner's owner, which is built first. Raises `UnusableError` if the language is not
+    installed, or the owner is missing or does not compile."""
+    scaffold.require_tools(exercise.language)
     if not exercise.owner.is_file():
         raise UnusableError(f"{exercise.owner} is missing; the owner of this exercise is expected in that file")
-    words = [sys.executable] if exercise.language is Language.PYTHON else ["node"]
-    return (*words, str(exercise.owner))
-
-
-def _words(language: Language) -> tuple[str, ...]:
-    """The same command for people to type in the folder."""
-    return ("python" if language is Language.PYTHON else "node", language.file)
+    scaffold.build(exercise.folder, exercise.language)
+    return scaffold.program(exercise.folder, exercise.language)
 
 
 # The judge

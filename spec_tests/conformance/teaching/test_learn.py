@@ -23,8 +23,9 @@ from conformance.command.application import application
 from conformance.findings import stored
 from conformance.interface import messages as m
 from conformance.teaching import learn
-from conformance.teaching.learn import STAGES, Language
-from spec_tests.conformance.teaching.learn_solutions import SKELETONS, solution
+from conformance.teaching.learn import STAGES
+from conformance.teaching.scaffold import PROJECTS, Language, files_of
+from spec_tests.conformance.teaching.learn_solutions import SOLVED, beginning, solution
 
 PATIENCE = 120.0
 """Seconds for an answer: the machine may be busy."""
@@ -34,6 +35,14 @@ def started(language: Language) -> list[str]:
     if language is Language.JAVASCRIPT and shutil.which("node") is None:
         pytest.skip("there is no node on this machine")
     return [sys.executable if language is Language.PYTHON else "node"]
+
+
+def placed(language: Language, source: str, folder: Path) -> Path:
+    """The file of an owner, with the message types beside it."""
+    project = PROJECTS[language]
+    (folder / project.types).write_text(files_of(language)[project.types], encoding="utf-8")
+    (folder / project.owner).write_text(source, encoding="utf-8")
+    return folder / project.owner
 
 
 def invoke(*words: object) -> Any:
@@ -49,25 +58,24 @@ def exercise(tmp_path: Path) -> Path:
 # The stages
 
 
-@pytest.mark.parametrize("language", Language)
-def test_the_skeleton_is_the_solution_without_its_stages(language: Language) -> None:
-    assert (SKELETONS / f"{language.file}.txt").read_text(encoding="utf-8") == solution(language, 0)
+@pytest.mark.parametrize("language", SOLVED)
+def test_a_new_owner_is_the_solution_without_its_stages(language: Language) -> None:
+    assert beginning(language).read_text(encoding="utf-8") == solution(language, 0)
 
 
 def of_every_stage() -> list[Any]:
-    """Every second stage in Python, the first and the last in the other language. The others are marked `engines`."""
+    """Every second stage in Python, the first and the last in JavaScript. The others are marked `engines`."""
     usual = {Language.PYTHON: (*range(0, 13, 2), 13), Language.JAVASCRIPT: (0, 13)}
     return [
         pytest.param(language, stage, marks=() if stage in usual[language] else pytest.mark.engines)
-        for language in Language
+        for language in SOLVED
         for stage in range(len(STAGES) + 1)
     ]
 
 
 @pytest.mark.parametrize(("language", "stage"), of_every_stage())
 def test_a_solution_passes_its_stages_and_not_the_next(language: Language, stage: int, tmp_path: Path) -> None:
-    file = tmp_path / language.file
-    file.write_text(solution(language, stage), encoding="utf-8")
+    file = placed(language, solution(language, stage), tmp_path)
     result = learn.judge([*started(language), str(file)], timeout=PATIENCE)
     assert result.passed == stage, result.failure
     if stage == len(STAGES):
@@ -86,10 +94,9 @@ def test_the_checks_of_the_stages_exist_and_are_used_once() -> None:
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("language", Language)
+@pytest.mark.parametrize("language", SOLVED)
 def test_the_complete_solution_passes_the_quick_profile(language: Language, tmp_path: Path) -> None:
-    file = tmp_path / language.file
-    file.write_text(solution(language, len(STAGES)), encoding="utf-8")
+    file = placed(language, solution(language, len(STAGES)), tmp_path)
     subject = f"stdio:{' '.join(started(language))} {file}"
     words = [sys.executable, "-m", "conformance", "run", subject, "--profile", "quick", "--json", "--timeout", "60s"]
     done = subprocess.run(words, capture_output=True, text=True)
@@ -124,10 +131,9 @@ def conversation(language: Language) -> list[tuple[str, m.Call, str]]:
     return examples
 
 
-@pytest.mark.parametrize("language", Language)
+@pytest.mark.parametrize("language", SOLVED)
 def test_the_examples_on_the_pages_equal_the_solutions_answers(language: Language, tmp_path: Path) -> None:
-    file = tmp_path / language.file
-    file.write_text(solution(language, len(STAGES)), encoding="utf-8")
+    file = placed(language, solution(language, len(STAGES)), tmp_path)
     examples = conversation(language)
     assert [call.id for _, call, _ in examples] == list(range(1, len(examples) + 1))
     with StdioSubject([*started(language), str(file)], timeout=PATIENCE, directory=tmp_path / "home") as subject:
@@ -142,8 +148,7 @@ def test_the_answer_to_hello_on_the_first_page_equals_the_skeletons(tmp_path: Pa
     lines = re.search(r"```json\n(.*?)```", learn.pages(Language.PYTHON, "mine")["README.md"], re.DOTALL)
     assert lines is not None
     call, reply = lines[1].splitlines()
-    file = tmp_path / "owner.py"
-    file.write_text(learn.skeleton(Language.PYTHON), encoding="utf-8")
+    file = placed(Language.PYTHON, solution(Language.PYTHON, 0), tmp_path)
     done = subprocess.run([sys.executable, str(file)], input=f"{call}\n", capture_output=True, text=True)
     assert json.loads(done.stdout) == json.loads(reply)
 
@@ -162,13 +167,12 @@ def test_the_findings_on_the_last_page_exist() -> None:
     assert set(named) <= {finding.id for finding in stored.findings()}
 
 
-@pytest.mark.parametrize("language", Language)
+@pytest.mark.parametrize("language", SOLVED)
 def test_a_leftover_temporary_file_changes_no_published_one(language: Language, tmp_path: Path) -> None:
     """The owner is killed after the link. It must not write the next file through the old temporary one, which is the
     same file.
     """
-    file = tmp_path / language.file
-    file.write_text(learn.skeleton(language), encoding="utf-8")
+    file = placed(language, solution(language, 0), tmp_path)
     published = tmp_path / "table" / "_delta_log" / "0.json"
     published.parent.mkdir(parents=True)
     published.write_text("first", encoding="utf-8")
@@ -182,13 +186,10 @@ def test_a_leftover_temporary_file_changes_no_published_one(language: Language, 
 # The exercise folder
 
 
-@pytest.mark.parametrize("language", Language)
-def test_a_new_exercise_has_an_owner_and_all_pages(language: Language, tmp_path: Path) -> None:
-    made = invoke(tmp_path / "mine", "--language", language)
-    assert made.exit_code == 0
-    names = {path.name for path in (tmp_path / "mine").iterdir()}
-    assert names == {language.file, "exercise.json", *learn.pages(language, "")}
-    assert len(names) == 17
+def test_a_new_exercise_is_a_project_and_all_pages(exercise: Path) -> None:
+    names = {path.name for path in exercise.iterdir()}
+    assert names == {"exercise.json", *files_of(Language.PYTHON), *learn.pages(Language.PYTHON, "")}
+    assert len(learn.pages(Language.PYTHON, "")) == 15
 
 
 def test_a_learners_work_is_not_overwritten(exercise: Path) -> None:
@@ -207,7 +208,7 @@ def test_a_learners_work_is_not_overwritten(exercise: Path) -> None:
         (["{mine}", "chekc"], "unknown action 'chekc'; expected check, watch, hint"),
         (["{file}"], "is a file; expected a new or an empty folder"),
         (["{full}"], "is not empty"),
-        (["{new}", "--language", "cobol"], "unknown --language 'cobol'; expected python or javascript"),
+        (["{new}", "--language", "cobol"], "unknown --language 'cobol'; expected python, javascript, rust, go, java"),
         (["{mine}", "check", "--stage", "14"], "invalid --stage 14; expected 1 to 13"),
         (["{mine}", "check", "--stage", "0"], "invalid --stage 0; expected 1 to 13"),
         (["{mine}", "check", "--deeper"], "--deeper works only with the action hint"),
@@ -217,6 +218,7 @@ def test_a_learners_work_is_not_overwritten(exercise: Path) -> None:
         (["{broken}", "check"], "invalid {broken}/exercise.json"),
         (["{empty}", "check"], "owner.py is missing"),
         (["{js}", "check"], "node was not found on the PATH"),
+        (["{new}", "--language", "rust"], "cargo was not found on the PATH; install Rust 1.80 or newer"),
     ],
 )
 def test_invalid_calls_give_a_message_and_exit_code_2(
@@ -230,7 +232,7 @@ def test_invalid_calls_give_a_message_and_exit_code_2(
         (places[name] / ("exercise.json" if marker else "thesis.txt")).write_text(marker, encoding="utf-8")
     monkeypatch.setenv("PATH", str(tmp_path))
     done = invoke(*(word.format(**places) for word in words))
-    assert (done.exit_code, done.stdout) == (2, "")
+    assert (done.exit_code, done.stdout, places["new"].exists()) == (2, "", False)
     assert problem.format(**places) in done.stderr
 
 

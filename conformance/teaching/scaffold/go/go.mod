@@ -1,0 +1,3 @@
+module my-owner
+
+go 1.24

@@ -1,0 +1,195 @@
+"""New projects. In each language a project builds, answers every request of the interface, and begins the course."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from conformance.adapters import wire
+from conformance.adapters.stdio import StdioSubject
+from conformance.command.application import application
+from conformance.command.listing import files
+from conformance.interface import messages as m
+from conformance.interface.messages import name_of
+from conformance.subjects.smoke import Outcome, smoke
+from conformance.teaching import scaffold
+from conformance.teaching.scaffold import PROJECTS, Language
+from spec_tests.test_readme import run
+
+PATIENCE = 120.0
+COMPILED = (Language.RUST, Language.GO, Language.JAVA)
+WRITTEN = (m.Hello, m.Observe, m.Plant, m.Remove)
+"""The operations that a new owner has."""
+EACH = [pytest.param(each, marks=[pytest.mark.engines] if each in COMPILED else []) for each in Language]
+
+
+def invoke(*words: object) -> Any:
+    return CliRunner().invoke(application, [*map(str, words)], prog_name="delta-commit-conformance")
+
+
+@cache
+def built(language: Language, base: Path) -> Path:
+    """A new project with a built program. Skips the test if the language is not installed."""
+    for tool in PROJECTS[language].tools:
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    made = invoke("new", base / language, "--language", language)
+    assert made.exit_code == 0, made.stderr
+    scaffold.build(base / language, language)
+    return base / language
+
+
+@pytest.fixture
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(request.param, tmp_path_factory.getbasetemp())
+
+
+def opened(folder: Path, home: Path) -> StdioSubject:
+    return StdioSubject(scaffold.program(folder, Language(folder.name)), timeout=PATIENCE, directory=home)
+
+
+def complete(kind: Any) -> Any:
+    """A request with a value in every field."""
+    schema = m.schema()["$defs"]
+
+    def value(of: Any) -> Any:
+        match of:
+            case {"$ref": name}:
+                definition = schema[name.rpartition("/")[2]]
+                fields = definition.get("properties", {})
+                return definition["enum"][0] if "enum" in definition else {k: value(v) for k, v in fields.items()}
+            case {"anyOf": [first, *_]}:
+                return value(first)
+            case {"enum": [first, *_]}:
+                return first
+            case {"prefixItems": items}:
+                return [value(item) for item in items]
+            case {"items": item}:
+                return [value(item)]
+            case {"additionalProperties": item}:
+                return {"a": value(item)}
+        return {"string": "a", "integer": 2**53 + 1, "boolean": True}[of["type"]]
+
+    return msgspec.convert(value({"$ref": kind.__name__}), type=kind)
+
+
+@pytest.mark.parametrize("project", EACH, indirect=True)
+def test_smoke_of_a_new_project_passes_the_steps_of_the_protocol(project: Path, tmp_path: Path) -> None:
+    with opened(project, tmp_path) as subject:
+        report = smoke(subject)
+    assert [step.outcome for step in report.steps[:2]] == [Outcome.OK, Outcome.OK]
+    assert report.adapter == ""
+    assert "create_table is not implemented: see conformance/TEST_YOUR_OWNER.md#create_table" in report.owner
+
+
+@pytest.mark.parametrize("project", EACH, indirect=True)
+def test_a_new_project_answers_every_request(project: Path, tmp_path: Path) -> None:
+    with opened(project, tmp_path / "home") as subject:
+        for kind in m.ANSWERS:
+            if kind not in (*WRITTEN, m.Crash, m.Restart):  # over stdio the kit itself crashes the owner
+                answer = subject.ask("someone", complete(kind))
+                assert isinstance(answer, m.Unsupported), kind
+                assert answer.reason.startswith(f"{name_of(kind)} is not implemented: see conformance/"), kind
+        table = str(tmp_path / "table")
+        plant = m.Plant(table=table, file="a/0.json", content='{"é": 1}\n', if_absent=True)
+        assert [subject.ask("kit", plant) for _ in range(2)] == [m.Done(), m.Conflict()]
+        (tmp_path / "table/_delta_log/b.parquet").write_bytes(b"\xff")
+        assert subject.ask("kit", m.Observe(table=table)) == m.Observation(
+            files=(m.LogFile(name="a/0.json", size=10, content='{"é": 1}\n'), m.LogFile(name="b.parquet", size=1))
+        )
+        for file in ("a/0.json", "b.parquet", "absent"):
+            assert subject.ask("kit", m.Remove(table=table, file=file)) == m.Done()
+        assert subject.ask("kit", m.Observe(table=table)) == m.Observation(files=())
+
+
+@pytest.mark.parametrize("project", EACH, indirect=True)
+def test_the_course_begins_in_each_language(project: Path, tmp_path: Path) -> None:
+    language = project.name
+    assert invoke("learn", tmp_path / "mine", "--language", language).exit_code == 0
+    judged = invoke("learn", tmp_path / "mine", "check", "--timeout", "120s")
+    assert judged.exit_code == 1, judged.output
+    assert "observed: `create_table` was answered `unsupported`" in judged.stdout
+    owner = tmp_path / "mine" / PROJECTS[Language(language)].owner
+    owner.write_text(f"not a program\n{owner.read_text('utf-8')}", "utf-8")
+    broken = invoke("learn", tmp_path / "mine", "check", "--timeout", "120s")
+    assert broken.exit_code == 2
+    assert owner.name in broken.output
+
+
+@pytest.mark.engines
+def test_the_commands_at_the_beginning_of_the_page_run(tmp_path: Path) -> None:
+    if shutil.which("cargo") is None:
+        pytest.skip("cargo is not installed")
+    beginning = files()["TEST_YOUR_OWNER.md"].read_text("utf-8").partition("\n## 2. ")[0]
+    blocks = re.findall(r"```sh\n(.*?)```", beginning, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        run(["bash", "-euo", "pipefail"], tmp_path, block)
+    verdicts = [json.loads(path.read_text("utf-8"))["exit_code"] for path in sorted(tmp_path.rglob("result.json"))]
+    assert verdicts == [1, 0]
+
+
+@pytest.mark.parametrize("language", Language)
+def test_the_types_of_each_language_have_every_message_and_field(language: Language) -> None:
+    text = scaffold.files_of(language)[PROJECTS[language].types]
+    for name, definition in m.schema()["$defs"].items():
+        if name in ("Call", "Reply") or "enum" in definition:
+            continue
+        fields = set(definition["properties"]) - {"op", "outcome"}
+        assert re.search(rf"\b{name}\b", text), name
+        for field in fields:
+            assert re.search(rf"\b({field}|{scaffold.messages.camel(field)})\b", text), (name, field)
+
+
+def test_a_python_project_is_installed_by_pip(tmp_path: Path) -> None:
+    assert invoke("new", tmp_path / "mine", "--language", "python").exit_code == 0
+    words = ["-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", "site", "./mine"]
+    subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=tmp_path)
+    hello = wire.encode(m.Call(id=1, client="me", request=m.Hello()))
+    done = subprocess.run([tmp_path / "site/bin/my-owner"], input=hello, capture_output=True,
+                          env={"PYTHONPATH": str(tmp_path / "site")})  # fmt: skip
+    assert wire.decode(done.stdout, m.Reply).id == 1, done.stderr
+
+
+def test_json_names_the_build_and_the_subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda tool: tool)
+    made = json.loads(invoke("new", tmp_path / "mine", "--language", "go", "--json").stdout)
+    assert (made["build"], made["subject"]) == ("go build -o my-owner .", "stdio:./my-owner")
+    assert {str(path.relative_to(tmp_path / "mine")) for path in (tmp_path / "mine").rglob("*")} == set(made["files"])
+    assert made["owner"] in made["files"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["{new}", "--language", "cobol"], "unknown --language 'cobol'; expected python, javascript, rust, go, java"),
+        (["{new}"], "missing option '--language'"),
+        (
+            ["{new}", "--language", "java"],
+            "javac was not found on the PATH; install a JDK 17 or newer: a project in java",
+        ),
+        (["{full}", "--language", "python"], "{full} is not empty; expected a new or an empty folder"),
+        (["{file}", "--language", "python"], "{file} is a file; expected a new or an empty folder"),
+    ],
+)
+def test_an_invalid_call_writes_nothing(
+    words: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {name: tmp_path / name for name in ("new", "full", "file")}
+    places["full"].mkdir()
+    (places["full"] / "owner.py").write_text("my work", encoding="utf-8")
+    places["file"].write_text("mine", encoding="utf-8")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = invoke("new", *(word.format(**places) for word in words))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert problem.format(**places) in done.stderr
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "full", "owner.py"]
+    assert (places["full"] / "owner.py").read_text(encoding="utf-8") == "my work"
