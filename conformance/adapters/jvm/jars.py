@@ -32,8 +32,10 @@ KERNEL: Final = "unity"
 """The group of Delta Kernel, the only one for other versions of Delta."""
 MAIN: Final = "delta-kernel-api"
 """The library whose version is that of Delta."""
-_UNITY_CLIENTS: Final[Mapping[str, str]] = {"4.3": "0.5.0"}
+_UNITY_CLIENTS: Final[Mapping[str, str]] = {"4.2": "0.4.0", "4.3": "0.5.0"}
 """The version of Unity Catalog's client with which a minor version of Delta was built, if it differs from the list."""
+_UNRELEASED: Final[Mapping[str, tuple[str, ...]]] = {"4.2": ("unitycatalog-hadoop",)}
+"""The libraries that did not exist yet for a minor version of Delta."""
 
 _STORAGE: Final = ("delta-storage",)
 _SPARK: Final = ("delta-spark_4.2_2.13", *_STORAGE, "aws-java-sdk-dynamodb")
@@ -95,6 +97,8 @@ def _of_version(group: str, delta: str) -> tuple[Path, ...]:
         raise JarsError(f"Delta {delta} has no group {group!r}; other versions are fetched with Delta Kernel only")
     target, paths = _folder_of(delta), []
     for artifact in GROUPS[group]:
+        if artifact in _UNRELEASED.get(_minor(delta), ()):
+            continue
         fitting = sorted(target.glob(f"{artifact}-[0-9]*.jar"))
         if not fitting:
             raise JarsError(
@@ -160,20 +164,24 @@ def fetch(delta: str | None = None) -> Path:
 
 def _pom_of(delta: str) -> str:
     """The list of libraries for Delta Kernel in that version."""
-    minor = ".".join(delta.split(".")[:2])
+    minor = _minor(delta)
     project = ElementTree.parse(POM).getroot()
     versions = {**_versions(), MAIN: delta}
     dependencies = project.find("dependencies")
     for dependency in list(dependencies if dependencies is not None else ()):
         artifact = dependency.findtext("artifactId", "")
         number = dependency.find("version")
-        if artifact not in GROUPS[KERNEL] or number is None:
+        if artifact not in GROUPS[KERNEL] or artifact in _UNRELEASED.get(minor, ()) or number is None:
             dependencies.remove(dependency)  # type: ignore[union-attr]
         elif artifact.startswith("unitycatalog-"):
             number.text = _UNITY_CLIENTS.get(minor, versions[artifact])
         elif artifact.startswith("delta-"):
             number.text = f"[{delta}]" if artifact == MAIN else f"[{minor}.0,{delta}]"
     return ElementTree.tostring(project, encoding="unicode")
+
+
+def _minor(delta: str) -> str:
+    return ".".join(delta.split(".")[:2])
 
 
 def _copy_dependencies(scratch: Path, content: str, delta: str | None) -> None:
