@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+from conformance.history.events import Digest
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, TABLE_ID
 from conformance.models.log_files import vector_file
@@ -205,10 +206,13 @@ class Reading(NamedTuple):
 
     @property
     def known(self) -> int:
-        """The newest version that a read of a version or a time must know. A reader of a managedCommit table that does
-        not promise fresh snapshots may use the published prefix only."""
+        """The newest version that a read of a version or a time must know: one from before the read began, even if the
+        owner returned a later one meanwhile. A reader of a managedCommit table that does not promise fresh snapshots
+        may use the published prefix only."""
         without_owner = self.feature == "managedCommit" and not self.promises_fresh
-        return self.published if without_owner or self.returned < 0 else min(self.returned, self.remembered)
+        if without_owner or self.returned < 0:
+            return self.published
+        return min(self.returned, self.remembered, self.before)
 
 
 def supported(log: Log, version: int) -> bool:
@@ -1138,14 +1142,26 @@ class File(NamedTuple):
     size: int
     modified: int
     inode: int
+    content: Digest | None = None
+    """Of a published commit."""
 
 
-def folder(before: Mapping[str, File], after: Mapping[str, File], cleaned: bool) -> Iterator[Wrong]:
-    """A file of another writer stays as it is. Only a cleanup removes files of the log, and nothing replaces them."""
+def folder(
+    before: Mapping[str, File], after: Mapping[str, File], cleaned: bool, *, again: bool = True
+) -> Iterator[Wrong]:  # fmt: skip
+    """A file of another writer stays as it is. Only a cleanup removes files of the log, and nothing replaces them.
+
+    `again`: a commit may be published again with the same bytes, as in any publication except that for a hand-back
+    (RULINGS.md#published-whole).
+    """
     for name in sorted(before):
         if name not in after and not cleaned:
             yield Wrong(_lost(name), f"{name} is another writer's, or ratified: it stays", "it was deleted")
-        elif name in after and after[name] != before[name] and not _may_be_replaced(name, before[name], after[name]):
+        elif name in after and after[name] != before[name]:
+            old, new = before[name], after[name]
+            is_same = again and old.content is not None and old.content == new.content
+            if is_same or _may_be_replaced(name, old, new):
+                continue
             yield Wrong(_changed(name), f"{name} is another writer's, or ratified: it stays as it is", REPLACED)
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from conformance.history.digests import of_bytes
 from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.interface.log_names import (
@@ -83,6 +84,8 @@ class DrivenTable:
         return oracle.reconciled(self.log.actions, self.log.latest)
 
 
+CUT: Final = b'{"commitInfo":{"inCommitTimest'
+"""The beginning of a commit, as during its copy."""
 OLD: Final = proposals.BASE_TIME - 8_000 * 24 * HOUR
 """A time in 2001. Each clock shows a later one."""
 
@@ -548,7 +551,7 @@ class ClientDrive:
         owned = self.s.owner.owner.tables[table.log.table.reference]
         if owned.unbackfilled:
             path = table.log.folder / commit_file(min(owned.unbackfilled))
-            path.write_bytes(b'{"commitInfo":{"inCommitTimest')
+            path.write_bytes(CUT)
             self.touched.add(path.name)
             self.copies.append(path)
 
@@ -590,9 +593,13 @@ class ClientDrive:
     def _disarm(self) -> None:
         self.s.owner.rules.clear()
         self.touched.clear()
-        for path in self.copies:
-            path.unlink(missing_ok=True)
+        for path in self._incomplete():
+            path.unlink()
         self.copies.clear()
+
+    def _incomplete(self) -> list[Path]:
+        """The copies that are still cut off: a client that publishes may complete them."""
+        return [path for path in self.copies if path.exists() and path.read_bytes() == CUT]
 
     # Judgement
 
@@ -854,13 +861,15 @@ class ClientDrive:
         cleans = step.job is Job.CLEANUP or (step.job in CHECKPOINTS and self.s.feature != "catalogManaged")
         forbids = not step.allowed and self.s.feature == "catalogManaged"  # other tables have no policy
         hint, cleanable = self._hinted(table), self._cleanable(table)
-        foreign = [version_of(path.name) or 0 for path in self.copies]
-
+        foreign = bool(self.copies)
+        left: list[int] = []
         old = self._old_files(table) if step.job is Job.VACUUM else []
         since = len(self.s.owner.exchanges)
 
         def act() -> Exchange:
-            return self.s.act("maintenance", request, log.table)
+            call = self.s.act("maintenance", request, log.table)
+            left.extend(version_of(path.name) or 0 for path in self._incomplete())
+            return call
 
         try:
             call, before, after = self._watched(table, act, cleans=cleans and not forbids)
@@ -877,10 +886,8 @@ class ClientDrive:
             self._fail(table, wrong, call, more)
         for wrong in self._written(table, new):
             self._fail(table, wrong, call, (*more, *self._stakes(table)))
-        if step.job is Job.PUBLISH and isinstance(call.answer, m.Done) and any(v <= version for v in foreign):
-            wrong = Wrong(
-                ("FIELD-05",), f"version {foreign[0]} has another file's content: an error", "it answered done"
-            )
+        if step.job is Job.PUBLISH and isinstance(call.answer, m.Done) and any(v <= version for v in left):
+            wrong = Wrong(("FIELD-05",), f"version {left[0]} has another file's content: an error", "it answered done")
             self._fail(table, wrong, call, more)
         missing = {name for name, path in old if not path.exists()}
         self._fail(table, oracle.vacuum(log.actions, missing), call, more)
@@ -1053,7 +1060,7 @@ class ClientDrive:
             log.table.ownership.append(s.markers[call.number])
             self._sync(table)
             table.gone, log.table.versions = True, log.latest + 1
-        for wrong in oracle.folder(seen, self._folder(table), cleaned=False):
+        for wrong in oracle.folder(seen, self._folder(table), cleaned=False, again=False):
             replaced = wrong._replace(requirements=("MC-RELEASE-09",))
             self._fail(table, replaced if wrong.observed == oracle.REPLACED else wrong, call)
         self._fail(table, oracle.change_of_owner(call.answer, landed, step.fate in LOSING, ()), call, step.stakes())
@@ -1176,8 +1183,10 @@ class ClientDrive:
 
     def _hints(self, table: DrivenTable, before: int | None) -> Iterator[Wrong]:
         after = self._hinted(table)
-        exists = before is not None and any(table.log.folder.glob(f"{before:020}.checkpoint*"))
-        if before is not None and exists and after is not None and after < before:
+        if before is None or after is None or after >= before:
+            return
+        listing = log_files.listing_of(sorted(table.log.folder.iterdir()))
+        if any(c.version == before and c.complete and _actions_of(c) is not None for c in listing.checkpoints):
             yield Wrong(("FIELD-01",), f"the hint names version {before} or a later one", f"it names version {after}")
 
     def _cleanable(self, table: DrivenTable) -> oracle.Folder:
@@ -1290,7 +1299,8 @@ def _files_in(folder: str) -> Iterator[tuple[str, oracle.File]]:
                 yield from _files_in(entry.path)
             else:
                 at = entry.stat()
-                yield entry.path, oracle.File(size=at.st_size, modified=at.st_mtime_ns, inode=at.st_ino)
+                content = of_bytes(Path(entry).read_bytes()) if version_of(entry.name) is not None else None
+                yield entry.path, oracle.File(at.st_size, at.st_mtime_ns, at.st_ino, content)
 
 
 def _is_whole(path: Path) -> bool:

@@ -490,12 +490,13 @@ class RemoteOwner:
                 return Ratified(commit=decided.commit, replayed=True)
             if decided is None and answer.kind != "UpdateRequirementConflictException":
                 raise _Undecided(str(answer))
-        if taken or (now.latest is not None and now.latest >= version):
+        is_final = answer.status == HTTPStatus.BAD_REQUEST  # no other version helps, also if this one is taken by now
+        if taken or (not is_final and now.latest is not None and now.latest >= version):
             return Conflict(latest_ratified_version=max(now.latest or 0, version), winners=_winners(now, version))
         detail = f"{self.address.server}: {answer}"
         if answer.kind == "UpdateRequirementConflictException":
             return Rejected(reason=RejectionReason.ATTEMPT_RESOLVED, detail=detail)
-        if answer.is_gone or answer.status != HTTPStatus.BAD_REQUEST:  # renamed, or the server contradicts itself
+        if answer.is_gone or not is_final:  # renamed, or the server contradicts itself
             raise OwnerUnavailableError(f"{detail}; nothing landed; try again")
         if version > (-1 if now.latest is None else now.latest) + 1:
             return VersionGap(latest_ratified_version=now.latest)

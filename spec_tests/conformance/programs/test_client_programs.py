@@ -6,23 +6,39 @@ import pytest
 
 from conformance.interface.results import CaseResult, Verdict
 from conformance.programs.cases import run_case
-from conformance.programs.client_steps import ClientProgram
+from conformance.programs.client_steps import (
+    Backfill,
+    By,
+    Checkpoint,
+    ClientProgram,
+    Form,
+    Free,
+    Freedom,
+    Harm,
+    Job,
+    Land,
+    Maintain,
+    Read,
+    Step,
+    Transact,
+)
 from conformance.programs.client_words import ClientFamily
-from conformance.programs.program import decode, encode
+from conformance.programs.program import FORMAT, decode, encode
 from conformance.running.plan import case_seed
 from conformance.scenario.check import Variant
 from spec_tests.conformance import kills
 
 NAMES = ("any-log-is-read", "any-transaction-against-any-winners", "any-maintenance-of-any-log")
 STAGED = Variant(feature="catalogManaged", commit_mode="staged")
+DIRECT = Variant(feature="managedCommit", commit_mode="direct")
 
 
-def run(name: str, check: str, *, count: int, reproduction: str | None = None) -> CaseResult:
+def run(name: str, check: str, *, count: int, reproduction: str | None = None, variant: Variant = STAGED) -> CaseResult:
     subject, host = kills.opened(name)
     [case] = [case for case in kills.all_checks() if case.name == check]
     with subject:
         return run_case(
-            case, STAGED, subject, seed=case_seed(0, check), count=count, host=host, reproduction=reproduction
+            case, variant, subject, seed=case_seed(0, check), count=count, host=host, reproduction=reproduction
         )
 
 
@@ -69,3 +85,33 @@ def test_each_step_is_valid_after_any_others(seed: int) -> None:
         part = tuple(step for step in program.steps if random.random() < 0.5)
     text = encode(ClientProgram(format=2, side="client", family="any", seed=seed, steps=part))
     assert run("model-client", NAMES[0], count=1, reproduction=text).verdict is not Verdict.FAILED
+
+
+FREEDOMS = {
+    "a final rejection of a version that is taken": (
+        "reference-client-remote", STAGED, [Transact(), Free(what=Freedom.REFUSE), Transact(behind=1)],
+    ),
+    "a commit is published again": (
+        "reference-client-remote", STAGED,
+        [Land(), Backfill(), Free(what=Freedom.LIST_PUBLISHED), Maintain(job=Job.PUBLISH)],
+    ),
+    "a copy is completed": (
+        "reference-client-remote", STAGED,
+        [Land(), Free(what=Freedom.TRUNCATED_COPY), Maintain(job=Job.PUBLISH), Read(), Transact()],
+    ),
+    "a version lands during the read of it": (
+        "reference-client", STAGED,
+        [Free(what=Freedom.LAND, after=True), Read(by=By.VERSION, behind=-1, fresh=True)],
+    ),
+    "a hint that names an incomplete checkpoint is replaced": (
+        "reference-client", DIRECT,
+        [Land(), Checkpoint(form=Form.PARTS, hint=True, harm=Harm.HALF), Maintain(behind=1)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "variant", "drawn"), FREEDOMS.values(), ids=FREEDOMS)
+def test_a_freedom_is_used_and_not_accused(name: str, variant: Variant, drawn: list[Step]) -> None:
+    program = ClientProgram(format=FORMAT, side="client", family="any", seed=1, steps=tuple(drawn))
+    result = run(name, NAMES[2], count=1, reproduction=encode(program), variant=variant)
+    assert result.verdict is not Verdict.FAILED, result.violations
