@@ -334,7 +334,8 @@ class DeltaApi:
                     with suppress(Exception):  # the race is lost, even if the table cannot be shown
                         error.table = self.load(catalog, schema, table)
                 raise
-        return self.answer_of_done(lambda: self.load(catalog, schema, table))
+        table_id = seen.table.table_id  # the name may be another one since
+        return self.answer_of_done(lambda: self._answer(self._served(table_id, self.owner.describe(table_id))))
 
     def update_by_id(self, table_id: str, location: str, updates: tuple[Update, ...]) -> None:
         """`update` for the older calls, which name a table by its id and location."""

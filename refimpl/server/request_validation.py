@@ -37,7 +37,7 @@ from refimpl.protocol.actions import Action, CommitInfo, DomainMetadata, Metadat
 
 def preconditions_of(updates: Mapping[type, Any], table_id: str, etag: str | None) -> UpdatePreconditions:
     """The parts of a request other than its commit. A comment without a commit is the catalog's, and an empty one hides
-    the log's; beside a commit, the log has it."""
+    the log's, until the property is removed; beside a commit, the log has it."""
     wanted: dict[str, str | None] = {}
     removed = updates.get(RemoveProperties)
     if removed is not None:
@@ -50,6 +50,8 @@ def preconditions_of(updates: Mapping[type, Any], table_id: str, etag: str | Non
     added = updates.get(AddCommit)
     properties = {key: value for key, value in wanted.items() if not is_derived(key)}
     comment = updates.get(SetTableComment)
+    if removed is not None and COMMENT in removed.removals:
+        properties[COMMENT] = None
     if comment is not None:
         properties[COMMENT] = (comment.comment or "") if added is None else None
     stated = {kind: update for kind, update in updates.items() if added is not None or kind is not SetTableComment}

@@ -306,7 +306,8 @@ def test_requests_beyond_the_limit_get_503(serve: Serve, monkeypatch: pytest.Mon
     http = serve(limits=Limits(requests=1))
     table = WireTable(http).create()
     entered, leave = threading.Event(), threading.Event()
-    original = table.http.app_state["server"]._delta.describe
+    owner = table.http.app_state["server"]._delta.owner
+    original = owner.describe
 
     def slow(*words: str) -> Any:
         entered.set()
@@ -315,7 +316,7 @@ def test_requests_beyond_the_limit_get_503(serve: Serve, monkeypatch: pytest.Mon
 
     staged = table.write_staged(1)
     with monkeypatch.context() as patched, ThreadPoolExecutor(1) as pool:
-        patched.setattr(table.http.app_state["server"]._delta, "describe", slow)
+        patched.setattr(owner, "describe", slow)
         first = pool.submit(table.propose, staged)
         assert entered.wait(120)
         refused = http.post(f"{table.base}/staging-tables", json={"name": "more"})

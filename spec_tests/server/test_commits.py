@@ -319,6 +319,8 @@ def test_comment_without_a_commit_is_stored_by_the_catalog(table: WireTable) -> 
     assert table.update(commented("")).status_code == 200
     table.land(3)
     assert shown() is None
+    assert table.update({"action": "remove-properties", "removals": ["commitOwner.comment"]}).status_code == 200
+    assert shown() == "of the log"
 
 
 def test_derived_properties_may_be_sent_back(table: WireTable) -> None:

@@ -331,7 +331,7 @@ def test_commit_that_cannot_be_described_is_unknown(
         if fate == "dropped":
             warehouse.owner.drop_table(table.table_id)
         else:
-            patched.setattr(api, "describe", Mock(side_effect=OwnerUnavailableError("the disk does not answer")))
+            patched.setattr(api.owner, "describe", Mock(side_effect=OwnerUnavailableError("the disk does not answer")))
 
     with monkeypatch.context() as patched:
         between(patched, api.owner, "register_table" if staged is None else "commit_if", spoil)
@@ -341,6 +341,19 @@ def test_commit_that_cannot_be_described_is_unknown(
         assert record is not None
         assert record.latest == (0 if staged is None else 1)
     assert (send().status_code == 200) is (fate != "dropped")
+
+
+def test_commit_to_a_table_that_is_renamed_meanwhile_is_answered_with_it(
+    table: WireTable, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, staged = server_of(table.http)._delta, table.write_staged(1)
+    between(
+        monkeypatch, api.owner, "commit_if",
+        lambda: warehouse.owner.rename_table(table.table_id, "sales", before="orders"),
+    )  # fmt: skip
+    answer = table.propose(staged)
+    assert (answer.status_code, answer.json().get("latest-table-version")) == (200, 1)
+    assert refusal(table.propose(staged)) == UNKNOWN
 
 
 def test_load_is_consistent_while_inline_commits_land(
