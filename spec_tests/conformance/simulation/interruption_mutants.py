@@ -33,64 +33,49 @@ crash = partial(recorded, CRASH_MUTANTS, CrashMutant)
 power = partial(recorded, POWER_MUTANTS, PowerMutant)
 
 
-class _WithoutFileSync(SimulatedFiles):
-    """New files in some folders are not synced."""
+def _unsynced(method: str, skipped: Callable[[Disk, Path], bool]) -> dict[str, Any]:
+    """The method of `SimulatedFiles` that syncs, which does nothing for some paths."""
+    ordinary = getattr(SimulatedFiles, method)
 
-    folders: frozenset[str]
+    def sync(files: SimulatedFiles, path: Path, *more: Any) -> None:
+        if not skipped(files.disk, path):
+            ordinary(files, path, *more)
 
-    def sync(self, path: Path, number: Number) -> None:
-        if path.parent.name not in self.folders:
-            super().sync(path, number)
-
-
-@power("make_files", "commit/catalogManaged/staged", "PROFILE-DURABLE-01")
-class StagedFileNotSynced(_WithoutFileSync):
-    """A staged file is not synced before it is proposed."""
-
-    folders = STAGING_FOLDERS
+    return {method: sync}
 
 
-@power("make_files", "backfill/catalogManaged/staged", "PROFILE-DURABLE-01")
-class PublishedFileNotSynced(_WithoutFileSync):
-    """A published file is not synced before it gets its name."""
-
-    folders = frozenset({LOG_FOLDER})
+def _is_above(disk: Disk, path: Path) -> bool:
+    """Whether it is the folder of a table, or one above."""
+    return not (path.name == LOG_FOLDER or path.name in STAGING_FOLDERS or path.name.startswith("_"))
 
 
-@power("make_files", "commit/managedCommit/staged", "PROFILE-DURABLE-01")
-class StagedNameNotSynced(SimulatedFiles):
-    """The name of a staged file is not synced before it is proposed."""
-
-    def fsync_directory(self, path: Path) -> None:
-        if path.name not in STAGING_FOLDERS:
-            super().fsync_directory(path)
-
-
-@power("make_files", "commit/catalogManaged/direct", "PROFILE-DURABLE-01")
-class PublishedNameNotSynced(SimulatedFiles):
-    """The name of a published file is not synced before it is reported."""
-
-    def fsync_directory(self, path: Path) -> None:
-        if path.name != LOG_FOLDER:
-            super().fsync_directory(path)
-
-
-@power("make_files", "create/catalogManaged/staged", "PROFILE-DURABLE-01")
-class TableFolderNotSynced(SimulatedFiles):
-    """The names of a new table's folder, and of the log folder in it, are never synced."""
-
-    def fsync_directory(self, path: Path) -> None:
-        if path.name == LOG_FOLDER or path.name in STAGING_FOLDERS or path.name.startswith("_"):
-            super().fsync_directory(path)
-
-
-@power("make_files", "first-start/catalogManaged/inline", "PROFILE-DURABLE-01")
-class LedgerNameNotSynced(SimulatedFiles):
-    """The ledger is renamed into place without a sync, and SQLite then creates its write-ahead log beside it."""
-
-    def fsync_directory(self, path: Path) -> None:
-        if path.name != OWNER_FOLDER:
-            super().fsync_directory(path)
+UNSYNCED_FILES: Final[dict[str, tuple[str, str, str, Callable[[Disk, Path], bool]]]] = {
+    "StagedFileNotSynced": (
+        "A staged file is not synced before it is proposed.", "commit/catalogManaged/staged",
+        "sync", lambda _disk, path: path.parent.name in STAGING_FOLDERS),
+    "PublishedFileNotSynced": (
+        "A published file is not synced before it gets its name.", "backfill/catalogManaged/staged",
+        "sync", lambda _disk, path: path.parent.name == LOG_FOLDER),
+    "StagedNameNotSynced": (
+        "The name of a staged file is not synced before it is proposed.", "commit/managedCommit/staged",
+        "fsync_directory", lambda _disk, path: path.name in STAGING_FOLDERS),
+    "PublishedNameNotSynced": (
+        "The name of a published file is not synced before it is reported.", "commit/catalogManaged/direct",
+        "fsync_directory", lambda _disk, path: path.name == LOG_FOLDER),
+    "TableFolderNotSynced": (
+        "The names of a new table's folder, and of the log folder in it, are never synced.",
+        "create/catalogManaged/staged", "fsync_directory", _is_above),
+    "LogFolderNotSynced": (
+        "The name of a new table's log folder is never synced.", "create/managedCommit/staged",
+        "fsync_directory", lambda disk, path: LOG_FOLDER in disk.names(path) and path.name != LOG_FOLDER),
+    "LedgerNameNotSynced": (
+        "The ledger is renamed into place without a sync, and SQLite then creates its write-ahead log beside it.",
+        "first-start/catalogManaged/inline", "fsync_directory", lambda _disk, path: path.name == OWNER_FOLDER),
+}  # fmt: skip
+"""For each mutant: its title, its scope, the method that syncs, and the paths that it does not sync."""
+for name, (title, scope, method, skipped) in UNSYNCED_FILES.items():
+    members = {"__doc__": title, **_unsynced(method, skipped)}
+    power("make_files", scope, "PROFILE-DURABLE-01")(type(name, (SimulatedFiles,), members))
 
 
 @power("make_files", "commit/managedCommit/direct", "MC-BACKFILL-01")
@@ -232,15 +217,6 @@ def equal_file_believed(log: LogStore, version: Version, content: bytes, commit_
         raise CorruptLogError(f"{name} is not version {version}")
 
 
-@power("make_files", "create/managedCommit/staged", "PROFILE-DURABLE-01")
-class LogFolderNotSynced(SimulatedFiles):
-    """The name of a new table's log folder is never synced."""
-
-    def fsync_directory(self, path: Path) -> None:
-        if LOG_FOLDER not in self.disk.names(path) or path.name == LOG_FOLDER:
-            super().fsync_directory(path)
-
-
 class _UnsyncedCommits(_OnDisk):
     """A connection that does not wait for the disk if its transaction executes a given statement."""
 
@@ -256,32 +232,17 @@ class _UnsyncedCommits(_OnDisk):
             return self.wrapped.execute(statement, *values)
 
 
-@power("connection", "commit/managedCommit/direct", "PROFILE-OUTCOME-01")
-class PromiseNotSynced(_UnsyncedCommits):
-    """The transaction of a promise does not wait for the disk."""
-
-    statement = "INSERT INTO promises"
-
-
-@power("connection", "resolve/catalogManaged/staged", "PROFILE-OUTCOME-02")
-class TombstoneNotSynced(_UnsyncedCommits):
-    """The transaction of a tombstone does not wait for the disk."""
-
-    statement = "INSERT OR IGNORE INTO tombstones"
-
-
-@power("connection", "commit/managedCommit/staged", "PROFILE-DURABLE-01")
-class RatifiedNotSynced(_UnsyncedCommits):
-    """The transaction of a commit does not wait for the disk."""
-
-    statement = "INSERT INTO commits"
-
-
-@power("connection", "drop/managedCommit/staged", "PROFILE-DISCOVERY-01")
-class DropNotSynced(_UnsyncedCommits):
-    """The transaction of a drop does not wait for the disk."""
-
-    statement = "UPDATE tables SET state"
+UNSYNCED_COMMITS: Final = {
+    "PromiseNotSynced": ("a promise", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", "INSERT INTO promises"),
+    "TombstoneNotSynced": (
+        "a tombstone", "resolve/catalogManaged/staged", "PROFILE-OUTCOME-02", "INSERT OR IGNORE INTO tombstones"),
+    "RatifiedNotSynced": ("a commit", "commit/managedCommit/staged", "PROFILE-DURABLE-01", "INSERT INTO commits"),
+    "DropNotSynced": ("a drop", "drop/managedCommit/staged", "PROFILE-DISCOVERY-01", "UPDATE tables SET state"),
+}  # fmt: skip
+"""For each mutant: whose transaction does not wait for the disk, its scope, its requirement, and the statement."""
+for name, (what, scope, requirement, statement) in UNSYNCED_COMMITS.items():
+    members = {"__doc__": f"The transaction of {what} does not wait for the disk.", "statement": statement}
+    power("connection", scope, requirement)(type(name, (_UnsyncedCommits,), members))
 
 
 @power("connection", "group/catalogManaged/inline", "PROFILE-DURABLE-01")
