@@ -68,6 +68,19 @@ def mutant_method(method: str, *violates: str, bugs: tuple[str, ...] = (), found
     return partial(_differ, method, mutant(*violates, bugs=bugs, found_by=found_by))
 
 
+def mutant_functions(
+    method: str, base: type, *violates: str, found_by: str = "", **mutants: tuple[Any, ...]
+) -> None:  # fmt: skip
+    """Register mutants that differ from `base` in one value: that of `method`, which depends on its arguments alone.
+    By name: the title, the function, and what the mutant violates besides `violates`. Raises `TypeError` if a function
+    has other parameters than the method, without its `self`."""
+    for name, (title, function, *more) in mutants.items():
+        if list(signature(function).parameters) != list(signature(getattr(base, method)).parameters)[1:]:
+            raise TypeError(f"{name} has other parameters than {base.__name__}.{method}")
+        body = {method: staticmethod(function), "__doc__": title, "__module__": base.__module__}
+        mutant(*violates, *more, found_by=found_by)(type(name, (base,), body))
+
+
 def good_method(method: str, *freedoms: str) -> Callable[[F], F]:
     """Register a good subject that differs from a model in one method, as `mutant_method` does."""
     return partial(_differ, method, good(*freedoms))

@@ -13,12 +13,13 @@ from conformance.models import log_files, proposals
 from conformance.models.client import ModelClient
 from conformance.models.reader import Refused, Resolved, State, Unsure
 from conformance.models.writer import ROW_DOMAIN, Transaction
-from conformance.mutants import memory, memory_of, mutant, mutant_method, original
+from conformance.mutants import memory, memory_of, mutant, mutant_functions, mutant_method, original
 
 Actions = list[dict[str, Any]]
 
 beyond = partial(mutant, found_by="programs")
 beyond_method = partial(mutant_method, found_by="programs")
+beyond_functions = partial(mutant_functions, found_by="programs")
 
 # Many winners
 
@@ -130,22 +131,16 @@ class _ComparesPaths(ModelClient):
         super()._apply_action(state, kind, body)
 
 
-@beyond_method("key", "LOG-30", "MC-LOG-06", "CM-LOG-03")
-def paths_ignore_case(self: _ComparesPaths, path: str) -> str:
-    """Takes two files whose paths differ in case for one."""
-    return path.lower()
-
-
-@beyond_method("key", "LOG-30", "MC-LOG-06", "CM-LOG-03")
-def paths_are_normalized(self: _ComparesPaths, path: str) -> str:
-    """Takes two files whose paths differ in their Unicode form for one."""
-    return unicodedata.normalize("NFC", unquote(path))
-
-
-@beyond_method("key", "LOG-30", "MC-LOG-06", "CM-LOG-03")
-def paths_are_names(self: _ComparesPaths, path: str) -> str:
-    """Takes two files of one name in different folders for one."""
-    return path.rpartition("/")[2]
+beyond_functions(
+    "key", _ComparesPaths, "LOG-30", "MC-LOG-06", "CM-LOG-03",
+    paths_ignore_case=(
+        "Takes two files whose paths differ in case for one.", lambda path: path.lower()),
+    paths_are_normalized=(
+        "Takes two files whose paths differ in their Unicode form for one.",
+        lambda path: unicodedata.normalize("NFC", unquote(path))),
+    paths_are_names=(
+        "Takes two files of one name in different folders for one.", lambda path: path.rpartition("/")[2]),
+)  # fmt: skip
 
 
 # The size of numbers

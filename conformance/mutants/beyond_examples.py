@@ -20,13 +20,14 @@ from conformance.interface.log_names import LOG, version_of
 from conformance.models.log_files import HINT
 from conformance.models.owner import Commit, Entries, ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.models.storage import FolderStorage, Storage
-from conformance.mutants import around, good, memory, mutant, mutant_method, original
+from conformance.mutants import around, good, memory, mutant, mutant_functions, mutant_method, original
 from conformance.mutants.committing import AttemptsAreComparedByTheirBeginning
-from conformance.mutants.content import CONTENT, Rewrites
+from conformance.mutants.content import CONTENT, Rewrites, each_action
 from conformance.mutants.good_owners import Promising
 
 beyond = partial(mutant, found_by="programs")
 beyond_method = partial(mutant_method, found_by="programs")
+beyond_functions = partial(mutant_functions, found_by="programs")
 
 OPERATIONS: Final = ("commit", "attempt_outcome", "get_commits", "backfill_to_version", "load_table", "create_table",
                      "hand_back", "take_over", "drop_table", "maintenance_policy")  # fmt: skip
@@ -412,22 +413,18 @@ class _StoresVersions(ModelOwner):
         return m.Commits(commits=tuple(entries), latest=None if answer.latest is None else self.stored(answer.latest))
 
 
-@beyond_method("stored", *VERSIONS)
-def versions_have_thirty_two_bits(self: _StoresVersions, version: int) -> int:
-    """Answers with versions of 32 bits: 2^31 is negative."""
-    return (version + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-@beyond_method("stored", *VERSIONS)
-def versions_have_thirty_two_unsigned_bits(self: _StoresVersions, version: int) -> int:
-    """Answers with versions of 32 bits without a sign: after 2^32 - 1 comes 0."""
-    return version % (1 << 32)
-
-
-@beyond_method("stored", *VERSIONS)
-def versions_are_doubles(self: _StoresVersions, version: int) -> int:
-    """Answers with versions that were doubles: beyond 2^53 they are even."""
-    return int(float(version))
+beyond_functions(
+    "stored", _StoresVersions, *VERSIONS,
+    versions_have_thirty_two_bits=(
+        "Answers with versions of 32 bits: 2^31 is negative.",
+        lambda version: (version + (1 << 31)) % (1 << 32) - (1 << 31)),
+    versions_have_thirty_two_unsigned_bits=(
+        "Answers with versions of 32 bits without a sign: after 2^32 - 1 comes 0.",
+        lambda version: version % (1 << 32)),
+    versions_are_doubles=(
+        "Answers with versions that were doubles: beyond 2^53 they are even.",
+        lambda version: int(float(version))),
+)  # fmt: skip
 
 
 @beyond_method("_path", "MC-FILES-07", "CM-FILES-06", "LOG-01", "MC-BACKFILL-05", "PROFILE-CORE-05")
@@ -477,13 +474,27 @@ def stores_ten_thousand_actions(self: Rewrites, actions: tuple[str, ...]) -> tup
     return actions[:10_000]
 
 
-@mutant_method("rewritten", *CONTENT)
-def loses_every_five_hundred_and_first_action(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Inserts actions in batches of 500, and loses the one with which a batch overflows."""
-    return tuple(action for number, action in enumerate(actions, 1) if number % 501)
-
-
 # The form of content
+
+
+mutant_functions(
+    "rewritten", Rewrites, *CONTENT,
+    loses_every_five_hundred_and_first_action=(
+        "Inserts actions in batches of 500, and loses the one with which a batch overflows.",
+        lambda actions: tuple(action for number, action in enumerate(actions, 1) if number % 501)),
+    escaped_zeros_are_dropped=(
+        "Drops escaped characters with the number 0, which a text column cannot store.",
+        each_action(lambda action: re.sub(r"(?<!\\)\\u0000", "", action))),
+    large_integers_are_rounded=(
+        "Rounds integers beyond 2^53, in every commit mode.",
+        each_action(lambda action: _with_numbers(action, lambda text: int(float(text)), 1 << 53))),
+    null_members_are_dropped=(
+        "Drops the members of objects that are null, such as null partition values.",
+        each_action(lambda action: _without_members(action, None) if ":null" in action else action)),
+    empty_members_are_dropped=(
+        "Drops the members of objects that are empty lists.",
+        each_action(lambda action: _without_members(action, []) if ":[]" in action else action)),
+)  # fmt: skip
 
 
 @beyond_method("rewritten", *CONTENT)
@@ -491,12 +502,6 @@ def lone_surrogates_are_replaced(self: Rewrites, actions: tuple[str, ...]) -> tu
     """Replaces escaped halves of surrogate pairs, which have no form in UTF-8."""
     lone = r"(?<!\\)\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F].."
     return tuple(re.sub(lone, r"\\ufffd", action) for action in actions)
-
-
-@mutant_method("rewritten", *CONTENT)
-def escaped_zeros_are_dropped(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Drops escaped characters with the number 0, which a text column cannot store."""
-    return tuple(re.sub(r"(?<!\\)\\u0000", "", action) for action in actions)
 
 
 def _with_numbers(action: str, number: Callable[[str], Any], least: int) -> str:
@@ -508,12 +513,6 @@ def _with_numbers(action: str, number: Callable[[str], Any], least: int) -> str:
     return json.dumps(json.loads(action, parse_int=number), separators=(",", ":"))
 
 
-@mutant_method("rewritten", *CONTENT)
-def large_integers_are_rounded(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Rounds integers beyond 2^53, in every commit mode."""
-    return tuple(_with_numbers(action, lambda text: int(float(text)), 1 << 53) for action in actions)
-
-
 @beyond_method("rewritten", *CONTENT)
 def integers_have_sixty_four_bits(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Stores the last 64 bits of an integer."""
@@ -523,22 +522,8 @@ def integers_have_sixty_four_bits(self: Rewrites, actions: tuple[str, ...]) -> t
     )
 
 
-@mutant_method("rewritten", *CONTENT)
-def null_members_are_dropped(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Drops the members of objects that are null, such as null partition values."""
-    return tuple(
-        json.dumps(_without(json.loads(action), None), separators=(",", ":")) if ":null" in action else action
-        for action in actions
-    )
-
-
-@mutant_method("rewritten", *CONTENT)
-def empty_members_are_dropped(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Drops the members of objects that are empty lists."""
-    return tuple(
-        json.dumps(_without(json.loads(action), []), separators=(",", ":")) if ":[]" in action else action
-        for action in actions
-    )
+def _without_members(action: str, dropped: Any) -> str:
+    return json.dumps(_without(json.loads(action), dropped), separators=(",", ":"))
 
 
 def _without(value: Any, dropped: Any) -> Any:
@@ -670,28 +655,23 @@ class _ComparesNames(ModelOwner):
 NAMES: Final = ("PROFILE-DISCOVERY-01", "PROFILE-VERSION0-01", "PROFILE-CORE-05")
 
 
-@beyond_method("key", *NAMES)
-def names_are_compared_by_their_beginning(self: _ComparesNames, name: str) -> str:
-    """Compares the first 255 characters of names."""
-    return name[:255]
+beyond_functions(
+    "key", _ComparesNames, *NAMES,
+    names_are_compared_by_their_beginning=(
+        "Compares the first 255 characters of names.", lambda name: name[:255]),
+    foreign_letters_are_one_letter=(
+        "Takes all letters beyond ASCII for one.",
+        lambda name: re.sub(r"[^\x00-\x7f]", "?", unicodedata.normalize("NFC", name))),
+    punctuation_is_ignored_in_names=(
+        "Takes an underscore, a hyphen and a dot in a name for the same.",
+        lambda name: re.sub(r"[-_.]", "-", name)),
+)  # fmt: skip
 
 
 @mutant_method("key", *NAMES)
 def names_have_sixty_three_characters(self: _ComparesNames, name: str) -> str:
     """Compares the first 63 characters of names."""
     return name[:63]
-
-
-@beyond_method("key", *NAMES)
-def foreign_letters_are_one_letter(self: _ComparesNames, name: str) -> str:
-    """Takes all letters beyond ASCII for one."""
-    return re.sub(r"[^\x00-\x7f]", "?", unicodedata.normalize("NFC", name))
-
-
-@beyond_method("key", *NAMES)
-def punctuation_is_ignored_in_names(self: _ComparesNames, name: str) -> str:
-    """Takes an underscore, a hyphen and a dot in a name for the same."""
-    return re.sub(r"[-_.]", "-", name)
 
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-06")

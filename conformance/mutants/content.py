@@ -5,6 +5,7 @@ import re
 import time
 import unicodedata
 import uuid
+from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING, staged_file
 from conformance.models.owner import Commit, Entries, ModelOwner, OwnedTable, content_of, time_of
 from conformance.models.storage import FolderStorage, Storage
-from conformance.mutants import memory_of, mutant, mutant_method, original
+from conformance.mutants import memory_of, mutant, mutant_functions, mutant_method, original
 
 KNOWN = frozenset({"protocol", "metaData", "add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})
 
@@ -37,6 +38,11 @@ class Rewrites(ModelOwner):
         if request.actions is not None:
             request = _instead(request, self.rewritten(request.actions))
         return super().commit(client, request)
+
+
+def each_action(change: Callable[[str], str]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+    """A function that changes each action of a proposal."""
+    return lambda actions: tuple(map(change, actions))
 
 
 @mutant_method("rewritten", "MC-LOG-01", "CM-LOG-01")
@@ -84,22 +90,29 @@ def large_commits_are_split(self: ModelOwner, client: str, request: m.Commit) ->
 CONTENT: Final = ("MC-API-03", "CM-CATALOG-03")
 
 
-@mutant_method("rewritten", *CONTENT)
-def drops_unknown_actions(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Drops unknown kinds of actions from a commit."""
-    return tuple(action for action in actions if set(json.loads(action)) <= KNOWN)
-
-
-@mutant_method("rewritten", *CONTENT)
-def actions_are_cut_at_sixty_four_kibibytes(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Stores the first 64 KiB of each action."""
-    return tuple(action[: 1 << 16] for action in actions)
-
-
-@mutant_method("rewritten", *CONTENT)
-def stores_a_thousand_actions(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Stores the first 1,000 actions of a commit."""
-    return actions[:1000]
+mutant_functions(
+    "rewritten", Rewrites, *CONTENT,
+    drops_unknown_actions=(
+        "Drops unknown kinds of actions from a commit.",
+        lambda actions: tuple(action for action in actions if set(json.loads(action)) <= KNOWN)),
+    actions_are_cut_at_sixty_four_kibibytes=(
+        "Stores the first 64 KiB of each action.",
+        each_action(lambda action: action[: 1 << 16])),
+    stores_a_thousand_actions=(
+        "Stores the first 1,000 actions of a commit.", lambda actions: actions[:1000]),
+    text_is_normalized=(
+        "Stores text in a normal form of Unicode.",
+        each_action(lambda action: unicodedata.normalize("NFC", action))),
+    line_separators_end_actions=(
+        "Takes every line separator of Unicode for the end of an action.",
+        lambda actions: tuple(line for action in actions for line in action.splitlines())),
+    strings_are_trimmed=(
+        "Trims white space at both ends of strings.",
+        each_action(lambda action: re.sub(r'(?<=:")\s+|(?<!\\)\s+(?=",)', "", action))),
+    last_of_doubled_keys_stays=(
+        "Stores only the last value of a key that an action has twice.",
+        each_action(lambda action: json.dumps(json.loads(action)))),
+)  # fmt: skip
 
 
 @mutant_method("rewritten", *CONTENT)
@@ -124,30 +137,6 @@ class CharactersBeyondLatin1AreReplaced(CharactersBeyondTheBmpAreReplaced):
     """Replaces characters beyond Latin-1."""
 
     highest = 0xFF
-
-
-@mutant_method("rewritten", *CONTENT)
-def text_is_normalized(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Stores text in a normal form of Unicode."""
-    return tuple(unicodedata.normalize("NFC", action) for action in actions)
-
-
-@mutant_method("rewritten", *CONTENT)
-def line_separators_end_actions(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Takes every line separator of Unicode for the end of an action."""
-    return tuple(line for action in actions for line in action.splitlines())
-
-
-@mutant_method("rewritten", *CONTENT)
-def strings_are_trimmed(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Trims white space at both ends of strings."""
-    return tuple(re.sub(r'(?<=:")\s+|(?<!\\)\s+(?=",)', "", action) for action in actions)
-
-
-@mutant_method("rewritten", "MC-API-03", "CM-CATALOG-03")
-def last_of_doubled_keys_stays(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Stores only the last value of a key that an action has twice."""
-    return tuple(json.dumps(json.loads(action)) for action in actions)
 
 
 def schema_of(action: str) -> dict[str, Any] | None:
@@ -296,22 +285,19 @@ class _Naming(ModelOwner):
         return name
 
 
-@mutant_method("_named", "MC-FILES-02", "CM-FILES-02")
-def staged_name_has_no_uuid(self: _Naming, version: int, attempt: str) -> str:
-    """Names a staged file by its version and a short hash instead of a UUID."""
-    return f"{version:020}.{attempt[:8]}.json"
-
-
-@mutant_method("_named", "MC-FILES-04", "CM-FILES-02")
-def staged_name_is_not_padded(self: _Naming, version: int, attempt: str) -> str:
-    """Names staged files with versions that are not padded."""
-    return f"{version}.{attempt}.json"
-
-
-@mutant_method("_named", "MC-FILES-04", "CM-FILES-02")
-def staged_names_get_shorter(self: _Naming, version: int, attempt: str) -> str:
-    """Names staged files with 19 digits from version 10 on."""
-    return f"{version:0{20 if version < 10 else 19}}.{attempt}.json"
+mutant_functions(
+    "_named", _Naming,
+    staged_name_has_no_uuid=(
+        "Names a staged file by its version and a short hash instead of a UUID.",
+        lambda version, attempt: f"{version:020}.{attempt[:8]}.json", "MC-FILES-02", "CM-FILES-02"),
+    staged_name_is_not_padded=(
+        "Names staged files with versions that are not padded.",
+        lambda version, attempt: f"{version}.{attempt}.json", "MC-FILES-04", "CM-FILES-02"),
+    staged_names_get_shorter=(
+        "Names staged files with 19 digits from version 10 on.",
+        lambda version, attempt: f"{version:0{20 if version < 10 else 19}}.{attempt}.json",
+        "MC-FILES-04", "CM-FILES-02"),
+)  # fmt: skip
 
 
 @mutant_method("_named", "MC-FILES-03", "CM-FILES-03")

@@ -13,7 +13,7 @@ from conformance.models.log_files import HINT, Checkpoint, Listing, actions_in
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.reader import Actions, Refused, Resolved, State, file_of
 from conformance.models.writer import ROW_IDS
-from conformance.mutants import memory, mutant, mutant_method, original
+from conformance.mutants import memory, mutant, mutant_functions, mutant_method, original
 from conformance.mutants.good_clients import CheckpointsTheLatestVersion
 
 # Other folders
@@ -154,28 +154,22 @@ class _EditsCheckpoints(ModelClient):
         raise NotImplementedError
 
 
-@mutant_method("_edited", "LOG-34", "LOG-30")
-def checkpoints_lose_deletion_vectors(self: _EditsCheckpoints, add: dict[str, Any]) -> dict[str, Any]:
-    """Writes a checkpoint without the deletion vectors of the files."""
-    return {field: value for field, value in add.items() if field != "deletionVector"}
-
-
-@mutant_method("_edited", "LOG-34")
-def checkpoints_lose_partition_values(self: _EditsCheckpoints, add: dict[str, Any]) -> dict[str, Any]:
-    """Writes a checkpoint without the partition values of the files."""
-    return {**add, "partitionValues": {}}
-
-
-@mutant_method("_edited", "LOG-34")
-def checkpoints_lose_row_ids(self: _EditsCheckpoints, add: dict[str, Any]) -> dict[str, Any]:
-    """Writes a checkpoint without the row ids of the files: its readers do not know them."""
-    return {**add, "baseRowId": None}
-
-
-@mutant_method("_edited", "LOG-34")
-def checkpoints_decode_paths(self: _EditsCheckpoints, add: dict[str, Any]) -> dict[str, Any]:
-    """Writes a checkpoint with the decoded paths of the files, so that readers decode them twice."""
-    return {**add, "path": unquote(add["path"])}
+mutant_functions(
+    "_edited", _EditsCheckpoints,
+    checkpoints_lose_deletion_vectors=(
+        "Writes a checkpoint without the deletion vectors of the files.",
+        lambda add: {field: value for field, value in add.items() if field != "deletionVector"},
+        "LOG-34", "LOG-30"),
+    checkpoints_lose_partition_values=(
+        "Writes a checkpoint without the partition values of the files.",
+        lambda add: {**add, "partitionValues": {}}, "LOG-34"),
+    checkpoints_lose_row_ids=(
+        "Writes a checkpoint without the row ids of the files: its readers do not know them.",
+        lambda add: {**add, "baseRowId": None}, "LOG-34"),
+    checkpoints_decode_paths=(
+        "Writes a checkpoint with the decoded paths of the files, so that readers decode them twice.",
+        lambda add: {**add, "path": unquote(add["path"])}, "LOG-34"),
+)  # fmt: skip
 
 
 @mutant_method("_summary", "LOG-44")
@@ -417,28 +411,20 @@ class _Leaves(ModelClient):
         super()._delete(path for path in paths if not self._spares(path))
 
 
-@mutant_method("_spares", "MC-CLEANUP-05", "CM-CLEANUP-05")
-def leaves_old_checkpoints(self: _Leaves, path: Path) -> bool:
-    """Keeps checkpoints from before the cut-off checkpoint."""
-    return ".checkpoint." in path.name
-
-
-@mutant_method("_spares", "MC-CLEANUP-06", "CM-CLEANUP-06")
-def leaves_old_compactions(self: _Leaves, path: Path) -> bool:
-    """Keeps compactions of deleted commits."""
-    return path.name.endswith(".compacted.json")
-
-
-@mutant_method("_spares", "CM-CLEANUP-05")
-def leaves_old_checksums(self: _Leaves, path: Path) -> bool:
-    """Keeps checksums of deleted commits."""
-    return path.suffix == ".crc"
-
-
-@mutant_method("_spares", "MC-CLEANUP-07", "CM-CLEANUP-07")
-def leaves_old_staged_files(self: _Leaves, path: Path) -> bool:
-    """Keeps staged files of deleted versions."""
-    return path.parent.name in STAGING.values()
+mutant_functions(
+    "_spares", _Leaves,
+    leaves_old_checkpoints=(
+        "Keeps checkpoints from before the cut-off checkpoint.",
+        lambda path: ".checkpoint." in path.name, "MC-CLEANUP-05", "CM-CLEANUP-05"),
+    leaves_old_compactions=(
+        "Keeps compactions of deleted commits.",
+        lambda path: path.name.endswith(".compacted.json"), "MC-CLEANUP-06", "CM-CLEANUP-06"),
+    leaves_old_checksums=(
+        "Keeps checksums of deleted commits.", lambda path: path.suffix == ".crc", "CM-CLEANUP-05"),
+    leaves_old_staged_files=(
+        "Keeps staged files of deleted versions.",
+        lambda path: path.parent.name in STAGING.values(), "MC-CLEANUP-07", "CM-CLEANUP-07"),
+)  # fmt: skip
 
 
 @mutant_method("_staged", "MC-CLEANUP-08", "CM-CLEANUP-08", bugs=("FB36",))

@@ -16,7 +16,7 @@ from conformance.models.owner import OWNER_PROPERTY
 from conformance.models.reader import Refused, Resolved, State, Unsure
 from conformance.models.storage import FolderStorage
 from conformance.models.writer import ROW_IDS, Transaction
-from conformance.mutants import mutant, mutant_method, original
+from conformance.mutants import mutant, mutant_functions, mutant_method, original
 from conformance.mutants.good_clients import Labels, PublishesBeforeAHandBack
 
 UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06")
@@ -306,16 +306,18 @@ class _Changed(ModelClient):
         return body
 
 
-@mutant_method("_edited", "DELAYED-05")
-def encodes_paths_twice(self: _Changed, body: dict[str, Any]) -> dict[str, Any]:
-    """Encodes paths twice."""
-    return {**body, "path": quote(body["path"])}
-
-
-@mutant_method("_edited", "DELAYED-05")
-def writes_null_partitions_as_text(self: _Changed, body: dict[str, Any]) -> dict[str, Any]:
-    """Writes a null partition value as the text `null`."""
-    return {**body, "partitionValues": {name: value or "null" for name, value in body["partitionValues"].items()}}
+mutant_functions(
+    "_edited", _Changed,
+    encodes_paths_twice=(
+        "Encodes paths twice.", lambda body: {**body, "path": quote(body["path"])}, "DELAYED-05"),
+    writes_null_partitions_as_text=(
+        "Writes a null partition value as the text `null`.",
+        lambda body: {**body, "partitionValues": {
+            name: value or "null" for name, value in body["partitionValues"].items()}}, "DELAYED-05"),
+    keeps_the_change_data_marker=(
+        "Keeps the marker of change data among the partition values.",
+        lambda body: {**body, "partitionValues": {**body["partitionValues"], "__is_cdc": "false"}}, "DELAYED-08"),
+)  # fmt: skip
 
 
 @mutant("ROW-05")
@@ -334,12 +336,6 @@ class RemovesWithoutDeletionVectors(ModelClient):
     def _removal(self, file: dict[str, Any], request: m.Transact, timestamp: int) -> dict[str, Any]:
         body = super()._removal(file, request, timestamp)
         return {name: value for name, value in body.items() if name != "deletionVector"}
-
-
-@mutant_method("_edited", "DELAYED-08")
-def keeps_the_change_data_marker(self: _Changed, body: dict[str, Any]) -> dict[str, Any]:
-    """Keeps the marker of change data among the partition values."""
-    return {**body, "partitionValues": {**body["partitionValues"], "__is_cdc": "false"}}
 
 
 @mutant_method("transact", "DELAYED-10")
