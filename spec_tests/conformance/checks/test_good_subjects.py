@@ -204,9 +204,6 @@ def test_a_commit_info_may_have_many_or_few_fields() -> None:
     assert "txnId" in info_of(good.WritesMinimalCommitInfo, "catalogManaged")
     assert info_of(good.WritesLargeCommitInfo, "managedCommit")["operationMetrics"]["by"]["空"] == {}
     assert info_of(good.TxnIdsAreSentences, "catalogManaged")["txnId"].startswith("Ω: ")
-
-
-def test_a_clients_clock_may_show_any_time() -> None:
     assert info_of(good.ClockIsACenturyAhead, "managedCommit")["inCommitTimestamp"] == good.ClockIsACenturyAhead.now
 
 
@@ -246,32 +243,25 @@ def test_a_client_publishes_before_a_hand_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "left"),
+    ("client", "published", "left"),
     [
-        (ModelClient, {4, 5, 6}),
-        (good.KeepsTheNewestCommits, {4, 5, 6}),
-        (good.KeepsAllCommits, {0, 1, 2, 3, 4, 5, 6}),
-        (good.NeverCleansUp, {0, 1, 2, 3, 4, 5, 6}),
+        (ModelClient, 6, {4, 5, 6}),
+        (good.KeepsTheNewestCommits, 6, {4, 5, 6}),
+        (good.KeepsAllCommits, 6, {0, 1, 2, 3, 4, 5, 6}),
+        (good.NeverCleansUp, 6, {0, 1, 2, 3, 4, 5, 6}),
+        # The checkpoint covers all published versions.
+        (ModelClient, cleanup.CUT_OFF, {4}),
+        (good.KeepsTheNewestCommits, cleanup.CUT_OFF, {2, 3, 4}),
     ],
 )
-def test_a_cleanup_may_keep_any_number_of_commits(client: type[ModelClient], left: set[int]) -> None:
+def test_a_cleanup_may_keep_any_number_of_commits(client: type[ModelClient], published: int, left: set[int]) -> None:
     with scenario(client) as s:
-        log = cleanup.prepare(s)
+        log = cleanup.prepare(s, published=published)
         log.checkpoint(2)
         log.checkpoint(cleanup.CUT_OFF)
         after = cleanup.clean(s, log).after
         assert {version for version in range(9) if commit_file(version) in after} == left
         assert (cleanup.checkpoint(2) in after) is (client is good.NeverCleansUp)
-
-
-def test_a_cleanup_may_keep_the_newest_commits() -> None:
-    """The checkpoint covers all published versions."""
-    for client, left in ((ModelClient, {4}), (good.KeepsTheNewestCommits, {2, 3, 4})):
-        with scenario(client) as s:
-            log = cleanup.prepare(s, published=4, latest=5)
-            log.checkpoint(4)
-            after = cleanup.clean(s, log, 4).after
-            assert {version for version in range(6) if commit_file(version) in after} == left
 
 
 @pytest.mark.parametrize("feature", ["managedCommit", "catalogManaged"])
@@ -300,30 +290,16 @@ def test_a_writer_may_write_checkpoints_and_checksums_unasked() -> None:
             assert not s.asked(m.MaintenancePolicy)
 
 
-def published_by(s: ClientScenario) -> list[int]:
-    """The versions up to which the client requested backfills."""
-    return [
-        heard.request.version
-        for heard in s.asked(m.BackfillToVersion)
-        if isinstance(heard.request, m.BackfillToVersion)
-    ]
-
-
-def test_a_job_may_request_backfills_early_or_late() -> None:
-    for client, expected in ((ModelClient, []), (good.BackfillsBeforeMaintenance, [5])):
-        with scenario(client) as s:
-            log = log_of(s)
-            assert (
-                s.act("maintenance", m.Checkpoint(table=s.name_of(log.table), version=2), log.table).answer == m.Done()
-            )
-            assert published_by(s) == expected
-
-
-def test_a_checkpoint_may_be_written_without_a_hint() -> None:
-    for client, hinted in ((ModelClient, True), (good.WritesNoCheckpointHint, False)):
-        with scenario(client) as s:
-            log = log_of(s)
-            assert (
-                s.act("maintenance", m.Checkpoint(table=s.name_of(log.table), version=2), log.table).answer == m.Done()
-            )
-            assert ("_last_checkpoint" in names(log)) is hinted
+@pytest.mark.parametrize(
+    ("client", "requested", "hinted"),
+    [(ModelClient, [], True), (good.BackfillsBeforeMaintenance, [5], True), (good.WritesNoCheckpointHint, [], False)],
+)
+def test_a_checkpoint_may_follow_a_backfill_or_lack_a_hint(
+    client: type[ModelClient], requested: list[int], hinted: bool
+) -> None:
+    with scenario(client) as s:
+        log = log_of(s)
+        assert s.act("maintenance", m.Checkpoint(table=s.name_of(log.table), version=2), log.table).answer == m.Done()
+        backfills = [heard.request for heard in s.asked(m.BackfillToVersion)]
+        assert [request.version for request in backfills if isinstance(request, m.BackfillToVersion)] == requested
+        assert ("_last_checkpoint" in names(log)) is hinted

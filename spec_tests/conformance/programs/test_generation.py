@@ -21,6 +21,7 @@ from conformance.interface import messages as m
 from conformance.interface.results import CaseResult, Layer, Verdict, Violation
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
+from conformance.mutants import handler
 from conformance.programs import client_steps, history_shrinking, owner_words, running, steps
 from conformance.programs.cases import run_case
 from conformance.programs.owner_words import WEIGHTS, OwnerFamily
@@ -50,14 +51,6 @@ class RatifiesAnything(ModelOwner):
         return None
 
 
-class ForgetsAttemptsInACrash(ModelOwner):
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        answer = super().restart(client, request)
-        for table in self.tables.values():
-            table.landed.clear()
-        return answer
-
-
 class IsWrongOnce(ModelOwner):
     """The ninth commit is ratified but answered otherwise; every other answer is correct."""
 
@@ -67,11 +60,6 @@ class IsWrongOnce(ModelOwner):
         answer = super().commit(client, request)
         self.ratified += isinstance(answer, m.Ratified)
         return m.Gap() if self.ratified == 9 and isinstance(answer, m.Ratified) else answer
-
-
-class Refuses(ModelOwner):
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        return m.Rejected(reason="closed")
 
 
 class TellsNothing(ModelOwner):
@@ -153,7 +141,7 @@ def test_a_found_scenario_can_be_repeated_with_the_same_result(variant: Variant)
 
 
 def test_generated_steps_include_restarts() -> None:
-    result = run(RESTARTS, INLINE, ForgetsAttemptsInACrash(), count=60)
+    result = run(RESTARTS, INLINE, handler("restart-forgets-attempts"), count=60)
     assert result.verdict is Verdict.FAILED
     assert named(result) in ("PROFILE-RETRY-01", "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02")
     assert any(kind in (result.reproduction or "") for kind in ('"restart"', '"crash"'))
@@ -170,7 +158,7 @@ def test_a_single_failure_keeps_its_history() -> None:
 
 
 def test_a_subject_that_rejects_everything_does_not_pass() -> None:
-    result = run(REQUESTS, STAGED, Refuses())
+    result = run(REQUESTS, STAGED, handler("rejects-staged-commits"))
     assert result.verdict is Verdict.FAILED
     assert named(result) == "PROFILE-STAGED-01"
 

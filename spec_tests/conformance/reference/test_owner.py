@@ -57,20 +57,6 @@ def test_an_invalid_proposal_is_rejected(owner: Asking) -> None:
     assert owner.expect(m.Ratified, good).version == 1
 
 
-# Publishing
-
-
-def test_a_full_backlog_rejects_commits_until_it_has_room(owner: Asking) -> None:
-    table = owner.table(backlog_limit=2)
-    table.land(1, 2)
-    third = table.proposal(3)
-    assert owner.expect(m.Rejected, third).retryable
-    assert table.latest == 2
-    table.backfill(1)
-    assert owner.expect(m.Ratified, third).version == 3
-    owner.expect(m.Rejected, owner.creation("none", backlog_limit=0))
-
-
 # Creating, finding, dropping
 
 
@@ -111,7 +97,8 @@ def test_a_table_is_found_by_name_path_and_reference(owner: Asking, feature: str
         owner.expect(m.Rejected, unclear)
 
 
-def test_an_unknown_feature_or_commit_mode_is_rejected(owner: Asking) -> None:
+def test_an_unknown_feature_or_commit_mode_or_limit_is_rejected(owner: Asking) -> None:
+    owner.expect(m.Rejected, owner.creation(backlog_limit=0))
     for feature, commit_mode in (("delta", "staged"), ("managedCommit", "inline"), ("managedCommit", "post")):
         owner.expect(m.Rejected, msgspec.structs.replace(owner.creation(), feature=feature, commit_mode=commit_mode))
     owner.expect(m.NotFound, m.LoadTable(name="orders"))
