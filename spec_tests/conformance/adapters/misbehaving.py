@@ -19,6 +19,21 @@ IDENTITY = {
     "profiles": ["core", "version-0-by-owner", "staged"], "commit_modes": {"managedCommit": ["staged"]},
     "features": ["managedCommit"],
 }  # fmt: skip
+LINES = {
+    "no JSON": b"version 1 is ratified",
+    "a list": b"[]",
+    "no envelope": b'{"outcome": "not_found"}',
+    "unknown outcome": b'{"id": NUMBER, "answer": {"outcome": "not-found"}}',
+    "other outcome": b'{"id": NUMBER, "answer": {"outcome": "done"}}',
+    "a line of a log": b'{"level": "info", "msg": "asked"}',
+    "missing field": b'{"id": NUMBER, "answer": {"outcome": "commits", "latest": 1}}',
+    "misspelt field": b'{"id": NUMBER, "answer": {"outcome": "commits", "latest": 1, "commits": [], "lastest": 2}}',
+    "nested too deeply": b'{"id": 1, "answer": ' + b"[" * 100_000,
+    "no UTF-8": b'{"id": \xff}',
+    "Latin-1": b'{"id": NUMBER, "answer": {"outcome": "caf\xe9"}}',
+    "byte order mark": b'\xef\xbb\xbf{"id": NUMBER, "answer": {"outcome": "not_found"}}',
+}
+"""Lines instead of a reply; NUMBER is that of the call."""
 
 
 def write(text: str) -> None:
@@ -87,30 +102,9 @@ def misbehave(number: int) -> None:
             sys.exit(2)
         case "crash":
             os.kill(os.getpid(), signal.SIGKILL)
-        case "no JSON":
-            write("version 1 is ratified\n")
-        case "a list":
-            write("[]\n")
-        case "no envelope":
-            write('{"outcome": "not_found"}\n')
-        case "unknown outcome":
-            reply(number, {"outcome": "not-found"})
-        case "a line of a log":
-            write('{"level": "info", "msg": "asked"}\n')
-        case "missing field":
-            reply(number, {"outcome": "commits", "latest": 1})
-        case "misspelt field":
-            reply(number, {"outcome": "commits", "latest": 1, "commits": [], "lastest": 2})
-        case "nested too deeply":
-            write('{"id": 1, "answer": ' + "[" * 100_000 + "\n")
-        case "no UTF-8":
-            sys.stdout.buffer.write(b'{"id": \xff}\n')
+        case _ if THING in LINES:
+            sys.stdout.buffer.write(LINES[THING].replace(b"NUMBER", str(number).encode()) + b"\n")
             sys.stdout.flush()
-        case "Latin-1":
-            sys.stdout.buffer.write(f'{{"id": {number}, "answer": {{"outcome": "caf\xe9"}}}}\n'.encode("latin-1"))
-            sys.stdout.flush()
-        case "byte order mark":
-            write(f'\ufeff{{"id": {number}, "answer": {{"outcome": "not_found"}}}}\n')
         case "half a line":
             write(f'{{"id": {number}, ')
             sys.exit(0)
@@ -119,8 +113,6 @@ def misbehave(number: int) -> None:
         case "twice":
             reply(number, {"outcome": "not_found"})
             reply(number, {"outcome": "not_found"})
-        case "other outcome":
-            reply(number, {"outcome": "done"})
         case "endless line":
             while True:
                 write("x" * 2**20)
