@@ -19,16 +19,20 @@ from conformance.command.application import application
 from conformance.command.listing import files
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
-from conformance.subjects.smoke import Outcome, smoke
+from conformance.subjects.smoke import CLIENT_SECTION, PAGE, Outcome, smoke
 from conformance.teaching import scaffold
 from conformance.teaching.scaffold import PROJECTS, Language
+from spec_tests.conformance.adapters.test_page import ANCHORS, OF_CLIENTS
 from spec_tests.test_readme import run
 
 PATIENCE = 120.0
 COMPILED = (Language.RUST, Language.GO, Language.JAVA)
 WRITTEN = (m.Hello, m.Observe, m.Plant, m.Remove)
 """The operations that a new owner has."""
-EACH = [pytest.param(each, marks=[pytest.mark.engines] if each in COMPILED else []) for each in Language]
+EACH = [
+    pytest.param(each, marks=[pytest.mark.engines, pytest.mark.xdist_group(each)] if each in COMPILED else [])
+    for each in Language
+]
 
 
 def invoke(*words: object) -> Any:
@@ -37,11 +41,12 @@ def invoke(*words: object) -> Any:
 
 @cache
 def built(language: Language, base: Path) -> Path:
-    """A new project with a built program. Skips the test if the language is not installed."""
+    """An exercise, which is a new project with pages, with a built program. Skips the test if the language is not
+    installed."""
     for tool in PROJECTS[language].tools:
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed")
-    made = invoke("new", base / language, "--language", language)
+    made = invoke("learn", base / language, "--language", language)
     assert made.exit_code == 0, made.stderr
     scaffold.build(base / language, language)
     return base / language
@@ -87,7 +92,7 @@ def test_smoke_of_a_new_project_passes_the_steps_of_the_protocol(project: Path, 
         report = smoke(subject)
     assert [step.outcome for step in report.steps[:2]] == [Outcome.OK, Outcome.OK]
     assert report.adapter == ""
-    assert "create_table is not implemented: see conformance/TEST_YOUR_OWNER.md#create_table" in report.owner
+    assert "not implemented: see conformance/TEST_YOUR_OWNER.md#create_table" in report.owner
 
 
 @pytest.mark.parametrize("project", EACH, indirect=True)
@@ -97,7 +102,9 @@ def test_a_new_project_answers_every_request(project: Path, tmp_path: Path) -> N
             if kind not in (*WRITTEN, m.Crash, m.Restart):  # over stdio the kit itself crashes the owner
                 answer = subject.ask("someone", complete(kind))
                 assert isinstance(answer, m.Unsupported), kind
-                assert answer.reason.startswith(f"{name_of(kind)} is not implemented: see conformance/"), kind
+                section = CLIENT_SECTION if kind in OF_CLIENTS else name_of(kind)
+                assert answer.reason == f"not implemented: see {PAGE}#{section}"
+                assert section in ANCHORS
         table = str(tmp_path / "table")
         plant = m.Plant(table=table, file="a/0.json", content='{"é": 1}\n', if_absent=True)
         assert [subject.ask("kit", plant) for _ in range(2)] == [m.Done(), m.Conflict()]
@@ -111,23 +118,26 @@ def test_a_new_project_answers_every_request(project: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("project", EACH, indirect=True)
-def test_the_course_begins_in_each_language(project: Path, tmp_path: Path) -> None:
-    language = project.name
-    assert invoke("learn", tmp_path / "mine", "--language", language).exit_code == 0
-    judged = invoke("learn", tmp_path / "mine", "check", "--timeout", "120s")
+def test_the_course_begins_in_each_language(project: Path) -> None:
+    judged = invoke("learn", project, "check", "--timeout", "120s")
     assert judged.exit_code == 1, judged.output
     assert "observed: `create_table` was answered `unsupported`" in judged.stdout
-    owner = tmp_path / "mine" / PROJECTS[Language(language)].owner
+
+
+@pytest.mark.parametrize("project", EACH, indirect=True)
+def test_an_owner_that_does_not_compile_is_shown_with_the_error(project: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(project, tmp_path / "mine")
+    owner = broken / PROJECTS[Language(project.name)].owner
     owner.write_text(f"not a program\n{owner.read_text('utf-8')}", "utf-8")
-    broken = invoke("learn", tmp_path / "mine", "check", "--timeout", "120s")
-    assert broken.exit_code == 2
-    assert owner.name in broken.output
+    judged = invoke("learn", broken, "check", "--timeout", "120s")
+    assert judged.exit_code == 2
+    assert re.search(rf"{re.escape(owner.name)}\D*1(?!\d)", judged.output), judged.output
 
 
 @pytest.mark.engines
 def test_the_commands_at_the_beginning_of_the_page_run(tmp_path: Path) -> None:
-    if shutil.which("cargo") is None:
-        pytest.skip("cargo is not installed")
+    if shutil.which("go") is None:
+        pytest.skip("go is not installed")
     beginning = files()["TEST_YOUR_OWNER.md"].read_text("utf-8").partition("\n## 2. ")[0]
     blocks = re.findall(r"```sh\n(.*?)```", beginning, re.DOTALL)
     assert len(blocks) == 2
@@ -159,11 +169,15 @@ def test_a_python_project_is_installed_by_pip(tmp_path: Path) -> None:
     assert wire.decode(done.stdout, m.Reply).id == 1, done.stderr
 
 
-def test_json_names_the_build_and_the_subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_writes_every_file_and_json_names_the_build_and_the_subject(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "which", lambda tool: tool)
     made = json.loads(invoke("new", tmp_path / "mine", "--language", "go", "--json").stdout)
     assert (made["build"], made["subject"]) == ("go build -o my-owner .", "stdio:./my-owner")
     assert {str(path.relative_to(tmp_path / "mine")) for path in (tmp_path / "mine").rglob("*")} == set(made["files"])
+    for name, text in scaffold.files_of(Language.GO).items():
+        assert (tmp_path / "mine" / name).read_text("utf-8") == text
     assert made["owner"] in made["files"]
 
 
