@@ -38,6 +38,7 @@ PAGE: Final = "conformance/TEST_YOUR_OWNER.md"
 LOG_FOLDER: Final = "_delta_log/"
 CORE: Final = (m.CreateTable, m.Commit, m.GetCommits, m.BackfillToVersion, m.Observe)
 """Operations that every owner has."""
+MISSING: Final = "every owner needs this operation"
 HELLO: Final = 2
 """The number of steps that only need `hello`."""
 TRIES: Final = 5
@@ -117,7 +118,9 @@ class SmokeReport:
         if self.adapter:
             verdict = "the adapter is broken; fix it to get a verdict"
         elif self.owner:
-            verdict = f"the adapter works; the {self.identity.side}'s answers are wrong"
+            missing = all(MISSING in step.detail for step in self.steps if step.outcome is Outcome.OWNER)
+            wrong = "operations are missing" if missing else f"the {self.identity.side}'s answers are wrong"
+            verdict = f"the adapter works; {wrong}"
         elif self.ok:
             verdict = f"the adapter works, and the {self.identity.side}'s answers are correct"
         else:
@@ -260,7 +263,7 @@ class _Smoke:
             self._broken(f"{self.answer.reason or 'the outcome is `unknown`'}; expected {expected}", where)
         if isinstance(self.answer, m.Unsupported):
             if isinstance(request, CORE):
-                self._wrong(f"every owner needs this operation; expected {expected}", where)
+                self._wrong(f"{MISSING}; expected {expected}", where)
             self._wrong(f"a profile that `hello` declares requires this operation; expected {expected}", where)
         self._wrong(f"expected {expected}", where)
 
