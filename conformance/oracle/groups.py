@@ -56,7 +56,7 @@ def parts_of(request: m.CommitGroup, answer: m.Answer, known: frozenset[m.Attemp
             case m.GroupRefused() if index == answer.decided_by:
                 parts.append(answer.answer)
             case m.GroupRefused():
-                parts.append(m.Rejected(reason=f"its group was refused, for member {answer.decided_by}"))
+                parts.append(m.Rejected(reason=f"its group was refused for its member {answer.decided_by} (from 0)"))
             case _:
                 parts.append(answer)
     return parts

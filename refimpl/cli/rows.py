@@ -64,8 +64,8 @@ def sql(
 ) -> None:
     """Query the tables of a warehouse with DuckDB. Read-only.
 
-    Only the tables that the query names are opened, each at its newest version; only the columns that it uses are read.
-    The query cannot read files.
+    Only the tables that the query names are opened, each at its newest version, and of a transaction over several of
+    them all or nothing is read. Only the columns that the query uses are read. The query cannot read files.
     """
     if importlib.util.find_spec("duckdb") is None:
         raise InvalidRequestError(f"sql needs DuckDB; install it with: {how_to_install('sql')}")

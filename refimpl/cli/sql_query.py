@@ -5,7 +5,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -55,7 +55,8 @@ class _Rows(arrow_dataset.Dataset):  # type: ignore[misc]
 
 @contextlib.contextmanager
 def run(query: str, warehouse: AnyWarehouse) -> Iterator[pa.RecordBatchReader]:
-    """The rows of one SELECT over the tables of the warehouse, each at its newest version.
+    """The rows of one SELECT over the tables of the warehouse, each at its newest version, and in one state of an owner
+    that can show several tables together.
 
     Raises `InvalidRequestError` for a query that is not one SELECT, or that DuckDB rejects, `TableNotFoundError`, and
     the errors of reading a table.
@@ -67,12 +68,13 @@ def run(query: str, warehouse: AnyWarehouse) -> Iterator[pa.RecordBatchReader]:
             database = duckdb.connect(config={"enable_external_access": "false", "temp_directory": folder})
             stack.callback(database.close)
             database.execute(_SETTINGS)
-            for number, parts in enumerate(sorted(_names(database, query))):
-                table = _table(".".join(parts), warehouse)
-                if table is not None:
-                    opened.append(_Rows(table.snapshot()))
-                    database.register(f"__{number}", opened[-1])
-                    _create_view(database, parts, f"__{number}", opened[-1].schema)
+            named = {parts: _table(".".join(parts), warehouse) for parts in sorted(_names(database, query))}
+            tables = {parts: table for parts, table in named.items() if table is not None}
+            snapshots = _snapshots(warehouse, tables.values())
+            for number, (parts, snapshot) in enumerate(zip(tables, snapshots, strict=True)):
+                opened.append(_Rows(snapshot))
+                database.register(f"__{number}", opened[-1])
+                _create_view(database, parts, f"__{number}", opened[-1].schema)
             result = database.execute(query).to_arrow_reader(_BATCH_ROWS)
         twice = [name for name, count in Counter(result.schema.names).items() if count > 1]
         if twice:
@@ -111,6 +113,13 @@ def _table(name: str, warehouse: AnyWarehouse) -> Table | None:
     except (TableNotFoundError, InvalidRequestError):  # or no valid name
         alike = [known for known in warehouse.tables() if known.lower() == name.lower()]
         return warehouse.table(alike[0]) if len(alike) == 1 else None
+
+
+def _snapshots(warehouse: AnyWarehouse, tables: Collection[Table]) -> Sequence[Snapshot]:
+    if len(tables) > 1:
+        with contextlib.suppress(InvalidRequestError):  # an owner without groups, or a table that was handed back
+            return warehouse.snapshots(*(table.table_id or table.location for table in tables))
+    return [table.snapshot() for table in tables]
 
 
 def _create_view(database: Any, parts: Sequence[str], source: str, schema: pa.Schema) -> None:

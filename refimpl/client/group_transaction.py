@@ -7,8 +7,8 @@
 
 The tables that are named at the start are read in one state of the owner (`resolve_together`); a table that is first
 named in the block is read then. Each table has the conflict checks of a transaction of its own, against all commits
-that land after its read. So, with Serializable tables, the transaction happened at one moment as far as the tables are
-concerned that it *changes*. A table that it only reads is not checked at the commit.
+that land after its read: they cover what an overwrite, DELETE, UPDATE or MERGE of the block reads in its own table.
+Rows that the caller reads, by `snapshot` or from another table, are not checked, and an append is a blind append.
 
 An operation sees the table as it was read, without earlier operations of the block. Therefore a table takes one
 operation, with one exception: several appends become one commit. Any other second operation is refused by name.
@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+from refimpl.client.conflicts import Winner
 from refimpl.client.merging import Merge
 from refimpl.client.proposing import DEFAULT_MAX_TRIES, MAX_LOOKS, Lost, OwnerProposer, RetryPolicy, Won, lost_race
 from refimpl.client.snapshot import Snapshot
@@ -48,7 +49,7 @@ def group_owner(owner: CommitOwner) -> GroupOwner:
     if commits_groups(owner):
         return owner
     raise errors.InvalidRequestError(
-        f"the owner {owner.name!r} has no transactions over several tables; commit each table by itself",
+        f"the owner {owner.name!r} has no transactions over several tables; read and commit each table by itself",
         owner=owner.name,
     )
 
@@ -59,6 +60,8 @@ def read_together(owner: CommitOwner, environment: Environment, references: Sequ
     Raises `InvalidRequestError` for an owner without groups, and for a table that was handed back; the errors of
     `Table.snapshot`.
     """
+    for reference in references:
+        errors.check_type("table", reference, (str, Path), "its name, id or path; several tables are several arguments")
     answers = group_owner(owner).resolve_together(references) if references else ()
     return [_read(answer, owner, environment) for answer in answers]
 
@@ -193,7 +196,7 @@ class MemberTable:
         before = self.joined
         if before is not None:
             if not before.takes_appends or (operation, options.get("parameters")) != _APPENDS:
-                raise self._second(operation)
+                raise self._second(operation, options.get("parameters"))
             before.drop_failed_claims()
             return before
         transaction = _MemberTransaction(self._handle.reader, self._snapshot, operation=operation, **options)
@@ -204,21 +207,27 @@ class MemberTable:
         """Let the end of the block commit this transaction. Raises `InvalidRequestError` if it cannot."""
         self._check_open()
         if self.joined not in (None, transaction):
-            raise self._second(transaction.operation)
+            raise self._second(transaction.operation, transaction.parameters)
         self.joined = transaction
 
-    def _second(self, operation: str) -> errors.InvalidRequestError:
+    def _second(self, operation: str, parameters: Mapping[str, str] | None) -> errors.InvalidRequestError:
         assert self.joined is not None
+        first, second = _named(self.joined.operation, self.joined.parameters), _named(operation, parameters)
         return errors.InvalidRequestError(
-            f"{self.label} already has an operation ({self.joined.operation}) in this transaction, and another one "
-            f"({operation}) would not see it; expected one operation for each table, or only appends: use "
-            f"MERGE, or two transactions",
+            f"{self.label} already has an operation ({first}) in this transaction, and another one ({second}) would "
+            f"not see it; expected one operation for each table, or only appends: use MERGE, or two transactions",
             table=self.label,
         )
 
     def checkpoint_if_due(self, committed: Committed) -> None:
         """See `Table.checkpoint_if_due`."""
         self._table.checkpoint_if_due(committed)
+
+
+def _named(operation: str, parameters: Mapping[str, str] | None) -> str:
+    """An operation in messages, such as `WRITE, Append`."""
+    mode = (parameters or {}).get("mode")
+    return operation if mode is None else f"{operation}, {mode}"
 
 
 class GroupTransaction:
@@ -251,7 +260,8 @@ class GroupTransaction:
 
     def __enter__(self) -> Self:
         if self._open or self._over:
-            raise errors.InvalidRequestError("this transaction has begun already; begin another one")
+            state = "ended" if self._over else "begun"
+            raise errors.InvalidRequestError(f"this transaction has {state} already; call transaction() again")
         self._open = True
         self._add(self._references)
         return self
@@ -280,8 +290,6 @@ class GroupTransaction:
         return self._members[self._names[reference]]
 
     def _add(self, references: Sequence[str | Path]) -> None:
-        for reference in references:
-            errors.check_type("table", reference, (str, Path), "its name, id or path")
         for reference, read in zip(references, read_together(self._owner, self._environment, references), strict=True):
             table_id = read.answer.table_id
             self._names[reference] = table_id
@@ -309,7 +317,11 @@ class GroupTransaction:
         label = f"a transaction over {', '.join(member.label for member in members)}"
         policy = RetryPolicy(self._environment, max_tries=self._max_tries, label=label)
         loops = [member.joined.prepared() for member in members if member.joined is not None]
-        for member, committed in zip(members, _GroupLoop(self._owner, loops, policy, label).run(), strict=True):
+        try:
+            landed = _GroupLoop(self._owner, loops, policy, label).run()
+        except errors.CERTAINLY_NOT_COMMITTED as error:
+            raise type(error)(f"no table was changed; {error.message}", **error.facts) from error
+        for member, committed in zip(members, landed, strict=True):
             table = member.snapshot().reader
             self.committed[table.name or str(table.table_id)] = committed
             member.checkpoint_if_due(committed)
@@ -429,7 +441,7 @@ class _GroupLoop:
                 if isinstance(winners, Won) or loop.own_among(winners) is not None:
                     return True
                 self._discard(members)
-                loop.rebase(winners)
+                _rebase(loop, winners)
                 self._look_ahead(other for other in refused.lost if other != index)
             case VersionGap():
                 proposer.check_gap(member.version, rounds)
@@ -444,11 +456,20 @@ class _GroupLoop:
             seen = self.proposers[index].ahead(self.loops[index].version)
             winners = None if seen is None else self.proposers[index].winners(seen)
             if winners is not None and not isinstance(winners, Won):
-                self.loops[index].rebase(winners)
+                _rebase(self.loops[index], winners)
 
     def _discard(self, members: Sequence[Member]) -> None:
         for member, proposer in zip(members, self.proposers, strict=False):
             proposer.discard(Lost(version=member.version, staged_file=_file_of(member.proposal)))
+
+
+def _rebase(loop: CommitLoop, winners: Sequence[Winner]) -> None:
+    """As `CommitLoop.rebase`, whose error names the table."""
+    try:
+        loop.rebase(winners)
+    except errors.ConcurrentModificationError as error:
+        facts = {**error.facts, "table": loop.reader.label}
+        raise type(error)(f"{loop.reader.label}: {error.message}", **facts) from error
 
 
 def _file_of(proposal: Proposal) -> str | None:

@@ -80,7 +80,7 @@ from refimpl.protocol.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from refimpl.protocol.groups import GroupRatified, GroupRefused, Member, check_members
+from refimpl.protocol.groups import GroupRatified, GroupRefused, Member, check_members, check_readable
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 from refimpl.remote_owner import documents
@@ -561,7 +561,7 @@ class RemoteOwner:
             self._endpoints = frozenset(answer.endpoints)
         for call in ("commit", "load"):
             if f"POST {TRANSACTIONS}/{call}" not in self._endpoints:
-                raise self._calls.lacks("transactions over several tables", "commit to each table by itself")
+                raise self._calls.lacks("transactions over several tables", "read and commit each table by itself")
 
     def _transactions_url(self, call: str) -> str:
         return self.address.delta + f"{TRANSACTIONS}/{call}".removeprefix("/v1").replace(
@@ -653,6 +653,7 @@ class RemoteOwner:
 
     def resolve_together(self, references: Sequence[str | Path]) -> tuple[commit_owner.ResolvedTable, ...]:
         self._check_transactions()
+        check_readable(references)
         ids = [self.resolve(reference).table_id for reference in references]
         names = [self._seen[table_id].name for table_id in ids]
         request = LoadTables(identifiers=tuple(TableIdentifier(namespace=(n.schema,), name=n.table) for n in names))

@@ -74,7 +74,7 @@ class _GroupAccess(TableAccess):
             return self._group.table(name).handle
         except TableNotFoundError as error:
             raise InvalidRequestError(
-                f"{error}; a transaction over several tables creates none: create it first", name=name
+                f"{error}; a transaction over several tables cannot create a table; create it first", name=name
             ) from error
 
     def by_path(self, location: Path) -> Table:
@@ -85,4 +85,6 @@ class _GroupAccess(TableAccess):
 
 
 def _names_only(location: Path) -> InvalidRequestError:
-    return InvalidRequestError(f"a transaction over several tables names its tables; {location} is a path")
+    return InvalidRequestError(
+        f"invalid table {str(location)!r}; expected a name: a transaction over several tables takes no paths"
+    )

@@ -99,8 +99,9 @@ class _Tables:
     def transaction(self, *references: str | Path) -> GroupTransaction:
         """A transaction over several tables, for a `with` statement: its end commits to all of them, or to none.
 
-        `references`: tables that are read in one state of the owner; others can be named later. Raises
-        `InvalidRequestError` for an owner without such transactions. `refimpl.client.group_transaction`.
+        `references`: tables that are read in one state of the owner; others can be named later. An owner without such
+        transactions raises `InvalidRequestError`, a server not before the statement begins. See
+        `refimpl.client.group_transaction`.
         """
         from refimpl.client.group_transaction import GroupTransaction
 

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from refimpl.cli import sql_query
 from refimpl.cli.output import ExitCode
+from refimpl.client.table import Table
 from refimpl.rows import data_files
 from refimpl.rows.arrow_columns import python_rows
 from refimpl.warehouse import Warehouse
@@ -152,6 +154,23 @@ def test_sql_joins_tables_and_reads_what_it_needs(
     assert asked == [("month",)]
 
 
+def test_sql_reads_transactions_over_several_tables_whole(
+    cli: CommandLine, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        warehouse.create_table(name, {"id": "long"})
+
+    def land_before_the_second(name: str, opened: Warehouse) -> Table:
+        if name == "b":
+            with warehouse.transaction("a", "b") as tx:
+                tx.table("a").append(pa.table({"id": [1]}))
+                tx.table("b").append(pa.table({"id": [1]}))
+        return opened.table(name)
+
+    monkeypatch.setattr(sql_query, "_table", land_before_the_second)
+    assert cli("sql", "SELECT (SELECT count(*) FROM a) AS a, (SELECT count(*) FROM b) AS b").out == "a,b\n1,1\n"
+
+
 @pytest.mark.parametrize("condition", ["x > 1", "f >= 2.0::FLOAT", "s.x > 1"])
 def test_nan_is_the_largest_number_in_sql(cli: CommandLine, warehouse: Warehouse, condition: str) -> None:
     values = [float("nan"), 0.5]
@@ -163,7 +182,7 @@ def test_nan_is_the_largest_number_in_sql(cli: CommandLine, warehouse: Warehouse
 
 def test_sql_without_its_extra_names_it(cli: CommandLine, sales: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert cli("sql", "FROM sales").refuses("delta-commit-owner[sql]")
+    assert cli("sql", "FROM sales").refuses("pip install '.[sql]'")
 
 
 @pytest.mark.processes

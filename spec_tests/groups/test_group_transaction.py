@@ -72,7 +72,7 @@ def test_all_tables_change_at_once(warehouse: refimpl.Warehouse) -> None:
         assert (history[0].version, committed.tries) == (committed.version, 1)
     with pytest.raises(InvalidRequestError, match="has ended"):
         tx.table("orders")
-    with pytest.raises(InvalidRequestError, match="begun already"), tx:
+    with pytest.raises(InvalidRequestError, match="ended already"), tx:
         pass
 
 
@@ -115,11 +115,15 @@ CONFLICTS: dict[str, tuple[Callable[[refimpl.Warehouse], object], type[Exception
 def test_conflict_in_one_table_commits_nothing(warehouse: refimpl.Warehouse, other: str) -> None:
     act, error = CONFLICTS[other]
     before = files(warehouse)
-    with pytest.raises(error), warehouse.transaction() as tx:
+    with (
+        pytest.raises(error, match="no table was changed; 'stock': version 2") as caught,
+        warehouse.transaction() as tx,
+    ):
         order(tx)
         mine = files(warehouse) - before
         act(warehouse)
         after, known = content(warehouse), files(warehouse)
+    assert caught.value.table == "'stock'"
     assert content(warehouse) == after
     assert mine
     assert files(warehouse) == known - mine, "the new data files are deleted, and no staged file is left"
@@ -210,7 +214,7 @@ def test_second_operation_on_one_table_is_refused_by_name(warehouse: refimpl.War
     table_id = warehouse.table("stock").table_id
     assert table_id is not None
     with (
-        pytest.raises(InvalidRequestError, match=rf"'stock' already has an operation \(WRITE\).*\({operation}\)"),
+        pytest.raises(InvalidRequestError, match=rf"'stock' already has an operation \(WRITE, Append\).*\({operation}"),
         warehouse.transaction() as tx,
     ):
         tx.table("stock").append(rows((5, 5)))

@@ -101,7 +101,7 @@ def _sentence(happening: Happening, before: View, after: View) -> Sentence:
         case "answer":
             request, _, said = target.partition(": ")
             rule = _ANSWERS.get((request.split()[0], said.split(",")[0]))
-            return f"{who} gets the answer: {_LISTED.sub('unpublished commits ', said)}", rule
+            return f"{who} gets the answer: {_LISTED.sub('unpublished versions ', said)}", rule
         case "lost answer":
             return f'The answer to {who} is lost. It was "{happening.detail}"', "CM-COMMIT-06"
         case "work":
@@ -134,7 +134,7 @@ def intention(effect: str) -> str:
         request, _, version = target.partition(" v")
         text = _REQUESTS[request][0].format(who="", version=version)
     elif kind == "answer":
-        text = f"gets the answer: {_LISTED.sub('unpublished commits ', target.partition(': ')[2])}"
+        text = f"gets the answer: {_LISTED.sub('unpublished versions ', target.partition(': ')[2])}"
     elif kind == "commit":
         text = "commits its transaction in the ledger"
     elif kind == "start":
@@ -220,7 +220,7 @@ def _transaction(who: str, before: Rows, after: Rows) -> Sentence:
             decision = ", as promised" if created else ". This is the decision"
             known = {row[2] for row in before} | {attempt}
             others = [f"{row[1]} is {row[2]}" for row in new if row[0] == "commit" and row[2] not in known]
-            group = f", and of the other table {' and '.join(others)}" if others else ""
+            group = f", and in the other table {' and '.join(others)}" if others else ""
             return f"{who} commits its transaction: {version} is attempt {attempt}{group}{decision}", "CM-COMMIT-02"
     for what, text, attempt, _ in new:
         if what == "promise":

@@ -452,7 +452,9 @@ _ALL: Final = (
     Scenario(
         name="transfer",
         title="A transfer between two tables, with and without a group",
-        about="A moves goods from the stock to an order in two commits, G and H in one group. All crash in the middle.",
+        about="A file in stock records goods that leave, and the file of the same name in orders records their order. "
+        "A writes the two in two commits, G and H in one group. A crashes between its commits, G just before the "
+        "owner's decision, H just after it.",
         clients={
             "A": moves_in_two_commits("a"),
             "R": reads_both,
