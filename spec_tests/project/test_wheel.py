@@ -70,7 +70,7 @@ def test_the_wheel_contains_the_page_and_a_working_example(installed: Path, tmp_
 def test_course_of_the_wheel_checks_an_owner(installed: Path, tmp_path: Path) -> None:
     made = kit(installed, tmp_path, "learn", "mine", "--language", "javascript")
     assert made.returncode == 0, made.stderr
-    assert len(list((tmp_path / "mine").glob("*.md"))) == 14
+    assert len(list((tmp_path / "mine").glob("*.md"))) == 15
     assert kit(installed, tmp_path, "learn", "exercise").returncode == 0
     judged = kit(installed, tmp_path, "learn", "exercise", "check", "--timeout", "20s")
     assert judged.returncode == 1, judged.stderr

@@ -376,6 +376,14 @@ def test_a_watch_checks_at_the_start_and_after_each_change(tmp_path: Path, monke
     assert judged == ["one", "another", "missing", "a third"]
 
 
+def test_a_watch_sees_sources_in_folders_but_no_built_file(tmp_path: Path) -> None:
+    before = learning.fingerprint(tmp_path)
+    for name, changed in (("target/debug/my-owner.json", False), ("src/main/java/Owner.java", True)):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("one", encoding="utf-8")
+        assert (learning.fingerprint(tmp_path) != before) == changed
+
+
 def test_a_watch_continues_whatever_the_owner_does(exercise: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = exercise / "owner.py"
     changes = iter([lambda: owner.write_text("def broken(:\n"), owner.unlink,
