@@ -44,6 +44,7 @@ ENGINES: Final = {
     "delta-spark-coordinated": ("conformance.adapters.engines.delta_spark_coordinated", "DeltaSparkCoordinated"),
     "duckdb": ("conformance.adapters.engines.duckdb", "DuckDb"),
     "delta-rs": ("conformance.adapters.engines.delta_rs", "DeltaRs"),
+    "sail": ("conformance.adapters.engines.sail", "Sail"),
 }
 """Module and class of each engine, a `conformance.adapters.engines.engine.EngineClient`."""
 FORMS: Final = _FORMS.replace("{engines}", ", ".join(ENGINES))

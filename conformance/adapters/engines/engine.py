@@ -120,6 +120,10 @@ class EngineClient:
         latest = None if resolved is None else self._latest.get((client, resolved.table))
         return None if latest == -1 else latest
 
+    def location(self, table: str) -> str:
+        """The folder of the table of this name, which the owner resolved."""
+        return self._tables[table].location or ""
+
     def begin(self) -> None:
         """Called when a transaction or a creation begins. Clears `landed` and `created`."""
         self._landed = self.created = None

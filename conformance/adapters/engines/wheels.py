@@ -16,7 +16,10 @@ from conformance.adapters.engines.engine import EngineClient
 from conformance.adapters.jvm import jars
 from conformance.interface.subject import Ask, UsageError
 
-BESIDE: Final = {"deltalake": ("pyarrow-hotfix", "arro3-core", "deprecated", "wrapt", "typing-extensions")}
+BESIDE: Final = {
+    "deltalake": ("pyarrow-hotfix", "arro3-core", "deprecated", "wrapt", "typing-extensions"),
+    "pysail": ("grpcio", "grpcio-status", "googleapis-common-protos", "protobuf", "zstandard"),
+}
 """For each wheel, small dependencies of some of its versions."""
 PARTS: Final = {"duckdb": ("duckdb-extension-httpfs", "duckdb-extension-delta", "duckdb-extension-unity-catalog")}
 """For each wheel, other wheels that it needs in the same version."""

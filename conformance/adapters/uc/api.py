@@ -343,6 +343,34 @@ class TableUpdate(_Document, frozen=True, kw_only=True):
         return next((update.latest_published_version for update in self.updates if update.action == UPDATES[1]), None)
 
 
+class OlderUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of the older API, whose names have underscores: a commit, or a report of published versions."""
+
+    table_id: str
+    commit_info: dict[str, Any] | None = None
+    latest_backfilled_version: int | None = None
+
+    @property
+    def update(self) -> TableUpdate:
+        """The same request in the Delta API. Raises `msgspec.ValidationError` for an invalid commit."""
+        updates = []
+        if self.commit_info is not None:
+            commit = {key.replace("_", "-"): value for key, value in self.commit_info.items()}
+            updates.append(Update(action=UPDATES[0], commit=msgspec.convert(commit, ApiCommit)))
+        if self.latest_backfilled_version is not None:
+            updates.append(Update(action=UPDATES[1], latest_published_version=self.latest_backfilled_version))
+        required = Requirement(type="assert-table-uuid", uuid=self.table_id)
+        return TableUpdate(requirements=(required,), updates=tuple(updates))
+
+
+class OlderCommits(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of the older API for the unpublished commits of these versions, both ends included."""
+
+    table_id: str
+    start_version: int = 0
+    end_version: int | None = None
+
+
 class Config(_Document, frozen=True, kw_only=True):
     protocol_version: str
 

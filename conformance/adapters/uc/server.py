@@ -52,6 +52,8 @@ from conformance.adapters.uc.api import (
     ApiCommit,
     Creation,
     Metrics,
+    OlderCommits,
+    OlderUpdate,
     Renaming,
     RequiredProtocol,
     Staged,
@@ -128,7 +130,7 @@ class DeltaApi:
         if path.startswith(f"{DELTA}/"):
             return self._delta(client, method, _segments(path.removeprefix(DELTA)), options, body)
         if path.startswith(f"{LEGACY}/"):
-            return self._legacy(client, method, _segments(path.removeprefix(LEGACY)), options)
+            return self._legacy(client, method, _segments(path.removeprefix(LEGACY)), options, body)
         if path.startswith(_SETTINGS):
             raise _RefusedError(HTTPStatus.NOT_FOUND, "NotFoundException", "this server has no settings")
         raise _no_such_call(method, path)
@@ -391,9 +393,11 @@ class DeltaApi:
         self._created_at[creation.location] = creation.name
         return self._loaded(client, creation.name)
 
-    # The older calls, which engines use to find tables
+    # The older calls, with which engines find tables, and some commit to them
 
-    def _legacy(self, client: str, method: str, path: list[str], options: Mapping[str, list[str]]) -> Answer:
+    def _legacy(
+        self, client: str, method: str, path: list[str], options: Mapping[str, list[str]], body: bytes | None
+    ) -> Answer:
         match method, path:
             case "GET", ["metastore_summary"]:
                 return HTTPStatus.OK, {"metastore_id": CATALOG, "name": CATALOG}
@@ -418,7 +422,29 @@ class DeltaApi:
                 return HTTPStatus.OK, None
             case "POST", ["temporary-table-credentials"]:
                 return HTTPStatus.OK, {"expiration_time": 2**42}
+            case "POST", ["delta", "preview", "commits"]:
+                wanted = _decoded(body, OlderUpdate)
+                return self._updated(client, self._name_of(client, wanted.table_id), wanted.update)[0], {}
+            case "GET", ["delta", "preview", "commits"]:
+                return HTTPStatus.OK, self._older_commits(client, _decoded(body, OlderCommits))
         raise _no_such_call(method, "/".join(path))
+
+    def _name_of(self, client: str, table_id: str) -> str:
+        """The name by which the client found the table: it cannot know the id without finding the table."""
+        for (finder, name), known in self._found.items():
+            if finder == client and known.table.table == table_id:
+                return name
+        raise _RefusedError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"no table {table_id}")
+
+    def _older_commits(self, client: str, request: OlderCommits) -> dict[str, Any]:
+        loaded = self._loaded(client, self._name_of(client, request.table_id))
+        commits = [
+            {key.replace("-", "_"): value for key, value in msgspec.to_builtins(commit).items()}
+            for commit in loaded["commits"]
+            if request.start_version <= commit.version
+            and (request.end_version is None or commit.version <= request.end_version)
+        ]
+        return {"commits": commits, "latest_table_version": loaded["latest-table-version"]}
 
     def _listed(self, client: str, options: Mapping[str, list[str]]) -> dict[str, Any]:
         """One page of tables, sorted by name; its token is the last name in it. Without `max_results`: all tables."""

@@ -101,6 +101,20 @@ def test_a_commit_is_listed_until_it_is_published(kit: Kit) -> None:
     assert (status, description["commits"], description["latest-table-version"]) == (200, [], 1)
 
 
+def test_a_client_of_the_older_calls_commits_and_lists_commits(kit: Kit) -> None:
+    path, where = f"{LEGACY}/delta/preview/commits", {"table_id": kit.table, "table_uri": kit.folder.as_uri()}
+    assert kit.send("GET", path, {**where, "start_version": 0})[0] == 404, "the client has not found the table"
+    kit.load()
+    for version, attempt in ((1, ATTEMPT), (2, ATTEMPT[::-1])):
+        commit = {key.replace("-", "_"): value for key, value in kit.stage(version, attempt).items()}
+        assert kit.send("POST", path, {**where, "commit_info": commit}) == (200, {})
+    status, answer = kit.send("GET", path, {**where, "start_version": 0, "end_version": 1})
+    assert (status, answer["latest_table_version"]) == (200, 2)
+    assert [(commit["version"], commit["timestamp"]) for commit in answer["commits"]] == [(1, TIME + 1)]
+    assert kit.send("POST", path, {**where, "latest_backfilled_version": 2}) == (200, {})
+    assert kit.send("GET", path, {**where, "start_version": 0})[1] == {"commits": [], "latest_table_version": 2}
+
+
 def test_a_load_shows_the_metadata_of_its_latest_version(kit: Kit) -> None:
     before = kit.load()[1]["metadata"]
     changed = proposals.metadata("metadata", TIME, {"answer": "42"})

@@ -10,15 +10,17 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from conformance.adapters.engines import delta_kernel_rs, wheels
+from conformance.adapters.engines import delta_kernel_rs, sail, wheels
 from conformance.adapters.engines.delta_kernel_rs import PROGRAM, DeltaKernelRs, program
 from conformance.adapters.engines.duckdb import DuckDb
 from conformance.adapters.engines.engine import FIELDS, OPERATIONS, DataFiles, unsupported
+from conformance.adapters.engines.sail import Sail
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.jvm import jars
 from conformance.adapters.stdio import StdioSubject
 from conformance.command.application import application
 from conformance.interface import messages as m
+from conformance.interface.extras import how_to_install
 from conformance.interface.results import Verdict
 from conformance.interface.subject import UsageError
 from conformance.models.client import ModelClient
@@ -98,6 +100,21 @@ def test_an_engine_has_its_own_folder_and_environment(tmp_path: Path) -> None:
     assert isinstance(answer, m.Rejected)
     assert json.loads(answer.reason) == [str(tmp_path), str(tmp_path / "home"), str(tmp_path / "temporary")]
     assert not environment["XDG_CACHE_HOME"].startswith(str(tmp_path)), "the engine must find its fetched files"
+
+
+def test_a_missing_sail_is_installed_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sail, "find_spec", lambda name: None if name == "pysail" else name)
+    assert Sail.missing(None) == f"pysail is missing; install it: {how_to_install('sail')}"
+    assert Sail.missing("0.7.1") == "Sail 0.7.1 was not tried; expected 0.7.2 or newer"
+    assert Sail.missing("0.99.0").endswith("run: delta-commit-conformance engines --fetch sail@0.99.0")
+
+
+def test_the_plan_of_a_scan_lists_its_files() -> None:
+    plan = "DataSourceExec: file_groups={2 groups: [[t/a, t/b c], [t/d]]}, projection=[id]"
+    assert sail.files_in(plan) == ["t/a", "t/b c", "t/d"]
+    assert sail.files_in("EmptyExec") == []
+    assert sail.files_in("DataSourceExec: file_groups={6 groups: [[t/a], ...]}") is None
+    assert sail.files_in("AnotherExec") is None
 
 
 def test_other_versions_of_duckdb_are_fetched_with_their_extensions(
