@@ -84,6 +84,24 @@ def test_a_batch_ends_at_its_limits(table: Table, limits: dict[str, int], batche
     assert drained(table, stream, start, **limits) == batches
 
 
+@pytest.mark.parametrize("options", [StreamOptions(), StreamOptions(starting_version=1)], ids=["rows", "commits"])
+def test_a_publication_between_two_batches_repeats_no_row(
+    table: Table, warehouse: Warehouse, options: StreamOptions
+) -> None:
+    """The staged files of the commits that the second batch reads are gone; the offset does not name files."""
+    stream = TableStream(table, options)
+    start = stream.initial()
+    end = stream.end(start, max_files=1)
+    first = ids(table, stream, start, end)
+    assert table.table_id is not None
+    warehouse.owner.backfill_to_version(table.table_id)
+    for path in table.log.folder.rglob("_*commits/*.json"):
+        path.unlink()
+    for later in (stream, TableStream(table, options)):
+        rest = drained(table, later, end, max_files=1)
+        assert sorted([*first, *(number for batch in rest for number in batch)]) == [1, 2, 3]
+
+
 def test_files_of_one_commit_are_counted(table: Table) -> None:
     stream = TableStream(table, StreamOptions(starting_version="latest"))
     start = stream.initial()

@@ -7,9 +7,11 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
@@ -18,6 +20,7 @@ from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import missing_files, optimize, reorg, vacuum
 from refimpl.client.table import Table
 from refimpl.client.table_stream import StreamOptions, TableStream
+from refimpl.protocol import log_path
 from refimpl.protocol.actions import Add, DeletionVector
 from refimpl.protocol.errors import CorruptionError, CorruptLogError, UnsupportedFeatureError
 from refimpl.storage.environment import Environment
@@ -260,6 +263,35 @@ def test_two_spellings_of_a_path_are_one_file_in_the_feed(table: Table) -> None:
     commit(table, lambda t: t.remove(file, data_change=False), lambda t: t.add(moved))
     replace_vector(table, moved, inline(table.location, 2), path="a%20%c3%bc.parquet", data_change=True)
     assert changed(table, 4) == [(5, "delete", 2)]
+
+
+def test_rows_added_beside_a_new_vector_are_inserts(table: Table) -> None:
+    """A commit without change data files replaces a vector and adds a file, as delta-kernel-rs once did for updates."""
+    feeding(table)
+    old, new = ten_rows(table), inline(table.location, 4)
+    table.append(pa.table({"id": [4]}))
+    (added,) = (add for add in table.snapshot().files.values() if '"numRecords":1,' in (add.stats or ""))
+    commit(table, lambda t: t.remove(added))
+    masked = msgspec.structs.replace(old, deletion_vector=new)
+    commit(table, lambda t: t.add_feature("deletionVectors"), lambda t: t.remove(old), lambda t: t.add(masked, added))
+    assert changed(table, 6) == [(6, "delete", 4), (6, "insert", 4)]
+
+
+@pytest.mark.parametrize("name", ["p=New%20York/a%2520b.parquet", "p%3Dx/a b.parquet"])
+def test_a_rewritten_file_is_removed_as_its_path_was_logged(table: Table, name: str) -> None:
+    """Other readers compare paths as text. The vector covers rows of several row groups."""
+    old = ten_rows(table)
+    path = table.location / unquote(name)
+    path.parent.mkdir()
+    pq.write_table(pa.table({"id": list(range(10))}, schema=SCHEMA), path, row_group_size=3)
+    moved = msgspec.structs.replace(
+        old, path=name, size=path.stat().st_size, deletion_vector=inline(table.location, 2, 3, 9)
+    )
+    commit(table, lambda t: t.add_feature("deletionVectors"), lambda t: t.remove(old), lambda t: t.add(moved))
+    assert ids(table, "id > 2") == [4, 5, 6, 7, 8, 10, 11]
+    optimize(table)
+    assert name.encode() in table.log.read(log_path.commit(table.snapshot().version))
+    assert ids(table) == [0, 1, 4, 5, 6, 7, 8, 10, 11]
 
 
 def test_a_stream_of_the_feed_has_the_rows_by_which_vectors_differ(table: Table) -> None:
