@@ -23,8 +23,26 @@ SCHEMA: Final = json.dumps(
     separators=(",", ":"),
 )
 
-OTHER_TYPE: Final = SCHEMA.replace("long", "string")
-"""The same columns, one of them with another type."""
+PHYSICAL_PART: Final = "col-part"
+"""The physical name of the partition column in `NAMED`."""
+NAMED: Final = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {
+                **column,
+                "metadata": {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{name}"},
+            }
+            for number, column in enumerate(json.loads(SCHEMA)["fields"], 1)
+            for name in (column["name"],)
+        ],
+    },
+    separators=(",", ":"),
+)
+"""The same columns, with ids and physical names."""
+WITH_VOID: Final = f'{SCHEMA[:-2]},{{"name":"nothing","type":"void","nullable":true,"metadata":{{}}}}]}}'
+"""One more column, of the type void."""
+MODE: Final = "delta.columnMapping.mode"
 
 PROTOCOLS: Final[Mapping[str | None, dict[str, Any]]] = {
     "managedCommit": {
@@ -115,12 +133,13 @@ def version_0(
     timestamp: int = BASE_TIME,
     properties: Mapping[str, str] | None = None,
     partition_columns: Sequence[str] = (),
+    schema: str = SCHEMA,
 ) -> tuple[str, ...]:
     """The actions that `create_table` proposes or, without a table feature, that a filesystem writer writes."""
     return (
         commit_info(attempt, timestamp, "CREATE TABLE"),
         protocol(feature),
-        metadata(table, timestamp, properties, partition_columns, stamped=feature != FILESYSTEM),
+        metadata(table, timestamp, properties, partition_columns, stamped=feature != FILESYSTEM, schema=schema),
     )
 
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING, commit_file
 from conformance.models.log_files import Checkpoint, Listing, Unreadable, actions_in, checkpoint_actions, listing_of
-from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS, attempt_of
+from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, MODE, TIMESTAMPS, attempt_of
 
 Owner = Callable[[str, m.Request], m.Answer]
 Actions = list[dict[str, Any]]
@@ -44,7 +44,9 @@ def answered(ask: Callable[[], m.Answer]) -> m.Answer:
 
 
 READER_VERSION: Final = 3
-READER_FEATURES: Final = frozenset({"catalogManaged", "vacuumProtocolCheck", "deletionVectors", "v2Checkpoint"})
+READER_FEATURES: Final = frozenset(
+    {"catalogManaged", "vacuumProtocolCheck", "deletionVectors", "v2Checkpoint", "columnMapping"}
+)
 """What this reader supports."""
 
 
@@ -123,13 +125,14 @@ class ModelReader:
         return self._snapshot_read(state, stale=table.reference is None)
 
     def _snapshot_read(self, state: State, *, stale: bool) -> m.SnapshotRead:
+        files = state.files.values()
         return m.SnapshotRead(
             version=state.version,
-            files=tuple(sorted(self._decoded(add["path"]) for add in state.files.values())),
+            files=tuple(sorted(self._decoded(add["path"]) for add in files)),
             stale=stale,
             timestamp=state.timestamp or None,
             properties=state.properties,
-            partitions={self._decoded(add["path"]): self._partition(add) for add in state.files.values()},
+            partitions={self._decoded(add["path"]): self._partition(self._by_names(state, add)) for add in files},
             applications=self._live(state),
             domains={name: body["configuration"] for name, body in state.domains.items()},
             warnings=tuple(state.warnings),
@@ -145,6 +148,16 @@ class ModelReader:
     def _decoded(self, path: str) -> str:
         """The path in an action is a URI, which is decoded once."""
         return unquote(path)
+
+    def _by_names(self, state: State, add: dict[str, Any]) -> dict[str, Any]:
+        """A file with its partition values by the names of columns, which may have physical names."""
+        values = add.get("partitionValues") or {}
+        return {**add, "partitionValues": {"part": values.get(self._stored_name(state))}}
+
+    def _stored_name(self, state: State) -> str:
+        """The name of the column `part` in partition values."""
+        mapped = "columnMapping" in state.protocol.get("readerFeatures", ())
+        return physical_part(state) if mapped and state.properties.get(MODE, "none") != "none" else "part"
 
     def _partition(self, add: dict[str, Any]) -> str | None:
         """A partition value; the empty string means null."""
@@ -424,6 +437,13 @@ class ModelReader:
         ]
         time = infos[0].get("inCommitTimestamp") if infos else None
         return time if isinstance(time, int) else 0
+
+
+def physical_part(state: State) -> str:
+    """The physical name of the column `part`, by the schema; its name if it has none."""
+    fields = json.loads(state.metadata["schemaString"])["fields"]
+    named = {field["name"]: field["metadata"].get("delta.columnMapping.physicalName") for field in fields}
+    return named["part"] or "part"
 
 
 def file_of(body: dict[str, Any]) -> tuple[str, str]:

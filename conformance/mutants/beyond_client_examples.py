@@ -11,7 +11,7 @@ from urllib.parse import quote_plus, unquote, unquote_plus
 from conformance.interface import messages as m
 from conformance.models import log_files, proposals
 from conformance.models.client import ModelClient
-from conformance.models.reader import Refused, Resolved, State, Unsure
+from conformance.models.reader import Refused, Resolved, State, Unsure, physical_part
 from conformance.models.writer import ROW_DOMAIN, Transaction
 from conformance.mutants import memory, memory_of, mutant, mutant_functions, mutant_method, original
 
@@ -287,3 +287,35 @@ def row_ids_follow_the_files(self: ModelClient, transaction: Transaction) -> int
         (body["baseRowId"] + json.loads(body.get("stats") or "{}").get("numRecords", 1) - 1 for body in files
          if "baseRowId" in body), default=-1,
     )  # fmt: skip
+
+
+# Columns as newer and older writers describe them
+
+
+@beyond_method("_stored_name", "LOG-51", bugs=("FB50",))
+def stale_physical_names_count(self: ModelClient, state: State) -> str:
+    """Reads partition values by physical names, also after column mapping was turned off."""
+    return physical_part(state)
+
+
+@beyond_method("_stored_name", "LOG-51", bugs=("FB50",))
+def a_mapping_of_readers_is_overlooked(self: ModelClient, state: State) -> str:
+    """Reads partition values by the names of columns unless the protocol lists column mapping for writers, too."""
+    return original(self)._stored_name(state) if "columnMapping" in state.features else "part"
+
+
+@beyond_method("_metadata", "PROFILE-CLIENT-02")
+def void_columns_are_dropped(self: ModelClient, newest: State, request: m.Transact) -> dict[str, Any]:
+    """Leaves columns of the type void out of new metadata."""
+    body = original(self)._metadata(newest, request)
+    schema = json.loads(body["schemaString"])
+    schema["fields"] = [field for field in schema["fields"] if field["type"] != "void"]
+    return {**body, "schemaString": json.dumps(schema)}
+
+
+@beyond_method("_metadata", "PROFILE-CLIENT-02", "MC-WRITE-01", "CM-WRITE-02")
+def the_codec_is_dropped(self: ModelClient, newest: State, request: m.Transact) -> dict[str, Any]:
+    """Leaves properties about Parquet files, which it does not know, out of new metadata."""
+    body = original(self)._metadata(newest, request)
+    kept = {name: value for name, value in body["configuration"].items() if not name.startswith("delta.parquet.")}
+    return {**body, "configuration": kept}

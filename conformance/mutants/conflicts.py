@@ -151,7 +151,7 @@ def removes_twice(self: ModelClient, request: m.Transact, base: State, removed: 
         original(self)._check_removed(request, base, removed)
 
 
-@mutant_method("_check_removed", "CONFLICT-ORDER-10")
+@mutant_method("_check_removed", "CONFLICT-ORDER-10", bugs=("FB51",))
 def compares_encoded_paths(self: ModelClient, request: m.Transact, base: State, removed: Actions) -> None:
     """Compares the encoded path of a removed file with its decoded name: a file whose name has a space is removed
     twice."""
@@ -223,7 +223,7 @@ class ChecksNothingUnderSnapshotIsolation(ModelClient):
             super()._check_removed(request, base, removed)
 
 
-@mutant_method("_check", "CONFLICT-ORDER-10", "CONFLICT-FILES-01")
+@mutant_method("_check", "CONFLICT-ORDER-10", "CONFLICT-FILES-01", bugs=("FB49",))
 def updates_by_deletion_vector_are_no_removals(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
     """Ignores that a winner deleted rows of a file by a deletion vector, because the file still exists."""
     kept = {action["add"]["path"] for action in winner if action.get("add", {}).get("deletionVector")}

@@ -20,7 +20,7 @@ from conformance.history.events import Digest
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, TABLE_ID
 from conformance.models.log_files import vector_file
-from conformance.models.proposals import BASE_TIME, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
+from conformance.models.proposals import BASE_TIME, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, PHYSICAL_PART, TIMESTAMPS
 
 Action = dict[str, Any]
 Log = Mapping[int, Sequence[Action]]
@@ -118,8 +118,10 @@ def replay(log: Log, version: int) -> Snapshot:
 
 
 def part_of(add: Action) -> str | None:
-    """A partition value: the empty string means null."""
-    return (add.get("partitionValues") or {}).get("part") or None
+    """A partition value, by the name of its column or, in tables with column mapping, by the physical one: the empty
+    string means null."""
+    values = add.get("partitionValues") or {}
+    return values.get("part", values.get(PHYSICAL_PART)) or None
 
 
 def info_of(actions: Sequence[Action]) -> Action:
@@ -805,12 +807,21 @@ def _state_changes(log: Log, request: m.Transact, version: int) -> Iterator[Wron
         if after.properties != properties:
             kept = ("PROFILE-CLIENT-02", "ICT-04", "MC-WRITE-01", "CM-WRITE-02")
             yield Wrong(kept, f"the properties are {properties}", f"they are {after.properties}", version)
+        columns = [_columns(log, number) for number in (version - 1, version)]
+        if columns[0] != columns[1]:
+            yield Wrong(("PROFILE-CLIENT-02",), f"the columns are {columns[0]}", f"they are {columns[1]}", version)
     features = set(before.protocol.get("writerFeatures") or ())
     listed = set(after.protocol.get("writerFeatures") or ())
     lost, wanted = features - listed, request.add_feature
     if lost or (wanted is not None and wanted not in listed):
         ids = ("ICT-03", "MC-WRITE-01", "CM-WRITE-02", "MC-ENABLE-02", "CM-ENABLE-02", "PROFILE-CLIENT-02")
         yield Wrong(ids, f"the table features {sorted(features)}, and {wanted}", f"they are {sorted(listed)}", version)
+
+
+def _columns(log: Log, version: int) -> list[tuple[str, Any]]:
+    """The names and types of the columns. What else a schema says of them may change."""
+    body = next(action["metaData"] for action in reconciled(log, version) if "metaData" in action)
+    return [(column["name"], column["type"]) for column in json.loads(body["schemaString"])["fields"]]
 
 
 def _row_ids(log: Log, version: int) -> Iterator[Wrong]:
@@ -857,7 +868,10 @@ def checkpoint(log: Log, version: int, actions: Sequence[Action]) -> Wrong | Non
     ids = ("LOG-34", "PROFILE-CLIENT-02")
     for kind in ("add", "txn", "domainMetadata", "metaData", "protocol"):
         wanted = sorted(_seen(action) for action in right if kind in action)
-        held = sorted(_seen(action) for action in actions if kind in action)
+        try:
+            held = sorted(_seen(action) for action in actions if kind in action)
+        except KeyError as missing:
+            return Wrong(ids, f"each {kind} of the checkpoint has {missing}", "one lacks it", version)
         if held != wanted:
             return Wrong(ids, f"the checkpoint has the actions {wanted}", f"it has {held}", version)
     removed = {_path(action) for action in right if "remove" in action}

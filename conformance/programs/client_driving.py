@@ -32,7 +32,7 @@ from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSIO
 from conformance.oracle import client as oracle
 from conformance.oracle.client import ROW_DOMAIN, UNKNOWN_FEATURE, Wrong, replay
 from conformance.programs import client_steps as steps
-from conformance.programs.client_steps import Change, Form, Freedom, Harm, Job
+from conformance.programs.client_steps import Change, Columns, Form, Freedom, Harm, Job
 from conformance.requirements.catalogue import Level, Profile, load
 from conformance.scenario.audit import OWNER_CONF
 from conformance.scenario.client import ClientScenario
@@ -52,6 +52,10 @@ CONFIGURATION: Final = '{"b": 1,  "a": [ ]}'
 NEEDED: Final = {"rowTracking": "row-tracking", "changeDataFeed": "change-data"}
 """The profiles without which a client is not asked to write to tables with these features."""
 THEIRS: Final = "kit.theirs"
+SCHEMAS: Final = {
+    Columns.PLAIN: proposals.SCHEMA, Columns.VOID: proposals.WITH_VOID, Columns.STALE: proposals.NAMED,
+    Columns.READERS_ONLY: proposals.NAMED,
+}  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -148,6 +152,12 @@ class ClientDrive:
             readers = [name for name in features if name in ("deletionVectors", "v2Checkpoint")]
             writers = [name for name in features if name not in readers]
             more = {"delta.enableChangeDataFeed": "true"} if "changeDataFeed" in features else {}
+            more |= {"delta.parquet.compression.codec": "zstd"} if make.codec else {}
+            if make.columns is Columns.STALE:
+                readers, more[proposals.MODE] = [*readers, "columnMapping"], "none"
+            readers_only = make.columns is Columns.READERS_ONLY
+            if readers_only:
+                more[proposals.MODE] = "name"
             if self.s.feature == "managedCommit":
                 more[OWNER_CONF] = CONFIGURATION
             made = msgspec.structs.replace(make, features=features)
@@ -162,7 +172,8 @@ class ClientDrive:
                 self.s, f"table-{slot}", partitioned=make.partitioned, reader_features=readers,
                 writer_features=("domainMetadata", *writers), properties=more,
                 backlog_limit=make.limit if make.limit and self.s.feature != FILESYSTEM else None,
-                timestamp=OLD if make.old else None,
+                timestamp=OLD if make.old else None, schema=SCHEMAS[make.columns],
+                readers_only=("columnMapping",) if readers_only else (),
             )  # fmt: skip
             self.tables[slot] = DrivenTable(log=log, make=made, words=[made])
         return self.tables[slot]
@@ -334,6 +345,8 @@ class ClientDrive:
         if path % len(steps.PATHS) == len(steps.PATHS) - 1:
             name = f"file://{quote(table.log.location)}/{name}"
         value = steps.PARTITIONS[partition % len(steps.PARTITIONS)]
+        if table.partitioned and table.make.columns is Columns.READERS_ONLY:
+            more["partitionValues"] = {proposals.PHYSICAL_PART: value}
         if "rowTracking" not in table.make.features:
             yield file(name, value, partitioned=table.partitioned, **more)
             return
@@ -351,7 +364,7 @@ class ClientDrive:
         table.files += 1
         match change:
             case Change.SCHEMA:
-                body = {**body, "schemaString": proposals.OTHER_TYPE}
+                body = {**body, "schemaString": body["schemaString"].replace('"long"', '"string"')}
             case Change.PARTITIONING:
                 body = {**body, "partitionColumns": [] if body["partitionColumns"] else ["part"]}
             case _:
@@ -687,6 +700,7 @@ class ClientDrive:
             promises_fresh=Promise.FRESH_SNAPSHOTS.value in self.s.identity.promises,
             may_refuse=(
                 lost or timeless or bool(harmed) or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"})
+                or table.make.columns is not Columns.PLAIN
             ),
             modified=table.modified,
             harmed=bool(harmed) and table.read < min((version_of(name) or 0 for name in harmed), default=0),
@@ -719,6 +733,9 @@ class ClientDrive:
     # Transactions
 
     def _transact(self, table: DrivenTable, step: steps.Transact) -> None:
+        if table.make.columns is Columns.READERS_ONLY:  # the documents do not say what its writers do
+            self.pending.clear()
+            return
         log = table.log
         base = self._version(table, step.behind)
         changes = self._changes(table, step, base)

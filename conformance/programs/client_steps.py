@@ -26,6 +26,18 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
 # The layout
 
 
+class Columns(StrEnum):
+    """How a table describes its columns, beside the plain way."""
+
+    PLAIN = "plain"
+    VOID = "void"
+    """One more column has the type void, in which all rows are null."""
+    STALE = "stale names"
+    """Column mapping was turned off: the columns still have physical names, which do not count."""
+    READERS_ONLY = "mapping of readers"
+    """Columns are mapped by name, and the protocol lists the feature for readers only. The kit does not write it."""
+
+
 class Make(_Step, frozen=True, kw_only=True):
     """Create the table, if it does not exist, with these features; other steps create a plain one."""
 
@@ -37,11 +49,16 @@ class Make(_Step, frozen=True, kw_only=True):
     """Whether it was a filesystem table before its owner took it over, and has in-commit timestamps since then."""
     old: bool = False
     """Whether its commits are of 2001."""
+    columns: Columns = Columns.PLAIN
+    codec: bool = False
+    """Whether a property names the codec of its data files."""
 
     def stakes(self) -> tuple[str, ...]:
+        names = ("LOG-51",) if self.columns in (Columns.STALE, Columns.READERS_ONLY) else ()
         vectors = ("LOG-30",) if "deletionVectors" in self.features else ()
         times = ("ICT-17", "ICT-18", "ICT-19", "ICT-20") if self.imported else ()
         return (
+            *names,
             *times,
             *vectors,
             *(("LOG-33",) if self.partitioned else ()),

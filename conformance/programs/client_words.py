@@ -12,7 +12,7 @@ from conformance.interface.messages import Identity, Isolation
 from conformance.programs import client_steps as steps
 from conformance.programs import program as programs
 from conformance.programs.client_driving import ClientDrive
-from conformance.programs.client_steps import By, Change, ClientProgram, Form, Freedom, Harm, Job, Step
+from conformance.programs.client_steps import By, Change, ClientProgram, Columns, Form, Freedom, Harm, Job, Step
 from conformance.programs.program import FORMAT
 from conformance.scenario.check import Variant
 from conformance.scenario.client import ClientScenario
@@ -24,8 +24,9 @@ Word = Callable[["Draw"], tuple[Step, ...]]
 class Draw:
     """The draws of one program, and what all its words share."""
 
-    def __init__(self, random: Random, imported: float = 0.15) -> None:
-        """`imported`: the share of tables that an owner took over."""
+    def __init__(self, random: Random, columns: Random, imported: float = 0.15) -> None:
+        """`columns`: draws how the table describes its columns. `imported`: the share of tables that an owner took
+        over."""
         self.random = random
         every = tuple(range(len(steps.PATHS)))
         self.paths = self.one((0,), (0,), (self.one(*every),), every, (0, every[-1]))
@@ -34,6 +35,9 @@ class Draw:
         self.limit = self.one(0, 0, 0, 0, 1, 1, 1, 2)
         self.partitions = self.one((0, 1), tuple(range(len(steps.PARTITIONS)))) if self.partitioned else (0,)
         self.features = tuple(name for name in steps.FEATURES if self.chance(0.3))
+        plain, void, *named = Columns
+        self.columns = columns.choice((plain, plain, plain, void, *(named if self.partitioned else ())))
+        self.codec = columns.random() < 0.2
         self.changes = {change: weight * self.one(*programs.SWARM) for change, weight in CHANGES.items()}
         if "deletionVectors" in self.features:
             self.changes[Change.VECTOR] = 8
@@ -84,8 +88,9 @@ AGAINST: Final[dict[Change, tuple[str, ...]]] = {
 def make(d: Draw) -> tuple[Step, ...]:
     features = d.features
     first = steps.Make(
-        partitioned=d.partitioned, features=features, limit=d.limit, imported=d.imported, old=d.chance(0.1)
-    )
+        partitioned=d.partitioned, features=features, limit=d.limit, imported=d.imported, old=d.chance(0.1),
+        columns=d.columns, codec=d.codec,
+    )  # fmt: skip
     return (first, steps.Make(table=1)) if d.chance(0.15) else (first,)
 
 
@@ -376,7 +381,8 @@ class ClientFamily:
         """The first programs are small: their failures are easy to read."""
         random = programs.random_of(seed, number)
         timed = times.__name__ in self.factors
-        d, small = Draw(random, 0.6 if timed else 0.15), number < programs.SMALL_PROGRAMS
+        columns = programs.random_of(seed, -1 - number)
+        d, small = Draw(random, columns, 0.6 if timed else 0.15), number < programs.SMALL_PROGRAMS
         layout, operations = self._weights(LAYOUT, d), self._weights(OPERATIONS | ({times: 1} if timed else {}), d)
         program: list[Step] = [*make(d), *land(d), *d.one((), changed(d))]
         for _ in range(random.randint(0, 3 if small else 9)):

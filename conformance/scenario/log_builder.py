@@ -272,14 +272,16 @@ def table_actions(
     reader_features: Sequence[str] = (),
     writer_features: Sequence[str] = ("domainMetadata",),
     properties: dict[str, str] | None = None,
+    readers_only: Sequence[str] = (),
+    schema: str = proposals.SCHEMA,
 ) -> tuple[str, ...]:
-    """The actions of version 0. Reader features are writer features too."""
+    """The actions of version 0. Reader features are writer features too, except for `readers_only`."""
     protocol = proposals.with_features(feature, *writer_features, *reader_features)
-    if reader_features:
+    if reader_features or readers_only:
         protocol["minReaderVersion"] = 3
-        protocol["readerFeatures"] = sorted({*protocol.get("readerFeatures", ()), *reader_features})
+        protocol["readerFeatures"] = sorted({*protocol.get("readerFeatures", ()), *reader_features, *readers_only})
     info, _, metadata = proposals.version_0(
-        feature, attempt, attempt, timestamp=timestamp, properties=properties,
+        feature, attempt, attempt, timestamp=timestamp, properties=properties, schema=schema,
         partition_columns=("part",) if partitioned else (),
     )  # fmt: skip
     return info, proposals.line("protocol", protocol), metadata

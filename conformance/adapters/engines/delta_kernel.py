@@ -284,7 +284,7 @@ class _Connector:
         rows = self._java.type(f"{_KERNEL}.internal.InternalScanFileUtils")
         for row in self._scanned(snapshot):
             path = _relative_path(rows.getAddFileStatus(row).getPath(), folder)
-            files[path] = self._as_read(rows.getPartitionValues(row).get(PARTITION_COLUMN))
+            files[path] = self._as_read(next(iter(dict(rows.getPartitionValues(row)).values()), None))
         return m.SnapshotRead(
             version=snapshot.getVersion(),
             files=tuple(sorted(files)),

@@ -379,7 +379,7 @@ class Spark:
 
     def read(self, snapshot: Any) -> m.SnapshotRead:
         adds = [json.loads(add.json())["add"] for add in snapshot.allFiles().collect()]
-        paths = {unquote(add["path"]): add["partitionValues"].get("part") or None for add in adds}
+        paths = {unquote(add["path"]): next(iter(add["partitionValues"].values()), None) or None for add in adds}
         return m.SnapshotRead(
             version=snapshot.version(),
             files=tuple(sorted(paths)),

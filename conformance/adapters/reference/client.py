@@ -318,13 +318,14 @@ def _snapshot_read(snapshot: Snapshot) -> m.SnapshotRead:
     except errors.CorruptLogError as error:
         timestamp = None
         warnings.append(str(error))
+    (part,) = snapshot.schema.physical_names((PARTITION_COLUMN,))
     return m.SnapshotRead(
         version=snapshot.version,
         files=tuple(sorted(unquote(add.path) for add in adds)),
         stale=snapshot.stale,
         timestamp=timestamp,
         properties=dict(snapshot.metadata.configuration),
-        partitions={unquote(add.path): add.partition_values.get(PARTITION_COLUMN) or None for add in adds},
+        partitions={unquote(add.path): add.partition_values.get(part) or None for add in adds},
         applications={name: txn.version for name, txn in snapshot.transactions.items()},
         domains={name: domain.configuration for name, domain in snapshot.domains.items()},
         warnings=tuple(warnings),
