@@ -839,6 +839,19 @@ class ForgetsAttemptsAfterBackfill(Promising):
         return m.Conflict(latest=table.latest) if forgotten else answer
 
 
+@good()
+class KeepsItsStateInMemory(Promising):
+    """Promises to survive no restart, and supports none."""
+
+    without = ("durable-restart", "harness-control")
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        return msgspec.structs.replace(super().hello(client, request), crash_points=())
+
+    def crash(self, client: str, request: m.Crash) -> m.Answer:
+        return m.Unsupported(reason="its state is in the memory of its process")
+
+
 @good_method("observe")
 def clock_is_a_day_slow(self: ModelOwner, client: str, request: m.Observe) -> m.Answer:
     """Has a clock that is a day slow: the files of its log are older than their in-commit timestamps."""

@@ -233,6 +233,8 @@ class Drive:
 
     @_do.register
     def _restarts(self, step: steps.Restart) -> None:  # noqa: ARG002  # the type is the whole step
+        if "durable-restart" not in self.contract.profiles:
+            return
         ownership.crash(self.s)
         table = next((table for table in self.tables.values() if table.owned), None)
         if table is not None and "harness-control" in self.contract.profiles:
@@ -252,7 +254,7 @@ class Drive:
     @_do.register
     def _crash(self, step: steps.Crash) -> None:
         points = self.s.identity.crash_points
-        if points and "harness-control" in self.contract.profiles:
+        if points and {"durable-restart", "harness-control"} <= self.contract.profiles:
             ownership.crash(self.s, points[step.point % len(points)])
             self.armed = True
 
