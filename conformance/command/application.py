@@ -194,6 +194,7 @@ for function, epilog in (
             "matrix",
             "matrix reference 'stdio:node my-owner.mjs' --output matrix",
             "matrix engine:duckdb report-of-yesterday --profile standard --json",
+            "matrix conformance/implementations",
         ),
     ),
     (

@@ -30,8 +30,8 @@ def matrix(
         list[str] | None,
         argument(
             "SUBJECT",
-            "subjects to test, or folders of `run --report` to take a result from (default: this repository's "
-            "owner and clients, Delta's coordinators and all engines)",
+            "subjects to test, or folders of `run --report` to take a result from, or a folder of such folders "
+            "(default: this repository's owner and clients, Delta's coordinators and all engines)",
             show_default=False,
         ),
     ] = None,
@@ -67,7 +67,8 @@ def matrix(
     from conformance.running.execution import Options
     from conformance.subjects.names import ENGINES, check_name
 
-    names = list(dict.fromkeys(subjects or (*OURS, *(f"engine:{engine}" for engine in ENGINES))))
+    given = subjects or (*OURS, *(f"engine:{engine}" for engine in ENGINES))
+    names = list(dict.fromkeys(name for subject in given for name in _reports_in(subject)))
     for name in names:
         if Path(name).is_dir():
             read_result(Path(name) / "result.json")
@@ -106,6 +107,12 @@ def matrix(
         show(f"page: {page}")
     missing = interrupted.is_set() or any(column.result is None for column in columns)
     raise typer.Exit(ExitCode.INCOMPLETE if missing else ExitCode.CONFORMANT)
+
+
+def _reports_in(name: str) -> list[str]:
+    """For a folder that holds folders of reports, those; otherwise the name itself."""
+    here = Path(name, "result.json").exists()
+    return [name] if here else sorted(str(file.parent) for file in Path(name).glob("*/result.json")) or [name]
 
 
 def _places(names: list[str]) -> list[str]:
