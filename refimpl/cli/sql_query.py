@@ -15,7 +15,7 @@ import pyarrow.dataset as arrow_dataset
 
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.protocol.errors import InvalidRequestError, TableNotFoundError
+from refimpl.protocol.errors import InvalidRequestError, MissingCallError, TableNotFoundError
 from refimpl.schema.schema import to_arrow
 from refimpl.warehouse import AnyWarehouse
 
@@ -116,8 +116,9 @@ def _table(name: str, warehouse: AnyWarehouse) -> Table | None:
 
 
 def _snapshots(warehouse: AnyWarehouse, tables: Collection[Table]) -> Sequence[Snapshot]:
-    if len(tables) > 1:
-        with contextlib.suppress(InvalidRequestError):  # an owner without groups, or a table that was handed back
+    """In one state of the owner; one after the other if it has no call for that, and beside tables without an owner."""
+    if len(tables) > 1 and all(table.owner is not None for table in tables):
+        with contextlib.suppress(MissingCallError):
             return warehouse.snapshots(*(table.table_id or table.location for table in tables))
     return [table.snapshot() for table in tables]
 

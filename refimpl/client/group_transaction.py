@@ -45,10 +45,10 @@ from refimpl.storage.environment import Environment, process_id
 
 
 def group_owner(owner: CommitOwner) -> GroupOwner:
-    """The owner, if it can ratify groups. Raises `InvalidRequestError`, which names it."""
+    """The owner, if it can ratify groups. Raises `MissingCallError`, which names it."""
     if commits_groups(owner):
         return owner
-    raise errors.InvalidRequestError(
+    raise errors.MissingCallError(
         f"the owner {owner.name!r} has no transactions over several tables; read and commit each table by itself",
         owner=owner.name,
     )

@@ -49,6 +49,10 @@ class TableNotFoundError(InvalidRequestError):
     """No live table has this name, path or id."""
 
 
+class MissingCallError(InvalidRequestError):
+    """The owner does not have this call."""
+
+
 class NameTakenError(InvalidRequestError):
     """Another table holds the name. Facts: `name`, `winner` (a `ResolvedTable`)."""
 

@@ -43,6 +43,7 @@ from refimpl.catalog.messages import (
 from refimpl.protocol.errors import (
     DeltaError,
     InvalidRequestError,
+    MissingCallError,
     OutcomeUnknown,
     OwnerUnavailableError,
     TableNotFoundError,
@@ -552,8 +553,8 @@ class DeltaCalls:
             return UnsupportedFeatureError(message, features=())
         return InvalidRequestError(f"{self.address.server} rejected the request to {what}: {refusal}")
 
-    def lacks(self, what: str, instead: str) -> InvalidRequestError:
-        return InvalidRequestError(f"the Delta API of {self.address.server} has no call for {what}; {instead}")
+    def lacks(self, what: str, instead: str) -> MissingCallError:
+        return MissingCallError(f"the Delta API of {self.address.server} has no call for {what}; {instead}")
 
     def pause(self, retry: int, retry_after: float | None, tries: int = TRIES) -> None:
         """Pause before the next try; not after the last."""

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from refimpl.cli import sql_query
 from refimpl.cli.output import ExitCode
+from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.rows import data_files
 from refimpl.rows.arrow_columns import python_rows
@@ -160,15 +160,18 @@ def test_sql_reads_transactions_over_several_tables_whole(
     for name in ("a", "b"):
         warehouse.create_table(name, {"id": "long"})
 
-    def land_before_the_second(name: str, opened: Warehouse) -> Table:
-        if name == "b":
+    read, first = Table.snapshot, iter([True])
+
+    def land_after_the_first(table: Table, **options: Any) -> Snapshot:
+        snapshot = read(table, **options)
+        if next(first, False):
             with warehouse.transaction("a", "b") as tx:
                 tx.table("a").append(pa.table({"id": [1]}))
                 tx.table("b").append(pa.table({"id": [1]}))
-        return opened.table(name)
+        return snapshot
 
-    monkeypatch.setattr(sql_query, "_table", land_before_the_second)
-    assert cli("sql", "SELECT (SELECT count(*) FROM a) AS a, (SELECT count(*) FROM b) AS b").out == "a,b\n1,1\n"
+    monkeypatch.setattr(Table, "snapshot", land_after_the_first)
+    assert cli("sql", "SELECT (SELECT count(*) FROM a) AS a, (SELECT count(*) FROM b) AS b").out == "a,b\n0,0\n"
 
 
 @pytest.mark.parametrize("condition", ["x > 1", "f >= 2.0::FLOAT", "s.x > 1"])
