@@ -102,8 +102,9 @@ class CatalogOwner(CommitOwner, Interface):
         """Raises the errors of `resolve`, and `InvalidRequestError` while the table has no version 0."""
         ...
 
-    def look_up(self, name: str, version: Version | None, attempt: AttemptId | None) -> AttemptLookup | None:
-        """The live table of this name and the outcome of a proposal, without any lock; None for an unknown table."""
+    def look_up(self, reference: str, version: Version | None, attempt: AttemptId | None) -> AttemptLookup | None:
+        """The live table of this name, or the table with this id in any state, and the outcome of a proposal, without
+        any lock; None for an unknown table."""
         ...
 
     def registered_at(self, location: Path) -> Sequence[str]:

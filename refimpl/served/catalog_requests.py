@@ -434,9 +434,11 @@ class CatalogRequests(LocalOwner):
             in_commit_timestamp=newest[0].in_commit_timestamp,
         )
 
-    def look_up(self, name: str, version: Version | None, attempt: commits.AttemptId | None) -> AttemptLookup | None:
+    def look_up(
+        self, reference: str, version: Version | None, attempt: commits.AttemptId | None
+    ) -> AttemptLookup | None:
         with self.ledger.read() as view:
-            table = view.table_named(name)
+            table = view.table(reference) if commits.is_attempt_id(reference) else view.table_named(reference)
             seen = None if table is None or attempt is None else view.attempt_at(table, version or 0, attempt)
         if table is None:
             return None

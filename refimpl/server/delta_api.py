@@ -18,7 +18,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -143,6 +143,13 @@ class DeltaApi:
         except errors.InvalidRequestError:  # no table of this name, or without version 0, or dropped since
             self.check_schema(catalog, schema)
             raise no_such_table(full) from None
+
+    def describe_id(self, table_id: str) -> TableDescription:
+        """`describe` for the table with this id."""
+        try:
+            return self._served(table_id, self.owner.describe(table_id))
+        except errors.InvalidRequestError:
+            raise no_such_table(table_id) from None
 
     def _served(self, full: str, description: TableDescription) -> TableDescription:
         if not is_served(description.table, live=False):
@@ -320,49 +327,50 @@ class DeltaApi:
         self, catalog: str, schema: str, table: str, request: UpdateTable, *, shows_conflict: bool = False
     ) -> LoadedTable:
         """Carry out a request's updates, all or none. `shows_conflict`: a lost race is answered with the table."""
-        updates, seen, preconditions = self._checked(catalog, schema, table, request)
-        added = updates.get(AddCommit)
-        attempt = None if added is None else _attempt_of(added.commit)
-        if added is None or attempt is None:
-            _refuse_reported_links(seen.table, preconditions)
-            self._change(seen.table.table_id, preconditions)
-        else:
-            try:
-                self._commit(seen, added.commit, attempt, preconditions)
-            except VersionConflictError as error:
-                if shows_conflict:
-                    with suppress(Exception):  # the race is lost, even if the table cannot be shown
-                        error.table = self.load(catalog, schema, table)
-                raise
+        updates, seen, preconditions = self._checked(partial(self._look_up, catalog, schema, table), request)
+        try:
+            self._carry_out(updates, seen, preconditions)
+        except VersionConflictError as error:
+            if shows_conflict:
+                with suppress(Exception):  # the race is lost, even if the table cannot be shown
+                    error.table = self.load(catalog, schema, table)
+            raise
         table_id = seen.table.table_id  # the name may be another one since
         return self.answer_of_done(lambda: self._answer(self._served(table_id, self.owner.describe(table_id))))
 
-    def update_by_id(self, table_id: str, location: str, updates: tuple[Update, ...]) -> None:
-        """`update` for the older calls, which name a table by its id and location."""
-        try:
-            name = self.name_of(table_id, location)
-        except ApiError:
-            for update in updates:
-                if isinstance(update, AddCommit):
-                    self._resolve_if_gone(table_id, _attempt_of(update.commit))
-            raise
-        self.update(*name, UpdateTable(updates=updates, requirements=(AssertTableUuid(uuid=table_id),)))
+    def _carry_out(self, updates: Mapping[type, Any], seen: AttemptLookup, preconditions: UpdatePreconditions) -> None:
+        added = updates.get(AddCommit)
+        if added is None:
+            _refuse_reported_links(seen.table, preconditions)
+            self._change(seen.table.table_id, preconditions)
+        else:
+            self._commit(seen, added.commit, _attempt_of(added.commit), preconditions)
 
-    def name_of(self, table_id: str, location: str) -> tuple[str, str, str]:
-        """The name of the table with this id; 400 unless it is at the location."""
-        try:
-            table = self.owner.resolve(str(uuid.UUID(table_id)))
-        except (ValueError, errors.TableNotFoundError):
-            raise no_such_table(table_id) from None
-        parts = None if table.name is None else parts_of(table.name)
-        if parts is None:
+    # The same for the older calls, which name a table by its id and location. Its name may change meanwhile.
+
+    def update_by_id(self, table_id: str, location: str, updates: tuple[Update, ...]) -> None:
+        table_id = canonical(table_id)
+        request = UpdateTable(updates=updates, requirements=(AssertTableUuid(uuid=table_id),))
+        updates_of_kind, seen, preconditions = self._checked(partial(self._look_up_id, table_id), request)
+        _refuse_other(seen.table, location)
+        self._carry_out(updates_of_kind, seen, preconditions)
+
+    def load_by_id(self, table_id: str, location: str) -> LoadedTable:
+        description = self.describe_id(canonical(table_id))
+        _refuse_other(description.table, location)
+        return self._answer(description)
+
+    def _look_up_id(self, table_id: str, version: Version | None, attempt: AttemptId | None) -> AttemptLookup:
+        seen = self.owner.look_up(table_id, version, attempt)
+        if seen is None or not is_served(seen.table):
+            self.describe_id(table_id)
             raise no_such_table(table_id)
-        if path_of(location) != table.location:
-            raise bad_request(f"table_uri is {location!r}; the table {table_id} is at {table.location.as_uri()}")
-        return self.names.catalog, *parts
+        return seen
+
+    # What an update requires
 
     def _checked(
-        self, catalog: str, schema: str, table: str, request: UpdateTable
+        self, look_up: Callable[[Version | None, AttemptId | None], AttemptLookup], request: UpdateTable
     ) -> tuple[Mapping[type, Any], AttemptLookup, UpdatePreconditions]:
         """The updates by kind, the table that the request means, and its preconditions."""
         updates = _one_of_each(request.updates)
@@ -382,7 +390,7 @@ class DeltaApi:
             raise bad_request("uniform is for tables that enable it, which this server does not support; leave it out")
         attempt = None if added is None else _attempt_of(added.commit)
         try:
-            seen = self._look_up(catalog, schema, table, None if added is None else added.commit.version, attempt)
+            seen = look_up(None if added is None else added.commit.version, attempt)
             if demanded.uuid != seen.table.table_id:
                 raise requirement_conflict(
                     f"assert-table-uuid failed: expected {demanded.uuid} but table has {seen.table.table_id}"
@@ -400,7 +408,7 @@ class DeltaApi:
     ) -> AttemptLookup:
         """The table from one read state. A table that is not served is rejected as in `describe`."""
         seen = self.owner.look_up(self.names.owner_name(catalog, schema, table), version, attempt)
-        if seen is None or seen.table.feature.path_access or seen.table.state is not TableState.ACTIVE:
+        if seen is None or not is_served(seen.table):
             self.describe(catalog, schema, table)
             raise no_such_table(f"{catalog}.{schema}.{table}")
         return seen
@@ -409,8 +417,9 @@ class DeltaApi:
         """Resolve a proposal to a table that was dropped, handed back or renamed. If it did not land, it must not land
         after an undrop or another rename either: the answer says that it did not. Raises `OutcomeUnknown` if it landed.
         """
-        if not is_attempt_id(table_id):
-            return
+        seen = self.owner.look_up(table_id, None, None) if is_attempt_id(table_id) else None
+        if seen is None or seen.table.state is TableState.STAGING or not is_served(seen.table, live=False):
+            return  # it is not there yet, or this API commits nothing to it
         with suppress(errors.TableNotFoundError):
             outcome = self.owner.attempt_outcome(table_id, attempt)
             if isinstance(outcome, Landed):
@@ -485,14 +494,11 @@ class DeltaApi:
 
     def _member(self, catalog: str, change: TableChange) -> tuple[Member, UpdatePreconditions]:
         """A member, whose staged file is durable then."""
-        updates, seen, preconditions = self._checked(
-            catalog, change.identifier.namespace[0], change.identifier.name, change
-        )
+        at = change.identifier
+        updates, seen, preconditions = self._checked(partial(self._look_up, catalog, at.namespace[0], at.name), change)
         added = updates.get(AddCommit)
         if added is None:
-            raise bad_request(
-                f"the update add-commit of {change.identifier.name} is missing; a transaction has one for each table"
-            )
+            raise bad_request(f"the update add-commit of {at.name} is missing; a transaction has one for each table")
         if SetLatestBackfilledVersion in updates:
             raise bad_request(
                 "set-latest-backfilled-version cannot be in a transaction; report it by an update of the table"
@@ -532,6 +538,22 @@ def _attempt_of(commit: WireCommit) -> AttemptId:
             f"{commit.version:020d}.<lower-case uuid>.json"
         )
     return name.uuid
+
+
+def canonical(table_id: str) -> str:
+    """The id as the owner spells it; 404 for a text that no table can have as its id."""
+    try:
+        return str(uuid.UUID(table_id))
+    except ValueError:
+        raise no_such_table(table_id) from None
+
+
+def _refuse_other(table: ResolvedTable | TableSummary, location: str) -> None:
+    """404 for a table without a name in the API, 400 for one that is not at the location."""
+    if table.name is None or parts_of(table.name) is None:
+        raise no_such_table(table.table_id)
+    if path_of(location) != table.location:
+        raise bad_request(f"table_uri is {location!r}; the table {table.table_id} is at {table.location.as_uri()}")
 
 
 def is_served(table: ResolvedTable | TableSummary, *, live: bool = True) -> bool:

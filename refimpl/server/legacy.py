@@ -167,7 +167,7 @@ class LegacyApi:
         last = request.end_version
         if last is not None and last < request.start_version:
             raise bad_request(f"end_version {last} is below start_version {request.start_version}")
-        loaded = self._api.load(*self._api.name_of(request.table_id, request.table_uri))
+        loaded = self._api.load_by_id(request.table_id, request.table_uri)
         return {
             "commits": [
                 msgspec.structs.asdict(commit)

@@ -215,6 +215,73 @@ def test_a_renamed_table_is_found_by_its_id(table: OlderTable) -> None:
     assert table.versions() == ([1], 1)
 
 
+def test_a_staged_table_is_not_the_table_that_has_its_name(http: TestClient) -> None:
+    staged, other = OlderTable(http), OlderTable(http)
+    staged.prepared()
+    other.create()
+    landed, first = other.land(1), staged.write_staged(1)
+    assert older(staged.commits()) == NOT_FOUND
+    assert older(staged.commit(first)) == NOT_FOUND
+    assert other.versions() == ([1], 1)
+    assert other.commit(landed).status_code == 200
+
+
+def test_a_commit_before_the_registration_may_be_repeated_after_it(http: TestClient) -> None:
+    table = OlderTable(http)
+    table.prepared()
+    staged = table.write_staged(1)
+    assert older(table.commit(staged)) == NOT_FOUND
+    assert table.register().status_code == 200
+    assert table.commit(staged).status_code == 200
+
+
+def test_a_commit_with_a_wrong_location_may_be_corrected(table: OlderTable) -> None:
+    staged = table.write_staged(1)
+    assert older(table.commit(staged, table_uri="file:///elsewhere")) == INVALID
+    assert table.commit(staged).status_code == 200
+    assert older(table.commit(staged, table_uri="file:///elsewhere")) == INVALID, "a replay too"
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["read", "commit"])
+def test_a_rename_during_a_request_does_not_matter(
+    table: OlderTable, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    """The next table of the old name is not the one that the request means."""
+    table.land(1)
+    staged, owner = table.write_staged(2), type(warehouse.owner)
+
+    def then_renamed(look_up: Any) -> Any:
+        def changed(*terms: Any) -> Any:
+            seen = look_up(*terms)
+            monkeypatch.undo()
+            assert table.http.post(f"{table.url}/rename", json={"new-name": "sales"}).status_code == 204
+            OlderTable(table.http).create()
+            return seen
+
+        return changed
+
+    for name in ("resolve", "look_up", "describe"):
+        monkeypatch.setattr(owner, name, then_renamed(getattr(owner, name)))
+    if reads:
+        assert table.versions() == ([1], 1)
+    else:
+        assert table.commit(staged).status_code == 200
+        assert table.versions() == ([2, 1], 2)
+
+
+def test_an_id_in_capital_letters_is_the_same_id(
+    table: OlderTable, http: TestClient, warehouse: refimpl.Warehouse
+) -> None:
+    capital = table.table_id.upper()
+    assert table.commit(table.write_staged(1), table_id=capital).status_code == 200
+    assert table.versions(table_id=capital) == ([1], 1)
+    late = table.write_staged(2)
+    assert http.delete(f"{LEGACY}/tables/unity.default.orders").status_code == 200
+    assert older(table.commit(late, table_id=capital)) == NOT_FOUND
+    warehouse.undrop_table(table.table_id)
+    assert older(table.commit(late)) == (409, "UPDATE_REQUIREMENT_CONFLICT")
+
+
 def test_commits_without_files_are_published_first(warehouse: refimpl.Warehouse, http: TestClient) -> None:
     inline = inline_table(warehouse)
     table = OlderTable(http)

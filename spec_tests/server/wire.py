@@ -133,6 +133,7 @@ class WireTable:
         content = lines(commit_info(at), *actions)
         name = f"{version:020d}.{uuid.uuid4()}.json"
         path = self.location / "_delta_log" / "_staged_commits" / name
+        path.parent.mkdir(parents=True, exist_ok=True)  # a table that is not registered yet has none
         path.write_bytes(content)
         return Staged(version=version, name=name, path=path, content=content, timestamp=at)
 
