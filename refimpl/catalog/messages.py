@@ -220,6 +220,11 @@ class UpdateTable(_Wire, frozen=True, kw_only=True, omit_defaults=True):
     updates: tuple[Update, ...]
     requirements: tuple[Requirement, ...] | None = None
 
+    @property
+    def table_id(self) -> str:
+        """The id of the table that it means; empty in a request that lacks it, which is rejected."""
+        return next((each.uuid for each in self.requirements or () if isinstance(each, AssertTableUuid)), "")
+
 
 class TableIdentifier(_Wire, frozen=True, kw_only=True):
     """A table's name in Iceberg's form. `namespace`: the schema alone."""
@@ -274,13 +279,23 @@ class CreateTableByName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommitInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """As `WireCommit`."""
+    """As `WireCommit`. `is_disown_commit`: the table would have no owner after it."""
 
     version: NewVersion
     timestamp: Milliseconds
     file_name: Text
     file_size: Bytes
     file_modification_timestamp: Milliseconds
+    is_disown_commit: bool | None = None
+
+
+class CommitProtocol(msgspec.Struct, frozen=True, kw_only=True):
+    """As `WireProtocol`."""
+
+    min_reader_version: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    min_writer_version: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    reader_features: tuple[str, ...] | None = None
+    writer_features: tuple[str, ...] | None = None
 
 
 class CommitProperties(msgspec.Struct, frozen=True, kw_only=True):
@@ -292,6 +307,12 @@ class CommitMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     description: str | None = None
     properties: CommitProperties | None = None
+    schema: Any = None
+
+    @property
+    def all_properties(self) -> dict[str, str]:
+        """Empty: the commit does not change them."""
+        return (self.properties and self.properties.properties) or {}
 
 
 class CommitById(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,6 +323,7 @@ class CommitById(msgspec.Struct, frozen=True, kw_only=True):
     commit_info: CommitInfo | None = None
     latest_backfilled_version: AnyVersion | None = None
     metadata: CommitMetadata | None = None
+    protocol: CommitProtocol | None = None
     uniform: dict[str, Any] | None = None
 
     @property
@@ -309,12 +331,14 @@ class CommitById(msgspec.Struct, frozen=True, kw_only=True):
         """The same as updates of the Delta API."""
         updates: list[Update] = []
         if self.commit_info is not None:
-            commit = WireCommit(**msgspec.structs.asdict(self.commit_info))
-            updates.append(AddCommit(commit=commit, uniform=self.uniform))
+            commit = {name: getattr(self.commit_info, name) for name in WireCommit.__struct_fields__}
+            updates.append(AddCommit(commit=WireCommit(**commit), uniform=self.uniform))
+        if self.protocol is not None:
+            updates.append(SetProtocol(protocol=WireProtocol(**msgspec.structs.asdict(self.protocol))))
         if self.latest_backfilled_version is not None:
             updates.append(SetLatestBackfilledVersion(latest_published_version=self.latest_backfilled_version))
-        if self.metadata is not None and self.metadata.properties is not None:
-            updates.append(SetProperties(updates=self.metadata.properties.properties or {}))
+        if self.metadata is not None and self.metadata.all_properties:
+            updates.append(SetProperties(updates=self.metadata.all_properties))
         if self.metadata is not None and self.metadata.description is not None:
             updates.append(SetTableComment(comment=self.metadata.description))
         return tuple(updates)

@@ -267,9 +267,9 @@ class Server:
                 return answer, next(answer.calls, bytes)()
             return b"" if route.status == HTTPStatus.NO_CONTENT else msgspec.json.encode(answer)
 
-        if seen.version is not None and request.client is not None:
+        if body is not None and seen.version is not None and request.client is not None:
             with self._writes.slots.taken():
-                content = await self._in_turn(request.client, tuple(seen.path.values()), seen, carried_out)
+                content = await self._in_turn(request.client, body.table_id.lower(), seen, carried_out)
         else:
             reads = None if route.scope is not Scope.READ else self._lists if route.lists else self._reads
             content = await self._carry_out(carried_out, seen.deadline, reads)
@@ -301,7 +301,7 @@ class Server:
         with self._writes.slots.taken():
             return await self._writes.run(work, deadline)
 
-    async def _in_turn(self, client: Hashable, table: tuple[str, ...], seen: Seen, work: Callable[[], Any]) -> Any:
+    async def _in_turn(self, client: Hashable, table: str, seen: Seen, work: Callable[[], Any]) -> Any:
         """Run a proposal in the client's turn; a client that lost a race is answered when it may try the next
         version."""
         assert seen.version is not None

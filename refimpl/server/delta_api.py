@@ -47,6 +47,7 @@ from refimpl.catalog.messages import (
     UpdateSnapshotVersion,
     UpdateTable,
     WireCommit,
+    is_derived,
     path_of,
     tag_of,
 )
@@ -350,6 +351,12 @@ class DeltaApi:
 
     def update_by_id(self, table_id: str, location: str, updates: tuple[Update, ...]) -> None:
         table_id = canonical(table_id)
+        changed = next((update.updates for update in updates if isinstance(update, SetProperties)), None)
+        if changed is not None:  # these are all properties of the table
+            with suppress(ApiError):  # the look-up below judges the table
+                known = self.describe_id(table_id).catalog_properties
+                removed = tuple(key for key in known if key not in changed and not is_derived(key))
+                updates += (RemoveProperties(removals=removed),)
         request = UpdateTable(updates=updates, requirements=(AssertTableUuid(uuid=table_id),))
         updates_of_kind, seen, preconditions = self._checked(partial(self._look_up_id, table_id), request)
         _refuse_other(seen.table, location)

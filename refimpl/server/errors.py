@@ -111,10 +111,10 @@ _OLDER_CODES: Final = {
 
 def in_older_shape(error: ApiError) -> tuple[HTTPStatus, ErrorAnswer]:
     """The status and the answer of an error in the older API, where a name that is taken is 400."""
-    taken = error.kind == "AlreadyExistsException"
+    status = HTTPStatus.BAD_REQUEST if error.kind == "AlreadyExistsException" else error.status
+    body = msgspec.structs.replace(error.answer.error, code=int(status))
     code = _OLDER_CODES.get(error.kind, "INTERNAL")
-    answer = msgspec.structs.replace(error.answer, error_code=code, message=error.message)
-    return HTTPStatus.BAD_REQUEST if taken else error.status, answer
+    return status, msgspec.structs.replace(error.answer, error=body, error_code=code, message=error.message)
 
 
 _OF_OWNER: Final = (

@@ -157,8 +157,15 @@ class LegacyApi:
         return self._api.answer_of_done(lambda: self._table(*place, request.name))
 
     def commit(self, request: CommitById) -> dict[str, Any]:
-        if request.metadata is not None and request.commit_info is None:
-            raise bad_request("metadata without commit_info; send both, or neither")
+        if request.commit_info is None:
+            for name in ("metadata", "protocol", "uniform"):
+                if getattr(request, name) is not None:
+                    raise bad_request(f"{name} without commit_info; send both, or neither")
+        elif request.commit_info.is_disown_commit:
+            raise bad_request("is_disown_commit is true; this server keeps its tables, so leave it out")
+        metadata = request.metadata
+        if metadata is not None and metadata.description is None and not (metadata.all_properties or metadata.schema):
+            raise bad_request("metadata is empty; set its description, properties or schema, or leave it out")
         self._api.update_by_id(request.table_id, request.table_uri, request.updates)
         return {}
 

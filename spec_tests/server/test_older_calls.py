@@ -10,11 +10,13 @@ from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.client.ownership import hand_back
+from refimpl.server.scheduling import FairQueue
 from spec_tests.server.conftest import Serve, inline_table
-from spec_tests.server.wire import LEGACY, START, Staged, WireTable
+from spec_tests.server.wire import LEGACY, PROTOCOL, START, VERSION_CONFLICT, Staged, WireTable, refusal
 
 COMMITS = f"{LEGACY}/delta/preview/commits"
 INVALID = (400, "INVALID_ARGUMENT")
+OLDER_PROTOCOL = {key.replace("-", "_"): value for key, value in PROTOCOL.items()}
 NOT_FOUND = (404, "TABLE_NOT_FOUND")
 CONFLICT = (409, "COMMIT_VERSION_CONFLICT")
 
@@ -46,6 +48,7 @@ class OlderTable(WireTable):
         body = {"table_id": self.table_id, "table_uri": self.location.as_uri(), **more}
         if staged is not None:
             body["commit_info"] = {key.replace("-", "_"): value for key, value in staged.commit.items()}
+            body["commit_info"]["is_disown_commit"] = body.pop("disowns", False)
         return self.http.request("POST", COMMITS, json=body)
 
     def commits(self, start: int = 0, **more: Any) -> Any:
@@ -66,7 +69,7 @@ class OlderTable(WireTable):
 
 def older(answer: Any) -> tuple[int, str]:
     """The status and the code of an error of the older API."""
-    assert answer.json()["message"]
+    refusal(answer)
     return answer.status_code, answer.json()["error_code"]
 
 
@@ -141,6 +144,14 @@ def test_both_apis_commit_to_one_table(table: OlderTable) -> None:
     assert table.state()[:2] == (2, [2, 1])
 
 
+def test_both_apis_have_one_queue_for_a_table(table: OlderTable) -> None:
+    queue: FairQueue = table.http.app_state["server"]._queue
+    table.land(1)
+    assert older(table.commit(table.write_staged(1), table_id=table.table_id.upper())) == CONFLICT
+    assert refusal(table.propose(table.write_staged(1))) == VERSION_CONFLICT
+    assert len(queue._losers) == 1, "the two lost races are of one client of one table"
+
+
 def test_a_full_backlog_ends_with_a_report(serve: Serve) -> None:
     table = OlderTable(serve(backlog_limit=2))
     table.create()
@@ -162,14 +173,30 @@ def test_a_commit_changes_the_metadata_that_it_repeats(table: OlderTable) -> Non
     for metadata in (other, {"description": "few orders"}):
         assert older(table.commit(staged, metadata=metadata)) == INVALID
     said = {"description": "all orders", "properties": {"properties": properties}, "schema": None}
-    assert table.commit(staged, metadata=said).status_code == 200
+    assert table.commit(staged, metadata=said, protocol=OLDER_PROTOCOL).status_code == 200
     described = table.http.get(f"{LEGACY}/tables/unity.default.orders").json()
     assert (described["comment"], described["properties"]["new"]) == ("all orders", "1")
 
 
+def test_the_properties_in_a_commit_are_all_properties(table: OlderTable) -> None:
+    """Those in the catalog alone are removed; the comment in the catalog is no property."""
+    new = {"action": "set-properties", "updates": {"kept": "1", "gone": "1"}}
+    assert table.update(new, {"action": "set-table-comment", "comment": "all orders"}).status_code == 200
+    said = {"properties": {"io.unitycatalog.tableId": table.table_id, "kept": "2"}}
+    assert table.commit(table.write_staged(1), metadata={"properties": said}).status_code == 200
+    described = table.http.get(f"{LEGACY}/tables/unity.default.orders").json()
+    assert {key: value for key, value in described["properties"].items() if key in new["updates"]} == {"kept": "2"}
+    assert described["comment"] == "all orders"
+
+
 @pytest.mark.parametrize(
     "more", [{}, {"metadata": {"description": "new"}, "latest_backfilled_version": 0}, {"uniform": {}, "staged": 1},
-             {"table_uri": "file:///elsewhere", "staged": 1}, {"table_uri": "s3://bucket/orders", "staged": 1}],
+             {"table_uri": "file:///elsewhere", "staged": 1}, {"table_uri": "s3://bucket/orders", "staged": 1},
+             {"uniform": {}, "latest_backfilled_version": 0},
+             {"protocol": OLDER_PROTOCOL, "latest_backfilled_version": 0},
+             {"metadata": {}, "staged": 1}, {"metadata": {"properties": {"properties": {}}}, "staged": 1},
+             {"disowns": True, "staged": 1},
+             {"protocol": {**OLDER_PROTOCOL, "reader_features": []}, "staged": 1}],
 )  # fmt: skip
 def test_a_request_without_a_valid_commit_is_invalid(table: OlderTable, more: dict[str, Any]) -> None:
     staged = table.write_staged(1) if more.pop("staged", None) else None
