@@ -265,15 +265,22 @@ class StageTableByName(msgspec.Struct, frozen=True, kw_only=True):
     schema_name: Text
 
 
+class NamedColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a column that is read: clients spell its type differently."""
+
+    name: Text
+
+
 class CreateTableByName(msgspec.Struct, frozen=True, kw_only=True):
-    """As `CreateTable`. The columns are not read: version 0 has them."""
+    """As `CreateTable`. `columns`: in any order; version 0 has their types."""
 
     name: Text
     catalog_name: Text
     schema_name: Text
     table_type: str
+    data_source_format: str
     storage_location: Text | None = None
-    data_source_format: str | None = None
+    columns: tuple[NamedColumn, ...] | None = None
     comment: str | None = None
     properties: dict[str, str] | None = None
 

@@ -16,7 +16,7 @@ import os
 import stat
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -47,6 +47,7 @@ from refimpl.catalog.messages import (
     UpdateSnapshotVersion,
     UpdateTable,
     WireCommit,
+    fields_of,
     is_derived,
     path_of,
     tag_of,
@@ -197,11 +198,14 @@ class DeltaApi:
         self.owner.rename_table(seen.table.table_id, name, before=self.names.owner_name(catalog, schema, table))
 
     def staging_credentials(self, table_id: str) -> dict[str, Any]:
+        return {"storage-credentials": answers.credentials(self.resolve_id(table_id).location, "READ_WRITE")}
+
+    def resolve_id(self, table_id: str) -> ResolvedTable:
+        """The table with this id, which may be staged."""
         try:
-            table = self.owner.resolve(str(uuid.UUID(table_id)))
-        except (ValueError, errors.TableNotFoundError):
-            raise no_such_table(f"Staging table not found: {table_id}") from None
-        return {"storage-credentials": answers.credentials(table.location, "READ_WRITE")}
+            return self.owner.resolve(canonical(table_id))
+        except errors.TableNotFoundError:
+            raise no_such_table(table_id) from None
 
     def credentials(self, catalog: str, schema: str, table: str, operation: str) -> dict[str, Any]:
         if operation not in ("READ", "READ_WRITE"):
@@ -252,7 +256,8 @@ class DeltaApi:
         self.register(catalog, schema, request)
         return self.answer_of_done(lambda: self.load(catalog, schema, request.name))
 
-    def register(self, catalog: str, schema: str, request: Registration) -> None:
+    def register(self, catalog: str, schema: str, request: Registration, columns: Sequence[str] = ()) -> None:
+        """`columns`: their names in any order, for a request that does not have more; none to check nothing."""
         self.check_schema(catalog, schema)
         name = self.names.new_owner_name(schema, request.name)
         if request.table_type != MANAGED:
@@ -271,6 +276,9 @@ class DeltaApi:
             raise no_such_table(f"none was staged for {name!r} at {request.location}; create a staging table first")
         content = self._first_version(staged)
         logged_actions, protocol, metadata = _table_actions(content)
+        logged_columns = sorted(str(field.get("name")) for field in fields_of(metadata))
+        if columns and sorted(columns) != logged_columns:
+            raise bad_request(f"the request has the columns {sorted(columns)}, version 0 has {logged_columns}")
         extra = properties_beside(metadata, request.properties)
         flaw = with_creation(request, staged.table_id, logged_actions, protocol, metadata)
         if flaw is not None:

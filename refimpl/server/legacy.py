@@ -23,7 +23,7 @@ from refimpl.catalog.messages import (
     StageTableByName,
 )
 from refimpl.protocol.commit_owner import TableState
-from refimpl.protocol.errors import CorruptionError, TableNotFoundError
+from refimpl.protocol.errors import CorruptionError
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi, is_served
 from refimpl.server.errors import ApiError, bad_request, no_such_schema, no_such_table, not_found
@@ -128,10 +128,7 @@ class LegacyApi:
 
     def credentials(self, table_id: str) -> dict[str, Any]:
         """Local files need none; 404 unless a served or staged table has this id."""
-        try:
-            table = self._api.owner.resolve(str(uuid.UUID(table_id)))
-        except (ValueError, TableNotFoundError):
-            raise no_such_table(table_id) from None
+        table = self._api.resolve_id(table_id)
         if not is_served(table, live=table.state is not TableState.STAGING):
             raise no_such_table(table_id)
         return {}
@@ -143,7 +140,7 @@ class LegacyApi:
         return {**msgspec.structs.asdict(request), "id": staged.table_id, "staging_location": staged.location}
 
     def create(self, request: CreateTableByName) -> dict[str, Any]:
-        if request.data_source_format not in (None, "DELTA") or request.storage_location is None:
+        if request.data_source_format != "DELTA" or request.storage_location is None:
             raise bad_request("expected data_source_format DELTA and the storage_location of a staging table")
         place = request.catalog_name, request.schema_name
         registration = Registration(
@@ -153,7 +150,7 @@ class LegacyApi:
             properties=request.properties or {},
             comment=request.comment,
         )
-        self._api.register(*place, registration)
+        self._api.register(*place, registration, [column.name for column in request.columns or ()])
         return self._api.answer_of_done(lambda: self._table(*place, request.name))
 
     def commit(self, request: CommitById) -> dict[str, Any]:

@@ -38,7 +38,8 @@ class OlderTable(WireTable):
         body = {
             "name": self.name, "catalog_name": "unity", "schema_name": "default", "table_type": "MANAGED",
             "data_source_format": "DELTA", "storage_location": self.location.as_uri(),
-            "columns": [{"name": "id", "type_name": "LONG", "type_text": "bigint", "position": 0, "nullable": True}],
+            "columns": [{"name": "id", "type_name": "LONG", "type_text": "bigint", "position": 0, "nullable": True},
+                        {"name": "tags", "type_name": "ARRAY", "type_text": "array<string>", "position": 1}],
             "properties": {"io.unitycatalog.tableId": self.table_id, "delta.feature.catalogManaged": "supported"},
             **changes,
         }  # fmt: skip
@@ -93,7 +94,7 @@ def test_a_table_is_created_and_described(table: OlderTable, http: TestClient) -
     "changes",
     [{"table_type": "EXTERNAL"}, {"data_source_format": "PARQUET"}, {"storage_location": None},
      {"properties": {"io.unitycatalog.tableId": "other"}}, {"properties": {"delta.feature.clustering": "supported"}},
-     {"comment": "not in the log"}],
+     {"comment": "not in the log"}, {"data_source_format": None}, {"columns": [{"name": "id"}, {"name": "other"}]}],
 )  # fmt: skip
 def test_a_creation_that_contradicts_version_0_is_invalid(http: TestClient, changes: dict[str, Any]) -> None:
     table = OlderTable(http)
