@@ -284,8 +284,8 @@ class Environment(_Value, frozen=True, kw_only=True):
     first_failure_seconds: float | None = None
 
 
-class RunResult(_Value, frozen=True, kw_only=True):
-    """Everything about one run."""
+class RunResult(_Value, frozen=True, kw_only=True, omit_defaults=False):
+    """Everything about one run. Every field of it is written, `schema` among them."""
 
     schema: int = RESULT_SCHEMA_VERSION
     kit_version: str

@@ -818,10 +818,13 @@ def _state_changes(log: Log, request: m.Transact, version: int) -> Iterator[Wron
         yield Wrong(ids, f"the table features {sorted(features)}, and {wanted}", f"they are {sorted(listed)}", version)
 
 
-def _columns(log: Log, version: int) -> list[tuple[str, Any]]:
-    """The names and types of the columns. What else a schema says of them may change."""
+def _columns(log: Log, version: int) -> list[tuple[str, Any]] | None:
+    """The names and types of the columns; None if they cannot be read. What else a schema says of them may change."""
     body = next(action["metaData"] for action in reconciled(log, version) if "metaData" in action)
-    return [(column["name"], column["type"]) for column in json.loads(body["schemaString"])["fields"]]
+    try:
+        return [(column["name"], column["type"]) for column in json.loads(body["schemaString"])["fields"]]
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _row_ids(log: Log, version: int) -> Iterator[Wrong]:

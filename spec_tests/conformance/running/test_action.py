@@ -70,6 +70,13 @@ def test_a_bad_owner_is_annotated(installed: Path) -> None:
     assert "PROFILE-CORE-05" in (installed / "summary").read_text("utf-8")
 
 
+def test_options_on_several_lines_reach_the_adapter_too(installed: Path) -> None:
+    options = f"--check {ONE.name} -n 1\n--timeout 7s\n--seed 7\n"
+    done = run("Check the subject", installed, subject="model", options=options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((installed / "conformance-report" / "result.json").read_text("utf-8"))["seed"] == 7
+
+
 def test_a_broken_adapter_and_an_invalid_option_have_no_report(installed: Path) -> None:
     broken, output = check(installed, "stdio:true")
     assert (broken.returncode, output) == (2, {"exit-code": "2"})
