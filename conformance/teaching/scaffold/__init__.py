@@ -5,6 +5,7 @@ Each folder below this one is a project. A file `NAME.txt` is written as NAME, b
 of the kit; `NAME.jinja` is a template of the message types. `README.md.jinja` is the page of all projects.
 """
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -45,8 +46,10 @@ class Project:
     """The commands that it needs, and what to install."""
 
 
+PYTHON: Final = next(filter(shutil.which, ("python", "python3")), shlex.quote(sys.executable))
+"""The command of an interpreter."""
 PROJECTS: Final = {
-    Language.PYTHON: Project(owner="owner.py", types="messages.py", program="python owner.py", tools={}),
+    Language.PYTHON: Project(owner="owner.py", types="messages.py", program=f"{PYTHON} owner.py", tools={}),
     Language.JAVASCRIPT: Project(
         owner="owner.mjs", types="messages.mjs", program="node owner.mjs", tools={"node": "Node.js 20 or newer"}
     ),
@@ -98,9 +101,11 @@ def files_of(language: Language) -> dict[str, str]:
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
-    """Create the folder with these files. Raises `UnusableError` if it exists, and is not an empty folder."""
-    if folder.exists() and not folder.is_dir():
-        raise UnusableError(f"{folder} is a file; expected a new or an empty folder")
+    """Create the folder with these files. Raises `UnusableError` if it exists, and is not an empty folder, or is
+    below a file."""
+    for place in (folder, *folder.parents):
+        if os.path.lexists(place) and not place.is_dir():
+            raise UnusableError(f"{place} is not a folder; expected a new or an empty folder")
     if folder.is_dir() and any(folder.iterdir()):
         raise UnusableError(f"{folder} is not empty; expected a new or an empty folder")
     for name, text in files.items():

@@ -206,7 +206,7 @@ def test_a_learners_work_is_not_overwritten(exercise: Path) -> None:
         (["{new}", "check"], "is not an exercise: it has no exercise.json"),
         (["{full}", "check"], "is not an exercise: it has no exercise.json; to create one in a new folder"),
         (["{mine}", "chekc"], "unknown action 'chekc'; expected check, watch, hint"),
-        (["{file}"], "is a file; expected a new or an empty folder"),
+        (["{file}"], "is not a folder; expected a new or an empty folder"),
         (["{full}"], "is not empty"),
         (["{new}", "--language", "cobol"], "unknown --language 'cobol'; expected python, javascript, rust, go, java"),
         (["{mine}", "check", "--stage", "14"], "invalid --stage 14; expected 1 to 13"),

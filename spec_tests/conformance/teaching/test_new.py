@@ -1,6 +1,7 @@
 """New projects. In each language a project builds, answers every request of the interface, and begins the course."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -29,6 +30,14 @@ PATIENCE = 120.0
 COMPILED = (Language.RUST, Language.GO, Language.JAVA)
 WRITTEN = (m.Hello, m.Observe, m.Plant, m.Remove)
 """The operations that a new owner has."""
+BLOCKS = {
+    Language.PYTHON: (r"class NAME\(TypedDict\):", r"^    (\w+): ", r"\n\n\n"),
+    Language.JAVASCRIPT: (r"@typedef \{Object\} NAME$", r"^ \* @property \{.+?\} \[?(\w+)", r"\*/"),
+    Language.RUST: (r"struct NAME \{", r"^    pub (\w+): ", r"^\}"),
+    Language.GO: (r"type NAME struct \{", r' `json:"(\w+)', r"^\}"),
+    Language.JAVA: (r"record NAME\(", r" (\w+)(?=,|$)", r"\)(?: implements \w+)? \{\}$"),
+}
+"""In each language: the beginning of a message's type, the name of each field in it, and the end."""
 EACH = [
     pytest.param(each, marks=[pytest.mark.engines, pytest.mark.xdist_group(each)] if each in COMPILED else [])
     for each in Language
@@ -109,13 +118,45 @@ def test_a_new_project_answers_every_request(project: Path, tmp_path: Path) -> N
         table = str(tmp_path / "table")
         plant = m.Plant(table=table, file="a/0.json", content='{"é": 1}\n', if_absent=True)
         assert [subject.ask("kit", plant) for _ in range(2)] == [m.Done(), m.Conflict()]
-        (tmp_path / "table/_delta_log/b.parquet").write_bytes(b"\xff")
+        (tmp_path / "table/_delta_log/b.bin").write_bytes(b"\xff")
         assert subject.ask("kit", m.Observe(table=table)) == m.Observation(
-            files=(m.LogFile(name="a/0.json", size=10, content='{"é": 1}\n'), m.LogFile(name="b.parquet", size=1))
+            files=(m.LogFile(name="a/0.json", size=10, content='{"é": 1}\n'), m.LogFile(name="b.bin", size=1))
         )
-        for file in ("a/0.json", "b.parquet", "absent"):
+        for file in ("a/0.json", "b.bin", "absent"):
             assert subject.ask("kit", m.Remove(table=table, file=file)) == m.Done()
         assert subject.ask("kit", m.Observe(table=table)) == m.Observation(files=())
+
+
+@pytest.mark.parametrize("project", EACH, indirect=True)
+def test_a_new_project_answers_null_fields_and_unknown_operations(project: Path, tmp_path: Path) -> None:
+    plant = {"op": "plant", "table": str(tmp_path), "file": "a", "content": "", "if_absent": None, "modified": None}
+    calls: list[dict[str, Any]] = [{"op": op} for op in ("constructor", "answer", "__init__", "Hello")]
+    lines = [json.dumps({"id": 1, "client": "me", "request": request}) + "\n" for request in (plant, *calls)]
+    command = scaffold.program(project, Language(project.name))
+    done = subprocess.run(command, input="".join(lines).encode(), capture_output=True, check=True)
+    answers = [wire.decode(line, m.Reply).answer for line in done.stdout.splitlines()]
+    assert answers == [m.Done(), *[m.Unsupported(reason=f"not implemented: see {PAGE}")] * len(calls)]
+
+
+@pytest.mark.engines
+@pytest.mark.xdist_group(Language.GO)
+def test_go_reads_and_writes_the_integers_of_pairs_exactly(tmp_path_factory: pytest.TempPathFactory) -> None:
+    project = shutil.copytree(
+        built(Language.GO, tmp_path_factory.getbasetemp()), tmp_path_factory.mktemp("pairs") / "go"
+    )
+    with (project / "owner.go").open("a", encoding="utf-8") as file:
+        file.write("""
+            func (owner *Owner) Transact(request Transact) Answer {
+                text, err := json.Marshal(request)
+                must(err)
+                return Rejected{Reason: string(text)}
+            }""")
+    scaffold.build(project, Language.GO)
+    request = complete(m.Transact)
+    with opened(project, project) as subject:
+        answer = subject.ask("someone", request)
+    assert isinstance(answer, m.Rejected)
+    assert json.loads(answer.reason)["application"] == list(request.application) == ["a", 2**53 + 1]
 
 
 @pytest.mark.parametrize("project", EACH, indirect=True)
@@ -155,9 +196,38 @@ def test_the_types_of_each_language_have_every_message_and_field(language: Langu
         if name in ("Call", "Reply") or "enum" in definition:
             continue
         fields = set(definition["properties"]) - {"op", "outcome"}
-        assert re.search(rf"\b{name}\b", text), name
-        for field in fields:
-            assert re.search(rf"\b({field}|{scaffold.messages.camel(field)})\b", text), (name, field)
+        begin, field, end = BLOCKS[language]
+        block = re.search(rf"{begin.replace('NAME', name)}(.*?){end}", text, re.DOTALL | re.MULTILINE)
+        if block is None:
+            assert not fields, name  # Rust has no type for it
+            assert re.search(rf"^    {name},$", text, re.MULTILINE), name
+            continue
+        found = set(re.findall(field, block[1], re.MULTILINE)) - {"op", "outcome"}
+        assert found == {scaffold.messages.camel(name) if language is Language.JAVA else name for name in fields}, name
+
+
+@pytest.mark.parametrize(
+    ("language", "file", "version"),
+    [
+        (Language.RUST, "Cargo.toml", r'^rust-version = "(.+)"$'),
+        (Language.GO, "go.mod", r"^go (.+)$"),
+        (Language.JAVA, "pom.xml", r"<maven.compiler.release>(.+)</maven.compiler.release>"),
+    ],
+)
+def test_the_tools_of_a_project_have_the_version_that_it_states(language: Language, file: str, version: str) -> None:
+    stated = re.findall(version, scaffold.files_of(language)[file], re.MULTILINE)
+    assert len(stated) == 1
+    assert f" {stated[0]} or newer" in next(iter(PROJECTS[language].tools.values()))
+
+
+@pytest.mark.parametrize("on_path", ["python3", ""])
+def test_the_printed_command_of_a_python_project_exists(on_path: str, tmp_path: Path) -> None:
+    if on_path:
+        (tmp_path / on_path).symlink_to(sys.executable)
+    words = [sys.executable, "-m", "conformance", "new", tmp_path / "mine", "--language", "python", "--json"]
+    done = subprocess.run(words, check=True, capture_output=True, env={**os.environ, "PATH": str(tmp_path)})
+    command = json.loads(done.stdout)["subject"].removeprefix("stdio:")
+    assert command == f"{on_path or sys.executable} owner.py"
 
 
 def test_a_python_project_is_installed_by_pip(tmp_path: Path) -> None:
@@ -192,19 +262,22 @@ def test_new_writes_every_file_and_json_names_the_build_and_the_subject(
             "javac was not found on the PATH; install a JDK 17 or newer: a project in java",
         ),
         (["{full}", "--language", "python"], "{full} is not empty; expected a new or an empty folder"),
-        (["{file}", "--language", "python"], "{file} is a file; expected a new or an empty folder"),
+        (["{link}", "--language", "python"], "{link} is not a folder; expected a new or an empty folder"),
+        (["{file}/x/y", "--language", "python"], "{file} is not a folder; expected a new or an empty folder"),
+        (["{file}", "--language", "python"], "{file} is not a folder; expected a new or an empty folder"),
     ],
 )
 def test_an_invalid_call_writes_nothing(
     words: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places = {name: tmp_path / name for name in ("new", "full", "file")}
+    places = {name: tmp_path / name for name in ("new", "full", "file", "link")}
     places["full"].mkdir()
     (places["full"] / "owner.py").write_text("my work", encoding="utf-8")
     places["file"].write_text("mine", encoding="utf-8")
+    places["link"].symlink_to("missing")
     monkeypatch.setenv("PATH", str(tmp_path))
     done = invoke("new", *(word.format(**places) for word in words))
     assert (done.exit_code, done.stdout) == (2, "")
     assert problem.format(**places) in done.stderr
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "full", "owner.py"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "full", "link", "owner.py"]
     assert (places["full"] / "owner.py").read_text(encoding="utf-8") == "my work"
