@@ -143,7 +143,7 @@ def _check(exercise: "Exercise", stage: int | None, timeout: float, *, json: boo
     from conformance.teaching import learn
 
     last = stage or len(learn.STAGES)
-    judgement = learn.judge(learn.command(exercise), last=last, timeout=timeout)
+    judgement = learn.judge(_built(exercise), last=last, timeout=timeout)
     if json:
         show_json(_document(judgement, last))
     else:
@@ -151,6 +151,15 @@ def _check(exercise: "Exercise", stage: int | None, timeout: float, *, json: boo
     if judgement.failure is None:
         return ExitCode.CONFORMANT
     return ExitCode.USAGE if judgement.failure.broken else ExitCode.VIOLATION
+
+
+def _built(exercise: "Exercise") -> tuple[str, ...]:
+    """The command of the owner, which is built first. The first build can take minutes."""
+    from conformance.teaching import learn, scaffold
+
+    if build := scaffold.PROJECTS[exercise.language].build:
+        say(f"building: {build}")
+    return learn.command(exercise)
 
 
 def _document(judgement: "Judgement", last: int) -> dict[str, Any]:
@@ -289,7 +298,7 @@ def _hint(exercise: "Exercise", number: int | None, timeout: float, *, deeper: b
     from conformance.teaching import learn
 
     if number is None:
-        number = learn.judge(learn.command(exercise), timeout=timeout).passed + 1
+        number = learn.judge(_built(exercise), timeout=timeout).passed + 1
     if number > len(learn.STAGES):
         show(f"all stages pass; read {exercise.folder / learn.LAST_PAGE}")
         return

@@ -163,6 +163,8 @@ def test_go_reads_and_writes_the_integers_of_pairs_exactly(tmp_path_factory: pyt
 def test_the_course_begins_in_each_language(project: Path) -> None:
     judged = invoke("learn", project, "check", "--timeout", "120s")
     assert judged.exit_code == 1, judged.output
+    build = PROJECTS[Language(project.name)].build
+    assert judged.stderr == (f"building: {build}\n" if build else "")
     assert "observed: `create_table` was answered `unsupported`" in judged.stdout
 
 
