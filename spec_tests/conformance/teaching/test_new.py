@@ -139,6 +139,18 @@ def test_a_new_project_answers_null_fields_and_unknown_operations(project: Path,
 
 
 @pytest.mark.engines
+@pytest.mark.xdist_group(Language.RUST)
+def test_rust_rejects_a_request_that_it_cannot_decode(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    project = built(Language.RUST, tmp_path_factory.getbasetemp())
+    with opened(project, tmp_path) as subject:
+        plant = m.Plant(table=str(tmp_path), file="a", content="\udcff")
+        answer = subject.ask("kit", plant)
+        assert isinstance(answer, m.Rejected)
+        assert "invalid request: " in answer.reason
+        assert subject.ask("kit", m.Observe(table=str(tmp_path))) == m.Observation(files=())
+
+
+@pytest.mark.engines
 @pytest.mark.xdist_group(Language.GO)
 def test_go_reads_and_writes_the_integers_of_pairs_exactly(tmp_path_factory: pytest.TempPathFactory) -> None:
     project = shutil.copytree(

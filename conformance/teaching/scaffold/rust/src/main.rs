@@ -170,6 +170,11 @@ struct Call {
     request: Request,
 }
 
+#[derive(Deserialize)]
+struct Numbered {
+    id: i64,
+}
+
 #[derive(Serialize)]
 struct Reply {
     id: i64,
@@ -179,8 +184,16 @@ struct Reply {
 fn main() -> io::Result<()> {
     let mut owner = Owner::default();
     for line in io::stdin().lock().lines() {
-        let call: Call = serde_json::from_str(&line?)?;
-        let reply = Reply { id: call.id, answer: owner.answer(call.request) };
+        let line = line?;
+        let reply = match serde_json::from_str::<Call>(&line) {
+            Ok(call) => Reply { id: call.id, answer: owner.answer(call.request) },
+            Err(error) => {
+                // half of a surrogate pair, for example, which no String holds
+                let Numbered { id } = serde_json::from_str(&line)?;
+                let reason = format!("invalid request: {error}");
+                Reply { id, answer: Answer::Rejected(Rejected { reason, ..Default::default() }) }
+            }
+        };
         let mut output = io::stdout().lock();
         writeln!(output, "{}", serde_json::to_string(&reply)?)?;
         output.flush()?;
