@@ -345,7 +345,7 @@ class DeltaApi:
                     error.table = self.load(catalog, schema, table)
             raise
         table_id = seen.table.table_id  # the name may be another one since
-        return self.answer_of_done(lambda: self._answer(self._served(table_id, self.owner.describe(table_id))))
+        return self.answer_of_done(lambda: self._answer(self.describe_id(table_id)))
 
     def _carry_out(self, updates: Mapping[type, Any], seen: AttemptLookup, preconditions: UpdatePreconditions) -> None:
         added = updates.get(AddCommit)
