@@ -56,7 +56,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import quote, unquote
 
-from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, NewTable, fetch_jars
+from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, NewTable, fetch_jars, sql_text
 from conformance.adapters.in_process import answering
 from conformance.adapters.jvm import jars
 from conformance.adapters.jvm import machine as jvm
@@ -466,8 +466,8 @@ class _Transaction:
             transaction.readWholeTable()
         elif request.reads is not None:
             parser = self.table.session.sessionState().sqlParser()
-            escaped = request.reads.replace("\\", "\\\\").replace("'", "\\'")
-            transaction.filterFiles(self.spark.seq([parser.parseExpression(f"part = '{escaped}'")]), False)
+            condition = parser.parseExpression(f"part = {sql_text(request.reads)}")
+            transaction.filterFiles(self.spark.seq([condition]), False)
         self._change_metadata()
         if request.domain is not None:
             domain, configuration = request.domain

@@ -291,6 +291,12 @@ def _write(file: Path, number: int, partition: dict[str, str | None]) -> None:
     pq.write_table(pa.table(columns), file)
 
 
+def sql_text(value: str) -> str:
+    """A text as a literal of Spark's SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def unsupported(request: m.Transact, *can: str) -> m.Unsupported | None:
     """The answer to a transaction with a field that the engine does not support; None if it supports all of them.
     `can`: the names of the optional fields that it supports."""

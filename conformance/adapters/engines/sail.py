@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from conformance.adapters.engines.engine import unsupported
+from conformance.adapters.engines.engine import sql_text, unsupported
 from conformance.adapters.engines.wheels import WheelClient
 from conformance.adapters.in_process import answering
 from conformance.adapters.uc.server import CATALOG, SCHEMA
@@ -106,7 +106,9 @@ class Sail(WheelClient):
         refused = unsupported(request, "adds", "isolation")
         if refused is not None or len({add.partition for add in request.adds}) != 1:
             return refused or m.Unsupported(reason="this adapter can only commit rows of one partition")
-        rows = ", ".join(f"({self.files.number(add.path)}, {_literal(add.partition)})" for add in request.adds)
+        partition = request.adds[0].partition
+        value = "NULL" if partition is None else sql_text(partition)
+        rows = ", ".join(f"({self.files.number(add.path)}, {value})" for add in request.adds)
         self.begin()
         self.connection(client).sql(f"INSERT INTO {_quoted(request.table)} VALUES {rows}").collect()
         if self.landed is None:
@@ -134,13 +136,6 @@ class Sail(WheelClient):
 def _quoted(table: str) -> str:
     name = table.replace("`", "``")
     return f"{CATALOG}.{SCHEMA}.`{name}`"
-
-
-def _literal(value: str | None) -> str:
-    if value is None:
-        return "NULL"
-    text = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{text}'"
 
 
 def files_in(plan: str) -> list[str] | None:
