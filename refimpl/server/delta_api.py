@@ -253,11 +253,12 @@ class DeltaApi:
         """Phase 3: version 0 is at the location; register the name. A repeated request gets the same answer."""
         if not request.columns.fields:
             raise bad_request("a table needs at least one column")
-        self.register(catalog, schema, request)
-        return self.answer_of_done(lambda: self.load(catalog, schema, request.name))
+        table_id = self.register(catalog, schema, request)  # another request may rename the table at any time
+        return self.answer_of_done(lambda: self._answer(self.describe_id(table_id)))
 
-    def register(self, catalog: str, schema: str, request: Registration, columns: Sequence[str] = ()) -> None:
-        """`columns`: their names in any order, for a request that does not have more; none to check nothing."""
+    def register(self, catalog: str, schema: str, request: Registration, columns: Sequence[str] = ()) -> str:
+        """The id of the new table. `columns`: their names in any order, for a request that does not have more; none to
+        check nothing."""
         self.check_schema(catalog, schema)
         name = self.names.new_owner_name(schema, request.name)
         if request.table_type != MANAGED:
@@ -289,7 +290,7 @@ class DeltaApi:
         outcome = self.owner.register_table(staged.table_id, proposal, properties=extra)
         match outcome:
             case Registered():
-                pass
+                return staged.table_id
             case NameTaken() | Conflict():
                 raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
             case Rejected():

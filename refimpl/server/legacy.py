@@ -22,6 +22,7 @@ from refimpl.catalog.messages import (
     StageTable,
     StageTableByName,
 )
+from refimpl.catalog.owner import TableDescription
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.errors import CorruptionError
 from refimpl.server import answers
@@ -150,8 +151,8 @@ class LegacyApi:
             properties=request.properties or {},
             comment=request.comment,
         )
-        self._api.register(*place, registration, [column.name for column in request.columns or ()])
-        return self._api.answer_of_done(lambda: self._table(*place, request.name))
+        table_id = self._api.register(*place, registration, [column.name for column in request.columns or ()])
+        return self._api.answer_of_done(lambda: self._shape(*place, request.name, self._api.describe_id(table_id)))
 
     def commit(self, request: CommitById) -> dict[str, Any]:
         if request.commit_info is None:
@@ -186,7 +187,9 @@ class LegacyApi:
         return {}
 
     def _table(self, catalog: str, schema: str, name: str) -> dict[str, Any]:
-        description = self._api.describe(catalog, schema, name)
+        return self._shape(catalog, schema, name, self._api.describe(catalog, schema, name))
+
+    def _shape(self, catalog: str, schema: str, name: str, description: TableDescription) -> dict[str, Any]:
         return answers.legacy_table(catalog, schema, name, description, self._api.changes.of(description))
 
     def setting(self) -> None:

@@ -26,6 +26,7 @@ from refimpl.server import scheduling
 from refimpl.server.application import Server
 from refimpl.storage.environment import Environment
 from spec_tests.server.conftest import Serve, inline_table
+from spec_tests.server.test_older_calls import OlderTable
 from spec_tests.server.wire import BAD, NO_TABLE, UNAVAILABLE, UNKNOWN, VERSION_CONFLICT, Staged, WireTable, refusal
 from spec_tests.support import faults as disk
 from spec_tests.support.builders import START, append, create
@@ -354,6 +355,20 @@ def test_commit_to_a_table_that_is_renamed_meanwhile_is_answered_with_it(
     answer = table.propose(staged)
     assert (answer.status_code, answer.json().get("latest-table-version")) == (200, 1)
     assert refusal(table.propose(staged)) == UNKNOWN
+
+
+@pytest.mark.parametrize("kind", [WireTable, OlderTable])
+def test_creation_of_a_table_that_is_renamed_meanwhile_is_answered_with_it(
+    http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, kind: type[WireTable]
+) -> None:
+    table, owner = kind(http).prepared(), server_of(http)._delta.owner
+    between(
+        monkeypatch, owner, "register_table",
+        lambda: warehouse.owner.rename_table(table.table_id, "sales", before="orders"),
+    )  # fmt: skip
+    answer = table.register()
+    assert (answer.status_code, table.table_id in answer.text) == (200, True)
+    assert warehouse.tables() == ["sales"]
 
 
 def test_load_is_consistent_while_inline_commits_land(
