@@ -60,6 +60,8 @@ class Watch:
         """The published versions of each log folder."""
         self._seen = False
         """Whether any log was watched."""
+        self._ratified = False
+        """Whether any commit was ratified: without one there may be no log."""
         self._placed = False
         """Whether a table's location is below a watched folder, so that later ones need not be looked up."""
         self._places: dict[m.TableRef, Path] = {}
@@ -86,7 +88,7 @@ class Watch:
     @property
     def unknown(self) -> str:
         """Why the order of events is not known; empty if it is."""
-        return self.blind or ("" if self._seen else "the table's log is not in a local folder")
+        return self.blind or ("" if self._seen or not self._ratified else "the table's log is not in a local folder")
 
     def begin(self) -> None:
         """Forget the logs of earlier programs."""
@@ -165,6 +167,7 @@ class Watch:
 
     def _heard(self, request: m.Request, answer: m.Answer) -> None:
         self._answered += 1
+        self._ratified |= isinstance(answer, m.Ratified)
         attempt = getattr(request, "attempt", None)
         if attempt is not None and not isinstance(request, m.AttemptOutcome):
             self.answers[attempt] = getattr(request, "table", None), answer
