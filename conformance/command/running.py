@@ -401,7 +401,7 @@ def progress() -> Iterator[Watcher]:
 
 
 class Lines:
-    """A line for the first failure of each check, and periodic lines of progress."""
+    """A line for the first failure of each check, unless an earlier line says the same, and lines of progress."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -424,9 +424,12 @@ class Lines:
         if fails and not known:
             kind = f"FAILED after {seconds:.1f} s{'' if self.failed else ', the first failure'}"
             self.failed += 1
-        if (fails or result.verdict is Verdict.FAILED) and (result.check, fails, known) not in self._shown:
-            self._shown.add((result.check, fails, known))
-            self._line(f"{kind}: {_failure(result)}")
+        if fails or result.verdict is Verdict.FAILED:
+            failure = _failure(result)
+            alike = {(words, fails, known) for words in (result.check, failure)}
+            if alike.isdisjoint(self._shown):
+                self._line(f"{kind}: {result.case}: {failure}")
+            self._shown |= alike
         self._moved()
 
     def note(self, text: str) -> None:
@@ -487,4 +490,4 @@ def _failure(result: CaseResult) -> str:
     first = direct_first(result.violations)[0]
     message = one_line(first.message)
     cut = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ..."
-    return f"{result.case}: {', '.join(first.requirements)}: {cut}"
+    return f"{', '.join(first.requirements)}: {cut}"

@@ -79,7 +79,9 @@ _BY_REQUIREMENT: Final = {
     **dict.fromkeys(REQUIREMENTS[Rule.RATIFIED_ELSEWHERE], Rule.CONTENT_CHANGED.value),
 }
 """For each requirement that only one rule can violate, the sign of its violation."""
-del _BY_REQUIREMENT["PROFILE-CORE-07"]  # any broken promise violates it, such as a missing operation
+_ANY_PROMISE: Final = "PROFILE-CORE-07"
+"""Any broken promise violates it, such as a missing operation."""
+del _BY_REQUIREMENT[_ANY_PROMISE]
 _RULES: Final = {rule.value: rule for rule in REQUIREMENTS}
 _RESTART: Final = ("crash", "restart")
 _OF_RESTARTS: Final = "PROFILE-DURABLE-"
@@ -500,7 +502,7 @@ def mutants_like(result: results.RunResult, cause: Cause) -> list[str]:
     names = [requirement.requirement for requirement in cause.requirements]
     said = _stems(" ".join([cause.headline, *cause.hints, *(evidence.case.title for evidence in cause.evidence)]))
     candidates = [mutant for mutant in all_mutants().values() if mutant.side == result.subject.side and mutant.violates]
-    near = [mutant for mutant in candidates if not set(names).isdisjoint(mutant.violates)]
+    near = [mutant for mutant in candidates if not {*names}.difference([_ANY_PROMISE]).isdisjoint(mutant.violates)]
 
     def likeness(mutant: Mutant) -> tuple[object, ...]:
         words = _stems(mutant.title)
