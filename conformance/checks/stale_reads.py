@@ -17,9 +17,10 @@ from conformance.checks.backfill import UNPUBLISHED
 from conformance.history.digests import same_actions
 from conformance.history.events import Promise
 from conformance.interface import messages as m
-from conformance.interface.log_names import attempt_of, commit_file
+from conformance.interface.log_names import STAGING, attempt_of, commit_file, staged_file
 from conformance.interface.messages import Commit, Conflict, GetCommits, Rejected
 from conformance.interface.results import Layer
+from conformance.models import proposals
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.running import Generation
@@ -285,6 +286,29 @@ def a_removed_staged_file_was_published(s: ClientScenario) -> None:
         expected="a staged file is removed only after its commit is published: a reader that does not find it reads "
         "<version>.json instead",
     )  # fmt: skip
+
+
+@check(Family.STALE_READS, "CM-READ-02", *SEEN, features=("catalogManaged",), commit_modes=("staged",))
+def a_commit_that_the_catalog_forgot_is_read_from_the_log(s: ClientScenario) -> None:
+    """The catalog lists no published commit, and the staged files of all commits are deleted. The reader reads the
+    published commits."""
+    log = table_with(s, 2)
+    log.backfill(2)
+    log.hide(*log.staged())
+    must_read(log, 2, "CM-READ-02", *SEEN, expected="versions 1 and 2 are published")
+
+
+@check(Family.STALE_READS, "CM-FILES-04", "LOG-17", *SEEN, features=("catalogManaged",), commit_modes=("staged",))
+def a_staged_file_beside_a_published_commit_is_ignored(s: ClientScenario) -> None:
+    """The catalog lists no published commit. The only staged file of a published version is that of an attempt that
+    lost. The reader reads the published commit."""
+    log = table_with(s, 1)
+    log.backfill(1)
+    log.hide(*log.staged())
+    lost = s.attempt()
+    content = proposals.content(proposals.append(lost, s.timestamp(1), ["lost"]))
+    log.plant(f"{STAGING[s.feature]}/{staged_file(1, lost)}", content.encode())
+    must_read(log, 1, "CM-FILES-04", "LOG-17", *SEEN, expected="version 1 is published: the staged file is no commit")
 
 
 @check(Family.STALE_READS, *SEEN, "CM-READ-09", "MC-LOG-03")

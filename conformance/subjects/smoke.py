@@ -676,7 +676,7 @@ class ReadableTable(Closing):
                 content = proposals.content(actions)
                 self._owner.plant("kit", m.Plant(table=self.name, file=commit_file(version), content=content))
             return
-        self.name = f"smoke-{feature}"
+        self.name = f"smoke_{feature}"  # an identifier, which every catalog accepts
         request = m.CreateTable(
             name=self.name, feature=feature, commit_mode=commit_mode, attempt=first, actions=created
         )

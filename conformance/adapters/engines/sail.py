@@ -79,14 +79,16 @@ class Sail(WheelClient):
 
     @answering
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
-        if request.version is not None or request.timestamp is not None or request.path is not None:
-            return m.Unsupported(reason="this adapter reads only the newest version of a catalog's table")
+        if request.timestamp is not None or request.path is not None:
+            return m.Unsupported(reason="this adapter reads a version of a catalog's table only")
         table = request.table or ""
-        plan = self.connection(client).sql(f"EXPLAIN SELECT id FROM {_quoted(table)}").collect()[0][0]
+        of_version = "" if request.version is None else f" VERSION AS OF {request.version}"
+        query = f"EXPLAIN FORMATTED SELECT id FROM {_quoted(table)}{of_version}"
+        plan = self.connection(client).sql(query).collect()[0][0]
         listed = files_in(plan)
         if listed is None:
             return m.Unsupported(reason=f"the plan does not list all files: {plan}")
-        version = self.newest_named(client, table)
+        version = self.newest_named(client, table) if request.version is None else request.version
         if version is None:
             return m.Unsupported(reason="neither the owner nor Sail names the version that was read")
         folder = Path(self.location(table))
