@@ -18,6 +18,7 @@ from conformance.adapters.engines.delta_kernel import DeltaKernel
 from conformance.adapters.engines.delta_kernel_rs import DeltaKernelRs
 from conformance.adapters.engines.delta_rs import DeltaRs
 from conformance.adapters.engines.delta_spark import DeltaSpark
+from conformance.adapters.engines.sail import Sail
 from conformance.adapters.engines.wheels import fetch, installed, missing
 from conformance.command.application import application
 from conformance.interface import messages as m
@@ -73,23 +74,33 @@ def test_an_unpublished_winner_fails_only_the_older_kernel(version: str, verdict
     assert case["verdict"] == verdict
 
 
-# delta-rs, on filesystem tables
+# delta-rs, on filesystem tables, and Sail: all checks
 
-DELTA_RS: Final = {
-    "LOG-21", "LOG-26", "LOG-32", "LOG-35", "LOG-36", "LOG-37", "LOG-38", "LOG-39", "LOG-50", "FIELD-03",
-    "CONFLICT-FILES-02",
+WHEELS: Final = {
+    DeltaRs: (
+        {"LOG-21", "LOG-26", "LOG-32", "LOG-35", "LOG-36", "LOG-37", "LOG-38", "LOG-39", "LOG-50", "FIELD-03",
+         "CONFLICT-FILES-02"},
+        {"passed": 12, "failed": 13, "skipped": 32, "inconclusive": 1},
+    ),
+    Sail: (
+        {"CM-FILES-04", "CM-PUBLISH-08", "CM-READ-02", "CM-READ-04", "CM-READ-05", "FIELD-03", "ICT-16", "LOG-13",
+         "LOG-17", "LOG-26"},
+        {"passed": 14, "failed": 9, "skipped": 5, "inconclusive": 30},
+    ),
 }  # fmt: skip
+"""For each engine: the requirements and advice that it violates, and the number of cases with each verdict."""
 
 
 @pytest.mark.engines
-def test_delta_rs_violates_only_the_known_requirements(tmp_path: Path) -> None:
-    if problem := DeltaRs.missing(None):
+@pytest.mark.parametrize("engine", WHEELS, ids=lambda engine: engine.engine)
+def test_a_wheel_violates_only_the_known_requirements(engine: type[DeltaRs | Sail], tmp_path: Path) -> None:
+    if problem := engine.missing(None):
         pytest.skip(problem)
-    shown = CliRunner().invoke(application, ["run", "engine:delta-rs", "--report", str(tmp_path)])
+    shown = CliRunner().invoke(application, ["run", f"engine:{engine.engine}", "--report", str(tmp_path)])
     assert shown.exit_code == 1, shown.output
+    known, verdicts = WHEELS[engine]
     cases = json.loads((tmp_path / "result.json").read_text("utf-8"))["cases"]
-    assert violated(cases) == DELTA_RS
-    verdicts = {"passed": 12, "failed": 13, "skipped": 30, "inconclusive": 1}
+    assert violated(cases) == known
     assert Counter(case["verdict"] for case in cases) == verdicts
 
 
