@@ -839,6 +839,18 @@ class ForgetsAttemptsAfterBackfill(Promising):
         return m.Conflict(latest=table.latest) if forgotten else answer
 
 
+@good("FREE-ANSWER-03")
+class KnowsAnAttemptByItsVersion(Promising):
+    """Knows no attempts, only staged files: with another version, an attempt is a new proposal, as for Delta's
+    coordinators."""
+
+    without = ("idempotent-retry", "attempt-outcome")
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        answer = super()._replay(table, request)
+        return None if isinstance(answer, m.Rejected) else answer
+
+
 @good()
 class KeepsItsStateInMemory(Promising):
     """Promises to survive no restart, and supports none."""

@@ -123,7 +123,8 @@ def published(content: str, staged: str | None, version: m.Version, wrong: Wrong
         return None
     what = f"version {version} is published with the bytes of its staged file"
     seen = f"{len(content.encode(errors='replace'))} bytes are published, {len(staged.encode(errors='replace'))} staged"
-    return Wrong(("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-03", "MC-LOG-05", "CM-FILES-01"), what, version, seen)
+    form = () if all(map(_is_an_action, proposals.lines(staged))) else ("MC-LOG-05", "CM-FILES-01")
+    return Wrong(("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-03", *form), what, version, seen)
 
 
 def names(

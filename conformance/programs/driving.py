@@ -679,6 +679,8 @@ class Drive:
         elif step.rebased and isinstance(request, m.Commit) and request.actions is not None:
             if request.version > table.newest + 1:  # its time would be later than that of the next version
                 return
+            if "idempotent-retry" not in self.contract.profiles:  # an owner may know an attempt by its version alone
+                return
             table.rebased.add(request.attempt)
             request = msgspec.structs.replace(request, version=table.newest + 1)
         if request.attempt in table.facts.altered and not self._is_replay(table.worlds, request):

@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -241,6 +242,8 @@ class CoordinatorOwner(LogAccess):
         """The tables of the requests since the start. The others are not loaded, so that a start stays fast."""
         self._dead = ""
         """Why the coordinator's process ended; empty: it runs."""
+        self._writing = threading.Lock()
+        """Held while the log changes: Delta's local log store excludes only the other writers of its process."""
         self._started = False
         self._machine: Machine
         self._database: Database | None
@@ -327,7 +330,7 @@ class CoordinatorOwner(LogAccess):
         )
         try:
             lines = self._machine.iterator(actions)
-            with self._storage_of(table, version):
+            with self._writing, self._storage_of(table, version):
                 response = self._coordinators[table.batch].commit(
                     self._store, self._configuration, table.descriptor, version, lines, updated
                 )
@@ -380,9 +383,10 @@ class CoordinatorOwner(LogAccess):
     @answering
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         table = self._table(request.table)
-        self._coordinators[table.batch].backfillToVersion(
-            self._store, self._configuration, table.descriptor, request.version, None
-        )
+        with self._writing:
+            self._coordinators[table.batch].backfillToVersion(
+                self._store, self._configuration, table.descriptor, request.version, None
+            )
         return m.Done()
 
     # Tables
@@ -433,7 +437,8 @@ class CoordinatorOwner(LogAccess):
         lines = self._machine.iterator([owned(action, self._named.name, conf) for action in actions])
         target = self._machine.type("org.apache.hadoop.fs.Path")(str(log.published(version)))
         try:
-            self._store.write(target, lines, False, self._configuration)
+            with self._writing:
+                self._store.write(target, lines, False, self._configuration)
         except Py4JJavaError as error:
             if class_of(error) == "java.nio.file.FileAlreadyExistsException":
                 return False
@@ -491,6 +496,10 @@ class CoordinatorOwner(LogAccess):
     def log_of(self, table: m.TableRef) -> Log:
         """The log of a table of the coordinator, or of a filesystem table of the kit."""
         return self._table(table).log if "/" not in table else self._log(Path(table))
+
+    def plant(self, _client: str, request: m.Plant) -> m.Answer:
+        with self._writing:
+            return super().plant(_client, request)
 
     # Crash and restart
 
