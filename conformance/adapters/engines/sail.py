@@ -47,7 +47,6 @@ class Sail(WheelClient):
     def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
         super().__init__(owner, directory, version)
         self._servers: list[Any] = []
-        """A server ends when Python forgets it."""
 
     @classmethod
     def missing(cls, version: str | None) -> str:
@@ -133,6 +132,15 @@ class Sail(WheelClient):
         server.start()
         self._servers.append(server)
         return SparkSession.builder.remote(f"sc://127.0.0.1:{server.listening_address[1]}").create()
+
+    def close(self) -> None:
+        """Else the process does not end."""
+        for session in self._connections.values():
+            session.stop()
+        for server in self._servers:
+            server.stop()
+        self._servers.clear()
+        super().close()
 
 
 def _quoted(table: str) -> str:
