@@ -631,6 +631,8 @@ class Drive:
         table = self._at(step)
         if table is None or not table.owned or table.surely < table.taken or table.halted:
             return
+        if table.surely == 0 and "version-0-by-filesystem" in self.contract.profiles:  # it is never proposed
+            return
         exchanges = []
         for _ in range(TRIES):
             request = self.s.proposal(table.handle, table.surely)
@@ -1512,6 +1514,13 @@ class Drive:
                 (*left, "MC-BACKFILL-03", "CM-PUBLISH-06"),
                 f"version {missing[0]} is published before version {max(published)}", missing[0],
                 f"published are versions {sorted(published)[-9:]}",
+            ))  # fmt: skip
+        left_at = min((world.newest if world.state is State.RELEASED else -1 for world in table.worlds), default=-1)
+        late = [version for version in range(table.base, left_at) if version not in published]
+        if late:
+            self._fail(table, None, Wrong(
+                ("MC-RELEASE-03", "MC-BACKFILL-03", "CM-PUBLISH-06"),
+                f"version {late[0]} is published before version {left_at}, the hand-back", late[0], "it is missing",
             ))  # fmt: skip
         new = {version: content for version, content in published.items() if table.seen.get(version) != content}
         for version in sorted(set(new) & set(table.seen)):

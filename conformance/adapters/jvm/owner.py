@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from conformance.adapters.in_process import answering
 from conformance.adapters.jvm.dynamodb import FAILING, Database, Fault
 from conformance.adapters.jvm.machine import Machine, class_of, machine, message_of
 from conformance.adapters.jvm.naming import Named, UnknownError
-from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError
+from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError, content_of
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.interface.subject import AdapterError, ProcessDied
@@ -242,8 +241,6 @@ class CoordinatorOwner(LogAccess):
         """The tables of the requests since the start. The others are not loaded, so that a start stays fast."""
         self._dead = ""
         """Why the coordinator's process ended; empty: it runs."""
-        self._writing = threading.Lock()
-        """Held while the log changes: Delta's local log store excludes only the other writers of its process."""
         self._started = False
         self._machine: Machine
         self._database: Database | None
@@ -330,7 +327,7 @@ class CoordinatorOwner(LogAccess):
         )
         try:
             lines = self._machine.iterator(actions)
-            with self._writing, self._storage_of(table, version):
+            with self._storage_of(table, version):
                 response = self._coordinators[table.batch].commit(
                     self._store, self._configuration, table.descriptor, version, lines, updated
                 )
@@ -383,10 +380,9 @@ class CoordinatorOwner(LogAccess):
     @answering
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         table = self._table(request.table)
-        with self._writing:
-            self._coordinators[table.batch].backfillToVersion(
-                self._store, self._configuration, table.descriptor, request.version, None
-            )
+        self._coordinators[table.batch].backfillToVersion(
+            self._store, self._configuration, table.descriptor, request.version, None
+        )
         return m.Done()
 
     # Tables
@@ -415,10 +411,10 @@ class CoordinatorOwner(LogAccess):
             return m.Rejected(
                 reason="the table's newest metadata names an owner; Delta's client does not ask for another"
             )
-        if not log.published(request.version - 1).exists():
-            return m.Gap()
         if log.published(request.version).exists():
             return m.Conflict()
+        if not log.published(request.version - 1).exists():
+            return m.Gap()
         reference = _reference(request.name)
         if not self._own(reference, log, request.version, NEVER, request.actions):
             return m.Conflict()
@@ -426,23 +422,15 @@ class CoordinatorOwner(LogAccess):
 
     def _own(self, reference: str, log: Log, version: int, batch: int, actions: Sequence[str]) -> bool:
         """Register the table, then write the version that makes the coordinator its owner, by put-if-absent. False:
-        that version existed."""
-        from py4j.protocol import Py4JJavaError
-
+        that version existed. Delta's local log store does not exclude writers of other processes, so the kit writes."""
         log.make()
         metadata, protocol, _ = self._parsed(actions, None)
         empty = self._machine.type("java.util.Optional").empty()
         path = self._machine.type("org.apache.hadoop.fs.Path")(str(log.folder))
         conf = dict(self._coordinators[batch].registerTable(path, empty, version - 1, metadata, protocol))
-        lines = self._machine.iterator([owned(action, self._named.name, conf) for action in actions])
-        target = self._machine.type("org.apache.hadoop.fs.Path")(str(log.published(version)))
-        try:
-            with self._writing:
-                self._store.write(target, lines, False, self._configuration)
-        except Py4JJavaError as error:
-            if class_of(error) == "java.nio.file.FileAlreadyExistsException":
-                return False
-            raise
+        content = content_of(owned(action, self._named.name, conf) for action in actions)
+        if not log.put(commit_file(version), content, if_absent=True):
+            return False
         self._tables[reference] = self._known(reference, log.location, batch)
         self._places[reference] = (str(log.location), batch)
         self._save()
@@ -496,10 +484,6 @@ class CoordinatorOwner(LogAccess):
     def log_of(self, table: m.TableRef) -> Log:
         """The log of a table of the coordinator, or of a filesystem table of the kit."""
         return self._table(table).log if "/" not in table else self._log(Path(table))
-
-    def plant(self, _client: str, request: m.Plant) -> m.Answer:
-        with self._writing:
-            return super().plant(_client, request)
 
     # Crash and restart
 
