@@ -107,6 +107,8 @@ class Violation(_Value, frozen=True, kw_only=True):
     """The checker's rule, if a checker found it."""
     table: str | None = None
     version: int | None = None
+    program: int = 0
+    """0: the case's own program, with the case's `history`, shows it; N: the Nth one of its `others`."""
 
 
 PROGRAMS: Final = "programs:"
@@ -138,6 +140,15 @@ def only_strays(violations: Sequence[Violation]) -> bool:
     return bool(violations) and all(violation.requirements == STRAYS for violation in violations)
 
 
+class OtherProgram(_Value, frozen=True, kw_only=True):
+    """Another program of a generated case, which shows other violations. The fields are those of the case."""
+
+    title: str
+    operations: int
+    history: str | None
+    reproduction: str
+
+
 class CaseResult(_Value, frozen=True, kw_only=True):
     """One check, on one table feature and one commit mode."""
 
@@ -160,6 +171,8 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     """The number of requests until the end of the case, or until the violation."""
     programs: int = 0
     """The number of generated programs that were run."""
+    passed: int = 0
+    """How many of them passed, if the case failed."""
     words: Mapping[str, int] = msgspec.field(default_factory=dict)
     """How often each kind of step was in them."""
     unwatched: str = ""
@@ -170,12 +183,27 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     """The history before shrinking, for concurrent processes, whose runs cannot be repeated."""
     reproduction: str | None = None
     """The input of `replay` for a generated case that failed, in addition to the name, as JSON."""
+    others: tuple[OtherProgram, ...] = ()
+    """Of a generated case that failed: the programs that show violations of further requirements."""
 
     @property
     def held(self) -> bool:
-        """Whether all its steps succeeded. Files in other folders are separate advice, because a client creates them in
-        all cases or in none."""
-        return self.verdict is Verdict.PASSED or (not self.reason and only_strays(self.violations))
+        """Whether it is evidence for each of its requirements that it does not violate: all its steps succeeded, or
+        most of its programs passed. The programs of a family are drawn from one alphabet, and the family goes on after
+        a failure, so those that passed tested the other requirements. Files in other folders are separate advice,
+        because a client creates them in all cases or in none."""
+        strayed = not self.reason and only_strays(self.violations)
+        return self.verdict is Verdict.PASSED or strayed or 2 * self.passed > self.programs
+
+    def by_program(self) -> tuple["CaseResult", ...]:
+        """The case as each of its failing programs shows it alone."""
+        own = (self, *(msgspec.structs.replace(self, **msgspec.structs.asdict(other)) for other in self.others))
+        return tuple(
+            msgspec.structs.replace(
+                case, others=(), violations=tuple(shown for shown in self.violations if shown.program == number)
+            )
+            for number, case in enumerate(own)
+        )
 
 
 class RequirementVerdict(StrEnum):

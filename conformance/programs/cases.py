@@ -8,7 +8,7 @@ from conformance.programs import program as programs
 from conformance.programs.client_steps import ClientProgram
 from conformance.programs.program import NotAProgramError
 from conformance.programs.rounds import REPEATS, Reproduction, Rounds
-from conformance.programs.running import Generation
+from conformance.programs.running import MOST_VIOLATIONS, Generation
 from conformance.programs.steps import OwnerProgram
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
@@ -26,15 +26,17 @@ def run_case(
     reproduction: str | None = None,
     host: ClientHost | None = None,
     shrink: bool = True,
+    most: int = MOST_VIOLATIONS,
 ) -> CaseResult:
-    """Run a check: an example once, a generated layer `count` times, or exactly the `reproduction` of an earlier
-    result. If the subject's process ends by itself, the case is at best inconclusive, and says so. Raises only
-    `AdapterError`, if the subject does not implement the interface."""
+    """Run a check: an example once, a generated layer `count` times, or until it shows `most` distinct violations, or
+    exactly the `reproduction` of an earlier result. If the subject's process ends by itself, the case is at best
+    inconclusive, and says so. Raises only `AdapterError`, if the subject does not implement the interface."""
     deaths: list[str] = getattr(subject, "deaths", [])
     deaths.clear()
     result = _run_case(
-        check, variant, subject, seed=seed, count=count, salt=salt, reproduction=reproduction, host=host, shrink=shrink
-    )
+        check, variant, subject, seed=seed, count=count, salt=salt, reproduction=reproduction, host=host, shrink=shrink,
+        most=most,
+    )  # fmt: skip
     if deaths and result.verdict in (Verdict.PASSED, Verdict.INCONCLUSIVE):
         return msgspec.structs.replace(result, verdict=Verdict.INCONCLUSIVE, reason=deaths[0])
     return result
@@ -42,7 +44,7 @@ def run_case(
 
 def _run_case(
     check: Check, variant: Variant, subject: Subject, *, seed: int, count: int, salt: str, reproduction: str | None,
-    host: ClientHost | None, shrink: bool,
+    host: ClientHost | None, shrink: bool, most: int,
 ) -> CaseResult:  # fmt: skip
     if check.layer is Layer.PROCESSES:
         if reproduction is not None:  # rounds are not deterministic, so a replay runs several of them
@@ -53,8 +55,9 @@ def _run_case(
     if check.layer is not Layer.MODEL:
         return run_example(check, variant, subject, seed=seed, salt=salt, host=host)
     generation = Generation(
-        check, variant, subject, seed=seed, count=count, salt=salt, host=host, shrink=shrink, reproduction=reproduction
-    )
+        check, variant, subject, seed=seed, count=count, salt=salt, host=host, shrink=shrink, most=most,
+        reproduction=reproduction,
+    )  # fmt: skip
     check.function(generation)
     return generation.result()
 

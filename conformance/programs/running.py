@@ -1,8 +1,8 @@
-"""Draws and runs the programs of one property until one of them fails, or the budget ends; then makes that one small.
+"""Draws and runs the programs of one property until they show enough violations, or the budget ends.
 
 A property says how programs of one side are drawn, and how a step is done; everything else is here: the seeds, the
 budget, the end of a subject that hangs, the replay, the shrinking, and the result. The result of many programs is
-`passed`, or the smallest failing program with its history.
+`passed`, or for each violated requirement the smallest failing program with its history.
 """
 
 import signal
@@ -18,7 +18,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.interface.messages import Identity
-from conformance.interface.results import CaseResult, Verdict, counted
+from conformance.interface.results import CaseResult, OtherProgram, Verdict, Violation, counted
 from conformance.interface.subject import AdapterError, Subject
 from conformance.programs import program as programs
 from conformance.programs.program import NotAProgramError, Program
@@ -30,8 +30,13 @@ from conformance.scenario.client import ClientScenario
 from conformance.scenario.running import BrokenInCaseError, finish
 from conformance.scenario.scenario import Inconclusive, Scenario, Stopped, Violated
 
-STEP_SECONDS: Final = 60
-"""A step of a program that takes longer is hung. An adapter in another process gives up much earlier."""
+STEP_SECONDS: Final = 90
+"""A step of a program that takes longer is hung. An adapter in another process gives up earlier: an engine after a
+minute."""
+
+MOST_VIOLATIONS: Final = 4
+"""After so many violations with different first requirements, a family ends: a reader needs no more, and each one is
+made small."""
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -110,6 +115,7 @@ class Generation:
     host: ClientHost | None = None
     """For a client under test: the address of the kit's owner, with which the subject was opened."""
     shrink: bool = True
+    most: int = MOST_VIOLATIONS
     reproduction: str | None = None
     """The only program to run, as JSON."""
     drawn: int = 0
@@ -123,19 +129,21 @@ class Generation:
     no_transactions: str = ""
     """The reason of a client that does not commit."""
     inconclusive: list[str] = field(default_factory=list)
-    failure: tuple[Program[Any], CaseResult] | None = None
+    failures: list[tuple[Program[Any], CaseResult]] = field(default_factory=list)
+    """The first one is complete; each other one has only violations whose first requirements are new."""
+    passed: int = 0
     broken: AdapterError | None = None
     hung: str = ""
     """The step that did not end."""
     _watch: Watch | None = None
 
     def run(self, family: Property[S]) -> None:
-        """Run programs of that family until one fails. The log folders of an owner are watched."""
+        """Run programs of that family. The log folders of an owner are watched."""
         self._watched(lambda: self._run(family))
 
     def run_stored(self, family: Property[S], texts: Iterable[str]) -> None:
-        """Run stored programs until one fails. Those for other variants or profiles are left out; a text that is not a
-        program is skipped, and counted as one without a verdict."""
+        """Run stored programs. Those for other variants or profiles are left out; a text that is not a program is
+        skipped, and counted as one without a verdict."""
         self._watched(lambda: self._run_stored(family, texts))
 
     def _watched(self, run: Callable[[], None]) -> None:
@@ -151,16 +159,34 @@ class Generation:
             return
         began = time.monotonic()
         for number in range(self.count):
-            if self.failure or self._is_over or time.monotonic() - began > self.seconds:
+            if self._is_complete or time.monotonic() - began > self.seconds:
                 break
             program = family.draw(self.seed, number, self.subject.identity, self.variant)
-            self.drawn += 1
-            self.words.update(program.words)
-            result = self.execute(family, program)
-            if result is not None and result.verdict is Verdict.FAILED:
-                self.failure = (program, result)
-        if self.failure and self.shrink and not self._is_over:
-            self.failure = self._smallest(family, *self.failure)
+            self._try(family, program, shrink=self.shrink)
+
+    def _try(self, family: Property[S], program: Program[S], *, shrink: bool) -> None:
+        """Run the next program, and keep it if it shows a new violation."""
+        self.drawn += 1
+        self.words.update(program.words)
+        result = self.execute(family, program)
+        if result is None:
+            return
+        self.passed += result.held
+        new = self._new(result)
+        if new and shrink and not self._is_over:
+            program, result = self._smallest(family, program, result, new[0].requirements[0])
+        if new:
+            kept = msgspec.structs.replace(result, violations=self._new(result), title=program.title or result.title)
+            self.failures.append((program, kept))
+
+    def _new(self, result: CaseResult) -> tuple[Violation, ...]:
+        """The violations whose first requirement is not that of a violation of an earlier program."""
+        known = {shown.requirements[0] for _, failed in self.failures for shown in failed.violations}
+        return tuple(shown for shown in result.violations if shown.requirements[0] not in known)
+
+    @property
+    def _is_complete(self) -> bool:
+        return len(self.failures) >= self.most or self._is_over
 
     @property
     def _is_over(self) -> bool:
@@ -193,12 +219,13 @@ class Generation:
         ended: Stopped | AdapterError | None = None
         doing: S | str = "the beginning"
         try:
-            with alarm(STEP_SECONDS):
-                for doing in program.steps:
+            for doing in program.steps:
+                with alarm(STEP_SECONDS):
                     driver.do(doing)
-                    if self._has_died:
-                        raise Inconclusive("the subject ended")
-                doing = "the end"
+                if self._has_died:
+                    raise Inconclusive("the subject ended")
+            doing = "the end"
+            with alarm(STEP_SECONDS):
                 driver.end()
         except Stopped as stopped:
             ended = stopped
@@ -240,13 +267,15 @@ class Generation:
             raise ValueError(f"{name} is for clients: it needs the host with which the subject was opened")
         return ClientScenario(self.subject, self.variant, self.host, name=name, seed=seed, salt=salt)
 
-    def _smallest(self, family: Property[S], program: Program[S], failed: CaseResult) -> tuple[Program[S], CaseResult]:
-        """The smallest program that fails in the same way, with its result."""
+    def _smallest(
+        self, family: Property[S], program: Program[S], failed: CaseResult, requirement: str
+    ) -> tuple[Program[S], CaseResult]:
+        """The smallest program whose first new violation is of that requirement, with its result."""
 
         def again(candidate: Program[S]) -> CaseResult | None:
             result = self.execute(family, candidate)
-            same = result is not None and result.verdict is Verdict.FAILED and named(result) == named(failed)
-            return result if same else None
+            new = () if result is None else self._new(result)
+            return result if new and new[0].requirements[0] == requirement else None
 
         repeated = again(program)
         if repeated is None:
@@ -256,17 +285,14 @@ class Generation:
 
     def _replay(self, family: Property[S]) -> None:
         assert self.reproduction is not None
-        program = programs.decode(self.reproduction, family.kind, family.side)
-        result = self.execute(family, program)
-        if result is not None and result.verdict is Verdict.FAILED:
-            self.failure = (program, result)
+        self._try(family, programs.decode(self.reproduction, family.kind, family.side), shrink=False)
 
     def _run_stored(self, family: Property[S], texts: Iterable[str]) -> None:
         if self.reproduction is not None:
             self._replay(family)
             return
         for text in texts:
-            if self.failure or self._is_over:
+            if self._is_complete:
                 return
             try:
                 program = programs.decode(text, family.kind, family.side)
@@ -278,11 +304,7 @@ class Generation:
                 and family.offers(program.words, self.subject.identity, self.variant)
             ):
                 continue
-            self.drawn += 1
-            self.words.update(program.words)
-            result = self.execute(family, program)
-            if result is not None and result.verdict is Verdict.FAILED:
-                self.failure = (program, msgspec.structs.replace(result, title=program.title))
+            self._try(family, program, shrink=False)
 
     def result(self) -> CaseResult:
         """Raises `AdapterError`, with the violation that was found before, if there is one."""
@@ -290,9 +312,8 @@ class Generation:
             "programs": self.drawn, "words": dict(self.words),
             "unwatched": "" if self._watch is None else self._watch.unknown,
         }  # fmt: skip
-        if self.failure is not None:
-            program, found = self.failure
-            failed = msgspec.structs.replace(found, reproduction=programs.encode(program), **tried)
+        if self.failures:
+            failed = msgspec.structs.replace(self._failed(), **tried)
             if self.broken is not None:
                 raise BrokenInCaseError(self.broken, failed)
             return failed
@@ -309,7 +330,24 @@ class Generation:
         held = self.check.held(self.subject.identity, self.variant)
         return self.check.result(self.variant, held, verdict, reason, operations=self.operations, **tried)
 
-
-def named(result: CaseResult) -> str:
-    """The first requirement of a failure."""
-    return result.violations[0].requirements[0]
+    def _failed(self) -> CaseResult:
+        """The first failing program, with the violations of the others."""
+        (program, first), *others = self.failures
+        return msgspec.structs.replace(
+            first,
+            reason=first.reason or self.hung,
+            reproduction=programs.encode(program),
+            passed=0 if self._is_over or not self.ratified else self.passed,
+            violations=tuple(
+                msgspec.structs.replace(violation, program=number)
+                for number, (_, failed) in enumerate(self.failures)
+                for violation in failed.violations
+            ),
+            others=tuple(
+                OtherProgram(
+                    title=failed.title, operations=failed.operations, history=failed.history,
+                    reproduction=programs.encode(other),
+                )
+                for other, failed in others
+            ),
+        )  # fmt: skip

@@ -107,7 +107,7 @@ class Kit:
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, Any]:
         report = yield
         if isinstance(item, Case) and item.result is not None and report.when == "call":
-            slim = msgspec.structs.replace(item.result, history=None)
+            slim = msgspec.structs.replace(item.result, history=None, others=())
             setattr(report, RESULT, msgspec.json.encode(slim).decode())
         return report
 

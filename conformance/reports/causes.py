@@ -126,7 +126,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class _Member(msgspec.Struct, kw_only=True):
-    """A case that is evidence for one cause."""
+    """A case, or one program of it, that is evidence for one cause."""
 
     case: results.CaseResult
     violation: results.Violation
@@ -344,13 +344,14 @@ def _groups(members: Sequence[_Member]) -> list[list[_Member]]:
 
 
 def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
-    checks: dict[str, list[_Member]] = {}
-    for member in members:
-        checks.setdefault(member.case.check, []).append(member)
+    checks: dict[str, dict[str, _Member]] = {}
+    for member in members:  # of programs of one case that show this cause, the simplest
+        checks.setdefault(member.case.check, {}).setdefault(member.case.case, member)
     restarted = all(member.restarted for member in members)
     signs = Counter(member.sign for member in members if member.sign in _SIGNS)
     best = max(signs, key=lambda sign: (signs[sign], -list(_SIGNS).index(sign)), default="")
-    ordered = sorted(checks.values(), key=lambda group: _plainness(group[0], best))
+    groups = (list(group.values()) for group in checks.values())
+    ordered = sorted(groups, key=lambda group: _plainness(group[0], best))
     named = Counter(
         name for member in members for shown in (member.violation, *member.others) for name in shown.requirements
     )
@@ -369,7 +370,7 @@ def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
     text = _refused_replay(first) if best == Rule.REPLAY_REFUSED.value else text
     return Cause(
         headline=("After a restart, " if restarted else "") + (text if restarted else text[:1].upper() + text[1:]),
-        hints=tuple(_hints(result, members)),
+        hints=tuple(_hints(result, [member for group in ordered for member in group])),
         requirements=tuple(requirements),
         evidence=tuple(
             Evidence(cases=tuple(member.case for member in group), violation=group[0].violation, others=group[0].others)

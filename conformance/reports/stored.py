@@ -220,10 +220,12 @@ def read_finding(file: Path) -> Finding:
 
 
 def bundle_name(case: CaseResult) -> str:
-    """The name of the case's folder: a valid file name on every system, and different from any other case's."""
+    """The name of the case's folder: a valid file name on every system, and different from that of any other case, or
+    of another program of the case."""
     readable = _OTHER.sub("-", case.case).strip("-")[:_LONGEST_NAME].rstrip("-")
     digest = hashlib.sha256(case.case.encode("utf-8", "surrogatepass")).hexdigest()[:6]
-    return f"{readable}-{digest}"
+    other = next((f"-{violation.program}" for violation in case.violations if violation.program), "")
+    return f"{readable}-{digest}{other}"
 
 
 def bundle_files(result: RunResult, case: CaseResult) -> dict[str, str]:

@@ -125,8 +125,10 @@ def reason_for(result: RunResult, case: CaseResult, violation: Violation) -> str
 
 
 def failing_cases(result: RunResult) -> list[CaseResult]:
-    """All cases with a finding, also known failures and warnings; the most helpful first."""
-    return sorted((case for case in result.cases if case.verdict is Verdict.FAILED), key=simplest)
+    """All cases with a finding, also known failures and warnings; the most helpful first. A generated case stands here
+    once for each of its failing programs."""
+    failed = (case for case in result.cases if case.verdict is Verdict.FAILED)
+    return sorted((shown for case in failed for shown in case.by_program()), key=simplest)
 
 
 def simplest(case: CaseResult) -> tuple[int, int, str]:

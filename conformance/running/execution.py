@@ -28,6 +28,7 @@ from conformance.interface.results import (
     size_in_words,
 )
 from conformance.interface.subject import TIMEOUT, AdapterError
+from conformance.programs.running import MOST_VIOLATIONS
 from conformance.running import verdicts
 from conformance.running.plan import EVERYTHING, PROFILES, Plan, PlannedCase, RunProfile, Selection, of_engines, plan
 from conformance.running.worker import Alive, Defect, Open, Opened, Ran, Report, Smoke, Smoked, Unusable, is_remote
@@ -224,7 +225,8 @@ class _Run:
     def _give(self, worker: WorkerProcess, state: _State) -> None:
         case = state.pending.popleft()
         state.doing[worker.number] = case
-        worker.give(run_case_of(case, self._options.reproduction))
+        first_alone = self._options.fail_fast and not self._options.known
+        worker.give(run_case_of(case, self._options.reproduction, 1 if first_alone else MOST_VIOLATIONS))
 
     def _handle(self, pool: WorkerPool, state: _State, worker: WorkerProcess, report: Report | Died) -> None:
         if isinstance(report, Alive):

@@ -32,6 +32,7 @@ from conformance.interface.messages import Answer, Hello, Identity, Request
 from conformance.interface.results import CaseResult, UnusableError, Verdict
 from conformance.interface.subject import AdapterError, Subject, UsageError
 from conformance.programs.cases import run_case
+from conformance.programs.running import MOST_VIOLATIONS
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import BrokenInCaseError
@@ -67,6 +68,8 @@ class RunCase(_Message, frozen=True, kw_only=True):
     commit_mode: str
     seed: int
     count: int
+    most: int = MOST_VIOLATIONS
+    """The number of distinct violations after which a generated case ends."""
     reproduction: str | None = None
     """The failed scenario of a generated case, to run only that again."""
 
@@ -177,6 +180,7 @@ class DrivenSubject:
             seed=task.seed,
             count=task.count,
             salt=self._task.salt,
+            most=task.most,
             reproduction=task.reproduction,
             host=self._host,
         )
@@ -235,8 +239,13 @@ class SubjectFolders:
     def hidden_in(self, result: CaseResult) -> CaseResult:
         """The result, with a word instead of each folder's name."""
         history = None if result.history is None else self._hidden(result.history)
-        result = msgspec.structs.replace(result, reason=self._hidden(result.reason), history=history)
-        return _with_explanations(result, self._hidden)
+        others = tuple(
+            msgspec.structs.replace(other, history=None if other.history is None else self._hidden(other.history))
+            for other in result.others
+        )
+        reason = self._hidden(result.reason)
+        result = msgspec.structs.replace(result, reason=reason, history=history, others=others)
+        return _with_explanations(result, lambda _, text: self._hidden(text))
 
     def _hidden(self, text: str) -> str:
         return self._pattern.sub("DIRECTORY", text)
@@ -254,20 +263,18 @@ def check_named(name: str) -> Check:
 
 def with_readable_times(case: CaseResult) -> CaseResult:
     """The case, with readable times in its explanations. Its history does not change."""
-    times = times_of(case.history)
-    if not times.real:
-        return case
-    return _with_explanations(case, times.in_words)
+    times = [times_of(history) for history in (case.history, *(other.history for other in case.others))]
+    return _with_explanations(case, lambda program, text: times[program].in_words(text))
 
 
-def _with_explanations(case: CaseResult, change: Callable[[str], str]) -> CaseResult:
-    """The case, with `change` applied to the texts of its violations."""
+def _with_explanations(case: CaseResult, change: Callable[[int, str], str]) -> CaseResult:
+    """The case, with `change` applied to the texts of its violations, each with the number of its program."""
     changed = tuple(
         msgspec.structs.replace(
             violation,
-            message=change(violation.message),
-            expected=change(violation.expected),
-            observed=change(violation.observed),
+            message=change(violation.program, violation.message),
+            expected=change(violation.program, violation.expected),
+            observed=change(violation.program, violation.observed),
         )
         for violation in case.violations
     )

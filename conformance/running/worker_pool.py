@@ -20,6 +20,7 @@ import msgspec
 from conformance.interface.messages import Identity
 from conformance.interface.results import CaseResult, UnusableError, Verdict
 from conformance.interface.subject import AdapterError, Closing
+from conformance.programs.running import MOST_VIOLATIONS
 from conformance.running.plan import PlannedCase
 from conformance.running.worker import (
     CLOSING_SECONDS,
@@ -164,12 +165,12 @@ class WorkerPool(Closing):
                 return worker, report
 
 
-def run_case_of(case: PlannedCase, reproduction: str | None = None) -> RunCase:
+def run_case_of(case: PlannedCase, reproduction: str | None = None, most: int = MOST_VIOLATIONS) -> RunCase:
     """The case as a task for a worker."""
     variant = case.variant
     return RunCase(
         check=case.check.name, feature=variant.feature, commit_mode=variant.commit_mode, seed=case.seed,
-        count=case.count, reproduction=reproduction,
+        count=case.count, most=most, reproduction=reproduction,
     )  # fmt: skip
 
 

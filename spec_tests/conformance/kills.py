@@ -84,7 +84,7 @@ def run(case: Case, name: str, *, count: int | None = None, shrink: bool = False
     with subject:
         return run_case(
             case.check, case.variant, subject, seed=case_seed(0, str(case)) if case.seed is None else case.seed,
-            count=standard if count is None else count, host=host, shrink=shrink,
+            count=standard if count is None else count, host=host, shrink=shrink, most=1,
         )  # fmt: skip
 
 

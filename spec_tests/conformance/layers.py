@@ -160,7 +160,9 @@ def generated(name: str, case: kills.Case, *, count: int, seed: int, shrink: boo
     """The result of so many programs, and the number of those that ran. Raises `AdapterError`."""
     subject, host = kills.opened(name)
     with subject:
-        generation = Generation(case.check, case.variant, subject, seed=seed, count=count, host=host, shrink=shrink)
+        generation = Generation(
+            case.check, case.variant, subject, seed=seed, count=count, host=host, shrink=shrink, most=1
+        )
         case.check.function(generation)
         return generation.result(), generation.drawn
 

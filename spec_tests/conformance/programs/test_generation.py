@@ -18,7 +18,7 @@ from conformance.history import events
 from conformance.history.events import Event
 from conformance.history.files import read_events
 from conformance.interface import messages as m
-from conformance.interface.results import CaseResult, Layer, Verdict, Violation
+from conformance.interface.results import CaseResult, Layer, RequirementVerdict, Verdict, Violation
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.mutants import handler
@@ -26,9 +26,9 @@ from conformance.programs import client_steps, history_shrinking, owner_words, r
 from conformance.programs.cases import run_case
 from conformance.programs.owner_words import WEIGHTS, OwnerFamily
 from conformance.programs.program import NAMES, NotAProgramError, decode, encode
-from conformance.programs.running import named
 from conformance.programs.shrinking import simpler, smallest
 from conformance.programs.steps import OwnerProgram
+from conformance.running import verdicts
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import violations_of
 from spec_tests.conformance.drafts import CASES, Case, Draft, commit, log
@@ -89,6 +89,11 @@ class Sleeps(ModelOwner):
                 continue
 
 
+def named(result: CaseResult) -> str:
+    """The first requirement of a failure."""
+    return result.violations[0].requirements[0]
+
+
 def run(check: Check, variant: Variant, owner: ModelOwner, *, count: int = 10, **options: Any) -> CaseResult:
     return run_case(check, variant, InProcess(owner), seed=1, count=count, **options)
 
@@ -128,7 +133,7 @@ def test_a_found_scenario_is_minimal() -> None:
 @pytest.mark.parametrize("variant", [STAGED, INLINE], ids=str)
 def test_a_found_scenario_can_be_repeated_with_the_same_result(variant: Variant) -> None:
     """Only the attempts differ: a repetition makes new ones."""
-    result = run(REQUESTS, variant, RatifiesAnything())
+    result = run(REQUESTS, variant, RatifiesAnything(), most=1)
     again = run(REQUESTS, variant, RatifiesAnything(), reproduction=result.reproduction)
     assert again.verdict is Verdict.FAILED
     assert [violation.requirements for violation in again.violations] == [
@@ -138,6 +143,53 @@ def test_a_found_scenario_can_be_repeated_with_the_same_result(variant: Variant)
         violation.operations for violation in result.violations
     ]
     assert len((again.history or "").splitlines()) == len((result.history or "").splitlines())
+
+
+LEAVES_A_GAP = "direct-commit-leaves-a-gap"
+
+
+def test_a_family_goes_on_after_a_violation() -> None:
+    """Each further violation is of another requirement, and has a program of its own, which shows it again."""
+    result = run(REQUESTS, DIRECT, handler(LEAVES_A_GAP), count=6)
+    assert (result.programs, len(result.violations), len(result.others)) == (6, 2, 1)
+    shown = result.by_program()
+    assert len({named(program) for program in shown}) == len({program.history for program in shown}) == 2
+    for program in shown:
+        again = run(REQUESTS, DIRECT, handler(LEAVES_A_GAP), reproduction=program.reproduction)
+        assert (named(again), again.operations) == (named(program), program.operations)
+
+
+def test_a_family_can_end_at_the_first_violation() -> None:
+    """Its first violation is the same, with the same history."""
+    first = run(REQUESTS, DIRECT, handler(LEAVES_A_GAP), count=6, most=1)
+    whole = run(REQUESTS, DIRECT, handler(LEAVES_A_GAP), count=6)
+    assert first.programs < whole.programs
+    assert (first.reproduction, first.history) == (whole.reproduction, whole.history)
+    assert (first.violations, first.others) == (whole.violations[:1], ())
+
+
+def requirements(result: CaseResult) -> dict[RequirementVerdict, set[str]]:
+    """The requirements of a run of this case alone, by verdict."""
+    known: dict[RequirementVerdict, set[str]] = {}
+    for entry in verdicts.requirement_results([result], ModelOwner().hello("", m.Hello())):
+        known.setdefault(entry.verdict, set()).add(entry.requirement)
+    return known
+
+
+def test_the_other_requirements_of_a_failed_family_are_held() -> None:
+    result = run(REQUESTS, STAGED, handler("crash-requests-are-ignored"), count=6)
+    known = requirements(result)
+    assert known[RequirementVerdict.VIOLATED] == {"PROFILE-HARNESS-01"}
+    assert known[RequirementVerdict.HELD] == set(result.requirements) - {"PROFILE-HARNESS-01"}
+    passed = requirements(run(REQUESTS, STAGED, ModelOwner(), count=6))
+    assert known[RequirementVerdict.HELD] == passed[RequirementVerdict.HELD] - {"PROFILE-HARNESS-01"}
+
+
+@pytest.mark.parametrize("owner", [handler("rejects-staged-commits"), RatifiesAnything()], ids=["all", "most"])
+def test_a_subject_whose_programs_fail_holds_nothing(owner: ModelOwner) -> None:
+    result = run(REQUESTS, STAGED, owner)
+    assert result.verdict is Verdict.FAILED
+    assert not requirements(result).get(RequirementVerdict.HELD)
 
 
 def test_generated_steps_include_restarts() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from conformance import reports
 from conformance.checkers.check import check_file
-from conformance.interface.results import RunResult, Verdict
+from conformance.interface.results import OtherProgram, RunResult, Verdict
 from conformance.reports import folder as folders
 from conformance.reports.stored import bundle_name, finding_of_case, write_file
 from spec_tests.conformance.reports import runs
@@ -60,6 +60,26 @@ def test_a_bundle_is_enough_to_reproduce_the_failure(tmp_path: Path) -> None:
     readme = (tmp_path / "bundle" / "README.md").read_text("utf-8")
     assert "delta-commit-conformance replay finding.json" in readme
     assert case.violations[0].requirements[0] in readme
+
+
+def test_each_failing_program_of_a_case_has_its_own_bundle_and_story(tmp_path: Path) -> None:
+    one, other = result(2).cases[:2]
+    assert one.history and other.history
+    further = tuple(msgspec.structs.replace(violation, program=1) for violation in other.violations)
+    program = OtherProgram(title="Other.", operations=7, history=other.history, reproduction='{"seed":2}')
+    case = msgspec.structs.replace(one, violations=(*one.violations, *further), others=(program,))
+    run = runs.run(case)
+    reports.write(run, tmp_path)
+    assert reports.from_json((tmp_path / "result.json").read_bytes()) == run
+    folders_ = {path.name for path in (tmp_path / "findings").iterdir()}
+    assert folders_ == {bundle_name(one), f"{bundle_name(one)}-1"}
+    links = set(re.findall(r'href="player.html#([^"]+)"', (tmp_path / "index.html").read_text("utf-8")))
+    assert links == folders_
+    finding = reports.read_finding(tmp_path / "findings" / f"{bundle_name(one)}-1" / "finding.json")
+    assert (finding.title, finding.operations, finding.reproduction) == ("Other.", 7, '{"seed":2}')
+    assert finding.violations == further
+    verdict = check_file(tmp_path / "findings" / f"{bundle_name(one)}-1" / "history.jsonl")
+    assert [shown.message for shown in verdict.violations] == [shown.message for shown in further]
 
 
 def test_a_finding_links_to_its_steps_in_the_report_page(tmp_path: Path) -> None:

@@ -126,6 +126,13 @@ def test_the_first_failure_can_end_the_run() -> None:
     assert "--fail-fast" in result.stopped
 
 
+@pytest.mark.parametrize("fail_fast", [False, True])
+def test_fail_fast_ends_a_family_at_its_first_violation(*, fail_fast: bool) -> None:
+    only = Selection(check=("any-sequence-of-requests[managedCommit/staged]",))
+    result = run("mutant:rejects-staged-commits", selection=only, fail_fast=fail_fast)
+    assert bool(result.cases[0].others) is not fail_fast
+
+
 # Subjects that misbehave
 
 
