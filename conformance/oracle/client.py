@@ -16,6 +16,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+import msgspec
+
 from conformance.history.events import Digest
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, TABLE_ID
@@ -40,6 +42,8 @@ class Wrong(NamedTuple):
     expected: str
     observed: str = ""
     version: int | None = None
+    alone: bool = False
+    """Whether only these requirements can be violated, whatever else was at stake."""
 
 
 class Snapshot(NamedTuple):
@@ -205,6 +209,8 @@ class Reading(NamedTuple):
     """Whether a commit that no reader has read before is missing or cannot be read."""
     modified: Mapping[int, int] = MappingProxyType({})
     """The modification times of the files of versions, as far as the kit set them."""
+    names: Mapping[str, Sequence[str]] = MappingProxyType({})
+    """The requested files for each file that a client named itself. An answer has the requested ones."""
 
     @property
     def known(self) -> int:
@@ -395,6 +401,8 @@ def _is_readable(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
 def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
     """Delta's protocol, "Action Reconciliation": the result of all commits up to the version."""
     expected = replay(reading.log, answer.version)
+    requested = {name: part for path, part in expected.files.items() for name in reading.names.get(path, (path,))}
+    expected = expected._replace(files=requested)
     state = _of_state(expected, answer)
     different = [*_of_files(expected, answer, reading.location), *state]
     ids: tuple[str, ...] = (*(("LOG-31",) if state else ()), "MC-LOG-06", "CM-LOG-03", "LOG-18", "PROFILE-CLIENT-01")
@@ -408,6 +416,9 @@ def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
         different = [f"the time of version {answer.version} is {answer.timestamp}, and must be {right}"]
     if not different:
         return None
+    nulls = {path: value or None for path, value in (answer.partitions or {}).items()}
+    if not [*_of_files(expected, msgspec.structs.replace(answer, partitions=nulls), reading.location), *state]:
+        return Wrong(("LOG-33",), "an empty partition value is null", "; ".join(different), answer.version, alone=True)
     return Wrong(ids, f"the result of all commits up to version {answer.version}", "; ".join(different), answer.version)
 
 

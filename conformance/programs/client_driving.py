@@ -77,6 +77,8 @@ class DrivenTable:
     gone: bool = False
     """Whether it was dropped or handed back."""
     dropped: bool = False
+    damaged: set[str] = field(default_factory=set)
+    """The names of checkpoints that the kit damaged, and of wrong hints."""
     modified: dict[int, int] = field(default_factory=dict)
     """The modification times of its files, as far as the kit set them."""
 
@@ -405,12 +407,15 @@ class ClientDrive:
             case Harm.TRUNCATED | Harm.EMPTY:
                 content = (log.folder / names[0]).read_bytes()
                 log.plant(names[0], content[: len(content) // 2] if step.harm is Harm.TRUNCATED else b"")
+        if step.harm is not Harm.NONE:
+            table.damaged.update(names, [log_files.HINT] if step.hint else [])
         if step.hint:
-            log.hint(version)
+            log.hint(version, **({"parts": len(names)} if form is Form.PARTS else {}))
 
     def _hint(self, table: DrivenTable, step: steps.Hint) -> None:
+        table.damaged.add(log_files.HINT)
         if step.truncated:
-            table.log.plant("_last_checkpoint", b'{"version":')
+            table.log.plant(log_files.HINT, b'{"version":')
         else:
             table.log.hint(self._version(table, step.behind))
 
@@ -622,7 +627,8 @@ class ClientDrive:
         """Report a violation, of the rule's requirements and those that the words put at stake; advice stays advice."""
         if wrong is None:
             return
-        ids = wrong.requirements if _is_advice(wrong) else tuple(dict.fromkeys((*wrong.requirements, *more)))
+        exact = wrong.alone or _is_advice(wrong)
+        ids = wrong.requirements if exact else tuple(dict.fromkeys((*wrong.requirements, *more)))
         self.s.fail(
             *held(self.s, ids), evidence=(call,), table=table.log.table, version=wrong.version,
             expected=wrong.expected, observed=wrong.observed,
@@ -670,6 +676,7 @@ class ClientDrive:
                 if step.behind > 0:
                     fields["version"] = target
         harmed = self._harm(table, step)
+        advice = tuple(name for word in (*table.words, *self.pending) for name in word.advice())
         _, stakes = self._armed(table)
         before, published = log.latest, log.published
         readable = self._readable(table, compacted=bool(harmed))
@@ -702,13 +709,29 @@ class ClientDrive:
                 lost or timeless or bool(harmed) or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"})
                 or table.make.columns is not Columns.PLAIN
             ),
-            modified=table.modified,
+            modified=table.modified, names=self.s.renamed,
             harmed=bool(harmed) and table.read < min((version_of(name) or 0 for name in harmed), default=0),
         )  # fmt: skip
-        self._fail(table, oracle.read(reading, call.answer), call, (*step.stakes(), *stakes, *self._stakes(table)))
+        wrong = oracle.read(reading, call.answer)
+        refused = wrong is not None and not isinstance(call.answer, m.SnapshotRead)
+        if wrong is not None and advice and refused and self._reads_without_damage(table, fields):
+            wrong = wrong._replace(requirements=advice)
+        self._fail(table, wrong, call, (*step.stakes(), *stakes, *self._stakes(table)))
         if isinstance(call.answer, m.SnapshotRead):
             table.read = max(table.read, call.answer.version)
             table.seen[client] = max(table.seen.get(client, -1), call.answer.version)
+
+    def _reads_without_damage(self, table: DrivenTable, fields: dict[str, Any]) -> bool:
+        """Whether the client reads the same when the damaged files are gone, which no version needs."""
+        folder, readable = table.log.folder, self._readable(table)
+        damaged = {name: (folder / name).read_bytes() for name in table.damaged if (folder / name).exists()}
+        for name in damaged:
+            table.log.hide(name)
+        needed = self._readable(table) != readable
+        reads = needed or isinstance(ask(table.log, self._client(fresh=True), **fields)[0].answer, m.SnapshotRead)
+        for name, content in damaged.items():
+            table.log.plant(name, content)
+        return reads
 
     def _harm(self, table: DrivenTable, step: steps.Read) -> dict[str, bytes]:
         """Harm a published commit, until the read has ended. Returns its name, with the content."""
@@ -1012,11 +1035,14 @@ class ClientDrive:
         name, s = f"made-{self.clients}", self.s
         creation = s.creation(name)
         self._fate(m.CreateTable, step.fate, partial(s.create, name, client="other creator"))
+        since = len(s.owner.exchanges)
         try:
             call = s.act("creator", creation)
         finally:
             self._disarm()
-        landed = any(creation.attempt in owned.landed for owned in s.owner.owner.tables.values())
+        requests = [heard.request for heard in s.owner.exchanges[since:] if isinstance(heard.request, m.CreateTable)]
+        mine = {creation.attempt, *(request.attempt for request in requests)}  # an engine chooses its own
+        landed = any(not mine.isdisjoint(owned.landed) for owned in s.owner.owner.tables.values())
         ids = ("PROFILE-UNKNOWN-02",) if step.fate in (*LOSING, Freedom.LAND) else ()
         wrong = oracle.change_of_owner(call.answer, landed, step.fate in LOSING, ids)
         if wrong is not None and not isinstance(call.answer, m.Unsupported):

@@ -105,7 +105,7 @@ class DeltaRs(WheelClient):
         try:
             self._commit(table, request)
         except Exception as error:
-            if type(error).__name__ == "CommitFailedError":
+            if type(error).__name__ == "CommitFailedError" and "Unsupported table features" not in str(error):
                 return m.Conflict()
             raise
         return m.Committed(version=_version_of(Path(request.table) / LOG, request.marker, table))

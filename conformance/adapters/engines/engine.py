@@ -23,6 +23,7 @@ the staged file.
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -231,7 +232,8 @@ class DataFiles:
         return tuple(sorted(self._names.get(number, f"row {number}") for number in numbers))
 
     def write_missing(self, table: Path) -> None:
-        """Write the missing data files that any commit or checkpoint in the table's log adds."""
+        """Write the missing data files that any commit or checkpoint in the table's log adds. An empty file, which the
+        kit made for its time, gets content and keeps its time."""
         for add in self._new_adds(table / LOG):
             name = unquote(str(add["path"]))
             file = table / name.removeprefix("file://")  # an absolute path does not change
@@ -240,8 +242,11 @@ class DataFiles:
             self._known.add(file)
             if file.is_relative_to(table):
                 file.parent.mkdir(parents=True, exist_ok=True)
-            if file.parent.is_dir() and not file.exists():
+            before = file.stat() if file.exists() else None
+            if file.parent.is_dir() and (before is None or not before.st_size):
                 _write(file, self.number(name), dict(add.get("partitionValues") or ()))
+                if before is not None:
+                    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     def newest_published(self, table: Path) -> int:
         """The newest published version; -1 if no version is published."""

@@ -1,5 +1,6 @@
 """The oracle for clients: snapshots, outcomes of transactions, and files of maintenance, from a log alone."""
 
+import msgspec
 import pytest
 
 from conformance.interface import messages as m
@@ -128,6 +129,24 @@ def test_a_read_is_the_replay_of_a_fresh_version() -> None:
     assert read_of(log, newest, m.SnapshotRead(version=2, files=("a", "b"))) is not None
     assert read_of(log, newest, m.Rejected()) is not None
     assert read_of(log, newest, m.Rejected(), readable={0, 1}) is None
+
+
+def test_an_empty_partition_value_that_is_read_as_text_has_its_own_requirement() -> None:
+    log = log_of([add("c", "")], partitioned=True)
+    parts: dict[str, str | None] = {"a": "x", "b": "y", "c": ""}
+    read = m.SnapshotRead(version=2, files=("a", "b", "c"), partitions=parts)
+    wrong = read_of(log, m.Snapshot(table="t"), read)
+    assert wrong is not None and (wrong.requirements, wrong.alone) == (("LOG-33",), True)
+    wrong = read_of(log, m.Snapshot(table="t"), msgspec.structs.replace(read, partitions={**parts, "a": "y"}))
+    assert wrong is not None and "LOG-18" in wrong.requirements
+    assert read_of(log, m.Snapshot(table="t"), msgspec.structs.replace(read, partitions={**parts, "c": None})) is None
+
+
+def test_an_answer_has_the_requested_names_of_the_clients_files() -> None:
+    log = log_of([add("part-0001.parquet")])
+    read = m.SnapshotRead(version=2, files=("a", "b", "mine", "other"))
+    assert read_of(log, m.Snapshot(table="t"), read, names={"part-0001.parquet": ("mine", "other")}) is None
+    assert read_of(log, m.Snapshot(table="t"), read, names={"part-0001.parquet": ("mine",)}) is not None
 
 
 def test_a_missing_commit_is_an_error() -> None:

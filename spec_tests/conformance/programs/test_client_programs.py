@@ -1,10 +1,16 @@
 """Generated programs for clients: drawn from a seed, judged, shrunk, and replayed from JSON."""
 
+import json
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from conformance.adapters.in_process import InProcess
+from conformance.interface import messages as m
+from conformance.interface.log_names import LOG
 from conformance.interface.results import CaseResult, Verdict
+from conformance.models.client import ModelClient
 from conformance.programs.cases import run_case
 from conformance.programs.client_steps import (
     Backfill,
@@ -15,6 +21,7 @@ from conformance.programs.client_steps import (
     Free,
     Freedom,
     Harm,
+    Hint,
     Job,
     Land,
     Maintain,
@@ -25,6 +32,7 @@ from conformance.programs.client_steps import (
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.program import FORMAT, decode, encode
 from conformance.running.plan import case_seed
+from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
 from spec_tests.conformance import kills
 
@@ -85,6 +93,52 @@ def test_each_step_is_valid_after_any_others(seed: int) -> None:
         part = tuple(step for step in program.steps if random.random() < 0.5)
     text = encode(ClientProgram(format=2, side="client", family="any", seed=seed, steps=part))
     assert run("model-client", NAMES[0], count=1, reproduction=text).verdict is not Verdict.FAILED
+
+
+class TrustsHints(ModelClient):
+    """Refuses to read a table whose `_last_checkpoint` is damaged, or does not describe its checkpoint, as engines
+    do."""
+
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        read = super().snapshot(client, request)
+        table = self.owner(client, m.LoadTable(name=request.table or ""))
+        assert isinstance(table, m.Table)
+        try:
+            hint = json.loads((Path(table.location or "") / LOG / "_last_checkpoint").read_text())
+        except FileNotFoundError:
+            return read
+        except ValueError:
+            return m.Rejected(reason="the hint is damaged")
+        parts = len(list((Path(table.location or "") / LOG).glob(f"{hint['version']:020}.checkpoint*")))
+        return read if parts == hint.get("parts", 1) else m.Rejected(reason=f"{parts} parts")
+
+
+class RefusesAll(ModelClient):
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        return m.Rejected(reason="no")
+
+
+@pytest.mark.parametrize(
+    ("reader", "words", "violated"),
+    [
+        (TrustsHints, [Checkpoint(form=Form.PARTS, hint=True), Read()], None),
+        (TrustsHints, [Checkpoint(hint=True), Read()], None),
+        (TrustsHints, [Hint(), Read()], "LOG-21"),
+        (TrustsHints, [Hint(truncated=True), Land(), Read()], "LOG-21"),
+        (RefusesAll, [Hint(), Read()], "CM-READ-05"),
+    ],
+)
+def test_a_reader_that_refuses_only_a_wrong_hint_does_not_follow_advice(
+    reader: type[ModelClient], words: list[Step], violated: str | None
+) -> None:
+    """It violates no requirement: the documents do not say that a reader must survive a wrong hint. The hint of a whole
+    checkpoint is right."""
+    program = ClientProgram(format=FORMAT, side="client", family="any", seed=1, steps=tuple(words))
+    host = ClientHost()
+    [check] = [check for check in kills.all_checks() if check.name == NAMES[0]]
+    result = run_case(check, STAGED, InProcess(reader(host.ask)), host=host, reproduction=encode(program))
+    assert [shown.requirements[0] for shown in result.violations] == ([] if violated is None else [violated])
+    assert violated != "LOG-21" or result.violations[0].requirements == ("LOG-21",)
 
 
 FREEDOMS = {
