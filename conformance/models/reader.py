@@ -303,7 +303,7 @@ class ModelReader:
         for checkpoint in self._checkpoints(listed, target):
             try:
                 state = State()
-                self._apply(state, checkpoint.version, checkpoint_actions(checkpoint))
+                self._apply(state, checkpoint.version, self._checkpointed(checkpoint))
             except Unreadable:
                 continue
             return state
@@ -340,6 +340,10 @@ class ModelReader:
     def _opened(self, path: Path) -> Actions:
         """The actions of a commit file. An empty or malformed file is an error, and is not skipped."""
         return actions_in(path)
+
+    def _checkpointed(self, checkpoint: Checkpoint) -> Actions:
+        """The actions of a checkpoint: of all its parts and sidecars."""
+        return checkpoint_actions(checkpoint)
 
     def _apply(self, state: State, version: int, actions: Actions) -> None:
         """Apply one commit to the previous version; also a compaction to a version, or a checkpoint to an empty

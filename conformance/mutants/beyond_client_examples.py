@@ -319,3 +319,69 @@ def the_codec_is_dropped(self: ModelClient, newest: State, request: m.Transact) 
     body = original(self)._metadata(newest, request)
     kept = {name: value for name, value in body["configuration"].items() if not name.startswith("delta.parquet.")}
     return {**body, "configuration": kept}
+
+
+# What lies in several pieces, and what changes back
+
+
+@beyond_method("_checkpointed", "LOG-18", "MC-LOG-06", "CM-LOG-03")
+def the_first_sidecar_is_all(self: ModelClient, checkpoint: log_files.Checkpoint) -> Actions:
+    """Reads only the first sidecar of a V2 checkpoint."""
+    actions = log_files.rows_of(checkpoint.files[0])
+    names = [action["sidecar"]["path"] for action in actions if "sidecar" in action]
+    if not names:
+        return original(self)._checkpointed(checkpoint)
+    return [*actions, *log_files.rows_of(checkpoint.files[0].parent / log_files.SIDECARS / names[0])]
+
+
+@beyond_method("_checkpointed", "LOG-18", "MC-LOG-06", "CM-LOG-03")
+def the_first_row_group_is_all(self: ModelClient, checkpoint: log_files.Checkpoint) -> Actions:
+    """Reads the files of a checkpoint from the first row group only."""
+    import pyarrow.parquet as pq  # slow to import, and each process that serves a mutant imports this module
+
+    actions = original(self)._checkpointed(checkpoint)
+    path = checkpoint.files[0]
+    first = len(actions) if path.suffix == ".json" else pq.ParquetFile(path).metadata.row_group(0).num_rows
+    return actions[:first] + [action for action in actions[first:] if "add" not in action]
+
+
+@beyond_method("_check_domains", "CONFLICT-ORDER-06")
+def removed_domains_do_not_conflict(
+    self: ModelClient, request: m.Transact, domains: list[dict[str, Any]]
+) -> None:  # fmt: skip
+    """Writes a metadata domain that a winner has just removed."""
+    original(self)._check_domains(request, [body for body in domains if not body.get("removed")])
+
+
+@beyond_method("_check_applications", "CONFLICT-ORDER-07", "CONFLICT-REPEAT-01")
+def earlier_batches_do_not_conflict(
+    self: ModelClient, request: m.Transact, applications: list[dict[str, Any]]
+) -> None:  # fmt: skip
+    """Ignores a winner that recorded an earlier batch of the same application."""
+    batch = -1 if request.application is None else request.application[1]
+    original(self)._check_applications(request, [body for body in applications if body["version"] >= batch])
+
+
+@beyond_method("_apply_action", "LOG-31")
+def the_greatest_batch_counts(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
+    """Takes the greatest batch of an application, not the latest one."""
+    if kind != "txn" or body["version"] >= state.applications.get(body["appId"], -1):
+        original(self)._apply_action(state, kind, body)
+
+
+@beyond_method("_ask", "CM-READ-05", "CM-READ-09", "MC-READ-07", "MC-LOG-03")
+def a_silent_owner_has_no_commits(self: ModelClient, client: str, table: Resolved) -> None:
+    """Reads what is published if the owner does not answer, and does not say that newer versions may exist."""
+    try:
+        original(self)._ask(client, table)
+    except Unsure:
+        table.latest, table.commits = None, ()
+
+
+@beyond_method("_publish_all", "CM-PUBLISH-08")
+def publishes_the_newest_first(self: ModelClient, client: str, table: Resolved, version: int) -> None:
+    """Publishes the newest commit first, so that readers of the log find it early."""
+    self._gather(client, table)
+    for commit in sorted(table.commits, key=lambda commit: -commit.version):
+        if commit.version <= version:
+            self._publish_one(table, commit)

@@ -92,6 +92,7 @@ class DrivenTable:
 
 CUT: Final = b'{"commitInfo":{"inCommitTimest'
 """The beginning of a commit, as during its copy."""
+FOREIGN: Final = b'{"commitInfo":{"operation":"of another table"}}\n'
 OLD: Final = proposals.BASE_TIME - 8_000 * 24 * HOUR
 """A time in 2001. Each clock shows a later one."""
 
@@ -104,8 +105,8 @@ class ClientDrive:
         self.ratified = 0
         self.tables: dict[int, DrivenTable] = {}
         self.pending: list[steps.Free | steps.Win] = []
-        self.copies: list[Path] = []
-        """Incomplete copies of commits, during the client's operation."""
+        self.copies: dict[Path, bytes] = {}
+        """Wrong copies of commits, during the client's operation."""
         self.touched: set[str] = set()
         """Files that the kit itself changes during the client's operation."""
         self.clients = 0
@@ -325,6 +326,10 @@ class ClientDrive:
                 large = (0, 2**31, 2**53, 2**32)[which % 4]
                 yield application(("stream", "other")[which % 2], max(self._batch(table), large) + 1)
                 yield from self._add(table, path, partition)
+            case Change.EARLIER:
+                recorded = replay(table.log.actions, table.log.latest).applications
+                yield application("stream", max(0, recorded.get("stream", 0) - 1))
+                yield from self._add(table, path, partition)
             case Change.DOMAIN | Change.NO_DOMAIN:
                 name = ("kit.domain", "kit.other")[which % 2]
                 yield domain(name, f"theirs {table.files}", removed=change is Change.NO_DOMAIN)
@@ -400,7 +405,7 @@ class ClientDrive:
         if form in (Form.CLASSIC, Form.PARTS):
             names = log.checkpoint(version, parts=1 if form is Form.CLASSIC else 2 + step.parts % 2)
         else:
-            names = log.v2_checkpoint(version, form=form.value)
+            names = log.v2_checkpoint(version, form=form.value, sidecars=1 + step.parts % 2)
         match step.harm:
             case Harm.HALF if len(names) > 1:
                 log.hide(names[-1])
@@ -544,8 +549,10 @@ class ClientDrive:
             case Freedom.DELAY:
                 owner.on(m.Commit, lose_request=True)
                 owner.on(m.Commit, before=self._deliver)
-            case Freedom.TRUNCATED_COPY if self.s.feature == "catalogManaged" and len(self.s.owner.rules) == 0:
-                self._copy(table)
+            case Freedom.TRUNCATED_COPY | Freedom.FOREIGN_COPY if (
+                self.s.feature == "catalogManaged" and len(self.s.owner.rules) == 0
+            ):
+                self._copy(table, CUT if step.what is Freedom.TRUNCATED_COPY else FOREIGN)
             case Freedom.NEVER:
                 owner.on(m.Commit, answer=m.Conflict(), times=100_000)
 
@@ -564,14 +571,14 @@ class ClientDrive:
         self._quietly(self._commit, table, Change.APPEND)
         self._quietly(self._publish, table, table.log.latest)
 
-    def _copy(self, table: DrivenTable) -> None:
-        """The published file of a commit that the catalog lists shows only its beginning, during the operation."""
+    def _copy(self, table: DrivenTable, content: bytes) -> None:
+        """The published file of a commit that the catalog lists has this content, during the operation."""
         owned = self.s.owner.owner.tables[table.log.table.reference]
         if owned.unbackfilled:
             path = table.log.folder / commit_file(min(owned.unbackfilled))
-            path.write_bytes(CUT)
+            path.write_bytes(content)
             self.touched.add(path.name)
-            self.copies.append(path)
+            self.copies[path] = content
 
     def _go_on_and_clean(self, table: DrivenTable) -> None:
         """Another writer commits, and a cleanup deletes the commits before a checkpoint."""
@@ -616,8 +623,8 @@ class ClientDrive:
         self.copies.clear()
 
     def _incomplete(self) -> list[Path]:
-        """The copies that are still cut off: a client that publishes may complete them."""
-        return [path for path in self.copies if path.exists() and path.read_bytes() == CUT]
+        """The copies that are still wrong: a client that publishes may complete them."""
+        return [path for path, wrong in self.copies.items() if path.exists() and path.read_bytes() == wrong]
 
     # Judgement
 
@@ -928,6 +935,10 @@ class ClientDrive:
             self._fail(table, wrong, call, (*more, *self._stakes(table)))
         if step.job is Job.PUBLISH and isinstance(call.answer, m.Done) and any(v <= version for v in left):
             wrong = Wrong(("FIELD-05",), f"version {left[0]} has another file's content: an error", "it answered done")
+            self._fail(table, wrong, call, more)
+        later = [name for name in new if left and (version_of(name) or 0) > left[0]]
+        if step.job is Job.PUBLISH and Freedom.FOREIGN_COPY in freedoms and later:
+            wrong = Wrong(("CM-PUBLISH-08",), f"version {left[0]} is not published: no later one is", f"{later[0]} is")
             self._fail(table, wrong, call, more)
         missing = {name for name, path in old if not path.exists()}
         self._fail(table, oracle.vacuum(log.actions, missing), call, more)

@@ -80,6 +80,8 @@ class Change(StrEnum):
     AGAIN = "again"
     """Add a file again that was added before, with another size."""
     APPLICATION = "application"
+    EARLIER = "earlier application"
+    """Record an earlier batch of an application than before."""
     DOMAIN = "domain"
     NO_DOMAIN = "no domain"
     PROPERTIES = "properties"
@@ -95,9 +97,9 @@ class Change(StrEnum):
 
 
 AT_STAKE: dict[Change, tuple[str, ...]] = {
-    Change.APPLICATION: ("LOG-31",), Change.DOMAIN: ("LOG-31",), Change.NO_DOMAIN: ("LOG-31",),
-    Change.PROPERTIES: ("LOG-31", "CM-CATALOG-06"), Change.UNKNOWN_ACTION: ("LOG-29",), Change.VECTOR: ("LOG-30",),
-    Change.UNKNOWN_READER: ("LOG-46",), Change.UNKNOWN_WRITER: ("LOG-47",),
+    Change.APPLICATION: ("LOG-31",), Change.EARLIER: ("LOG-31",), Change.DOMAIN: ("LOG-31",),
+    Change.NO_DOMAIN: ("LOG-31",), Change.PROPERTIES: ("LOG-31", "CM-CATALOG-06"), Change.VECTOR: ("LOG-30",),
+    Change.UNKNOWN_ACTION: ("LOG-29",), Change.UNKNOWN_READER: ("LOG-46",), Change.UNKNOWN_WRITER: ("LOG-47",),
 }  # fmt: skip
 
 
@@ -248,6 +250,8 @@ class Freedom(StrEnum):
     """Every commit is answered with a conflict."""
     TRUNCATED_COPY = "truncated copy"
     """A published file of a commit that the catalog lists is cut off, as during its write."""
+    FOREIGN_COPY = "foreign copy"
+    """Its published file has other actions."""
 
 
 FREE_STAKES: dict[Freedom, tuple[str, ...]] = {
@@ -259,6 +263,7 @@ FREE_STAKES: dict[Freedom, tuple[str, ...]] = {
     Freedom.LATEST_BEHIND: ("MC-FILES-09",),
     Freedom.LIST_PUBLISHED: ("LOG-08", "LOG-18", "CM-READ-03", "RULING-CLEANUP-01"),
     Freedom.TRUNCATED_COPY: ("CM-READ-03", "FIELD-05"),
+    Freedom.FOREIGN_COPY: ("CM-READ-03", "FIELD-05"),
     Freedom.BARE_CONFLICT: ("FIELD-04",),
     Freedom.BUSY: ("PROFILE-BACKLOG-03",),
     Freedom.NEVER: ("CONFLICT-RETRY-06",),

@@ -24,10 +24,10 @@ Word = Callable[["Draw"], tuple[Step, ...]]
 class Draw:
     """The draws of one program, and what all its words share."""
 
-    def __init__(self, random: Random, columns: Random, imported: float = 0.15) -> None:
-        """`columns`: draws how the table describes its columns. `imported`: the share of tables that an owner took
-        over."""
-        self.random = random
+    def __init__(self, random: Random, details: Random, imported: float = 0.15) -> None:
+        """`details`: draws how the table describes its columns, and other details; these draws do not move those of
+        `random`. `imported`: the share of tables that an owner took over."""
+        self.random, self.details = random, details
         every = tuple(range(len(steps.PATHS)))
         self.paths = self.one((0,), (0,), (self.one(*every),), every, (0, every[-1]))
         self.imported = self.chance(imported)
@@ -36,8 +36,8 @@ class Draw:
         self.partitions = self.one((0, 1), tuple(range(len(steps.PARTITIONS)))) if self.partitioned else (0,)
         self.features = tuple(name for name in steps.FEATURES if self.chance(0.3))
         plain, void, *named = Columns
-        self.columns = columns.choice((plain, plain, plain, void, *(named if self.partitioned else ())))
-        self.codec = columns.random() < 0.2
+        self.columns = details.choice((plain, plain, plain, void, *(named if self.partitioned else ())))
+        self.codec = details.random() < 0.2
         self.changes = {change: weight * self.one(*programs.SWARM) for change, weight in CHANGES.items()}
         if "deletionVectors" in self.features:
             self.changes[Change.VECTOR] = 8
@@ -61,7 +61,11 @@ class Draw:
         return self.random.choices(list(weights), list(weights.values()))[0]
 
     def change(self) -> Change:
-        return self.weighted(self.changes) if any(self.changes.values()) else Change.APPEND
+        return self.detailed(self.weighted(self.changes) if any(self.changes.values()) else Change.APPEND)
+
+    def detailed(self, change: Change) -> Change:
+        """The change, or a rarer one of the same kind."""
+        return RARER[change] if change in RARER and self.details.random() < 0.3 else change
 
 
 CHANGES: Final[dict[Change, float]] = {
@@ -77,6 +81,7 @@ CONTESTED: Final[dict[Change, float]] = {
     Change.PROPERTIES: 2, Change.SCHEMA: 1.5, Change.PARTITIONING: 1, Change.FEATURE: 2, Change.UNKNOWN_WRITER: 1.5,
     Change.AGAIN: 0.5, Change.NO_DOMAIN: 0.5, Change.UNKNOWN_ACTION: 0.5,
 }  # fmt: skip
+RARER: Final = {Change.APPLICATION: Change.EARLIER, Change.DOMAIN: Change.NO_DOMAIN}
 AGAINST: Final[dict[Change, tuple[str, ...]]] = {
     Change.APPEND: ("adds", "adds", "rewrite", "properties", "repartition"), Change.REMOVE: ("removes", "adds"),
     Change.REPLACE: ("rewrite",), Change.VECTOR: ("rewrite",), Change.APPLICATION: ("application",),
@@ -154,7 +159,8 @@ def changed(d: Draw) -> tuple[Step, ...]:
         Change.REMOVE, Change.REMOVE, Change.REPLACE, Change.AGAIN, Change.DOMAIN, Change.NO_DOMAIN, Change.APPLICATION,
         Change.PROPERTIES, d.contested, *vectors,
     )  # fmt: skip
-    return (steps.Land(change=change, path=d.one(*d.paths), partition=d.one(*d.partitions), which=d.one(0, 0, 1)),)
+    path, partition, which = d.one(*d.paths), d.one(*d.partitions), d.one(0, 0, 1)
+    return (steps.Land(change=d.detailed(change), path=path, partition=partition, which=which),)
 
 
 LAYOUT: Final[dict[Callable[[Draw], tuple[Step, ...]], float]] = {
@@ -224,9 +230,14 @@ def maintain(d: Draw) -> tuple[Step, ...]:
         Job.CHECKPOINT, Job.CHECKPOINT, Job.ANY_CHECKPOINT, Job.COMPACTION, Job.COMPACTION, Job.CHECKSUM, Job.CLEANUP,
         Job.CLEANUP, Job.CLEANUP, Job.PUBLISH, Job.VACUUM, Job.OPTIMIZE, Job.REORG,
     )  # fmt: skip
-    return (
-        steps.Maintain(job=job, behind=d.one(0, 0, 1, 1, 2), width=d.one(1, 2, 3), allowed=not d.chance(0.15)),
-    )  # fmt: skip
+    step = steps.Maintain(job=job, behind=d.one(0, 0, 1, 1, 2), width=d.one(1, 2, 3), allowed=not d.chance(0.15))
+    return (*copy(d, job), step)
+
+
+def copy(d: Draw, job: Job) -> tuple[Step, ...]:
+    """Another file has the name of the first version that a client publishes."""
+    chance = d.details.random() if job is Job.PUBLISH else 1
+    return (steps.Free(what=Freedom.FOREIGN_COPY),) if chance < 0.5 else ()
 
 
 def layers(d: Draw) -> tuple[Step, ...]:
@@ -253,6 +264,7 @@ def prepared(d: Draw) -> tuple[Step, ...]:
     return (
         *program,
         *d.one((), checksum(d), checkpoint(d), leftover(d)),
+        *copy(d, job),
         job_step,
         *d.one((), (steps.Read(fresh=True),)),
     )
@@ -317,7 +329,10 @@ def of_readers(d: Draw) -> tuple[Step, ...]:
         Freedom.TRUNCATED_COPY,
     )  # fmt: skip
     on = d.one("get_commits", "get_commits", "get_commits", "load_table", "any")
-    return (steps.Free(what=what, on=on, after=d.chance(0.5), skip=d.one(0, 0, 0, 1)),)
+    free = steps.Free(what=what, on=on, after=d.chance(0.5), skip=d.one(0, 0, 0, 1))
+    if what is Freedom.LOSE_REQUEST and d.details.random() < 0.5:
+        free = msgspec.structs.replace(free, times=1_000)  # the owner does not answer any more
+    return (free,)
 
 
 def of_writers(d: Draw) -> tuple[Step, ...]:
@@ -350,7 +365,7 @@ def win(d: Draw) -> tuple[Step, ...]:
     times, races = d.one((1, 1), (1, 1), (1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (9, 1), (12, 1), (1, 17))
     return (
         steps.Win(
-            times=times, races=races, change=d.one(*[d.contested] * 4, Change.APPEND), last=d.chance(0.5),
+            times=times, races=races, change=d.detailed(d.one(*[d.contested] * 4, Change.APPEND)), last=d.chance(0.5),
             partition=d.partition, which=d.which, blind=d.chance(0.5), publish=d.chance(0.4),
         ),
     )  # fmt: skip
@@ -381,8 +396,8 @@ class ClientFamily:
         """The first programs are small: their failures are easy to read."""
         random = programs.random_of(seed, number)
         timed = times.__name__ in self.factors
-        columns = programs.random_of(seed, -1 - number)
-        d, small = Draw(random, columns, 0.6 if timed else 0.15), number < programs.SMALL_PROGRAMS
+        details = programs.random_of(seed, -1 - number)
+        d, small = Draw(random, details, 0.6 if timed else 0.15), number < programs.SMALL_PROGRAMS
         layout, operations = self._weights(LAYOUT, d), self._weights(OPERATIONS | ({times: 1} if timed else {}), d)
         program: list[Step] = [*make(d), *land(d), *d.one((), changed(d))]
         for _ in range(random.randint(0, 3 if small else 9)):

@@ -201,19 +201,23 @@ class LogBuilder:
             self.plant(name, checkpoint_parquet(actions[number::parts]))
         return names
 
-    def v2_checkpoint(self, version: int, *, form: str = "json") -> list[str]:
-        """Write a manifest with one sidecar, which contains the files. `form`: `json` or `parquet`."""
+    def v2_checkpoint(self, version: int, *, form: str = "json", sidecars: int = 1) -> list[str]:
+        """Write a manifest with sidecars, which contain the files. `form`: `json` or `parquet`."""
         identifier, actions = self.s.attempt(), reconciled(self.actions, version)
-        in_sidecar = [action for action in actions if "add" in action or "remove" in action]
-        content = checkpoint_parquet(in_sidecar)
-        sidecar = f"{self.s.attempt()}.parquet"
-        body = {"path": sidecar, "sizeInBytes": len(content), "modificationTime": proposals.BASE_TIME}
-        manifest: list[Action] = [{"checkpointMetadata": {"version": version}}, {"sidecar": body}]
-        manifest += [action for action in actions if action not in in_sidecar]
+        in_sidecars = [action for action in actions if "add" in action or "remove" in action]
+        manifest: list[Action] = [{"checkpointMetadata": {"version": version}}]
+        names = []
+        for number in range(sidecars):
+            content = checkpoint_parquet(in_sidecars[number::sidecars])
+            name = f"{self.s.attempt()}.parquet"
+            body = {"path": name, "sizeInBytes": len(content), "modificationTime": proposals.BASE_TIME}
+            manifest.append({"sidecar": body})
+            names.append(f"_sidecars/{name}")
+            self.plant(names[-1], content)
+        manifest += [action for action in actions if action not in in_sidecars]
         name = f"{version:020}.checkpoint.{identifier}.{form}"
-        self.plant(f"_sidecars/{sidecar}", content)
         self.plant(name, _lines(manifest) if form == "json" else checkpoint_parquet(manifest))
-        return [name, f"_sidecars/{sidecar}"]
+        return [name, *names]
 
     def hint(self, version: int, **more: Any) -> str:
         """`_last_checkpoint`."""

@@ -228,9 +228,14 @@ class ReferenceClient:
 
     @answering
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        owner = self._owner(client)
-        owner.backfill_to_version(owner.resolve(request.table).table_id, request.version)
-        return m.Done()
+        """Publish the table; the owner publishes those that clients may not publish."""
+
+        def publish(table: Table) -> object:
+            if table.owner is None or table.table_id is None or (table.feature and table.feature.clients_publish):
+                return table.publish(request.version)
+            return table.owner.backfill_to_version(table.table_id, request.version)
+
+        return self._maintained(client, request.table, publish)
 
     # Maintenance
 
