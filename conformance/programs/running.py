@@ -34,6 +34,10 @@ STEP_SECONDS: Final = 90
 """A step of a program that takes longer is hung. An adapter in another process gives up earlier: an engine after a
 minute."""
 
+SHRINKING_SECONDS: Final = 60
+"""The time after which no smaller program is tried: an engine may need a minute for each. Other subjects need less for
+all of them, so that their smallest program does not depend on the machine."""
+
 MOST_VIOLATIONS: Final = 4
 """After so many violations with different first requirements, a family ends: a reader needs no more, and each one is
 made small."""
@@ -272,8 +276,10 @@ class Generation:
     ) -> tuple[Program[S], CaseResult]:
         """The smallest program whose first new violation is of that requirement, with its result."""
 
+        end = time.monotonic() + SHRINKING_SECONDS
+
         def again(candidate: Program[S]) -> CaseResult | None:
-            result = self.execute(family, candidate)
+            result = self.execute(family, candidate) if time.monotonic() < end else None
             new = () if result is None else self._new(result)
             return result if new and new[0].requirements[0] == requirement else None
 

@@ -168,6 +168,28 @@ def test_a_family_can_end_at_the_first_violation() -> None:
     assert (first.violations, first.others) == (whole.violations[:1], ())
 
 
+class SlowClock:
+    """Between two looks at it, 20 seconds pass."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 20
+        return self.now
+
+
+def test_the_search_for_a_smaller_program_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine may need a minute for a program."""
+    small = run(REQUESTS, DIRECT, handler(LEAVES_A_GAP), count=6, most=1)
+    monkeypatch.setattr(running, "time", SlowClock())
+    large = run(REQUESTS, DIRECT, handler(LEAVES_A_GAP), count=6, most=1)
+    assert (named(large), large.reason) == (named(small), "")
+    small_steps, large_steps = (
+        decode(found.reproduction or "", OwnerProgram, "owner").steps for found in (small, large)
+    )
+    assert len(small_steps) < len(large_steps)
+
+
 def requirements(result: CaseResult) -> dict[RequirementVerdict, set[str]]:
     """The requirements of a run of this case alone, by verdict."""
     known: dict[RequirementVerdict, set[str]] = {}
