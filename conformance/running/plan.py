@@ -271,7 +271,8 @@ def profile_of_programs(count: int) -> RunProfile:
 
 
 def of_engines(profile: RunProfile) -> RunProfile:
-    """Without generated programs, unless they are all that was asked for: an engine takes seconds for one."""
+    """Without programs, unless they are all that was asked for: an engine takes seconds for one, and a minute or two if
+    it retries a lost race without limit."""
     if profile.name.startswith(PROGRAMS):
         return profile
     return replace(profile, counts={**profile.counts, Layer.MODEL: 0})

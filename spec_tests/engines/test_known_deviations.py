@@ -126,6 +126,23 @@ def test_an_owned_table_is_never_written_by_path(tmp_path: Path, feature: str, *
     assert sorted(file.name for file in log.iterdir()) == [commit_file(0), commit_file(1)]
 
 
+@pytest.mark.engines
+def test_a_table_with_unsupported_features_is_rejected_not_lost(tmp_path: Path) -> None:
+    """delta-rs raises the same exception for a conflict."""
+    if problem := DeltaRs.missing(None):
+        pytest.skip(problem)
+    log = tmp_path / "table" / "_delta_log"
+    log.mkdir(parents=True)
+    features = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["domainMetadata"]}
+    actions = (proposals.line("protocol", features), proposals.metadata("table", 1, stamped=False))
+    (log / commit_file(0)).write_text(proposals.content(actions))
+    client = DeltaRs(lambda _, __: m.Unknown(), tmp_path)
+    request = m.Transact(table=str(log.parent), marker="mine", adds=(m.DataFile(path="b"),))
+    written = client.transact("writer", request)
+    client.close()
+    assert isinstance(written, m.Rejected)
+
+
 def test_the_error_for_a_missing_version_has_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert missing("deltalake", "0.8.1", "delta-rs").endswith("engines --fetch delta-rs@0.8.1")

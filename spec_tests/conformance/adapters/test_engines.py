@@ -1,6 +1,7 @@
 """The code that the adapters of engines share: messages for users, data files, environments, versions, jars."""
 
 import json
+import os
 import re
 import stat
 import tomllib
@@ -21,8 +22,10 @@ from conformance.adapters.stdio import StdioSubject
 from conformance.command.application import application
 from conformance.interface import messages as m
 from conformance.interface.extras import how_to_install
+from conformance.interface.log_names import LOG, commit_file
 from conformance.interface.results import Verdict
 from conformance.interface.subject import UsageError
+from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.reader import Owner, Refused, Resolved, State
 from conformance.running.worker import check_named
@@ -53,6 +56,17 @@ class OpensDataFiles(ModelClient):
 
     def _place_of(self, folder: Path, path: str) -> Path:
         return folder / path.removeprefix("file://")
+
+
+def test_an_empty_data_file_gets_its_row_and_keeps_its_time(tmp_path: Path) -> None:
+    """The kit makes empty files of a chosen age before a VACUUM."""
+    (tmp_path / LOG).mkdir()
+    (tmp_path / LOG / commit_file(0)).write_text(proposals.content(proposals.append("first", 1, ["a"])))
+    (tmp_path / "a").touch()
+    os.utime(tmp_path / "a", (1_000, 1_000))
+    DataFiles().write_missing(tmp_path)
+    assert (tmp_path / "a").read_bytes()[:4] == b"PAR1"
+    assert (tmp_path / "a").stat().st_mtime == 1_000
 
 
 class JoinsAbsolutePaths(OpensDataFiles):
