@@ -53,7 +53,7 @@ def files(s: ClientScenario, table: TableHandle) -> list[str]:
 # Unknown outcomes
 
 
-@check(Family.REPLAYS, *UNKNOWN)
+@check(Family.REPLAYS, *UNKNOWN, "UC-CLIENT-01", "UC-CLIENT-05", "UC-CLIENT-06")
 def a_client_retries_a_lost_request(s: ClientScenario) -> None:
     """A writer whose request never arrived finds that out and commits."""
     table = s.create()
@@ -149,13 +149,40 @@ def a_writer_that_never_wins_gives_up(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.LIMITS, "PROFILE-BACKLOG-03", commit_modes=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,))
+@check(
+    Family.LIMITS, "PROFILE-BACKLOG-03", "UC-CLIENT-04", commit_modes=("staged", "inline"),
+    needs=(Profile.BACKLOG_LIMIT,),
+)  # fmt: skip
 def a_client_backfills_a_full_backlog(s: ClientScenario) -> None:
     """The owner accepts no more unbackfilled commits: the writer requests a backfill, and commits."""
     table = s.create(backlog_limit=2)
     s.land(table)
     s.land(table)
     landed(s, table, append(s, table), 3, "PROFILE-BACKLOG-03", why="the backlog of two commits can be backfilled")
+
+
+# Requests of Unity Catalog's Delta API. The kit's owner judges each one (`conformance.scenario.api_requests`); these
+# checks make clients send those that few programs reach.
+
+
+@check(Family.WRITING, "UC-CLIENT-02", "UC-CLIENT-03", "UC-CLIENT-08", needs=(Profile.UC_DELTA_API,))
+def a_change_of_the_metadata_is_sent_with_its_commit(s: ClientScenario) -> None:
+    """A client sets, changes and removes a property, and replaces the table. Each request tells the catalog what its
+    commit changes, and nothing else."""
+    table = s.create()
+    changes: tuple[dict[str, Any], ...] = (
+        {"set_properties": {"team": "a"}}, {"set_properties": {"team": "b"}}, {"unset_properties": ("team",)},
+        {"replace_table": True},
+    )  # fmt: skip
+    for version, change in enumerate(changes, start=1):
+        call = s.transact(table, **change)
+        s.commits_as(call, version, "PROFILE-CLIENT-02", expected=f"there is no conflict: version {version}")
+
+
+@check(Family.WRITING, "UC-CLIENT-07", needs=(Profile.UC_DELTA_API,))
+def a_table_is_registered_as_it_was_written(s: ClientScenario) -> None:
+    """A client creates a table, and declares what its version 0 has."""
+    s.expect(s.act("creator", s.creation("made")), m.Ratified, "PROFILE-CLIENT-02", expected="the name is free")
 
 
 # Files

@@ -169,7 +169,8 @@ class MaintenancePolicy(_Request, frozen=True, kw_only=True):
 
 
 class CallApi(_Request, frozen=True, kw_only=True):
-    """Send one request of Unity Catalog's Delta API to the server, unchanged. Profile `uc-delta-api`."""
+    """Send one request of Unity Catalog's Delta API to the server, unchanged. Profile `uc-delta-api`. The kit's catalog
+    shows the kit's owner the requests of a client so, and ignores the answer."""
 
     method: str
     path: str

@@ -65,7 +65,11 @@ class ServesTheDeltaApi(ClientOwner):
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="conformance-api-", ignore_cleanup_errors=True)
         super().__init__(FolderStorage(Path(self._folder.name)))
-        self.api = DeltaApi(lambda client, request: getattr(self, name_of(request))(client, request))
+        self.api = DeltaApi(self._asked)
+
+    def _asked(self, client: str, request: m.Request) -> m.Answer:
+        answer: m.Answer = m.Unsupported()  # it is a server, so it does not judge its clients
+        return answer if isinstance(request, m.CallApi) else getattr(self, name_of(request))(client, request)
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         identity = super().hello(client, request)

@@ -136,16 +136,20 @@ class Adversary:
 
     def ask(self, client: str, request: m.Request) -> m.Answer:
         """Answer a request of the client under test."""
+        if isinstance(request, m.CallApi):  # its catalog shows it, and then sends what the request means
+            return self._noticed(OwnerExchange(client=client, request=request, answer=m.Unsupported()))
         self._left -= not isinstance(request, m.MaintenancePolicy)  # the Delta API asks with each load
         if self.endless:
             return m.Unknown(reason=f"more than {MOST_REQUESTS} requests for one operation: {name_of(request)}")
         rule = self._rule(request)
         answer = self.subject.ask(client, request) if rule is None else self._under(rule, client, request)
-        heard = OwnerExchange(client=client, request=request, answer=answer)
+        return self._noticed(OwnerExchange(client=client, request=request, answer=answer))
+
+    def _noticed(self, heard: OwnerExchange) -> m.Answer:
         self.exchanges.append(heard)
         if self.listener is not None:
             self.listener(heard)
-        return answer
+        return heard.answer
 
     def _rule(self, request: m.Request) -> Rule | None:
         for rule in self.rules:

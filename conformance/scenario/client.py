@@ -30,6 +30,7 @@ from conformance.models import proposals
 from conformance.models.client_owner import ClientOwner
 from conformance.models.reader import ModelReader
 from conformance.models.storage import FolderStorage
+from conformance.scenario import api_requests
 from conformance.scenario.adversary import Adversary, ClientHost, OwnerExchange
 from conformance.scenario.audit import (
     Before,
@@ -102,8 +103,10 @@ class ClientScenario(Scenario):
         """The reason that the client gave for not supporting a kind of request."""
         self.strays: list[tuple[int, Path]] = []
         """Files and folders that the client created outside the table's folder, by operation."""
-        self.publishing: list[tuple[int, Problem]] = []
-        """Findings about commits that the client published, by operation."""
+        self.found: list[tuple[int, Problem]] = []
+        """Findings about commits that the client published, and about its requests to a catalog, by operation."""
+        self.calls: list[api_requests.Sent] = []
+        """The creations and updates that the client sent to a catalog with the Delta API, in order."""
         self.undo: list[Callable[[], object]] = []
         """Undo operations that restore the files before the final log is read."""
         self.owner.listener = self._heard
@@ -135,7 +138,7 @@ class ClientScenario(Scenario):
         others = self._others(request)
         before, visible = self._outside(others), self._visible()
         answer = self.client.ask(client, request)
-        self.publishing += [(number, problem) for problem in self._of_publishing(visible)]
+        self.found += [(number, problem) for problem in self._of_publishing(visible)]
         self.strays += [(number, path) for path in sorted(self._outside(others) - before - self._places())]
         if about is not request and isinstance(answer, m.Ratified):
             self.recording.ended(number, about, m.Committed(version=answer.version))
@@ -361,7 +364,7 @@ class ClientScenario(Scenario):
 
     def audit(self) -> list[Violation]:
         """Violations in the proposals of the client under test, and files that it wrote to other folders."""
-        return [*self._of_proposals(), *self._of_published(), *self._of_strays()]
+        return [*self._of_proposals(), *self._of_findings(), *self._of_strays()]
 
     def _visible(self) -> set[Path]:
         """The published commits of all tables."""
@@ -393,8 +396,8 @@ class ClientScenario(Scenario):
                         f"the client published {path.name} with other {'actions' if inline else 'bytes'}: {differs}",
                     )  # fmt: skip
 
-    def _of_published(self) -> Iterator[Violation]:
-        for number, problem in self.publishing:
+    def _of_findings(self) -> Iterator[Violation]:
+        for number, problem in self.found:
             if held := tuple(
                 requirement for requirement in problem.requirements if applies(requirement, self.identity, self.variant)
             ):
@@ -457,6 +460,7 @@ class ClientScenario(Scenario):
                     yield from ((landed[version], flaw) for flaw in of_data_files(landed[version], removed))
                     before.lost = landed[version].operation in lost
                     yield from ((landed[version], flaw) for flaw in of_a_commit(landed[version], before, self.feature))
+                    yield from ((landed[version], flaw) for flaw in self._of_its_request(landed[version], before))
                 mine = landed.get(version)
                 before = after(before, content or "", None if mine is None else mine.operation)
 
@@ -499,11 +503,16 @@ class ClientScenario(Scenario):
     def _heard(self, heard: OwnerExchange) -> None:
         """Store the proposals, and record the client's requests to its owner in the history."""
         self.informed.add(self.acting)
+        if isinstance(heard.request, m.CallApi):
+            self._of_request(api_requests.Sent.of(self.acting, heard.request))
+            return
         if isinstance(heard.request, m.Commit | m.CreateTable | m.TakeOver | m.HandBack):
             reply = heard.answer
             refused = isinstance(reply, m.Conflict | m.Gap) or (isinstance(reply, m.Rejected) and not reply.retryable)
             lines = self._lines(heard.request)
             self.note_names(add for line in lines or () if (add := proposals.body_of(line, "add")) is not None)
+            if self.calls:
+                self._of_meaning(self.calls[-1], heard, lines)
             files = tuple(path for path in self._data_files(heard.request, lines) if path.is_file())
             self.proposed.append(
                 Proposed(operation=self.acting, request=heard.request, lines=lines, refused=refused, files=files)
@@ -512,6 +521,26 @@ class ClientScenario(Scenario):
         what = name_of(heard.request) + ("" if version is None else f" {version}")
         note = f"{what} -> {name_of(heard.answer)}"
         self.recording.writer.fault("asks the owner", client=heard.client, note=note)
+
+    # Requests to a catalog with the Delta API
+
+    def _of_request(self, sent: api_requests.Sent) -> None:
+        if not sent.path.endswith("/tables"):
+            table = self.owner.owner.tables.get((sent.update and sent.update.table_id) or "")
+            problems = api_requests.of_an_update(sent, self.calls, table)
+            self.found += [(self.acting, problem) for problem in problems]
+        self.calls.append(sent)
+
+    def _of_meaning(self, sent: api_requests.Sent, heard: OwnerExchange, lines: Sequence[str] | None) -> None:
+        """The catalog sent the owner this proposal for the client's request."""
+        sent.outcome_unknown = isinstance(heard.answer, m.Unknown)
+        if isinstance(heard.request, m.CreateTable) and sent.path.endswith("/tables"):
+            self.found += [(self.acting, problem) for problem in api_requests.of_a_creation(sent, lines or ())]
+
+    def _of_its_request(self, proposed: Proposed, before: Before) -> Iterator[Problem]:
+        name = getattr(proposed.request, "staged_file", None)
+        sent = next((sent for sent in self.calls if sent.file_name == name is not None), None)
+        return iter(()) if sent is None else api_requests.of_a_commit(sent, proposed.lines or (), before)
 
     def _data_files(self, request: m.Request, lines: Sequence[str] | None) -> set[Path]:
         """The data files that a proposal adds to its table."""

@@ -73,7 +73,7 @@ class DeltaKernel(EngineClient):
 
     engine = "delta-kernel"
     title = "Delta Kernel"
-    profiles = ("core", "staged", "discovery")
+    profiles = ("core", "staged", "discovery", "uc-delta-api")
     promises = ("fresh-snapshots",)
 
     @classmethod

@@ -119,7 +119,7 @@ class DeltaSpark(EngineClient):
     engine: ClassVar[str] = "delta-spark"
     title: ClassVar[str] = "Delta Spark"
     profiles: ClassVar[tuple[str, ...]] = (
-        "core", "staged", "backlog-limit", "discovery", "change-data", "row-tracking",
+        "core", "staged", "backlog-limit", "discovery", "change-data", "row-tracking", "uc-delta-api",
     )  # fmt: skip
     seconds: ClassVar[float] = 120.0
     domains: ClassVar[tuple[str, ...]] = ("delta.clustering", "delta.rowTracking")

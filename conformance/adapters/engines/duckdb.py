@@ -51,7 +51,7 @@ class DuckDb(WheelClient):
     """Earlier extensions speak a preview of the Delta API (1.5.4), or do not read a catalog's commits (1.4.4)."""
     limits: ClassVar[dict[str, int]] = {"proposals": 1}
     reads_data: ClassVar[bool] = True
-    profiles: ClassVar[tuple[str, ...]] = ("core", "staged", "backlog-limit", "discovery")
+    profiles: ClassVar[tuple[str, ...]] = ("core", "staged", "backlog-limit", "discovery", "uc-delta-api")
 
     def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
         super().__init__(owner, directory, version)

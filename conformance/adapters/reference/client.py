@@ -419,6 +419,7 @@ def _landed(transaction: Transaction, written: list[Add], *, if_needed: bool) ->
 
 REMOTE_PROFILES: Final = (
     "core", "staged", "maintenance-policy", "backlog-limit", "discovery", "change-data", "row-tracking",
+    "uc-delta-api",
 )  # fmt: skip
 _ADDRESS: Final = Address(scheme="http", host="kit", port=80, path="", catalog=CATALOG, schema=SCHEMA)
 

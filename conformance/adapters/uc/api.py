@@ -6,6 +6,7 @@ value. An answer that the API does not define is an `AdapterError`, because no v
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
@@ -30,6 +31,13 @@ OPERATIONS: Final = {
 """The maintenance operations of the API, each with the kit's names of its jobs."""
 
 _OPTIONS: Final = ("catalog", "schema", "name", "version", "without")
+
+DERIVED: Final = re.compile(
+    r"delta\.(feature\..*|minReaderVersion|minWriterVersion|lastUpdateVersion|lastCommitTimestamp"
+    r"|clusteringColumns|rowTracking\.rowIdHighWaterMark)"
+)
+"""Properties that the server derives from the protocol, the newest commit and metadata domains. No client sets
+them."""
 
 T = TypeVar("T")
 
@@ -198,6 +206,22 @@ class Creation(_Document, frozen=True, kw_only=True):
         if missing or wrong:
             return f"the table lacks the features {sorted(missing)} or the properties {wrong}"
         return repeated_columns(self.columns)
+
+
+_NESTED: Final = {
+    "elementType": "element-type", "containsNull": "contains-null", "keyType": "key-type", "valueType": "value-type",
+    "valueContainsNull": "value-contains-null",
+}  # fmt: skip
+"""The names of the parts of nested types, in the log and in the API."""
+
+
+def respelled(value: Any) -> Any:
+    """A type in the API's spelling, from either one. The metadata of a column does not change."""
+    if isinstance(value, list):
+        return [respelled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {_NESTED.get(key, key): item if key == "metadata" else respelled(item) for key, item in value.items()}
 
 
 def repeated_columns(columns: Mapping[str, Any]) -> str:

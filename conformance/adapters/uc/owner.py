@@ -18,6 +18,7 @@ from conformance.adapters.connections import Connections, LossyConnections, NoCo
 from conformance.adapters.in_process import InProcess, answering
 from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError, content_of
 from conformance.adapters.uc.api import (
+    DERIVED,
     OPERATIONS,
     Address,
     ApiCommit,
@@ -35,12 +36,6 @@ from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
 from conformance.models import proposals
 
 _LEGAL_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,99}", re.ASCII)
-_DERIVED: Final = re.compile(
-    r"delta\.(feature\..*|minReaderVersion|minWriterVersion|lastUpdateVersion|lastCommitTimestamp"
-    r"|clusteringColumns|rowTracking\.rowIdHighWaterMark)"
-)
-"""Properties that the server derives from the protocol, the newest commit and metadata domains. No client sets
-them."""
 
 Actions = Sequence[dict[str, Any]]
 
@@ -158,7 +153,7 @@ def updates_of(actions: Actions, before: Loaded) -> list[dict[str, Any]]:
 
 
 def _metadata_updates(metadata: Mapping[str, Any], before: Loaded) -> list[dict[str, Any]]:
-    had = {key: value for key, value in (before.metadata.properties or {}).items() if not _DERIVED.fullmatch(key)}
+    had = {key: value for key, value in (before.metadata.properties or {}).items() if not DERIVED.fullmatch(key)}
     wanted = metadata.get("configuration") or {}
     changed = {key: value for key, value in wanted.items() if had.get(key) != value}
     removed = sorted(key for key in had if key not in wanted)
@@ -211,7 +206,7 @@ def metadata_action(table: Loaded) -> str | None:
     body = {
         "schemaString": json.dumps(table.metadata.columns, separators=(",", ":")),
         "partitionColumns": list(table.metadata.partition_columns or ()),
-        "configuration": {key: value for key, value in properties.items() if not _DERIVED.fullmatch(key)},
+        "configuration": {key: value for key, value in properties.items() if not DERIVED.fullmatch(key)},
     }
     return json.dumps({"metaData": body}, separators=(",", ":"))
 

@@ -16,6 +16,7 @@ The requests of a client, and the requests to the owner that answer them:
 | POST .../tables | `create_table` with the version 0 that the client wrote at the location |
 | POST .../tables/{t}/rename | `load_table` of both names; the server keeps the new name |
 | DELETE .../tables/{t}, L/tables/{c.s.t} | `load_table`, `drop_table` |
+| POST .../tables, POST .../tables/{t} | first of all `call_api`, with the request as it is |
 
 How a rule of `Adversary` becomes an event of HTTP:
 
@@ -61,6 +62,7 @@ from conformance.adapters.uc.api import (
     TableUpdate,
     UnansweredError,
     repeated_columns,
+    respelled,
 )
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGED_TABLES, STAGING, TABLE_ID, attempt_of, commit_file
@@ -165,6 +167,7 @@ class DeltaApi:
             case "GET", []:
                 return HTTPStatus.OK, {"identifiers": [{"name": name} for name in sorted(self._shown)]}
             case "POST", []:
+                self._show_owner(client, "/tables", body)
                 return HTTPStatus.OK, self._created(client, _decoded(body, Creation))
             case "GET", [name]:
                 return HTTPStatus.OK, self._loaded(client, name)
@@ -172,6 +175,7 @@ class DeltaApi:
                 self._loaded(client, name)
                 return HTTPStatus.NO_CONTENT, None
             case "POST", [name]:
+                self._show_owner(client, f"/tables/{name}", body)
                 return self._updated(client, name, _decoded(body, TableUpdate))
             case "DELETE", [name]:
                 self._dropped(client, name)
@@ -191,6 +195,11 @@ class DeltaApi:
                 location = Path(self._known(client, name).table.location or "").as_uri()
                 return HTTPStatus.OK, _credentials(location, operation)
         raise _no_such_call(method, "/".join(path))
+
+    def _show_owner(self, client: str, path: str, body: bytes | None) -> None:
+        """Show the kit's owner a request as it is: it knows the rules about clients (UC_DELTA_API.md#clients), and
+        answers nothing."""
+        self._ask(client, m.CallApi(method="POST", path=path, body=(body or b"").decode("utf-8", "replace")))
 
     def _asked(self, client: str, request: m.Request) -> m.Answer:
         answer = self._ask(client, request)
@@ -578,7 +587,7 @@ class _Known:
         except ValueError:
             schema = None
         fields = schema.get("fields") if isinstance(schema, dict) else None
-        return {"type": "struct", "fields": _respelled(fields if isinstance(fields, list) else [])}
+        return {"type": "struct", "fields": respelled(fields if isinstance(fields, list) else [])}
 
     @property
     def _properties(self) -> dict[str, str]:
@@ -614,22 +623,6 @@ _DOMAINS: Final = {
 
 def _body(line: str | None, kind: str) -> dict[str, Any]:
     return {} if line is None else proposals.body_of(line, kind) or {}
-
-
-_NESTED: Final = {
-    "elementType": "element-type", "containsNull": "contains-null", "keyType": "key-type", "valueType": "value-type",
-    "valueContainsNull": "value-contains-null",
-}  # fmt: skip
-"""The names of the parts of nested types, in the log and in the API."""
-
-
-def _respelled(value: Any) -> Any:
-    """A type in the API's spelling. The metadata of a column does not change."""
-    if isinstance(value, list):
-        return [_respelled(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {_NESTED.get(key, key): item if key == "metadata" else _respelled(item) for key, item in value.items()}
 
 
 _TYPES: Final = {
