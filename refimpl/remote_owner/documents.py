@@ -1,7 +1,7 @@
 """The content of a commit as messages of the API, so that a server need not read the log."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -50,10 +50,13 @@ def creation(name: str, staged: catalog_messages.StagedTable, content: bytes) ->
     )
 
 
-def _metadata_updates(metadata: Metadata, before: catalog_messages.LoadedTable) -> list[catalog_messages.Update]:
+def _metadata_updates(
+    metadata: Metadata, before: catalog_messages.LoadedTable, logged: Mapping[str, str]
+) -> list[catalog_messages.Update]:
     had = {key: value for key, value in before.metadata.properties.items() if not catalog_messages.is_derived(key)}
     changed = {key: value for key, value in metadata.configuration.items() if had.get(key) != value}
-    removed = tuple(sorted(key for key in had if key.startswith("delta.") and key not in metadata.configuration))
+    in_log = (key for key in had if key.startswith("delta.") or key in logged)
+    removed = tuple(sorted(key for key in in_log if key not in metadata.configuration))
     updates: list[catalog_messages.Update] = []
     wanted = _columns(metadata)
     if msgspec.to_builtins(wanted) != before.metadata.columns:
@@ -92,12 +95,24 @@ def _domain_updates(decoded: Sequence[Action]) -> list[catalog_messages.Update]:
     return [*updates, catalog_messages.RemoveDomainMetadata(domains=tuple(removed))] if removed else updates
 
 
-def changes(content: bytes, before: Callable[[], catalog_messages.LoadedTable]) -> list[catalog_messages.Update]:
-    """The updates that a commit makes to the table's metadata at the server. `before` loads the present metadata; it is
-    called only if needed.
+def configuration_in(content: bytes) -> Mapping[str, str] | None:
+    """The properties that a commit sets; None: it leaves them. Raises `CorruptLogError`."""
+    if b'"metaData"' not in content:
+        return None
+    found = [action for action in actions.decode(content, source="a commit") if isinstance(action, Metadata)]
+    return found[-1].configuration if found else None
 
-    A property that the server has and the commit lacks is removed at the server only if it is a `delta.*` property: the
-    server may keep other properties that were never in the log. Raises `CorruptLogError`.
+
+def changes(
+    content: bytes,
+    before: Callable[[], catalog_messages.LoadedTable],
+    logged: Callable[[catalog_messages.LoadedTable], Mapping[str, str]],
+) -> list[catalog_messages.Update]:
+    """The updates that a commit makes to the table's metadata at the server. `before` loads the present metadata, and
+    `logged` the properties that the log has now; they are called only if needed.
+
+    A property that the server has and the commit lacks is removed at the server only if it is a `delta.*` property or
+    is in the log: the server may keep other properties that were never in the log. Raises `CorruptLogError`.
     """
     if not any(f'{{"{kind}":'.encode() in content for kind in ("metaData", "protocol", "domainMetadata")):
         return []
@@ -105,7 +120,8 @@ def changes(content: bytes, before: Callable[[], catalog_messages.LoadedTable]) 
     updates: list[catalog_messages.Update] = []
     for action in decoded:
         if isinstance(action, Metadata):
-            updates += _metadata_updates(action, before())
+            present = before()
+            updates += _metadata_updates(action, present, logged(present))
         elif isinstance(action, Protocol):
             updates.append(catalog_messages.SetProtocol(protocol=catalog_messages.protocol(action)))
     return updates + _domain_updates(decoded)

@@ -939,7 +939,11 @@ class RemoteOwner:
             )
         try:
             timestamp = documents.in_commit_timestamp(content)
-            changes = documents.changes(content, lambda: self._load_known(current.table_id).loaded)
+            changes = documents.changes(
+                content,
+                lambda: self._load_known(current.table_id).loaded,
+                partial(self._properties_in_log, current, version),
+            )
         except CorruptLogError as error:
             return Rejected(reason=RejectionReason.MALFORMED_ACTIONS, detail=error.message)
         if timestamp is None:
@@ -955,6 +959,17 @@ class RemoteOwner:
         )
         body = _update(current.table_id, (AddCommit(commit=commit), *changes))
         return _Request(version=version, file_name=proposal.file_name, content=content, body=body)
+
+    def _properties_in_log(self, table: _Table, version: Version, loaded: LoadedTable) -> Mapping[str, str]:
+        """The properties before this version; none if the log no longer has the commit that set them."""
+        staged = {commit.version: f"{_STAGING}/{commit.file_name}" for commit in loaded.commits or ()}
+        with contextlib.suppress(FileNotFoundError, CorruptLogError):
+            for earlier in range(version - 1, -1, -1):
+                content = self._log(table).read(staged.get(earlier) or log_path.commit(earlier))
+                found = documents.configuration_in(content)
+                if found is not None:
+                    return found
+        return {}
 
     def _own_commit(self, request: _Request) -> RatifiedCommit:
         """The ratified commit of this proposal."""
