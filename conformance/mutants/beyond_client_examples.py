@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote_plus, unquote, unquote_plus
 
+import msgspec
+
 from conformance.interface import messages as m
 from conformance.models import log_files, proposals
 from conformance.models.client import ModelClient
@@ -376,6 +378,21 @@ def a_silent_owner_has_no_commits(self: ModelClient, client: str, table: Resolve
         original(self)._ask(client, table)
     except Unsure:
         table.latest, table.commits = None, ()
+
+
+@beyond_method("_ask_for", "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04")
+def a_silent_owner_allows_every_job(self: ModelClient, client: str, table: Resolved, job: str) -> None:
+    """Runs maintenance if the owner does not answer what its policy is."""
+    if table.reference is None or isinstance(
+        self.owner(client, m.MaintenancePolicy(table=table.reference)), m.Policy
+    ):  # fmt: skip
+        original(self)._ask_for(client, table, job)
+
+
+@beyond_method("_is_empty", "PROFILE-CLIENT-02")
+def a_batch_without_rows_is_skipped(self: ModelClient, request: m.Transact) -> bool:
+    """Leaves out a commit that has nothing but the batch of an application."""
+    return original(self)._is_empty(msgspec.structs.replace(request, application=None))
 
 
 @beyond_method("_publish_all", "CM-PUBLISH-08")

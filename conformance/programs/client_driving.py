@@ -853,7 +853,8 @@ class ClientDrive:
         changes: dict[str, Any] = {
             "adds": tuple(m.DataFile(path=name, partition=value, rows=rows) for name in names),
             "removes": tuple(present if step.repartition else removed), "isolation": step.isolation,
-            "data_change": step.data_change, "read_version": base if step.behind or self._is_landing() else None,
+            "data_change": step.data_change, "if_needed": step.if_needed,
+            "read_version": base if step.behind or self._is_landing() else None,
         }  # fmt: skip
         if step.reads:
             changes["reads"] = "*" if step.reads == 1 else steps.PARTITIONS[(step.reads - 2) % 2]
@@ -902,7 +903,8 @@ class ClientDrive:
         allowed: tuple[str, ...] = ("checkpoint", "log-compaction", "checksum")
         if step.allowed:
             allowed = (*allowed, "metadata-cleanup", "vacuum", "optimize", "reorg")
-        self.s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=allowed), times=1000)
+        policy = None if step.silent else m.Policy(allowed=allowed)
+        self.s.owner.on(m.MaintenancePolicy, answer=policy, lose_request=step.silent, times=OFTEN)
         early: list[str] = []
         self.s.owner.on(m.BackfillToVersion, before=lambda: early.extend(self._unpublished(table)), times=10)
         cleans = step.job is Job.CLEANUP or (step.job in CHECKPOINTS and self.s.feature != "catalogManaged")

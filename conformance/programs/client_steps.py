@@ -359,6 +359,7 @@ class Transact(_Step, frozen=True, kw_only=True):
     """Whether it adds a file outside the table's folder, too, which a client may reject."""
     behind: int = 0
     by_path: bool = False
+    if_needed: bool = False
 
     def stakes(self) -> tuple[str, ...]:
         return ("CM-ACCESS-02", "CM-WRITE-01", "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12") if self.by_path else ()
@@ -382,6 +383,8 @@ class Maintain(_Step, frozen=True, kw_only=True):
     width: int = 2
     allowed: bool = True
     """Whether the policy allows the job."""
+    silent: bool = False
+    """The owner does not answer what its policy is: this allows no job."""
 
     def stakes(self) -> tuple[str, ...]:
         forbidden = () if self.allowed else ("CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", "CM-MAINT-05")

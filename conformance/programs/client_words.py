@@ -203,6 +203,8 @@ def transact(d: Draw) -> tuple[Step, ...]:
             more = {"adds": 0, "removes": d.one(1, 1, 2), "reads": d.one(0, 0, 1, 2)}
         case "application":
             more = {"application": d.one(1, 1, 2, 2), "reads": d.one(0, 0, 1)}
+            if d.details.random() < 0.3:  # a batch without rows
+                more |= {"adds": 0, "if_needed": True}
         case "domain":
             more = {"domain": d.one(1, 2), "adds": d.one(0, 1)}
         case "properties":
@@ -231,6 +233,8 @@ def maintain(d: Draw) -> tuple[Step, ...]:
         Job.CLEANUP, Job.CLEANUP, Job.PUBLISH, Job.VACUUM, Job.OPTIMIZE, Job.REORG,
     )  # fmt: skip
     step = steps.Maintain(job=job, behind=d.one(0, 0, 1, 1, 2), width=d.one(1, 2, 3), allowed=not d.chance(0.15))
+    if not step.allowed:
+        step = msgspec.structs.replace(step, silent=d.details.random() < 0.5)
     return (*copy(d, job), step)
 
 
@@ -295,7 +299,8 @@ def times(d: Draw) -> tuple[Step, ...]:
 def permission(d: Draw) -> tuple[Step, ...]:
     """A job that the owner allows, and does not allow any more."""
     jobs = (Job.VACUUM, Job.OPTIMIZE, Job.REORG, Job.CLEANUP)
-    return (steps.Maintain(job=d.one(*jobs)), steps.Maintain(job=d.one(*jobs), allowed=False))
+    silent = d.details.random() < 0.5
+    return (steps.Maintain(job=d.one(*jobs)), steps.Maintain(job=d.one(*jobs), allowed=False, silent=silent))
 
 
 def create(d: Draw) -> tuple[Step, ...]:
