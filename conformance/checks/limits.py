@@ -98,6 +98,8 @@ def a_full_backlog_rejects_until_a_backfill(s: Scenario) -> None:
 
 MANY = 130
 """More commits than a page, or a list of recent attempts, of 100 entries holds."""
+TABLES = 20
+"""More tables than a small cache holds."""
 VERY_MANY = 1_100
 """More commits than a page of 1,000 entries holds; in one commit mode of the subject, because all give the same."""
 
@@ -169,10 +171,17 @@ def early_answers(s: Scenario, table: TableHandle, free: int) -> Callable[[], No
     def still_holds() -> None:
         since = f", and {table.versions - 2} others committed since"
         known(since)
+        if isinstance(s.ask_to_backfill(table, MANY // 2).answer, m.Done):
+            since += ", half of them are published"
+            known(since)
         if Profile.DURABLE_RESTART.value in promised:
             restart(s)
             since += ", and the owner has restarted"
             known(since)
+        for number in range(TABLES):
+            created = s.answer("creator", s.creation(f"other{number}"))
+            if isinstance(created, m.Ratified) and created.table is not None:
+                s.answer("reader", m.GetCommits(table=created.table))
         if made is not None and isinstance(made.answer, m.Ratified):
             again = s.ask("creator", made.request)
             expected = f"the creation is version 0 of its table{since}: its replay is ratified"
@@ -194,10 +203,10 @@ def early_answers(s: Scenario, table: TableHandle, free: int) -> Callable[[], No
 
 @check(Family.REPLAYS, *EARLY)
 def attempts_are_known_after_many_commits(s: Scenario) -> None:
-    """A writer whose answer was lost repeats its commit after 130 others, and after a restart. An owner that recognizes
-    replays ratifies it with its version, an owner that reports outcomes reports that version, and no owner applies it
-    twice. An attempt that was resolved as not landed still never lands, a dropped table stays dropped, and a table that
-    was handed back has no owner."""
+    """A writer whose answer was lost repeats its commit after 130 others, after the backfill of half of them, and after
+    a restart. An owner that recognizes replays ratifies it with its version, an owner that reports outcomes reports
+    that version, and no owner applies it twice. An attempt that was resolved as not landed still never lands, a dropped
+    table stays dropped, and a table that was handed back has no owner."""
     table = large_table(s)
     still_holds = early_answers(s, table, MANY)
     grow(s, table, MANY, client="other")

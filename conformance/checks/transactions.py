@@ -9,9 +9,13 @@ Why an example: the course and a server's test name it; programs find the same b
 
 from typing import Final
 
+import msgspec
+
 from conformance.checks import check, families
 from conformance.interface import messages as m
 from conformance.interface.results import Layer
+from conformance.models import proposals
+from conformance.oracle import groups as oracle
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
@@ -86,3 +90,45 @@ def a_group_lands_whole_or_not_at_all(s: Scenario) -> None:
         version == 1, "PROFILE-GROUP-01", evidence=(refused[0], read), table=tables[0], version=1,
         expected="the group was refused: version 1 is still the latest of orders", observed=f"{version} is",
     )  # fmt: skip
+
+
+@check(
+    Family.TRANSACTIONS, "PROFILE-GROUP-01", needs=(Profile.TRANSACTION_GROUP,), commit_modes=("staged", "inline")
+)  # fmt: skip
+def a_group_of_different_tables_is_whole(s: Scenario) -> None:
+    """A group of two tables with different features or commit modes changes both tables, or neither."""
+    orders = s.create("orders")
+    kinds = [
+        (feature, mode) for feature, modes in s.identity.commit_modes.items() for mode in modes if mode != "direct"
+    ]
+    for number, (feature, commit_mode) in enumerate(kinds):
+        if (feature, commit_mode) == (s.feature, s.commit_mode):
+            continue
+        attempt = s.attempt()
+        actions = proposals.version_0(feature, attempt, s.attempt(), timestamp=s.timestamp(0))
+        creation = s.creation(f"other{number}", attempt=attempt, actions=actions)
+        created = s.answer("creator", msgspec.structs.replace(creation, feature=feature, commit_mode=commit_mode))
+        if not isinstance(created, m.Ratified) or created.table is None:
+            continue
+        # The history records `orders` alone: its rules are those of one table feature.
+        other = TableHandle(name=f"other{number}", reference=created.table, versions=1)
+        group = groups.group_of([s.proposal(orders), s.proposal(other)])
+        commit = oracle.commits_of(group)[0]
+        sent = s._invoke("writer", commit, orders)
+        answer = s.answer("writer", group)
+        valid = m.belongs(group, answer)
+        member = s._ended(sent, commit, oracle.parts_of(group, answer if valid else m.Unknown())[0])
+        there = s.answer("reader", m.GetCommits(table=other.reference))
+        if isinstance(answer, m.Unknown) or not isinstance(there, m.Commits):
+            raise Inconclusive("the outcome of the group stayed unknown")
+        landed = isinstance(answer, m.GroupRatified)
+        orders.versions += landed
+        version, read = latest(s, orders)
+        s.require(
+            (max(version or 0, 0), max(there.latest or 0, 0)) == (orders.versions - 1, int(landed)), "PROFILE-GROUP-01",
+            evidence=(member, read), table=orders, version=commit.version,
+            expected="the group was ratified, so its members are versions of both tables" if landed
+            else "the group was not ratified, so it changed neither table",
+            observed=f"orders has the latest version {version}, the {feature} table with {commit_mode} commits "
+            f"{there.latest}",
+        )  # fmt: skip

@@ -396,6 +396,17 @@ VERSIONS: Final = ("MC-COMMIT-01", "MC-COMMIT-02", "CM-COMMIT-07", "CM-COMMIT-08
                    "MC-GET-01", "CM-GET-03", "MC-READ-06", "LOG-05", "LOG-07", "PROFILE-CORE-05")  # fmt: skip
 
 
+@beyond_method("_refusal", "PROFILE-CORE-08")
+def conflicts_name_the_newest_three_winners(
+    self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None
+) -> m.Answer | None:
+    """Names only the last three of many winners."""
+    answer = original(self)._refusal(table, request, staged)
+    if not isinstance(answer, m.Conflict) or answer.winners is None:
+        return answer
+    return msgspec.structs.replace(answer, winners=answer.winners[-3:])
+
+
 class _StoresVersions(ModelOwner):
     """Answers with versions as they are stored."""
 

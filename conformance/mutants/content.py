@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -109,6 +110,9 @@ mutant_functions(
     strings_are_trimmed=(
         "Trims white space at both ends of strings.",
         each_action(lambda action: re.sub(r'(?<=:")\s+|(?<!\\)\s+(?=",)', "", action))),
+    encoded_paths_are_decoded=(
+        "Stores the decoded paths of data files.",
+        each_action(lambda action: re.sub(r'"path":"[^"]*"', lambda path: unquote(path[0]), action))),
     last_of_doubled_keys_stays=(
         "Stores only the last value of a key that an action has twice.",
         each_action(lambda action: json.dumps(json.loads(action)))),

@@ -262,3 +262,44 @@ def names_one_of_several_that_lost(self: GroupOwner, members: Sequence[Staged]) 
 def ratifies_no_group(self: GroupOwner, members: Sequence[Staged]) -> m.Answer:
     """Ratifies no group, although it declares the profile."""
     return m.GroupRefused(decided_by=0, answer=m.Rejected(reason="not now"), lost=(0,))
+
+
+@beyond("PROFILE-GROUP-04")
+class KnowsGroupsByTheOrderOfTheirMembers(GroupOwner):
+    """Remembers the attempts of a group as a list: if its members come in another order, it is refused."""
+
+    landed: dict[frozenset[str], list[str]] = memory(dict)
+
+    def commit_group(self, client: str, request: m.CommitGroup) -> m.Answer:
+        attempts = [member.attempt for member in request.members]
+        if self.landed.get(frozenset(attempts), attempts) != attempts:
+            return m.GroupRefused(decided_by=0, answer=m.Rejected(reason="an attempt of another group"))
+        answer = super().commit_group(client, request)
+        if isinstance(answer, m.GroupRatified):
+            self.landed[frozenset(attempts)] = attempts
+        return answer
+
+
+@beyond("PROFILE-OUTCOME-01")
+class ForgetsMembersThatArePublished(GroupOwner):
+    """Finds the attempts of a group among the unpublished commits only."""
+
+    members: set[str] = memory(set)
+
+    def commit_group(self, client: str, request: m.CommitGroup) -> m.Answer:
+        self.members.update(member.attempt for member in request.members)
+        return super().commit_group(client, request)
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        answer = super().attempt_outcome(client, request)
+        if not isinstance(answer, m.Landed) or request.attempt not in self.members:
+            return answer
+        return answer if answer.version in self.tables[request.table].unbackfilled else m.NotLanded()
+
+
+@mutant_method("_decide", "PROFILE-GROUP-01")
+def leaves_tables_of_other_kinds_out(self: GroupOwner, members: Sequence[Staged]) -> m.Answer:
+    """A group of tables with different features or commit modes lands in those that are like the first one."""
+    first = members[0][0]
+    alike = [one for one in members if (one[0].feature, one[0].commit_mode) == (first.feature, first.commit_mode)]
+    return original(self)._decide(alike)

@@ -1,5 +1,6 @@
 """Owners that are wrong about earlier attempts: their replays and their outcomes."""
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.models.storage import Commit
-from conformance.mutants import memory, memory_of, mutant, mutant_method, original
+from conformance.mutants import around, memory, memory_of, mutant, mutant_method, original
 from conformance.mutants.good_owners import Promising
 
 
@@ -172,6 +173,15 @@ def backfill_forgets_outcomes(self: ModelOwner, client: str, request: m.AttemptO
     answer = original(self).attempt_outcome(client, request)
     table = self.tables.get(request.table)
     if table is not None and isinstance(answer, m.Landed) and 0 < answer.version <= table.backfilled:
+        return m.NotLanded()
+    return answer
+
+
+@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
+def few_published_outcomes_are_kept(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
+    """Forgets the outcome of a commit when fifty later ones are published."""
+    answer = original(self).attempt_outcome(client, request)
+    if isinstance(answer, m.Landed) and answer.version < self.tables[request.table].backfilled - 50:
         return m.NotLanded()
     return answer
 
@@ -350,6 +360,24 @@ def keeps_one_tombstone(self: ModelOwner, client: str, request: m.AttemptOutcome
         table.never = {request.attempt}
         self._save(table)
     return answer
+
+
+@mutant("PROFILE-OUTCOME-02")
+class KeepsTheTombstonesOfFourTables(ModelOwner):
+    """Keeps four tables in memory. One that was not used for some time is read again, without its tombstones."""
+
+    used: list[str] = memory(list)
+
+    @around("commit", "get_commits", "attempt_outcome", "load_table")
+    def _read_again(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
+        reference = getattr(request, "table", None)
+        if reference is not None:
+            self.used[:] = [reference, *(one for one in self.used if one != reference)]
+            for old in self.used[4:]:
+                if old in self.tables:
+                    self.tables[old].never.clear()
+            del self.used[4:]
+        return ask()
 
 
 @mutant("PROFILE-OUTCOME-02")

@@ -63,7 +63,10 @@ CONTENTS: Final[Mapping[str, Content]] = {
     ),
     "mixed": lambda attempt, time, body: (  # noqa: ARG005
         _info(attempt, time),
-        _add(attempt, time, tags={"t": f" {_SCRIPTS}\b\"\\ "}, big=2**53 + 1, none=None, list=[], text="", zero=-0.0),
+        _add(
+            attempt, time, path=f"a%2520b%253A+c%3F/part-{attempt}.parquet", tags={"t": f" {_SCRIPTS}\b\"\\ "},
+            big=2**53 + 1, none=None, list=[], text="", zero=-0.0,
+        ),
         _raw("unknownAction", {"id": attempt, "digits": 123456789012345678901234567890, "one": 1.0, "small": 1e-7}),
     ),
     "blanks": lambda attempt, time, body: (  # noqa: ARG005

@@ -402,7 +402,9 @@ class Drive:
     @_do.register
     def _tables(self, step: steps.Tables) -> None:
         for number in range(min(step.count, 1000)):
-            self.s.answer("creator", self.s.creation(f"table {number}"))
+            created = self.s.answer("creator", self.s.creation(f"table {number}"))
+            if isinstance(created, m.Ratified) and created.table is not None:
+                self.s.answer("creator", m.GetCommits(table=created.table))
 
     @_do.register
     def _load(self, step: steps.Load) -> None:

@@ -117,8 +117,10 @@ class GroupDrive(Drive):
             for table, member in zip(old.tables, old.request.members, strict=True)
         ):
             return None  # it may land with either of its contents
-        if step.again is Again.WHOLE:
+        if step.again in (Again.WHOLE, Again.TURNED):
             self.groups.remove(old)
+            if step.again is Again.TURNED and not any(waiting.group is old for waiting in self.waiting):
+                old.request, old.tables = m.CommitGroup(members=old.request.members[::-1]), old.tables[::-1]
             return old
         if len(old.tables) < 2:
             return None

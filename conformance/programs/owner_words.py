@@ -274,7 +274,9 @@ def misplace(d: Draw) -> tuple[Step, ...]:
 
 
 def many(d: Draw) -> tuple[Step, ...]:
-    return (steps.Land(**d.where(), count=d.one(4, 8, 11, 12)),)
+    """Many commits, and a proposal that lost against all of them."""
+    where, count = d.where(), d.one(4, 8, 11, 12)
+    return (steps.Land(**where, count=count), steps.Commit(**where, ahead=-count))
 
 
 def audit(d: Draw) -> tuple[Step, ...]:
@@ -359,7 +361,7 @@ def group(d: Draw) -> tuple[Step, ...]:
 
 
 def regroup(d: Draw) -> tuple[Step, ...]:
-    again = Again(d.one(Again.WHOLE, Again.WHOLE, Again.WHOLE, Again.PART, Again.MORE))
+    again = Again(d.one(Again.WHOLE, Again.WHOLE, Again.TURNED, Again.PART, Again.MORE))
     return (steps.Regroup(which=d.one(0, 0, 0, 1, 2), client=d.random.randrange(CLIENTS), again=again, fate=d.fate()),)
 
 
@@ -436,7 +438,8 @@ GROUPED: Final[Mapping[str, float]] = {
 def group_ritual() -> tuple[Step, ...]:
     """The end of every program with groups."""
     return (
-        steps.LoadAll(), steps.Group(surely=True), steps.Regroup(), steps.LoadAll(client=1),
+        steps.LoadAll(), steps.Group(surely=True), steps.Regroup(), steps.LoadAll(client=1), steps.Backfill(),
+        steps.Resolve(), steps.Regroup(again=Again.TURNED),
         steps.Together(lanes=((steps.LoadAll(),), (steps.Group(client=1),)), gap_ms=3),
         steps.Group(which=-1, ahead=-1),
         steps.Resolve(table=0), steps.Resolve(table=1), steps.Regroup(again=Again.MORE),
@@ -465,7 +468,10 @@ HEAVY: Final[Mapping[str, tuple[Step, ...]]] = {
         steps.Deliver(), steps.Land(), *_audit(3),
     ),
     "130 commits and a restart": (steps.Land(count=130), steps.Restart(), steps.Read(), steps.Load()),
-    "110 tables": (steps.Land(), steps.Tables(count=110), steps.Load()),
+    "110 tables": (
+        steps.Land(), steps.Commit(fate=Fate.DELAYED), steps.Resolve(unsettled=True), steps.Tables(count=110),
+        steps.Load(), steps.Deliver(), steps.Land(), *_audit(3),
+    ),
     "520 commits and a read": (steps.Land(count=520), steps.Read(start=0), steps.Read(start=-5)),
     "130 commits and an audit": (
         steps.Land(count=130), steps.Resend(which=129), steps.Resolve(which=128), steps.Resend(which=65),

@@ -259,7 +259,7 @@ class Policy(_OnTable, frozen=True, kw_only=True):
 
 
 class Tables(_Step, frozen=True, kw_only=True):
-    """That many further tables are created."""
+    """That many further tables are created, and read."""
 
     count: int = 0
 
@@ -289,6 +289,8 @@ class Again(StrEnum):
     """Without its last member."""
     MORE = "more"
     """Its first member with new attempts at the other tables."""
+    TURNED = "turned"
+    """Its members in the opposite order."""
 
 
 class Regroup(_Step, frozen=True, kw_only=True):

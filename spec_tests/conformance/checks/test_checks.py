@@ -15,6 +15,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.interface.results import CaseResult, Layer, Verdict
 from conformance.models.client import ModelClient
+from conformance.models.groups import GroupOwner
 from conformance.models.owner import ModelOwner
 from conformance.mutants.delta_api import ServesTheDeltaApi
 from conformance.mutants.writers import RetriesAnUnknownOutcome
@@ -86,7 +87,8 @@ def unnamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("check", sampled(EXAMPLES, 6), ids=lambda check: check.name)
 def test_the_models_pass(check: Check, unnamed: list[str]) -> None:
-    owner = ServesTheDeltaApi if Profile.UC_DELTA_API in check.needs else ModelOwner
+    special = {Profile.UC_DELTA_API: ServesTheDeltaApi, Profile.TRANSACTION_GROUP: GroupOwner}
+    owner = next((special[need] for need in check.needs if need in special), ModelOwner)
     outcomes = list(results(check, owner if check.side == "owner" else ModelClient))
     assert outcomes
     if check.side == "owner":
