@@ -28,6 +28,7 @@ from conformance.models import proposals
 from conformance.programs import history_shrinking
 from conformance.scenario import ownership
 from conformance.scenario.check import Check, Variant
+from conformance.scenario.formatting import in_words
 from conformance.scenario.running import finish
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, Stopped, TableHandle
 
@@ -493,8 +494,8 @@ class Round:
             answer = self.s.ask("reader", m.LoadTable(name=name), self.shared.table).answer
             reference = answer.table if isinstance(answer, m.Table) else None
         if reference is None:
-            answers = ", ".join(str(client.exchange.answer) for client in clients if client.exchange is not None)
-            raise Inconclusive(f"no table was created: {answers}")
+            answers = {in_words(client.exchange.answer): None for client in clients if client.exchange is not None}
+            raise Inconclusive(f"no table was created: {', '.join(answers)}")
         self.shared.table.reference, self.shared.table.versions = reference, 1
         self.shared.table.id = proposals.table_id_in(winners[0].request.actions) if winners else ""
         self.s.tables.append(self.shared.table)

@@ -18,7 +18,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.interface.messages import Identity
-from conformance.interface.results import CaseResult, OtherProgram, Verdict, Violation, counted
+from conformance.interface.results import CaseResult, OtherProgram, Verdict, Violation
 from conformance.interface.subject import AdapterError, Subject
 from conformance.programs import program as programs
 from conformance.programs.program import NotAProgramError, Program
@@ -332,7 +332,7 @@ class Generation:
             verdict, reason = Verdict.SKIPPED, "no pinned program applies to this table feature and commit mode"
         elif not self.ratified:
             verdict = Verdict.INCONCLUSIVE
-            reason = self.no_transactions or f"no commit was ratified in {counted(self.executions, 'program')}"
+            reason = self.no_transactions or "no commit was ratified in any program"
         held = self.check.held(self.subject.identity, self.variant)
         return self.check.result(self.variant, held, verdict, reason, operations=self.operations, **tried)
 

@@ -260,13 +260,16 @@ def _readme(result: RunResult, case: CaseResult) -> str:
         f"{escaped(size_in_words(result.profile))}, seed {result.seed}.",
         *(_violation(violation, number) for number, violation in enumerate(direct_first(case.violations), 1)),
         "## Replay",
-        "From this folder:",
-        block(replay_command(PurePath(FINDING))),
+        "From the folder in which `run` was started, with `FOLDER` for the path to this one:",
+        block(replay_command(PurePath("FOLDER", FINDING))),
         "Without it, from the names alone:",
         block(run_command(result, case)),
     ]
     if case.history is not None:
-        parts.append(f"`{HISTORY}` records requests, answers and faults. To judge it again, without the subject:")
+        parts.append(
+            f"`{HISTORY}` records requests, answers and faults. To judge it without the subject, from this folder; a "
+            "broken promise of a profile may not be visible in it:"
+        )
         parts.append(block(f"{COMMAND} check {HISTORY}"))
     if case.whole_history is not None:
         parts.append(f"`{HISTORY}` is shortened to the operations that show the violation; `{WHOLE}` has all.")

@@ -132,7 +132,7 @@ def _ended_early(case: CaseResult) -> bool:
 def not_applicable(requirement: Requirement, identity: Identity) -> str:
     """Why the requirement does not bind the subject; empty if it does."""
     if (requirement.side is Side.OWNER) != (identity.side == "owner"):
-        return f"binds a {requirement.side}; the subject is of the side {identity.side}"
+        return f"binds another side ({requirement.side}); the subject is of the side {identity.side}"
     offered = [
         feature for feature in OTHER_FEATURE if feature in identity.features and identity.commit_modes.get(feature)
     ]

@@ -289,7 +289,7 @@ class _Smoke:
     # An owner
 
     def _owner(self) -> None:
-        self._step("unknown table", self._no_table)
+        self._step("get_commits of an unknown table", self._no_table)
         tables = []
         for feature in self.identity.features:
             for commit_mode in self.identity.commit_modes[feature]:

@@ -149,7 +149,7 @@ def test_after_an_invalid_answer_independent_steps_run() -> None:
 def test_a_dead_subject_is_reported_once() -> None:
     with open_subject(f"stdio:{shlex.join(command('no JSON'))}") as subject:
         report = smoke(subject)
-    assert failed(report).name == "unknown table"
+    assert failed(report).name == "get_commits of an unknown table"
     assert "`version 1 is ratified`, which is not JSON" in failed(report).detail
     assert {step.outcome for step in report.steps[3:]} == {Outcome.SKIPPED}
     assert report.adapter == str(failed(report))

@@ -124,7 +124,10 @@ def requirements(cases: tuple[CaseResult, ...]) -> tuple[RequirementResult, ...]
         elif requirement.id in evidence:
             verdict = RequirementVerdict.HELD
         elif requirement.side is not Side.OWNER:
-            verdict, note = RequirementVerdict.NOT_APPLICABLE, f"binds a {requirement.side}; the subject is an owner"
+            verdict, note = (
+                RequirementVerdict.NOT_APPLICABLE,
+                f"binds another side ({requirement.side}); the subject is of the side owner",
+            )
         else:
             verdict, note = RequirementVerdict.NOT_CHECKED, requirement.untestable or "no case of this run is evidence"
         results.append(

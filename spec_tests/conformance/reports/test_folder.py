@@ -58,7 +58,7 @@ def test_a_bundle_is_enough_to_reproduce_the_failure(tmp_path: Path) -> None:
         violation.message for violation in case.violations
     ]
     readme = (tmp_path / "bundle" / "README.md").read_text("utf-8")
-    assert "delta-commit-conformance replay finding.json" in readme
+    assert "delta-commit-conformance replay FOLDER/finding.json" in readme
     assert case.violations[0].requirements[0] in readme
 
 

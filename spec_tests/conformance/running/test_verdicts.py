@@ -113,7 +113,7 @@ def test_an_open_verdict_has_a_reason() -> None:
         (MUST, identity(), RequirementVerdict.NOT_APPLICABLE, "idempotent-retry, which the subject does not declare"),
         (MUST, RETRY, RequirementVerdict.NOT_CHECKED, "no case of this run"),
         (UNTESTABLE, RETRY, RequirementVerdict.NOT_CHECKED, "nothing that can be observed"),
-        ("MC-COMMIT-02", identity(side="client"), RequirementVerdict.NOT_APPLICABLE, "binds a owner"),
+        ("MC-COMMIT-02", identity(side="client"), RequirementVerdict.NOT_APPLICABLE, "binds another side (owner)"),
         (
             "MC-COMMIT-02",
             identity(commit_modes={"catalogManaged": ("inline",)}),
