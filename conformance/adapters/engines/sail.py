@@ -18,6 +18,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -135,12 +136,11 @@ class Sail(WheelClient):
 
     def close(self) -> None:
         """Else the process does not end."""
-        for session in self._connections.values():
-            session.stop()
-        for server in self._servers:
-            server.stop()
-        self._servers.clear()
-        super().close()
+        with ExitStack() as stack:  # stops the sessions, then their servers, even if one of them raises
+            stack.callback(super().close)
+            stack.callback(self._servers.clear)
+            for running in (*self._servers, *self._connections.values()):
+                stack.callback(running.stop)
 
 
 def _quoted(table: str) -> str:

@@ -3,9 +3,12 @@
 import json
 import os
 import re
+import socket
 import stat
 import tomllib
 from pathlib import Path
+from unittest.mock import Mock
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import pytest
@@ -121,6 +124,21 @@ def test_a_missing_sail_is_installed_by_its_extra(monkeypatch: pytest.MonkeyPatc
     assert Sail.missing(None) == f"pysail is missing; install it: {how_to_install('sail')}"
     assert Sail.missing("0.7.1") == "Sail 0.7.1 was not tried; expected 0.7.2 or newer"
     assert Sail.missing("0.99.0").endswith("run: delta-commit-conformance engines --fetch sail@0.99.0")
+
+
+def test_a_session_that_cannot_be_stopped_keeps_no_server_of_sail_running(tmp_path: Path) -> None:
+    engine, servers = Sail(Mock(), tmp_path), [Mock(), Mock()]
+    servers[0].stop.side_effect = OSError("no answer")
+    engine._servers = list(servers)
+    engine._connections = {"a": Mock(stop=Mock(side_effect=ConnectionError("session a"))), "b": Mock()}
+    sessions = list(engine._connections.values())
+    with pytest.raises(OSError):
+        engine.close()
+    assert [stopped.stop.call_count for stopped in (*sessions, *servers)] == [1, 1, 1, 1]
+    address = urlsplit(engine.url)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((str(address.hostname), int(address.port or 0)))
+    engine.close()
 
 
 def test_the_plan_of_a_scan_lists_its_files() -> None:
