@@ -401,7 +401,7 @@ def progress() -> Iterator[Watcher]:
 
 
 class Lines:
-    """A line for the first failure of each check, unless an earlier line says the same, and lines of progress."""
+    """A line for the first failure of each check that no earlier line says, and lines of progress."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -429,7 +429,7 @@ class Lines:
             alike = {(words, fails, known) for words in (result.check, failure)}
             if alike.isdisjoint(self._shown):
                 self._line(f"{kind}: {result.case}: {failure}")
-            self._shown |= alike
+                self._shown |= alike
         self._moved()
 
     def note(self, text: str) -> None:

@@ -19,10 +19,11 @@ from typer.testing import CliRunner
 from conformance import reports
 from conformance.command.application import EXIT_CODES, application
 from conformance.command.output import show_rows
-from conformance.interface.results import ExitCode
+from conformance.command.running import Lines
+from conformance.interface.results import ExitCode, Verdict, Violation
 from conformance.reports.folder import ReportFolder
 from conformance.reports.page import slug
-from spec_tests.conformance.running.cases import ONE, budget_ends_soon
+from spec_tests.conformance.running.cases import MUST, ONE, budget_ends_soon, case
 from spec_tests.support.sampling import sampled
 
 ROOT = Path(__file__).parents[3]
@@ -173,6 +174,17 @@ def test_a_run_prints_the_verdict_and_writes_the_reports(wrong: tuple[Path, Any]
     assert all(str(finding) in ran.stdout or str(findings[0].parent.parent) in ran.stdout for finding in findings)
     for name in ("index.html", "junit.xml", "summary.md", "badge.json"):
         assert (folder / name).read_text("utf-8")
+
+
+def test_a_line_that_was_left_out_hides_no_other_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first failures of `b` and `a[y]` are left out, but not the next ones that differ from the lines shown."""
+    lines = Lines()
+    for name, message in (("a[x]", "one"), ("b[x]", "one"), ("b[y]", "two"), ("a[y]", "three"), ("c[x]", "three")):
+        shown = Violation(requirements=(MUST,), message=message)
+        failed = case(f"limits/{name}", Verdict.FAILED, violations=(shown,))
+        lines.case(failed, fails=True, known=False, seconds=0)
+    printed = re.findall(r"limits/(\w\[\w\]): \S+: (\w+)", capsys.readouterr().err)
+    assert printed == [("a[x]", "one"), ("b[y]", "two"), ("c[x]", "three")]
 
 
 def test_a_run_of_programs_is_described_by_its_option(tmp_path: Path) -> None:
