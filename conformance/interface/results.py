@@ -147,6 +147,7 @@ class OtherProgram(_Value, frozen=True, kw_only=True):
     operations: int
     history: str | None
     reproduction: str
+    reason: str = ""
 
 
 class CaseResult(_Value, frozen=True, kw_only=True):
@@ -165,7 +166,8 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     """All requirements that the check tests for this table feature and these profiles."""
     verdict: Verdict
     reason: str = ""
-    """Why the case was skipped or is inconclusive; also set if it found only files in other folders."""
+    """Why the case was skipped or is inconclusive, or why a violation may not show again; also set if it found only
+    files in other folders."""
     violations: tuple[Violation, ...] = ()
     operations: int = 0
     """The number of requests until the end of the case, or until the violation."""

@@ -352,7 +352,7 @@ class Generation:
             others=tuple(
                 OtherProgram(
                     title=failed.title, operations=failed.operations, history=failed.history,
-                    reproduction=programs.encode(other),
+                    reproduction=programs.encode(other), reason=failed.reason,
                 )
                 for other, failed in others
             ),

@@ -231,6 +231,21 @@ def test_a_single_failure_keeps_its_history() -> None:
     assert '"gap"' in result.history
 
 
+def test_each_failing_program_says_whether_it_can_be_repeated() -> None:
+    class IsAlsoWrongOnce(RatifiesAnything):
+        commits = 0
+
+        def commit(self, client: str, request: m.Commit) -> m.Answer:
+            answer = super().commit(client, request)
+            self.commits += isinstance(answer, m.Ratified)
+            return m.Gap() if self.commits == 3 and isinstance(answer, m.Ratified) else answer
+
+    first, *others = run(REQUESTS, DIRECT, IsAlsoWrongOnce()).by_program()
+    assert "a repetition of the same steps did not" in first.reason
+    assert others
+    assert {program.reason for program in others} == {""}
+
+
 def test_a_subject_that_rejects_everything_does_not_pass() -> None:
     result = run(REQUESTS, STAGED, handler("rejects-staged-commits"))
     assert result.verdict is Verdict.FAILED
