@@ -73,7 +73,7 @@ def compare(
     """Compare two runs, for example of two versions: new, fixed and remaining failures, broken and repaired
     requirements.
 
-    Exit code 0: no failure is new; 1: at least one is; 2: a file is not a result.
+    Exit code 0: no failure is new, and no requirement is broken; 1: at least one is; 2: a file is not a result.
     """
     from conformance.reports.causes import changed_requirements, changes
 
@@ -90,7 +90,8 @@ def compare(
             show(f"{word}: {counted(len(cases), 'case')}")
             for case, why in cases.items():
                 show(f"  {case}: {why}")
-    raise typer.Exit(ExitCode.VIOLATION if differences["new"] else ExitCode.CONFORMANT)
+    worse = differences["new"] or requirements["broken"]
+    raise typer.Exit(ExitCode.VIOLATION if worse else ExitCode.CONFORMANT)
 
 
 def trend(

@@ -16,7 +16,7 @@ from conformance.command.application import application
 from conformance.command.summary import show_result
 from conformance.history import events
 from conformance.history.events import Fault
-from conformance.interface.results import CaseResult, Layer, RunResult, Verdict, Violation
+from conformance.interface.results import CaseResult, Layer, OtherProgram, RunResult, Verdict, Violation
 from conformance.reports.causes import causes, changes, mutants_like, recorded_of, two_ratified
 from conformance.scenario.check import Family
 from spec_tests.conformance import kills
@@ -255,6 +255,33 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
         word = "new" if code else "fixed"
         assert shown.exit_code == code
         assert f"{word}: 1 case\n  limits/b[managedCommit/staged]: The list is [1, 3]\n" in shown.stdout
+
+
+def test_violations_of_one_case_are_compared_one_by_one() -> None:
+    """The case fails in both runs; only a second program of it shows the lost commit."""
+    advice, late = violation("MC-GET-04", "slow"), violation("MC-LOG-05", LATE)
+    lost = violation("MC-COMMIT-02", "a lost commit", rule=LOST, program=1)
+    other = OtherProgram(title="a.", operations=5, history=None, reproduction="{}")
+    one = case("a", late, programs=9, passed=8)
+    both = case("a", late, advice, lost, programs=9, passed=7, others=(other,))
+    name, known, found = one.case, "An answer that is out of date", "A commit that was answered as ratified is not in"
+    worse, better = changes(runs.run(one), runs.run(both)), changes(runs.run(both), runs.run(one))
+    assert worse["still"] == better["still"] == {name: known}
+    assert worse["new"] == better["fixed"]
+    assert worse["new"][name] == f"{found} the log; Slow"
+    few = msgspec.structs.replace(one, passed=2)
+    assert changes(runs.run(both), runs.run(few))["not judged"] == worse["new"], "no evidence that it is fixed"
+
+
+def test_a_comparison_fails_for_a_broken_requirement_in_a_known_violation(tmp_path: Path) -> None:
+    late = violation("MC-LOG-05", LATE)
+    wider = msgspec.structs.replace(late, requirements=(*late.requirements, "MC-COMMIT-02"))
+    for folder, shown in (("old", late), ("new", wider)):
+        reports.write(runs.run(case("a", shown)), tmp_path / folder)
+    for old, new, code in (("old", "new", 1), ("new", "old", 0), ("old", "old", 0)):
+        assert (
+            CliRunner().invoke(application, ["compare", *map(str, (tmp_path / old, tmp_path / new))]).exit_code == code
+        )
 
 
 @pytest.mark.parametrize(
