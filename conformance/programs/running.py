@@ -24,6 +24,7 @@ from conformance.programs import program as programs
 from conformance.programs.program import NotAProgramError, Program
 from conformance.programs.shrinking import smallest
 from conformance.programs.watching import Watch
+from conformance.requirements.catalogue import BINDING, load
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.client import ClientScenario
@@ -39,8 +40,8 @@ SHRINKING_SECONDS: Final = 60
 all of them, so that their smallest program does not depend on the machine."""
 
 MOST_VIOLATIONS: Final = 4
-"""After so many violations with different first requirements, a family ends: a reader needs no more, and each one is
-made small."""
+"""After so many failing programs, each with another first requirement that binds the subject, a family ends: a reader
+needs no more, and each one is made small."""
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -120,6 +121,8 @@ class Generation:
     """For a client under test: the address of the kit's owner, with which the subject was opened."""
     shrink: bool = True
     most: int = MOST_VIOLATIONS
+    found: Callable[[CaseResult], None] | None = None
+    """Called with the result so far after each new violation."""
     reproduction: str | None = None
     """The only program to run, as JSON."""
     drawn: int = 0
@@ -135,6 +138,8 @@ class Generation:
     inconclusive: list[str] = field(default_factory=list)
     failures: list[tuple[Program[Any], CaseResult]] = field(default_factory=list)
     """The first one is complete; each other one has only violations whose first requirements are new."""
+    violated: set[str] = field(default_factory=set)
+    """The requirements that any execution violated."""
     passed: int = 0
     broken: AdapterError | None = None
     hung: str = ""
@@ -177,11 +182,19 @@ class Generation:
             return
         self.passed += result.held
         new = self._new(result)
-        if new and shrink and not self._is_over:
+        if not new:
+            return
+        if self.found is not None and not self._is_over:
+            self._keep(program, result)
+            self.found(self._failed())
+            self.failures.pop()
+        if shrink and not self._is_over:
             program, result = self._smallest(family, program, result, new[0].requirements[0])
-        if new:
-            kept = msgspec.structs.replace(result, violations=self._new(result), title=program.title or result.title)
-            self.failures.append((program, kept))
+        self._keep(program, result)
+
+    def _keep(self, program: Program[S], result: CaseResult) -> None:
+        kept = msgspec.structs.replace(result, violations=self._new(result), title=program.title or result.title)
+        self.failures.append((program, kept))
 
     def _new(self, result: CaseResult) -> tuple[Violation, ...]:
         """The violations whose first requirement is not that of a violation of an earlier program."""
@@ -190,7 +203,8 @@ class Generation:
 
     @property
     def _is_complete(self) -> bool:
-        return len(self.failures) >= self.most or self._is_over
+        binding = sum(any(map(_binds, failed.violations)) for _, failed in self.failures)
+        return binding >= self.most or self._is_over
 
     @property
     def _is_over(self) -> bool:
@@ -238,11 +252,12 @@ class Generation:
         except AdapterError as error:
             ended = error
         except HungError:
-            self.hung = f"{doing} did not end within {STEP_SECONDS} seconds, in {programs.encode(program)}"
+            self.hung = f"no answer within {STEP_SECONDS} s: {doing} did not end, in {programs.encode(program)}"
             return None
         self.operations += scenario.recording.writer.operations
         self.ratified += driver.ratified
         result = self._judged(scenario, ended)
+        self.violated.update(name for violation in result.violations for name in violation.requirements)
         if result.verdict is Verdict.INCONCLUSIVE:
             self.inconclusive.append(result.reason)
         return result
@@ -314,12 +329,8 @@ class Generation:
 
     def result(self) -> CaseResult:
         """Raises `AdapterError`, with the violation that was found before, if there is one."""
-        tried: dict[str, Any] = {
-            "programs": self.drawn, "words": dict(self.words),
-            "unwatched": "" if self._watch is None else self._watch.unknown,
-        }  # fmt: skip
         if self.failures:
-            failed = msgspec.structs.replace(self._failed(), **tried)
+            failed = self._failed()
             if self.broken is not None:
                 raise BrokenInCaseError(self.broken, failed)
             return failed
@@ -334,16 +345,29 @@ class Generation:
             verdict = Verdict.INCONCLUSIVE
             reason = self.no_transactions or "no commit was ratified in any program"
         held = self.check.held(self.subject.identity, self.variant)
-        return self.check.result(self.variant, held, verdict, reason, operations=self.operations, **tried)
+        return self.check.result(self.variant, held, verdict, reason, operations=self.operations, **self._tried)
+
+    @property
+    def _tried(self) -> dict[str, Any]:
+        """The fields of the result that say what was tried."""
+        return {
+            "programs": self.drawn, "words": dict(self.words),
+            "unwatched": "" if self._watch is None else self._watch.unknown,
+        }  # fmt: skip
 
     def _failed(self) -> CaseResult:
         """The first failing program, with the violations of the others."""
         (program, first), *others = self.failures
+        shown = {
+            name for _, failed in self.failures for violation in failed.violations for name in violation.requirements
+        }
         return msgspec.structs.replace(
             first,
             reason=first.reason or self.hung,
             reproduction=programs.encode(program),
-            passed=0 if self._is_over or not self.ratified else self.passed,
+            passed=0 if self._is_complete or not self.ratified else self.passed,
+            doubtful=tuple(sorted(self.violated - shown)),
+            **self._tried,
             violations=tuple(
                 msgspec.structs.replace(violation, program=number)
                 for number, (_, failed) in enumerate(self.failures)
@@ -357,3 +381,8 @@ class Generation:
                 for other, failed in others
             ),
         )  # fmt: skip
+
+
+def _binds(violation: Violation) -> bool:
+    """Whether the subject must not do that: it is no advice."""
+    return any(load().requirement(name).level in BINDING for name in violation.requirements)

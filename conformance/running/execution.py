@@ -109,6 +109,8 @@ class _State:
     doing: dict[int, PlannedCase] = field(default_factory=dict)
     """The case of each worker, by the worker's number."""
     results: dict[str, CaseResult] = field(default_factory=dict)
+    found: dict[str, CaseResult] = field(default_factory=dict)
+    """For each case that has shown a violation, its result so far, in case that its worker does not come to the end."""
     problems: list[str] = field(default_factory=list)
     """The reasons why the run is incomplete."""
     mishaps: int = 0
@@ -226,10 +228,13 @@ class _Run:
         case = state.pending.popleft()
         state.doing[worker.number] = case
         first_alone = self._options.fail_fast and not self._options.known
-        worker.give(run_case_of(case, self._options.reproduction, 1 if first_alone else MOST_VIOLATIONS))
+        most = 1 if first_alone else MOST_VIOLATIONS + len(self._options.known)
+        worker.give(run_case_of(case, self._options.reproduction, most))
 
     def _handle(self, pool: WorkerPool, state: _State, worker: WorkerProcess, report: Report | Died) -> None:
         if isinstance(report, Alive):
+            if report.found is not None:
+                self._found(state, report.found)
             return
         worker.silent_since = None
         match report:
@@ -262,7 +267,7 @@ class _Run:
         name = "while the subject was opened" if case is None else case.name
         state.problems.append(f"{name}: {what}")
         if case is not None:
-            self._record(state, case.without_verdict(Verdict.INCONCLUSIVE, what))
+            self._record(state, state.found.get(case.name) or case.without_verdict(Verdict.INCONCLUSIVE, what))
         state.mishaps += 1
         if state.mishaps >= MOST_MISHAPS:
             raise _Stopped(f"the run stopped after {MOST_MISHAPS} such cases")
@@ -271,13 +276,17 @@ class _Run:
         if state.pending:
             self._send_open(pool.start())
 
+    def _found(self, state: _State, result: CaseResult) -> None:
+        state.found[result.case] = result
+        if state.first_failure is None and verdicts.failing([result], strict=self._options.strict):
+            state.first_failure = round(time.monotonic() - self._started, 3)
+
     def _record(self, state: _State, result: CaseResult) -> None:
-        seconds = time.monotonic() - self._started
+        self._found(state, result)
         state.results[result.case] = result
+        seconds = time.monotonic() - self._started
         fails = bool(verdicts.failing([result], strict=self._options.strict))
         known = verdicts.is_known(result, self._options.known, strict=self._options.strict)
-        if fails and state.first_failure is None:
-            state.first_failure = round(seconds, 3)
         self._watcher.case(result, fails=fails, known=known, seconds=seconds)
         if fails and not known and self._options.fail_fast:
             raise _Stopped("--fail-fast: stopped at the first failure")
@@ -362,8 +371,9 @@ class _Run:
     def _cases(self, state: _State) -> tuple[CaseResult, ...]:
         """The results in the order of the plan, whichever worker ran them."""
         why = state.problems[-1] if state.problems else ""
+        ended = {**state.found, **state.results}
         return tuple(
-            state.results.get(case.name) or case.without_verdict(Verdict.NOT_RUN, why) for case in state.planned.cases
+            ended.get(case.name) or case.without_verdict(Verdict.NOT_RUN, why) for case in state.planned.cases
         ) + tuple(state.planned.skipped)
 
 

@@ -108,7 +108,7 @@ def _verdict(
     if against and requirement.level is Level.SHOULD:
         return RequirementVerdict.WARNED, ""
     passed = any(case.held for case in evidence)
-    if passed and any(_ended_early(case) for case in evidence):
+    if passed and any(_ended_early(case) or requirement.id in case.doubtful for case in evidence):
         return RequirementVerdict.INCONCLUSIVE, FAILED_OTHERWISE
     if passed:
         return RequirementVerdict.HELD, ""
@@ -174,7 +174,8 @@ def too_little(cases: Sequence[CaseResult]) -> tuple[str, ...]:
     support everything: for a client that only reads, the cases about reading are enough."""
     judged = sum(case.verdict in JUDGED for case in cases)
     open_ = [case for case in cases if case.verdict is Verdict.INCONCLUSIVE and not case.reason.startswith(NO_SUCH_JOB)]
-    silent = [case for case in open_ if NO_ANSWER.search(case.reason)]
+    advised = [case for case in cases if case.verdict is Verdict.FAILED and not failing([case])]
+    silent = [case for case in (*open_, *advised) if NO_ANSWER.search(case.reason)]
     problems = []
     if silent:
         number = "1 case" if len(silent) == 1 else f"{len(silent)} cases"

@@ -110,6 +110,9 @@ class Defect(_Message, frozen=True, kw_only=True):
 class Alive(_Message, frozen=True, kw_only=True):
     """A sign of life between a task and its answer: the subject has answered a request since the last sign."""
 
+    found: CaseResult | None = None
+    """The result so far, if a program of a generated case has just shown a new violation."""
+
 
 Report = Opened | Smoked | Ran | Unusable | Defect | Alive
 
@@ -149,10 +152,11 @@ class DrivenSubject:
         again = None if is_remote(self._task.subject) else self._reopen
         return Smoked(report=smoke(self._subject, self._host, again))
 
-    def run(self, task: RunCase) -> CaseResult:
-        """Raises `AdapterError` if the subject does not speak the interface."""
+    def run(self, task: RunCase, found: Callable[[CaseResult], None] | None = None) -> CaseResult:
+        """Call `found` with the result so far after each new violation. Raises `AdapterError` if the subject does not
+        speak the interface."""
         try:
-            result = self._run_case(task)
+            result = self._run_case(task, found and (lambda so_far: found(self._readable(so_far))))
         except BrokenInCaseError as error:
             raise BrokenInCaseError(error, self._readable(error.result)) from error
         if result.verdict is not Verdict.PASSED and not is_remote(self._task.subject) and not self._is_idle_engine():
@@ -172,7 +176,7 @@ class DrivenSubject:
     def _readable(self, result: CaseResult) -> CaseResult:
         return with_readable_times(self._folders.hidden_in(result))
 
-    def _run_case(self, task: RunCase) -> CaseResult:
+    def _run_case(self, task: RunCase, found: Callable[[CaseResult], None] | None) -> CaseResult:
         return run_case(
             check_named(task.check),
             Variant(feature=task.feature, commit_mode=task.commit_mode),
@@ -183,6 +187,7 @@ class DrivenSubject:
             most=task.most,
             reproduction=task.reproduction,
             host=self._host,
+            found=found,
         )
 
     def _reopen(self) -> Subject:
@@ -289,9 +294,10 @@ SIGN_OF_LIFE_SECONDS: Final = 1.0
 
 
 class Worker:
-    """Does one task after the other."""
+    """Does one task after the other. `put`: sends what it finds before its answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, put: Callable[[Report], None]) -> None:
+        self._put = put
         self._driven: DrivenSubject | None = None
 
     def do(self, task: Task) -> Report:
@@ -312,7 +318,7 @@ class Worker:
             case Smoke():
                 return self._opened().smoke()
             case RunCase():
-                return Ran(result=self._opened().run(task))
+                return Ran(result=self._opened().run(task, lambda result: self._put(Alive(found=result))))
 
     @property
     def answers(self) -> int:
@@ -336,7 +342,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, lambda *_: None)  # the coordinator handles it; a subject gets the default
     reports = _Reports(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
-    worker = Worker()
+    worker = Worker(reports.put)
     tasks: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, tasks, worker.close), daemon=True).start()
     threading.Thread(target=_report_activity, args=(worker, reports), daemon=True).start()

@@ -20,7 +20,7 @@ import msgspec
 from conformance.interface.messages import Identity
 from conformance.interface.results import CaseResult, UnusableError, Verdict
 from conformance.interface.subject import AdapterError, Closing
-from conformance.programs.running import MOST_VIOLATIONS
+from conformance.programs.running import MOST_VIOLATIONS, STEP_SECONDS
 from conformance.running.plan import PlannedCase
 from conformance.running.worker import (
     CLOSING_SECONDS,
@@ -41,7 +41,7 @@ from conformance.running.worker import (
 from conformance.subjects.names import answer_seconds
 from conformance.subjects.smoke import SmokeReport
 
-SILENCE_SECONDS: Final = 60.0
+SILENCE_SECONDS: Final = STEP_SECONDS + 10.0
 """A worker is given up after so many seconds without an answer of its subject, plus the timeout of one answer."""
 
 LAST_LINES: Final = 5

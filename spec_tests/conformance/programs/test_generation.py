@@ -207,6 +207,18 @@ def test_the_other_requirements_of_a_failed_family_are_held() -> None:
     assert known[RequirementVerdict.HELD] == passed[RequirementVerdict.HELD] - {"PROFILE-HARNESS-01"}
 
 
+def test_a_requirement_that_no_shown_program_violates_is_not_held_if_another_program_did() -> None:
+    result = run(REQUESTS, INLINE, handler("publishes-proposals"), count=20)
+    assert result.doubtful
+    assert not requirements(result).get(RequirementVerdict.HELD, set()) & {*result.doubtful}
+
+
+def test_a_family_that_ended_early_holds_nothing() -> None:
+    result = run(REQUESTS, DIRECT, handler(LEAVES_A_GAP), count=6, most=1)
+    assert result.programs < 6
+    assert not requirements(result).get(RequirementVerdict.HELD)
+
+
 @pytest.mark.parametrize("owner", [handler("rejects-staged-commits"), RatifiesAnything()], ids=["all", "most"])
 def test_a_subject_whose_programs_fail_holds_nothing(owner: ModelOwner) -> None:
     result = run(REQUESTS, STAGED, owner)
@@ -282,7 +294,7 @@ def test_a_subject_that_hangs_ends_the_case_with_the_step(monkeypatch: pytest.Mo
     monkeypatch.setattr(running, "STEP_SECONDS", 1)
     result = run(REQUESTS, STAGED, Sleeps())
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert "did not end within 1 seconds" in result.reason
+    assert "no answer within 1 s: " in result.reason
 
 
 def test_a_program_is_plain_json() -> None:

@@ -48,6 +48,21 @@ class DyingSometimes(ModelOwner):
         return super().get_commits(client, request)
 
 
+class DyingAfterAViolation(ModelOwner):
+    """Answers lost races as ratified. Its process ends soon afterwards."""
+
+    wrong = 0
+
+    def commit(self, client: str, request: m.Commit) -> Any:
+        answer = super().commit(client, request)
+        if not isinstance(answer, m.Conflict):
+            return answer
+        self.wrong += 1
+        if self.wrong == 14:
+            os._exit(3)
+        return m.Ratified(version=request.version)
+
+
 class DyingInTime(ModelOwner):
     """Its process ends at its tenth backfill."""
 

@@ -215,6 +215,14 @@ def test_a_dead_worker_is_reported_with_its_last_output() -> None:
     assert all(case.verdict is results.Verdict.INCONCLUSIVE and "out of luck" in case.reason for case in died)
 
 
+def test_a_violation_is_kept_although_the_worker_dies_in_the_same_family() -> None:
+    only = Selection(check=("any-sequence-of-requests[managedCommit/staged]",))
+    result = run(f"{OURS}:DyingAfterAViolation", selection=only)
+    (case,) = result.cases
+    assert (case.verdict, bool(case.history)) == (results.Verdict.FAILED, True)
+    assert (result.exit_code, result.complete) == (results.ExitCode.VIOLATION, False)
+
+
 def test_a_crashing_subject_is_not_conformant() -> None:
     served = f"stdio:{sys.executable} -m conformance serve {OURS}:DyingSometimes"
     result = run(served, selection=Selection(check=("pinned-programs-of-stale-reads[managedCommit/staged]", ONE.name)))
