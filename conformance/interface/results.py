@@ -201,6 +201,8 @@ class CaseResult(_Value, frozen=True, kw_only=True):
 
     def by_program(self) -> tuple["CaseResult", ...]:
         """The case as each of its failing programs shows it alone."""
+        if not self.others:
+            return (self,)
         own = (self, *(msgspec.structs.replace(self, **msgspec.structs.asdict(other)) for other in self.others))
         return tuple(
             msgspec.structs.replace(

@@ -20,6 +20,7 @@ from conformance.interface.results import (
     UnusableError,
     Verdict,
     Violation,
+    counted,
     size_in_words,
     size_options,
 )
@@ -199,11 +200,15 @@ class Case(pytest.Item):
 
 def explanation(result: CaseResult, subject: str, profile: str, seed: int) -> str:
     """What contradicts what, for the person who reads the output of the tests; and the command that shows it again."""
-    parts = [f"{result.case}, after {result.operations} operations", result.title]
-    for violation in result.violations:
-        parts += in_full(violation)
-    if result.history is not None:
-        parts.append("\n".join(["What happened:", *_happened(result.history, result.violations[0])]))
+    parts = []
+    for shown in result.by_program():
+        parts += [f"{shown.case}, after {counted(shown.operations, 'operation')}", shown.title]
+        for violation in shown.violations:
+            parts += in_full(violation)
+        if shown.history is not None:
+            parts.append("\n".join(["What happened:", *_happened(shown.history, shown.violations[0])]))
+        if shown.reason:
+            parts.append(f"Note: {shown.reason}")
     words = [COMMAND, "run", *size_options(profile), "--seed", str(seed), "--check", result.case, "--", subject]
     parts.append(f"Again: {shlex.join(words)}")
     return visible("\n\n".join(parts))

@@ -92,7 +92,12 @@ def _headline(case: CaseResult) -> str:
 
 
 def _explanation(result: RunResult, case: CaseResult) -> str:
-    parts = [f"Check: {case.title}", *("\n".join(in_full(violation)) for violation in direct_first(case.violations))]
+    parts = []
+    for shown in case.by_program():
+        parts.append(f"Check: {shown.title} After {counted(shown.operations, 'operation')}:")
+        parts += ["\n".join(in_full(violation)) for violation in direct_first(shown.violations)]
+        if shown.reason:
+            parts.append(f"Note: {shown.reason}")
     parts.append(f"Replay: {run_command(result, case)}")
     return "\n\n".join(parts)
 

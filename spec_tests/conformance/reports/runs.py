@@ -16,6 +16,7 @@ from conformance.interface.results import (
     Environment,
     KnownFailure,
     Link,
+    OtherProgram,
     RequirementResult,
     RequirementVerdict,
     RunResult,
@@ -60,6 +61,15 @@ def failed(path: Path) -> CaseResult:
         path, verdict.header, verdict=Verdict.FAILED, requirements=violations[0].requirements, violations=violations,
         operations=verdict.operations, history=path.read_text("utf-8"),
     )  # fmt: skip
+
+
+def failed_twice(one: CaseResult, other: CaseResult) -> CaseResult:
+    """The case `one`, with a second program that shows the violations of `other`."""
+    further = tuple(msgspec.structs.replace(violation, program=1) for violation in other.violations)
+    program = OtherProgram(
+        title="Other.", operations=7, history=other.history, reproduction='{"seed":2}', reason="shown once"
+    )
+    return msgspec.structs.replace(one, violations=(*one.violations, *further), others=(program,))
 
 
 @cache

@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 from conformance import reports
 from conformance.command.application import application
 from conformance.command.summary import show_result
-from conformance.interface.results import KnownFailure, RequirementVerdict, RunResult, Verdict, Violation
+from conformance.interface.results import CaseResult, KnownFailure, RequirementVerdict, RunResult, Verdict, Violation
 from conformance.interface.safe_text import code, escaped, one_line
+from conformance.pytest_plugin.items import explanation
 from conformance.reports import stored
 from conformance.reports.stored import run_command
 from conformance.reports.summary import Standing, Tone, standing, summarise
@@ -170,6 +171,32 @@ def test_reports_of_comparable_results_are_equal() -> None:
     for make in (reports.to_json, reports.to_junit, reports.to_markdown, reports.to_badge, reports.to_html):
         assert make(reports.comparable(original)) == make(reports.comparable(other))
     assert reports.to_json(original) != reports.to_json(other)
+
+
+# Several programs of one case
+
+
+SPACE = "\n\n"
+
+
+def in_junit(case: CaseResult) -> str:
+    failure = ElementTree.fromstring(reports.to_junit(runs.run(case))).find(".//failure")
+    assert failure is not None
+    return failure.text or ""
+
+
+def in_pytest(case: CaseResult) -> str:
+    return explanation(case, "model", "quick", 7)
+
+
+@pytest.mark.parametrize("make", [in_junit, in_pytest])
+def test_each_failing_program_is_explained_by_itself(make: Callable[[CaseResult], str]) -> None:
+    """Its title, operations, violations, history and remark stand together; the command at the end repeats all."""
+    case = runs.failed_twice(*map(runs.failed, runs.histories("bad")[:2]))
+    first, second = map(make, case.by_program())
+    assert make(case) == f"{first.rpartition(SPACE)[0]}{SPACE}{second}"
+    assert all(part in second for part in ("Other.", "7 operations", case.violations[-1].message, "shown once"))
+    assert case.violations[-1].message not in first and "shown once" not in first
 
 
 # The verdict

@@ -14,7 +14,7 @@ import pytest
 
 from conformance import reports
 from conformance.checkers.check import check_file
-from conformance.interface.results import OtherProgram, RunResult, Verdict
+from conformance.interface.results import RunResult, Verdict
 from conformance.reports import folder as folders
 from conformance.reports.stored import bundle_name, finding_of_case, write_file
 from spec_tests.conformance.reports import runs
@@ -65,9 +65,8 @@ def test_a_bundle_is_enough_to_reproduce_the_failure(tmp_path: Path) -> None:
 def test_each_failing_program_of_a_case_has_its_own_bundle_and_story(tmp_path: Path) -> None:
     one, other = result(2).cases[:2]
     assert one.history and other.history
-    further = tuple(msgspec.structs.replace(violation, program=1) for violation in other.violations)
-    program = OtherProgram(title="Other.", operations=7, history=other.history, reproduction='{"seed":2}')
-    case = msgspec.structs.replace(one, violations=(*one.violations, *further), others=(program,))
+    case = runs.failed_twice(one, other)
+    further = case.violations[len(one.violations) :]
     run = runs.run(case)
     reports.write(run, tmp_path)
     assert reports.from_json((tmp_path / "result.json").read_bytes()) == run
