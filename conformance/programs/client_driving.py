@@ -77,8 +77,8 @@ class DrivenTable:
     gone: bool = False
     """Whether it was dropped or handed back."""
     dropped: bool = False
-    damaged: set[str] = field(default_factory=set)
-    """The names of checkpoints that the kit damaged, and of wrong hints."""
+    damaged: dict[str, str] = field(default_factory=dict)
+    """The checkpoints that the kit damaged, and wrong hints, with the advice about them. A reader may refuse them."""
     modified: dict[int, int] = field(default_factory=dict)
     """The modification times of its files, as far as the kit set them."""
 
@@ -412,13 +412,16 @@ class ClientDrive:
             case Harm.TRUNCATED | Harm.EMPTY:
                 content = (log.folder / names[0]).read_bytes()
                 log.plant(names[0], content[: len(content) // 2] if step.harm is Harm.TRUNCATED else b"")
-        if step.harm is not Harm.NONE:
-            table.damaged.update(names, [log_files.HINT] if step.hint else [])
+        whole = step.harm is Harm.NONE or (step.harm is Harm.HALF and len(names) == 1)
+        for name in (*names, *((log_files.HINT,) if step.hint else ())):
+            table.damaged.pop(name, None)
+            if not whole:
+                table.damaged[name] = "FIELD-03"
         if step.hint:
             log.hint(version, **({"parts": len(names)} if form is Form.PARTS else {}))
 
     def _hint(self, table: DrivenTable, step: steps.Hint) -> None:
-        table.damaged.add(log_files.HINT)
+        table.damaged[log_files.HINT] = "LOG-21"
         if step.truncated:
             table.log.plant(log_files.HINT, b'{"version":')
         else:
@@ -683,8 +686,7 @@ class ClientDrive:
                 if step.behind > 0:
                     fields["version"] = target
         harmed = self._harm(table, step)
-        advice = tuple(name for word in (*table.words, *self.pending) for name in word.advice())
-        _, stakes = self._armed(table)
+        freedoms, stakes = self._armed(table)
         before, published = log.latest, log.published
         readable = self._readable(table, compacted=bool(harmed))
         client, since = self._client(fresh=step.fresh or bool(harmed)), len(self.s.owner.exchanges)
@@ -721,23 +723,38 @@ class ClientDrive:
         )  # fmt: skip
         wrong = oracle.read(reading, call.answer)
         refused = wrong is not None and not isinstance(call.answer, m.SnapshotRead)
-        if wrong is not None and advice and refused and self._reads_without_damage(table, fields):
+        deleted = ("LOG-13",) if Freedom.PUBLISH_AND_DELETE in freedoms else ()
+        if wrong is not None and refused and (advice := self._advice(table, client, fields, deleted)):
             wrong = wrong._replace(requirements=advice)
         self._fail(table, wrong, call, (*step.stakes(), *stakes, *self._stakes(table)))
         if isinstance(call.answer, m.SnapshotRead):
             table.read = max(table.read, call.answer.version)
             table.seen[client] = max(table.seen.get(client, -1), call.answer.version)
 
-    def _reads_without_damage(self, table: DrivenTable, fields: dict[str, Any]) -> bool:
-        """Whether the client reads the same when the damaged files are gone, which no version needs."""
-        folder, readable = table.log.folder, self._readable(table)
-        damaged = {name: (folder / name).read_bytes() for name in table.damaged if (folder / name).exists()}
-        for name in damaged:
-            table.log.hide(name)
+    def _advice(
+        self, table: DrivenTable, client: str, fields: dict[str, Any], deleted: tuple[str, ...]
+    ) -> tuple[str, ...]:  # fmt: skip
+        """The advice that the client did not follow when it refused the read; none if it had another reason. Without
+        the freedoms of the read, only damaged files may be the reason. `deleted`: the advice about the staged files
+        that were deleted during the read."""
+        advice = sorted({name for file, name in table.damaged.items() if (table.log.folder / file).exists()})
+        if not (advice or deleted) or self._reads_without(table, client, fields, ()):
+            return deleted
+        choices = dict.fromkeys((*((name,) for name in advice), tuple(advice)))
+        return next((names for names in choices if self._reads_without(table, client, fields, names)), ())
+
+    def _reads_without(
+        self, table: DrivenTable, client: str, fields: dict[str, Any], advice: tuple[str, ...]
+    ) -> bool:  # fmt: skip
+        """Whether the client reads the same when the damaged files of this advice, which no version needs, are gone."""
+        log, readable = table.log, self._readable(table)
+        names = (name for name, about in table.damaged.items() if about in advice and (log.folder / name).exists())
+        hidden = {name: (log.folder / name).read_bytes() for name in names}
+        log.hide(*hidden)
         needed = self._readable(table) != readable
-        reads = needed or isinstance(ask(table.log, self._client(fresh=True), **fields)[0].answer, m.SnapshotRead)
-        for name, content in damaged.items():
-            table.log.plant(name, content)
+        reads = needed or isinstance(ask(log, client, **fields)[0].answer, m.SnapshotRead)
+        for name, content in hidden.items():
+            log.plant(name, content)
         return reads
 
     def _harm(self, table: DrivenTable, step: steps.Read) -> dict[str, bytes]:

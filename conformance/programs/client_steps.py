@@ -22,11 +22,6 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     def stakes(self) -> tuple[str, ...]:
         return ()
 
-    def advice(self) -> tuple[str, ...]:
-        """What a reader is advised to do with the damaged or deleted file that the step leaves. It may also refuse to
-        read."""
-        return ()
-
 
 # The layout
 
@@ -156,9 +151,6 @@ class Checkpoint(_Step, frozen=True, kw_only=True):
             ids = (*ids, "FIELD-03", "LOG-36", "LOG-39")
         return (*ids, "LOG-21") if self.hint else ids
 
-    def advice(self) -> tuple[str, ...]:
-        return () if self.harm is Harm.NONE else ("FIELD-03",)
-
 
 class Hint(_Step, frozen=True, kw_only=True):
     """`_last_checkpoint` names a version without checkpoint, or cannot be read."""
@@ -168,9 +160,6 @@ class Hint(_Step, frozen=True, kw_only=True):
 
     def stakes(self) -> tuple[str, ...]:
         return ("LOG-21", "LOG-18")
-
-    def advice(self) -> tuple[str, ...]:
-        return ("LOG-21",)
 
 
 class Compaction(_Step, frozen=True, kw_only=True):
@@ -283,9 +272,6 @@ class Free(_Step, frozen=True, kw_only=True):
 
     def stakes(self) -> tuple[str, ...]:
         return FREE_STAKES.get(self.what, ())
-
-    def advice(self) -> tuple[str, ...]:
-        return ("LOG-13",) if self.what is Freedom.PUBLISH_AND_DELETE else ()
 
 
 class Win(_Step, frozen=True, kw_only=True):

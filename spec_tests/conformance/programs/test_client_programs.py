@@ -11,6 +11,8 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
 from conformance.interface.results import CaseResult, Verdict
 from conformance.models.client import ModelClient
+from conformance.models.log_files import Listing, rows_of
+from conformance.models.reader import Refused, Resolved
 from conformance.programs.cases import run_case
 from conformance.programs.client_steps import (
     Backfill,
@@ -118,27 +120,71 @@ class RefusesAll(ModelClient):
         return m.Rejected(reason="no")
 
 
+class RefusesChanges(ModelClient):
+    """Refuses to read if the log changes during the read."""
+
+    def _ask(self, client: str, table: Resolved) -> None:
+        before = sorted(table.log.iterdir())
+        super()._ask(client, table)
+        if sorted(table.log.iterdir()) != before:
+            raise Refused("the log changes")
+
+
+class RefusesDamagedCheckpoints(ModelClient):
+    """Ignores a wrong hint, and refuses to read a table with an empty or truncated checkpoint."""
+
+    def _list(self, table: Resolved) -> Listing:
+        for path in table.log.glob("*.checkpoint.parquet"):
+            rows_of(path)
+        return super()._list(table)
+
+
+def violated_by(
+    client: type[ModelClient], check: str, steps: list[Step], variant: Variant = STAGED
+) -> list[tuple[str, ...]]:
+    """The requirements of each violation that the program shows."""
+    program = ClientProgram(format=FORMAT, side="client", family="any", seed=1, steps=tuple(steps))
+    host = ClientHost()
+    [found] = [known for known in kills.all_checks() if known.name == check]
+    result = run_case(found, variant, InProcess(client(host.ask)), host=host, reproduction=encode(program))
+    assert result.verdict in (Verdict.PASSED, Verdict.FAILED), result.reason
+    return [violation.requirements for violation in result.violations]
+
+
+PUBLISHED_MEANWHILE = Free(what=Freedom.PUBLISH, after=True)
+DAMAGED = Checkpoint(harm=Harm.TRUNCATED)
+
+
 @pytest.mark.parametrize(
-    ("reader", "words", "violated"),
+    ("reader", "words", "advice"),
     [
-        (TrustsHints, [Checkpoint(form=Form.PARTS, hint=True), Read()], None),
-        (TrustsHints, [Checkpoint(hint=True), Read()], None),
-        (TrustsHints, [Hint(), Read()], "LOG-21"),
-        (TrustsHints, [Hint(truncated=True), Land(), Read()], "LOG-21"),
-        (RefusesAll, [Hint(), Read()], "CM-READ-05"),
+        (TrustsHints, [Land(), Checkpoint(form=Form.PARTS, hint=True), Transact(), Read()], None),
+        (TrustsHints, [Land(), Checkpoint(hint=True), Transact(), Read()], None),
+        (TrustsHints, [Hint(), Read()], ("LOG-21",)),
+        (TrustsHints, [Hint(truncated=True), Land(), Read()], ("LOG-21",)),
+        (RefusesDamagedCheckpoints, [Land(), Hint(), DAMAGED, Land(), Read()], ("FIELD-03",)),
     ],
 )
-def test_a_reader_that_refuses_only_a_wrong_hint_does_not_follow_advice(
-    reader: type[ModelClient], words: list[Step], violated: str | None
+def test_a_reader_that_refuses_only_damaged_files_does_not_follow_the_advice_about_them(
+    reader: type[ModelClient], words: list[Step], advice: tuple[str, ...] | None
 ) -> None:
     """It violates no requirement: the documents do not say that a reader must survive a wrong hint. The hint of a whole
     checkpoint is right."""
-    program = ClientProgram(format=FORMAT, side="client", family="any", seed=1, steps=tuple(words))
-    host = ClientHost()
-    [check] = [check for check in kills.all_checks() if check.name == NAMES[0]]
-    result = run_case(check, STAGED, InProcess(reader(host.ask)), host=host, reproduction=encode(program))
-    assert [shown.requirements[0] for shown in result.violations] == ([] if violated is None else [violated])
-    assert violated != "LOG-21" or result.violations[0].requirements == ("LOG-21",)
+    assert violated_by(reader, NAMES[0], words) == ([] if advice is None else [advice])
+
+
+@pytest.mark.parametrize(
+    ("reader", "words"),
+    [
+        (RefusesAll, [Hint(), Read()]),
+        (RefusesChanges, [Land(), Land(), PUBLISHED_MEANWHILE, Read()]),
+        (RefusesChanges, [Land(), Hint(), Land(), PUBLISHED_MEANWHILE, Read()]),
+        (RefusesChanges, [Land(), DAMAGED, Land(), PUBLISHED_MEANWHILE, Read()]),
+    ],
+)
+def test_a_damaged_file_excuses_no_other_refusal(reader: type[ModelClient], words: list[Step]) -> None:
+    [violated] = violated_by(reader, NAMES[0], words)
+    assert "CM-READ-05" in violated
 
 
 FREEDOMS = {
