@@ -929,6 +929,8 @@ class ClientDrive:
         hint, cleanable = self._hinted(table), self._cleanable(table)
         foreign = bool(self.copies)
         left: list[int] = []
+        alone = freedoms == [Freedom.MISSING_STAGED]  # otherwise the owner, too, may need the file
+        hidden = self._hide_staged(table) if alone and step.job is Job.PUBLISH else {}
         old = self._old_files(table) if step.job is Job.VACUUM else []
         since = len(self.s.owner.exchanges)
 
@@ -941,8 +943,15 @@ class ClientDrive:
             call, before, after = self._watched(table, act, cleans=cleans and not forbids)
         finally:
             self._disarm()
+            for name, content in hidden.items():
+                log.plant(name, content)
         self._sync(table)
         more = (*step.stakes(), *stakes)
+        for name, content in hidden.items():
+            copy = log.folder / commit_file(int(Path(name).name[:20]))
+            if copy.exists() and copy.read_bytes() != content:
+                wrong = Wrong(("CM-PUBLISH-07",), f"{copy.name} is a copy of {name}, or missing", "it is another file")
+                self._fail(table, wrong, call)
         for name in (*early, *self._unpublished(table)):
             ids = ("MC-COMPACTION-01", "CM-MAINT-02") if "compacted" in name else ("MC-CHECKPOINT-03", "CM-MAINT-01")
             if name not in before and not foreign:  # a copy that is under way has the name of a published version
@@ -954,11 +963,11 @@ class ClientDrive:
             self._fail(table, wrong, call, (*more, *self._stakes(table)))
         if step.job is Job.PUBLISH and isinstance(call.answer, m.Done) and any(v <= version for v in left):
             wrong = Wrong(("FIELD-05",), f"version {left[0]} has another file's content: an error", "it answered done")
-            self._fail(table, wrong, call, more)
+            self._fail(table, wrong, call)
         later = [name for name in new if left and (version_of(name) or 0) > left[0]]
         if step.job is Job.PUBLISH and Freedom.FOREIGN_COPY in freedoms and later:
-            wrong = Wrong(("CM-PUBLISH-08",), f"version {left[0]} is not published: no later one is", f"{later[0]} is")
-            self._fail(table, wrong, call, more)
+            wrong = Wrong(("FIELD-05",), f"version {left[0]} is not published: no later one is", f"{later[0]} is")
+            self._fail(table, wrong, call)
         missing = {name for name, path in old if not path.exists()}
         self._fail(table, oracle.vacuum(log.actions, missing), call, more)
         if step.job is Job.CLEANUP:
@@ -977,6 +986,18 @@ class ClientDrive:
             self._fail(table, wrong, call)
         if forbids and step.job in FORBIDDEN and isinstance(call.answer, m.Done):
             self._fail(table, Wrong(step.stakes(), f"the owner does not allow {step.job}: an error"), call)
+
+    def _hide_staged(self, table: DrivenTable) -> dict[str, bytes]:
+        """Hide the staged file of the first commit that a client publishes. Returns its name, with the content."""
+        log = table.log
+        unpublished = [c for c in self.s.listed(log.table) if not (log.folder / commit_file(c.version)).exists()]
+        first = min(unpublished, key=lambda commit: commit.version, default=None)
+        if self.s.feature != "catalogManaged" or first is None or first.file_name is None:
+            return {}
+        name = f"{STAGING[self.s.feature]}/{first.file_name}"
+        content = (log.folder / name).read_bytes()
+        log.hide(name)
+        return {name: content}
 
     def _as_listed(self, folder: oracle.Folder, since: int) -> oracle.Folder:
         """With the staged files that the owner's last answer to the client listed, if it asked."""

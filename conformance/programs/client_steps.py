@@ -241,6 +241,8 @@ class Freedom(StrEnum):
     """A published file of a commit that the catalog lists is cut off, as during its write."""
     FOREIGN_COPY = "foreign copy"
     """Its published file has other actions."""
+    MISSING_STAGED = "missing staged file"
+    """While a client publishes, the staged file of the first commit to publish is missing."""
 
 
 FREE_STAKES: dict[Freedom, tuple[str, ...]] = {

@@ -239,9 +239,10 @@ def maintain(d: Draw) -> tuple[Step, ...]:
 
 
 def copy(d: Draw, job: Job) -> tuple[Step, ...]:
-    """Another file has the name of the first version that a client publishes."""
+    """Another file has the name of the first version that a client publishes, or its staged file is missing."""
     chance = d.details.random() if job is Job.PUBLISH else 1
-    return (steps.Free(what=Freedom.FOREIGN_COPY),) if chance < 0.5 else ()
+    what = Freedom.FOREIGN_COPY if chance < 0.35 else Freedom.MISSING_STAGED
+    return (steps.Free(what=what),) if chance < 0.7 else ()
 
 
 def layers(d: Draw) -> tuple[Step, ...]:

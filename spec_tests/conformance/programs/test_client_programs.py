@@ -139,6 +139,26 @@ class RefusesDamagedCheckpoints(ModelClient):
         return super()._list(table)
 
 
+class TakesAnyFile(ModelClient):
+    """Takes each file with the name of a version for the published commit."""
+
+    def _check_published(self, published: Path, content: bytes) -> None:
+        pass
+
+
+class ComparesAtTheEnd(ModelClient):
+    """Publishes in order, and compares the existing files with the commits after that."""
+
+    def _publish_all(self, client: str, table: Resolved, version: int) -> None:
+        self.found: list[tuple[Path, bytes]] = []
+        super()._publish_all(client, table, version)
+        for published, content in self.found:
+            super()._check_published(published, content)
+
+    def _check_published(self, published: Path, content: bytes) -> None:
+        self.found.append((published, content))
+
+
 def violated_by(
     client: type[ModelClient], check: str, steps: list[Step], variant: Variant = STAGED
 ) -> list[tuple[str, ...]]:
@@ -185,6 +205,45 @@ def test_a_reader_that_refuses_only_damaged_files_does_not_follow_the_advice_abo
 def test_a_damaged_file_excuses_no_other_refusal(reader: type[ModelClient], words: list[Step]) -> None:
     [violated] = violated_by(reader, NAMES[0], words)
     assert "CM-READ-05" in violated
+
+
+FOREIGN = [Transact(), Land(times=3), Free(what=Freedom.FOREIGN_COPY), Maintain(job=Job.PUBLISH)]
+
+
+@pytest.mark.parametrize("client", [TakesAnyFile, ComparesAtTheEnd])
+def test_a_client_that_publishes_after_a_foreign_file_does_not_follow_advice(client: type[ModelClient]) -> None:
+    """The foreign file is the mistake of another writer."""
+    assert violated_by(client, NAMES[2], FOREIGN) == [("FIELD-05",)]
+
+
+class PublishesTheNewestFirst(ModelClient):
+    def _publish_all(self, client: str, table: Resolved, version: int) -> None:
+        self._gather(client, table)
+        for commit in sorted(table.commits, key=lambda commit: -commit.version):
+            self._publish_one(table, commit)
+
+
+class PublishesNothingAsEmpty(ModelClient):
+    def _ratified(self, table: Resolved, commit: m.CommitEntry) -> bytes:
+        try:
+            return super()._ratified(table, commit)
+        except Refused:
+            return b""
+
+
+@pytest.mark.parametrize(
+    ("client", "violated"),
+    [
+        (ModelClient, []),
+        (PublishesTheNewestFirst, [("CM-PUBLISH-08",)]),
+        (PublishesNothingAsEmpty, [("CM-PUBLISH-07",)]),
+    ],
+)
+def test_a_client_that_publishes_stops_at_a_missing_staged_file(
+    client: type[ModelClient], violated: list[tuple[str, ...]]
+) -> None:
+    missing = [Transact(), Land(times=3), Free(what=Freedom.MISSING_STAGED), Maintain(job=Job.PUBLISH)]
+    assert violated_by(client, NAMES[2], missing) == violated
 
 
 FREEDOMS = {
