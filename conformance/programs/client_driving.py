@@ -35,6 +35,7 @@ from conformance.programs import client_steps as steps
 from conformance.programs.client_steps import Change, Columns, Form, Freedom, Harm, Job
 from conformance.requirements.catalogue import Level, Profile, load
 from conformance.scenario.audit import OWNER_CONF
+from conformance.scenario.check import applies
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
 from conformance.scenario.ownership import drop
@@ -634,15 +635,18 @@ class ClientDrive:
     def _fail(
         self, table: DrivenTable, wrong: Wrong | None, call: Exchange, more: tuple[str, ...] = ()
     ) -> None:  # fmt: skip
-        """Report a violation, of the rule's requirements and those that the words put at stake; advice stays advice."""
+        """Report a violation, of the rule's requirements and those that the words put at stake; advice stays advice. If
+        none applies, there is no violation, except of the basic promise of readers."""
         if wrong is None:
             return
         exact = wrong.alone or _is_advice(wrong)
         ids = wrong.requirements if exact else tuple(dict.fromkeys((*wrong.requirements, *more)))
-        self.s.fail(
-            *held(self.s, ids), evidence=(call,), table=table.log.table, version=wrong.version,
-            expected=wrong.expected, observed=wrong.observed,
-        )  # fmt: skip
+        ids = held(self.s, ids) if isinstance(call.request, m.Snapshot) else ids
+        if any(applies(requirement, self.s.identity, self.s.variant) for requirement in ids):
+            self.s.fail(
+                *ids, evidence=(call,), table=table.log.table, version=wrong.version, expected=wrong.expected,
+                observed=wrong.observed,
+            )  # fmt: skip
 
     def _stakes(self, table: DrivenTable) -> tuple[str, ...]:
         return tuple(name for step in table.words for name in step.stakes())
