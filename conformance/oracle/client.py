@@ -210,7 +210,7 @@ class Reading(NamedTuple):
     modified: Mapping[int, int] = MappingProxyType({})
     """The modification times of the files of versions, as far as the kit set them."""
     names: Mapping[str, Sequence[str]] = MappingProxyType({})
-    """The requested files for each file that a client named itself. An answer has the requested ones."""
+    """The requested files for each file that a client named itself. An answer has either names."""
 
     @property
     def known(self) -> int:
@@ -401,8 +401,10 @@ def _is_readable(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
 def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
     """Delta's protocol, "Action Reconciliation": the result of all commits up to the version."""
     expected = replay(reading.log, answer.version)
-    requested = {name: part for path, part in expected.files.items() for name in reading.names.get(path, (path,))}
-    expected = expected._replace(files=requested)
+    own = {_spelled(reading.location, path) for path in answer.files}
+    names = {path: names for path, names in reading.names.items() if _spelled(reading.location, path) not in own}
+    files = {name: part for path, part in expected.files.items() for name in names.get(path, (path,))}
+    expected = expected._replace(files=files)
     state = _of_state(expected, answer)
     different = [*_of_files(expected, answer, reading.location), *state]
     ids: tuple[str, ...] = (*(("LOG-31",) if state else ()), "MC-LOG-06", "CM-LOG-03", "LOG-18", "PROFILE-CLIENT-01")

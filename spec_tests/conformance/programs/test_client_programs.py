@@ -261,6 +261,9 @@ FREEDOMS = {
         "reference-client-remote", STAGED,
         [Land(), Free(what=Freedom.TRUNCATED_COPY), Maintain(job=Job.PUBLISH), Read(), Transact()],
     ),
+    "files are read by the names that the client chose": (
+        "good:renames-files-with-blanks", STAGED, [Land(path=3), Transact(path=3), Transact(), Read(fresh=True)],
+    ),
     "a version lands during the read of it": (
         "reference-client", STAGED,
         [Free(what=Freedom.LAND, after=True), Read(by=By.VERSION, behind=-1, fresh=True)],
