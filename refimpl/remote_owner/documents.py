@@ -51,12 +51,15 @@ def creation(name: str, staged: catalog_messages.StagedTable, content: bytes) ->
 
 
 def _metadata_updates(
-    metadata: Metadata, before: catalog_messages.LoadedTable, logged: Mapping[str, str]
+    metadata: Metadata,
+    before: catalog_messages.LoadedTable,
+    logged: Callable[[catalog_messages.LoadedTable], Mapping[str, str]],
 ) -> list[catalog_messages.Update]:
     had = {key: value for key, value in before.metadata.properties.items() if not catalog_messages.is_derived(key)}
     changed = {key: value for key, value in metadata.configuration.items() if had.get(key) != value}
-    in_log = (key for key in had if key.startswith("delta.") or key in logged)
-    removed = tuple(sorted(key for key in in_log if key not in metadata.configuration))
+    gone = sorted(key for key in had if key not in metadata.configuration)
+    in_log = () if all(key.startswith("delta.") for key in gone) else logged(before)
+    removed = tuple(key for key in gone if key.startswith("delta.") or key in in_log)
     updates: list[catalog_messages.Update] = []
     wanted = _columns(metadata)
     if msgspec.to_builtins(wanted) != before.metadata.columns:
@@ -120,8 +123,7 @@ def changes(
     updates: list[catalog_messages.Update] = []
     for action in decoded:
         if isinstance(action, Metadata):
-            present = before()
-            updates += _metadata_updates(action, present, logged(present))
+            updates += _metadata_updates(action, before(), logged)
         elif isinstance(action, Protocol):
             updates.append(catalog_messages.SetProtocol(protocol=catalog_messages.protocol(action)))
     return updates + _domain_updates(decoded)
