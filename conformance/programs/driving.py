@@ -1109,12 +1109,7 @@ class Drive:
         if commit_file(version) in files and attempt != exchange.request.attempt:
             what, seen = f"version {version} is the commit that ends the ownership", f"it is attempt {attempt}"
             self._fail(table, exchange, Wrong(("MC-RELEASE-05", "MC-COMMIT-02", "MC-FILES-08"), what, version, seen))
-        published = self._look(table)
-        earlier = [number for number in range(table.base, version) if number not in published]
-        if earlier:
-            what = f"version {earlier[0]} is published before the hand-back"
-            self._fail(table, exchange, Wrong(("MC-RELEASE-03", "MC-BACKFILL-03", "CM-PUBLISH-06"), what, earlier[0]))
-        if version not in published:
+        if version not in self._look(table):
             again = self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=version))
             if version not in self._look(table):
                 if not isinstance(again.answer, m.Done):

@@ -184,13 +184,14 @@ class Generation:
         new = self._new(result)
         if not new:
             return
-        if self.found is not None and not self._is_over:
-            self._keep(program, result)
-            self.found(self._failed())
-            self.failures.pop()
-        if shrink and not self._is_over:
-            program, result = self._smallest(family, program, result, new[0].requirements[0])
         self._keep(program, result)
+        if self._is_over:
+            return
+        if self.found is not None:
+            self.found(self._failed())
+        if shrink:
+            del self.failures[-1]  # the smaller program replaces it, and may show its violations
+            self._keep(*self._smallest(family, program, result, new[0].requirements[0]))
 
     def _keep(self, program: Program[S], result: CaseResult) -> None:
         kept = msgspec.structs.replace(result, violations=self._new(result), title=program.title or result.title)

@@ -109,8 +109,7 @@ class _State:
     doing: dict[int, PlannedCase] = field(default_factory=dict)
     """The case of each worker, by the worker's number."""
     results: dict[str, CaseResult] = field(default_factory=dict)
-    found: dict[str, CaseResult] = field(default_factory=dict)
-    """For each case that has shown a violation, its result so far, in case that its worker does not come to the end."""
+    """Of each case that ended or has shown a violation: its worker may not come to the end."""
     problems: list[str] = field(default_factory=list)
     """The reasons why the run is incomplete."""
     mishaps: int = 0
@@ -267,7 +266,7 @@ class _Run:
         name = "while the subject was opened" if case is None else case.name
         state.problems.append(f"{name}: {what}")
         if case is not None:
-            self._record(state, state.found.get(case.name) or case.without_verdict(Verdict.INCONCLUSIVE, what))
+            self._record(state, state.results.get(case.name) or case.without_verdict(Verdict.INCONCLUSIVE, what))
         state.mishaps += 1
         if state.mishaps >= MOST_MISHAPS:
             raise _Stopped(f"the run stopped after {MOST_MISHAPS} such cases")
@@ -277,13 +276,12 @@ class _Run:
             self._send_open(pool.start())
 
     def _found(self, state: _State, result: CaseResult) -> None:
-        state.found[result.case] = result
+        state.results[result.case] = result
         if state.first_failure is None and verdicts.failing([result], strict=self._options.strict):
             state.first_failure = round(time.monotonic() - self._started, 3)
 
     def _record(self, state: _State, result: CaseResult) -> None:
         self._found(state, result)
-        state.results[result.case] = result
         seconds = time.monotonic() - self._started
         fails = bool(verdicts.failing([result], strict=self._options.strict))
         known = verdicts.is_known(result, self._options.known, strict=self._options.strict)
@@ -371,9 +369,8 @@ class _Run:
     def _cases(self, state: _State) -> tuple[CaseResult, ...]:
         """The results in the order of the plan, whichever worker ran them."""
         why = state.problems[-1] if state.problems else ""
-        ended = {**state.found, **state.results}
         return tuple(
-            ended.get(case.name) or case.without_verdict(Verdict.NOT_RUN, why) for case in state.planned.cases
+            state.results.get(case.name) or case.without_verdict(Verdict.NOT_RUN, why) for case in state.planned.cases
         ) + tuple(state.planned.skipped)
 
 
