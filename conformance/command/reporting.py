@@ -221,9 +221,7 @@ def findings(
     identifier: Annotated[
         str | None, argument("ID", "one finding, as a report for the maintainers", show_default=False)
     ] = None,
-    record: Annotated[
-        Path | None, option("--record REPORT", "add a run to the page: a folder of `run --report`")
-    ] = None,
+    record: Annotated[Path | None, option("--record REPORT", "store a run: a folder of `run --report`")] = None,
     keep: Annotated[
         Path | None,
         option("--keep BUNDLE", "store this finding as ID: the folder of a case below `findings` of a report"),
@@ -233,8 +231,10 @@ def findings(
     from conformance.findings import markdown, stored
 
     if record is not None:
-        tested = stored.record(record / "result.json")
-        show(f"{tested.subject}: {len(tested.held)} held, {len(tested.violated)} violated")
+        from conformance.reports import summarise
+
+        result = stored.record(record)
+        show(f"{result.subject.named}: {summarise(result).brief}")
     elif keep is not None:
         if not identifier:
             raise UnusableError("--keep requires ID, the name of the finding")

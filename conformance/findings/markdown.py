@@ -3,6 +3,7 @@
 import math
 import textwrap
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -10,9 +11,9 @@ from typing import Final
 import msgspec
 
 from conformance.checkers.check import describe_answer, describe_request
-from conformance.findings.stored import HOME, Stored, Tested
+from conformance.findings.stored import HOME, Stored
 from conformance.history.events import FileLook
-from conformance.interface.results import Violation
+from conformance.interface.results import RequirementVerdict, RunResult, Violation
 from conformance.interface.safe_text import code, escaped
 from conformance.reports.recorded import Recorded, Step, began, ended, in_letters, read_history
 from conformance.reports.stored import HISTORY, ReportError, replay_command
@@ -78,17 +79,12 @@ FOLDER: Final = Path("conformance/findings/found")
 
 
 def page(
-    tested: Sequence[Tested], findings: Sequence[Stored], reported: Sequence[Bug] = (), folder: Path = FOLDER
+    tested: Sequence[RunResult], findings: Sequence[Stored], reported: Sequence[Bug] = (), folder: Path = FOLDER
 ) -> str:
     """The tested subjects with their findings, and bugs that others reported. `folder`: of the findings."""
-    rows = [
-        f"| {code(run.subject)} | {_cell(run.version)} | {run.date} | {run.profile}, seed {run.seed}, "
-        f"{run.cases} cases | {len(run.held)} | {_count(run.violated)} | {len(run.inconclusive)} |"
-        for run in tested
-    ]
     parts = [
         "| subject | version | date | run | held | violated | inconclusive |\n|---|---|---|---|---|---|---|",
-        *rows,
+        *map(_row, tested),
     ]
     text = "\n".join(parts)
     for subject in sorted({finding.subject for finding in findings}):
@@ -100,12 +96,17 @@ def page(
     return text + "\n"
 
 
+def _row(run: RunResult) -> str:
+    counts = Counter(entry.verdict for entry in run.requirements)
+    held, violated, unclear = (counts[RequirementVerdict(it)] for it in ("held", "violated", "inconclusive"))
+    return (
+        f"| {code(run.subject.named)} | {_cell(run.subject.version)} | {run.environment.started[:10]} | {run.profile}, "
+        f"seed {run.seed}, {len(run.cases)} cases | {held} | {f'**{violated}**' if violated else 0} | {unclear} |"
+    )
+
+
 def _cell(text: str) -> str:
     return escaped(text).replace("|", "\\|")
-
-
-def _count(violated: Sequence[str]) -> str:
-    return f"**{len(violated)}**" if violated else "0"
 
 
 def _entry(stored: Stored, folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""The files of this package as values."""
+"""The stored findings and runs as values."""
 
 import datetime
 import shutil
@@ -8,10 +8,13 @@ from typing import Final
 
 import msgspec
 
-from conformance.interface.results import RequirementVerdict
-from conformance.reports.stored import FINDING, HISTORY, Finding, ReportError, encoded, from_json, read_finding
+from conformance.interface.results import RunResult
+from conformance.reports.stored import FINDING, HISTORY, Finding, ReportError, from_json, read_finding
 
 HOME: Final = Path(__file__).parent
+RUNS: Final = HOME.with_name("implementations")
+"""The reports of implementations. The page of findings shows their verdicts."""
+RESULT: Final = "result.json"
 ABOUT: Final = "about.toml"
 TEMPLATE: Final = """\
 # One sentence: subject, verb, object.
@@ -67,23 +70,6 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
         return self.finding.subject.named
 
 
-class Tested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The summary of a run against one subject."""
-
-    subject: str
-    name: str
-    version: str
-    date: datetime.date
-    kit_version: str
-    profile: str
-    seed: int
-    cases: int
-    seconds: float
-    held: tuple[str, ...]
-    violated: tuple[str, ...]
-    inconclusive: tuple[str, ...] = ()
-
-
 def findings(home: Path = HOME) -> list[Stored]:
     """All findings, by id. Raises `ReportError` for an unreadable one."""
     stored = []
@@ -96,42 +82,30 @@ def findings(home: Path = HOME) -> list[Stored]:
     return stored
 
 
-def runs(home: Path = HOME) -> list[Tested]:
-    """The last run against every subject, by the subject's name."""
-    files = sorted((home / "runs").glob("*.json"))
-    return sorted((msgspec.json.decode(file.read_bytes(), type=Tested) for file in files), key=lambda run: run.subject)
+def runs(home: Path = RUNS) -> list[RunResult]:
+    """The stored run against each subject, by the subject's name. Raises `ReportError` for an unreadable one."""
+    results = [from_json(file.read_bytes()) for file in home.glob(f"*/{RESULT}")]
+    return sorted(results, key=lambda result: result.subject.named)
 
 
-def record(result_file: Path, home: Path = HOME) -> Tested:
-    """Store the summary of a run from the `result.json` of its report. Raises `ReportError`, also for an incomplete
-    run."""
+def record(report: Path, home: Path = RUNS) -> RunResult:
+    """Store the run of a report, unmodified. Raises `ReportError`, also for a run that is not whole."""
+    file = report / RESULT
     try:
-        result = from_json(result_file.read_bytes())
+        content = file.read_bytes()
     except OSError as error:
-        raise ReportError(f"{result_file} cannot be read: {error.strerror or error}") from error
-    if not result.complete or result.selection:
-        raise ReportError(f"{result_file}: the run is incomplete or has a selection; only complete runs are recorded")
-    verdicts: dict[RequirementVerdict, list[str]] = {}
-    for entry in result.requirements:
-        verdicts.setdefault(entry.verdict, []).append(entry.requirement)
-    tested = Tested(
-        subject=result.subject.named,
-        name=result.subject.name,
-        version=result.subject.version,
-        date=datetime.datetime.fromisoformat(result.environment.started).date(),
-        kit_version=result.kit_version,
-        profile=result.profile,
-        seed=result.seed,
-        cases=len(result.cases),
-        seconds=round(result.environment.seconds),
-        held=tuple(verdicts.get(RequirementVerdict.HELD, ())),
-        violated=tuple(verdicts.get(RequirementVerdict.VIOLATED, ())),
-        inconclusive=tuple(verdicts.get(RequirementVerdict.INCONCLUSIVE, ())),
-    )
-    name = "".join(letter if letter.isalnum() else "-" for letter in tested.name).strip("-").lower()
-    (home / "runs").mkdir(parents=True, exist_ok=True)
-    (home / "runs" / f"{name}.json").write_text(encoded(tested), "utf-8")
-    return tested
+        raise ReportError(f"{file} cannot be read: {error.strerror or error}") from error
+    result = from_json(content)
+    if not result.complete or result.selection or result.known:
+        raise ReportError(
+            f"{file}: the run is incomplete, or has a selection or known failures; only whole runs are recorded"
+        )
+    from conformance.reports.page import slug  # needs the extra `conformance`
+
+    folder = home / slug(result.subject.named)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RESULT).write_bytes(content)
+    return result
 
 
 def keep(bundle: Path, identifier: str, home: Path = HOME) -> Path:
