@@ -37,6 +37,7 @@ adds the name.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -98,9 +99,11 @@ class DeltaKernel(EngineClient):
         return _Connector(machine(jars.classpath(jars.KERNEL, hadoop=True, delta=self.version)), self.url, client)
 
     def close(self) -> None:
-        for connector in self._connections.values():
-            connector.close()
-        super().close()
+        """Closes everything, even if a connector raises."""
+        with ExitStack() as closing:
+            closing.callback(super().close)
+            for connector in self._connections.values():
+                closing.callback(connector.close)
 
     def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
         """The answer. If Kernel throws here, it has proposed nothing. Raises `AdapterError` if the JVM is gone."""

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from conformance.adapters.engines import delta_kernel_rs, sail, wheels
+from conformance.adapters.engines.delta_kernel import DeltaKernel
 from conformance.adapters.engines.delta_kernel_rs import PROGRAM, DeltaKernelRs, program
 from conformance.adapters.engines.duckdb import DuckDb
 from conformance.adapters.engines.engine import FIELDS, OPERATIONS, DataFiles, unsupported
@@ -139,6 +140,20 @@ def test_a_session_that_cannot_be_stopped_keeps_no_server_of_sail_running(tmp_pa
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((str(address.hostname), int(address.port or 0)))
     engine.close()
+
+
+def test_kernel_closes_everything_even_if_a_connector_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = DeltaKernel(lambda client, request: m.Unknown(), tmp_path)
+    connectors = [Mock(close=Mock(side_effect=OSError)), Mock()]
+    monkeypatch.setattr(engine, "connect", Mock(side_effect=connectors))
+    for client in ("a", "b"):
+        engine.connection(client)
+    with pytest.raises(OSError):
+        engine.close()
+    assert all(connector.close.called for connector in connectors)
+    address = urlsplit(engine.url)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((address.hostname, address.port), timeout=5).close()
 
 
 def test_the_plan_of_a_scan_lists_its_files() -> None:
