@@ -305,13 +305,17 @@ class RemoteOwner:
     def register_table(
         self, table_id: str, proposal: DirectProposal
     ) -> commit_owner.Registered | commit_owner.NameTaken | Outcome:
-        """After a lost answer, the server recognizes the repeated request by the table's id. From then on, a rejected
-        request does not prove that the table does not exist: `OutcomeUnknown`."""
+        """After a lost answer, the table may exist, under its name or, after a rename, under another one: the list of
+        the server's tables and the repeated request decide by the table's id. From then on, a rejected request does not
+        prove that the table does not exist: `OutcomeUnknown`."""
         if table_id not in self._staged:
             raise InvalidRequestError(
                 f"the table {table_id} was not staged here at {self.address.server}; stage it again", table_id=table_id
             )
         try:
+            if table_id in self._doubtful:
+                with contextlib.suppress(TableNotFoundError):
+                    return self._registered(self._search(table_id, lambda it: it.table_id == table_id), proposal)
             return self._register(table_id, proposal)
         except OutcomeUnknown:
             self._doubtful.add(table_id)
@@ -343,20 +347,23 @@ class RemoteOwner:
                 f"{loaded.metadata.table_uuid}",
                 table_id=table_id,
             )
-        current = self._resolved(self._remember(full_name, loaded))
+        current = self._remember(full_name, loaded)
         if not is_mine:
-            return commit_owner.NameTaken(winner=current)
-        self._staged.pop(table_id, None)
-        self._doubtful.discard(table_id)
+            return commit_owner.NameTaken(winner=self._resolved(current))
+        return self._registered(current, proposal)
+
+    def _registered(self, current: _CurrentTable, proposal: DirectProposal) -> commit_owner.Registered:
+        self._staged.pop(current.table_id, None)
+        self._doubtful.discard(current.table_id)
         commit = RatifiedCommit(
             version=0,
             attempt=proposal.attempt,
             commit_mode=CommitMode.DIRECT,
             in_commit_timestamp=documents.in_commit_timestamp(proposal.content) or 0,
             size=len(proposal.content),
-            ratified_at=loaded.metadata.created_time or self._environment.now(),
+            ratified_at=current.loaded.metadata.created_time or self._environment.now(),
         )
-        return commit_owner.Registered(table=current, commit=commit)
+        return commit_owner.Registered(table=self._resolved(current), commit=commit)
 
     def drop_table(self, table_id: str) -> None:
         """The API drops a table by its name, so the name that the table has now is looked up first. With the id,

@@ -495,6 +495,16 @@ def test_changed_metadata_keeps_the_servers_domain_properties(tmp_path: Path, re
         assert inside.tables["orders"].properties.items() >= {**kept, "team": "b"}.items()
 
 
+def test_removed_delta_property_needs_no_log(tmp_path: Path, reach: Reach) -> None:
+    with serving(tmp_path / "catalog") as (url, inside):
+        table = reach(url, **PLACE).create_table("orders", SCHEMA, properties={"delta.appendOnly": "true"})
+        transaction = table.transaction()
+        transaction.set_properties({}, remove=["delta.appendOnly"])
+        with patch.object(documents, "configuration_in", side_effect=AssertionError("read the log")):
+            transaction.commit()
+        assert "delta.appendOnly" not in inside.tables["orders"].properties
+
+
 def test_domain_is_sent_without_its_name() -> None:
     configuration = r"{\"clusteringColumns\":[[\"day\"]],\"domainName\":\"delta.clustering\"}"
     action = f'{{"domainMetadata":{{"domain":"delta.clustering","configuration":"{configuration}","removed":false}}}}'
@@ -763,6 +773,26 @@ def test_commit_whose_answer_was_lost_is_found_after_a_rename(listen: Listen, di
             proxy.next(Fault.DROP_RESPONSE, match=UPDATE)
             assert [table.append(rows(number)).version for number in (1, 2)] == [1, 2]
             assert ids_in(remote.table("sales")) == [1, 2]
+
+
+@pytest.mark.parametrize("replies", [[None], [None] + [409] * 9], ids=["ours", "conflict"])
+def test_creation_whose_answer_was_lost_is_found_after_a_rename(
+    listen: Listen, directory: Path, replies: list[int | None]
+) -> None:
+    """Another table has the first name by then. As our server answers the repeated request, and as another one does."""
+    with refimpl.open(directory, create=True) as local:
+
+        def rename(seconds: float) -> None:
+            if local.tables() == ["orders"]:
+                local.owner.rename_table(local.table("orders").table_id or "", "sales", before="orders")
+                local.create_table("orders", SCHEMA)
+
+        with refimpl.open(listen(), token=None, environment=Environment(pause=rename)) as remote:
+            with answering(remote.owner, "POST", replies, True):
+                table = remote.create_table("orders", SCHEMA)
+            table.append(rows(1))
+            assert ids_in(remote.table("sales")) == [1]
+            assert ids_in(remote.table("orders")) == []
 
 
 def test_drop_that_arrives_twice_spares_the_next_table_of_the_name(listen: Listen, directory: Path) -> None:
