@@ -363,6 +363,35 @@ def json_object(path: Path) -> dict[str, Any]:
 # Permission
 
 
+UNPERMITTED = ("CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04")
+
+
+@check(Family.MAINTENANCE, *UNPERMITTED, features=("catalogManaged",))
+def an_unknown_permission_permits_nothing(s: ClientScenario) -> None:
+    """The owner permits a job that the client does not know, and does not permit VACUUM: an old file that no version
+    names stays."""
+    log = LogBuilder.create(s, writer_features=())
+    log.land(file("a"))
+    make_old(log, "a", "orphan.parquet")
+    allowed = m.Policy(allowed=("checkpoint", "log-compaction", "checksum", "data-cleanup-dry-run"))
+    s.owner.on(m.MaintenancePolicy, answer=allowed, times=1000)
+    call = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job="vacuum"), log.table)
+    s.require(
+        (log.folder.parent / "orphan.parquet").exists(), *UNPERMITTED, evidence=(call,),
+        expected=f"the owner permits {', '.join(allowed.allowed)}: VACUUM deletes nothing",
+        observed="orphan.parquet was deleted",
+    )  # fmt: skip
+
+
+def make_old(log: LogBuilder, *names: str) -> None:
+    """Write these files of the table, long ago."""
+    for name in names:
+        path = log.folder.parent / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"rows")
+        os.utime(path, (LONG_AGO / 1000, LONG_AGO / 1000))
+
+
 def vacuumed(
     s: ClientScenario, log: LogBuilder, kept: Sequence[str], requirement: str, *, why: str, others: Sequence[str] = (),
     young: Sequence[str] = (),
@@ -370,11 +399,9 @@ def vacuumed(
     """VACUUM runs where the owner allows it. The files `kept`, `others` and one that no version names are old, `young`
     was written just now. `kept` and `young` stay. A client that deletes no file leaves the scenario inconclusive."""
     table, orphan = log.folder.parent, "orphan.parquet"
-    for name in (*kept, *others, *young, orphan):
-        (table / name).parent.mkdir(exist_ok=True)
-        (table / name).write_bytes(b"rows")
-        if name not in young:
-            os.utime(table / name, (LONG_AGO / 1000, LONG_AGO / 1000))
+    make_old(log, *kept, *others, *young, orphan)
+    for name in young:
+        os.utime(table / name)
     allowed = m.Policy(allowed=("checkpoint", "log-compaction", "checksum", "vacuum"))
     s.owner.on(m.MaintenancePolicy, answer=allowed, times=1000)
     call = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job="vacuum"), log.table)

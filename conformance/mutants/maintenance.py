@@ -264,6 +264,15 @@ def ignores_the_policy(self: ModelClient, client: str, table: Resolved, job: str
     """Runs VACUUM, OPTIMIZE, REORG and metadata cleanup without the owner's permission."""
 
 
+@mutant_method("_ask_for", "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04")
+def runs_what_an_unknown_permission_resembles(self: ModelClient, client: str, table: Resolved, job: str) -> None:
+    """Takes an unknown permission for data cleanup as one for VACUUM."""
+    reply = None if table.reference is None else self.owner(client, m.MaintenancePolicy(table=table.reference))
+    similar = isinstance(reply, m.Policy) and any(name.startswith("data-cleanup") for name in reply.allowed)
+    if not (job == "vacuum" and similar):
+        original(self)._ask_for(client, table, job)
+
+
 @mutant("CM-MAINT-05")
 class CachesThePolicy(ModelClient):
     """Requests the policy of the owner once, for all tables."""

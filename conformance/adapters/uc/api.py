@@ -29,6 +29,8 @@ OPERATIONS: Final = {
     "DATA_REORGANIZATION": ("optimize", "reorg"), "DATA_CLEANUP": ("vacuum",), "METADATA_CLEANUP": ("metadata-cleanup",)
 }  # fmt: skip
 """The maintenance operations of the API, each with the kit's names of its jobs."""
+FREE_JOBS: Final = ("checkpoint", "log-compaction", "checksum")
+"""The kit's names of the jobs that need no permission."""
 
 _OPTIONS: Final = ("catalog", "schema", "name", "version", "without")
 

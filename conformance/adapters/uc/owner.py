@@ -19,6 +19,7 @@ from conformance.adapters.in_process import InProcess, answering
 from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError, content_of
 from conformance.adapters.uc.api import (
     DERIVED,
+    FREE_JOBS,
     OPERATIONS,
     Address,
     ApiCommit,
@@ -494,7 +495,7 @@ class UcOwner(LogAccess):
         module knows them."""
         _, table = self._loaded(request.table)
         jobs = [OPERATIONS.get(operation, ()) for operation in table.allowed_maintenance_operations or ()]
-        return m.Policy(allowed=("checkpoint", "log-compaction", "checksum", *itertools.chain.from_iterable(jobs)))
+        return m.Policy(allowed=(*FREE_JOBS, *itertools.chain.from_iterable(jobs)))
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         return self.answered(lambda: self._backfilled(request.table, request.version))

@@ -35,6 +35,7 @@ No 429 follows a request that had an effect, because the API's clients may take 
 Inline commits do not exist in the API. This module does not import the reference.
 """
 
+import itertools
 import json
 import threading
 import uuid
@@ -49,6 +50,7 @@ import msgspec
 
 from conformance.adapters.proxy import BodyError, Handler, Listener
 from conformance.adapters.uc.api import (
+    FREE_JOBS,
     OPERATIONS,
     ApiCommit,
     Creation,
@@ -245,11 +247,13 @@ class DeltaApi:
         raise _refusal(answer)
 
     def _permissions(self, client: str, known: "_Known") -> dict[str, list[str]]:
-        """The operations that the owner's policy allows; and as bait, in the field of a draft that no client may obey,
-        the jobs that it does not allow."""
+        """The operations that the owner's policy allows, unknown ones too; and as bait, in the field of a draft that no
+        client may obey, the jobs that it does not allow."""
         answer = self._asked(client, m.MaintenancePolicy(table=known.table.table))
         jobs = answer.allowed if isinstance(answer, m.Policy) else ()
         allowed = [operation for operation, of in OPERATIONS.items() if {*of} <= {*jobs}]
+        named = {*FREE_JOBS, *itertools.chain.from_iterable(OPERATIONS.values())}
+        allowed += [job.upper().replace("-", "_") for job in jobs if job not in named]
         others = [job.upper() for job in ("optimize", "vacuum") if job not in jobs]
         return {"allowed-maintenance-operations": allowed, "additional-client-maintenance-operations": others}
 
