@@ -9,7 +9,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.client.create import create_filesystem_table
@@ -107,7 +107,6 @@ def expected(before: Rows, operation: str, argument: Any) -> Rows:
     return Counter(after) + Counter((n, m) for n, m in source.items() if n is None or n not in keys)
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
 @given(st.lists(OPERATIONS, min_size=1, max_size=5), st.booleans())
 def test_a_version_plus_its_changes_is_the_later_version(operations: list[tuple[str, Any]], partitioned: bool) -> None:
     """This holds for each pair of versions. Each operation also gives the same rows as the same operation on plain

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import refimpl
@@ -246,7 +246,6 @@ def test_rows_that_a_caller_replaces_are_not_marked_as_kept(setting: Setting) ->
 STEPS = st.lists(st.tuples(st.sampled_from(["begin", "commit"]), st.integers(0, 3), st.integers(0, 5)), max_size=24)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS, mode=st.sampled_from(list(CommitMode)), lost=st.sampled_from([0, 1]))
 def test_ranges_of_ids_never_overlap(steps: list[tuple[str, int, int]], mode: CommitMode, lost: int) -> None:
     """Any interleaving of appends, rebases and lost answers: no id is assigned twice, and the mark is the

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.client.maintenance import write_checkpoint
@@ -129,7 +129,6 @@ def content(snapshot: Snapshot) -> tuple[object, ...]:
     return files, gone, snapshot.size_in_bytes, snapshot.state.files_with_deletion_vectors
 
 
-@settings(deadline=None, derandomize=True, max_examples=25)
 @given(
     st.lists(ADDS | REMOVES, max_size=12),
     st.lists(st.lists(ADDS | REMOVES, max_size=3, unique_by=lambda file: file.key), max_size=3),

@@ -7,7 +7,7 @@ Examples, and a brute-force oracle for small random logs. The oracle judges one 
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.log.log_segment import LogSegment, build, known_commits
@@ -276,7 +276,6 @@ def latest_of(world: World) -> World:
     return replace(world, requested=None)
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
 @given(worlds(), VERSIONS)
 def test_the_segment_of_any_log_follows_the_rules(world: World, known: int) -> None:
     latest = None if verdict(latest_of(world)).error else latest_of(world).build()

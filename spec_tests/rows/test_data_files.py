@@ -178,7 +178,7 @@ def test_an_empty_string_in_a_required_partition_column_is_null(tmp_path: Path) 
     open_files=st.integers(1, 3),
     group_rows=st.integers(1, 9),
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_batches_keep_their_rows_and_order_in_each_partition(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,

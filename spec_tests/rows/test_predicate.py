@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.protocol.actions import Add
@@ -378,7 +378,6 @@ LONGS = st.integers(-3, 3) | st.none()
 DOUBLES = st.sampled_from([-1.5, -0.0, 0.0, 2.0, float("nan"), None])
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(LONGS, LONGS, DOUBLES, DOUBLES), min_size=1, max_size=4),
     st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "<=>"]),

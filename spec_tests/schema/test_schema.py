@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.protocol.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
@@ -329,7 +329,6 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @given(case=TABLES)
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 def test_rows_of_any_schema_are_read_back_unchanged(location: Path, case: tuple[Struct, list[Any]]) -> None:
     schema, rows = case
     assert parse(schema.to_json()) == from_arrow(to_arrow(schema)) == schema

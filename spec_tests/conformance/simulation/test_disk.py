@@ -13,7 +13,7 @@ from random import Random
 from typing import cast
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conformance.simulation.disk import SECTOR, Disk, PowerCut, SimulatedFiles, Tree, Truncate, Write, identity
@@ -129,7 +129,6 @@ def outcome(files: Files, root: Path, operation: str, *names: str) -> object:
     return result if operation == "read" else None
 
 
-@settings(max_examples=200)
 @example([("create", "a"), ("link", "a", "b"), ("replace", "a", "b")])
 @example([("make_directory", "sub"), ("create", "sub/a"), ("remove_directory", "sub"), ("unlink", "sub/a")])
 @given(st.lists(OPERATIONS, max_size=12))
