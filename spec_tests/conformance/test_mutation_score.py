@@ -3,9 +3,10 @@ check, and a bad subject that violates it. Every check has a requirement, and a 
 bug has a bad subject, every freedom a good one. There is no list of exceptions: the catalogue marks requirements that
 cannot be tested.
 
-`pytest` judges every `PARTS`-th of the subjects, requirements and checks, and `pytest -m longer` all others. The
-complete proof with ten thousand scenarios is `python -m spec_tests.conformance.mutation_score --figures`; `--clean 0
---examples 1` runs all examples on all good subjects.
+`pytest` judges every `PARTS`-th of the subjects, requirements and checks, and `pytest -m longer` all others. CI judges
+all good subjects with `mutation_score --clean 200 --examples 31`. The complete proof with ten thousand scenarios is
+`python -m spec_tests.conformance.mutation_score --figures`; `--clean 0 --examples 1` runs all examples on all good
+subjects.
 """
 
 import re
@@ -46,10 +47,9 @@ def test_each_mutant_is_found_by_a_requirement_that_it_violates(part: int) -> No
     assert [kill for mutant, kill in found if kill.requirement not in mutant.violates or kill.operations == 0] == []
 
 
-@each_part
-def test_no_good_subject_is_accused(part: int) -> None:
+def test_no_good_subject_is_accused() -> None:
     """Each subject must also pass some cases, so that an accusation was possible."""
-    for number, name in list(enumerate(mutation_score.good_names()))[part::PARTS]:
+    for number, name in list(enumerate(mutation_score.good_names()))[::PARTS]:
         cases, judged = list(kills.cases(kills.identity(name))), False
         for start in range(number, number + SHARE):
             results = [kills.run(case, name, count=2) for case in cases[start % SHARE :: SHARE]]

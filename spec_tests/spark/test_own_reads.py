@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from refimpl.protocol.errors import ConcurrentAppendError, DeltaError, InvalidRe
 from refimpl.spark import DeltaConnection, connect, reader
 from refimpl.warehouse import Warehouse
 from spec_tests.spark.conftest import MODE, TIME_ZONE, settings
+from spec_tests.support.sampling import sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,11 +112,11 @@ EVENTS: dict[str, tuple[Callable[[Table], Any] | None, str | None, list[int]]] =
 """What another writer does while the query runs, the conflict, and the ids after that."""
 
 
-@pytest.mark.parametrize("event", EVENTS)
-@pytest.mark.parametrize("route", ROUTES)
-def test_own_reads_are_checked(delta: DeltaConnection, table: Table, tmp_path: Path, route: str, event: str) -> None:
+@pytest.mark.parametrize("case", sampled(product(ROUTES, EVENTS), 3))
+def test_own_reads_are_checked(delta: DeltaConnection, table: Table, tmp_path: Path, case: tuple[str, str]) -> None:
     from pyspark.errors import PySparkException
 
+    route, event = case
     (read, write, after, depends_on_both), (act, conflict, left) = ROUTES[route], EVENTS[event]
     lake, once = str(table.location.parent), tmp_path / "once"
 
@@ -150,13 +152,12 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.parametrize("files", FILES)
+@pytest.mark.parametrize("case", sampled(product(FILES, QUERIES, [False, True]), 5))
 def test_stale_frame_is_a_conflict(
-    delta: DeltaConnection, table: Table, monkeypatch: pytest.MonkeyPatch, files: str, query: str, cached: bool
+    delta: DeltaConnection, table: Table, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, bool]
 ) -> None:
     """A frame of `delta.read` keeps its version, and Spark's plan may contain it anywhere."""
+    files, query, cached = case
     FILES[files](monkeypatch, table)
     frame = READS["delta.read"](delta)
     (frame.cache() if cached else frame).createOrReplaceTempView("kept")
