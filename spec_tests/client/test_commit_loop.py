@@ -11,28 +11,19 @@ from unittest.mock import Mock
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import refimpl
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import clean_up, write_checkpoint
-from refimpl.client.proposing import INLINE_LIMIT, LONGEST_PAUSE, MAX_LOOKS
+from refimpl.client.proposing import LONGEST_PAUSE, MAX_LOOKS
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.protocol import actions, errors, log_path
 from refimpl.protocol.actions import CommitInfo
 from refimpl.protocol.commit_owner import MaintenancePolicy
-from refimpl.protocol.commits import (
-    Conflict,
-    DirectProposal,
-    InlineProposal,
-    Landed,
-    Outcome,
-    Proposal,
-    StagedProposal,
-    VersionGap,
-)
+from refimpl.protocol.commits import Conflict, Landed, Outcome, Proposal, VersionGap
 from refimpl.protocol.log_path import LAST_CHECKPOINT, LOG_FOLDER
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import (
@@ -47,7 +38,6 @@ from spec_tests.client.conftest import (
     failing,
     hide,
     name_of,
-    names,
     once,
 )
 from spec_tests.support.faults import HOST_START as START
@@ -295,44 +285,6 @@ def test_a_refusal_may_be_the_answer_to_our_own_commit(
     assert rows_of(setting, table) == 1
 
 
-def test_a_lost_race_with_unreadable_winners_raises_the_reason(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another commit won, and the owner reports that the attempt did not land."""
-    table = setting.table()
-    transaction = appending(table, "mine")
-    setting.append(table, "theirs")
-    setting.owner.faults.conflicts_without_winners = True
-    monkeypatch.setattr(setting.owner, "get_commits", Mock(side_effect=errors.InvalidRequestError("the token expired")))
-    with pytest.raises(errors.InvalidRequestError, match="the token expired"):
-        transaction.commit()
-    assert staged_versions(table) == [1], "the loser's file is removed"
-    monkeypatch.undo()
-    assert setting.paths(table) == {"theirs"}
-
-
-def test_a_conflict_stays_a_conflict_after_its_winner_was_cleaned_up(setting: Setting) -> None:
-    """The winner is older than the attempt, so the attempt did not land, even if the owner can no longer look it up."""
-    table = setting.table()
-    transaction = appending(table, "mine")
-
-    def go_on() -> None:
-        for path in ("theirs", "more"):
-            setting.append(table, path)
-        assert table.table_id is not None
-        setting.owner.backfill_to_version(table.table_id)
-        write_checkpoint(table)
-        for version in (0, 1):
-            table.log.delete(log_path.commit(version))
-        setting.owner.faults.conflicts_without_winners = True
-        setting.owner.faults.unresolvable = MAX_LOOKS
-
-    setting.owner.faults.before_proposal = [go_on]
-    with pytest.raises(errors.ConcurrentModificationError):
-        transaction.commit()
-    assert setting.paths(table) == {"theirs", "more"}
-
-
 @pytest.mark.parametrize(
     ("refusal", "raised", "lookups"),
     [
@@ -363,30 +315,12 @@ def test_an_outcome_stays_unknown_if_the_lookup_fails(
     assert rows_of(setting, table) == 1, "the data files stay"
 
 
-def test_an_outcome_is_looked_up_until_it_is_known(setting: Setting) -> None:
-    table = setting.table()
-    transaction = appending(table, "mine")
-    setting.owner.faults.lose_answers = 1
-    setting.owner.faults.unresolvable = MAX_LOOKS - 1
-    assert transaction.commit().version == 1
-    assert len(setting.host.pauses) == MAX_LOOKS - 1
-
-
 def test_an_error_after_the_commit_point_does_not_fail_the_commit(setting: Setting) -> None:
     """FB43: the backfill fails with an I/O error after the commit landed."""
     table = setting.table()
     transaction = appending(table, "mine")
     setting.owner.faults.raise_after_landing = [OSError("the backfill failed")]
     assert transaction.commit().version == 1
-
-
-def test_an_error_before_the_commit_point_is_raised_unchanged(setting: Setting) -> None:
-    """The opposite of the test above: the commit certainly did not land."""
-    table = setting.table()
-    setting.owner.faults.before_proposal = [Mock(side_effect=RuntimeError("a bug in the owner's client"))]
-    with pytest.raises(RuntimeError):
-        appending(table, "mine").commit()
-    assert setting.again(table).snapshot().version == 0
 
 
 @every_owned_mode
@@ -450,19 +384,6 @@ def test_commits_that_another_writer_published_are_explained(setting: Setting) -
     assert caught.value.version == 2
     assert setting.owner.proposals[-1][0] == 2
     assert setting.paths(table) == {"other"}
-
-
-def test_a_large_inline_commit_is_staged(setting: Setting) -> None:
-    """catalog-managed: the owner takes the content of small commits only."""
-    table = setting.table(commit_mode=CommitMode.INLINE)
-    small, large = appending(table, "small"), table.transaction()
-    small.commit()
-    large.add(adding("large", stats="x" * INLINE_LIMIT))
-    large.commit()
-    # The large commit is staged twice: one try lost the race, the other won.
-    kinds = [type(proposal) for _, proposal in setting.owner.proposals]
-    assert kinds == [DirectProposal, InlineProposal, StagedProposal, StagedProposal]
-    assert setting.paths(table) == {"small", "large"}
 
 
 @pytest.mark.parametrize(("moved", "reason"), [(True, "was cleaned up"), (False, "ends before version 1")])
@@ -581,15 +502,6 @@ def test_a_writer_whose_base_was_cleaned_up_must_start_again(setting: Setting, f
     assert appending(setting.again(table), "late").commit().version == newest + 1
 
 
-def test_no_second_version_0_is_created_below_a_history(setting: Setting) -> None:
-    table = setting.table(None)
-    move_on(setting, table)
-    before = names(table)
-    with pytest.raises(errors.LocationError):
-        create_filesystem_table(table.location, setting.environment, SCHEMA)
-    assert names(table) == before
-
-
 @pytest.mark.parametrize("newest", [4, 2])
 @pytest.mark.parametrize("pointer", [True, False], ids=["hint", "no-hint"])
 def test_commits_deleted_newest_first_do_not_free_their_versions(setting: Setting, pointer: bool, newest: int) -> None:
@@ -609,17 +521,6 @@ def test_commits_deleted_newest_first_do_not_free_their_versions(setting: Settin
     with pytest.raises(errors.ConcurrentModificationError):
         transaction.commit()
     assert not table.log.published(2)
-
-
-def test_a_commit_can_follow_a_version_that_only_a_checkpoint_holds(setting: Setting) -> None:
-    """Other programs may also delete the commit at the checkpoint's version."""
-    table = setting.table(None)
-    setting.append(table, "first")
-    write_checkpoint(table, 1)
-    hide(table, 0, 1)
-    table.log.overwrite(LAST_CHECKPOINT, b'{"version": 7, "size": 1}')
-    assert appending(setting.again(table), "late").commit().version == 2
-    assert {path for path, _ in setting.again(table).snapshot().files} == {"first", "late"}
 
 
 @pytest.mark.parametrize("landed", [False, True], ids=["before-the-link", "after-the-link"])
@@ -714,7 +615,6 @@ def in_commit_timestamps(table: Table) -> list[int | None]:
     return [entry.info and entry.info.in_commit_timestamp for entry in reversed(table.history())]
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(kind=st.sampled_from(OWNED_COMMIT_MODES), steps=STEPS, limit=st.sampled_from([1, 2, 100]))
 def test_every_transaction_lands_as_often_as_reported(
     kind: tuple[TableFeature, CommitMode], steps: list[tuple[object, ...]], limit: int

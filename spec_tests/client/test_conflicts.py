@@ -270,25 +270,6 @@ def test_the_first_violated_rule_is_reported() -> None:
             check(work, Winner(version=1, actions=actions), ReadBasis(protocol=PROTOCOL, metadata=PARTITIONED))
 
 
-def test_a_later_winner_may_drop_what_an_earlier_one_added() -> None:
-    """DELTA.md#conflict-order: winners are checked oldest first, each against the state before it."""
-    work = TransactionSummary.of((adding("new"),), NOTHING, SERIALIZABLE)
-    basis = ReadBasis(protocol=PROTOCOL, metadata=PARTITIONED)
-    basis = check(work, Winner(version=1, actions=[EXTENDED]), basis)
-    assert basis.protocol == EXTENDED
-    with pytest.raises(ProtocolChangedError):
-        check(work, Winner(version=2, actions=[PROTOCOL]), basis)
-    assert check(work, Winner(version=2, actions=[EXTENDED]), basis) == basis
-
-
-def test_a_deletion_vector_makes_another_file_of_the_same_path() -> None:
-    """DELTA.md#file-identity: a file is identified by its path and its deletion vector."""
-    work = TransactionSummary.of((removing("a"),), Reads(files=frozenset({("a", "u1")})), SERIALIZABLE)
-    basis = ReadBasis(protocol=PROTOCOL, metadata=PARTITIONED)
-    with pytest.raises(ConcurrentDeleteDeleteError):
-        check(work, Winner(version=1, actions=[removing("a")]), basis)
-
-
 @pytest.mark.parametrize(
     ("requested", "actions", "runs_at"),
     [
@@ -322,11 +303,6 @@ def test_a_transaction_that_changes_no_data_is_downgraded(
 def test_a_blind_append_only_adds_files_and_reads_none(reads: Reads, actions: tuple[Action, ...], blind: bool) -> None:
     """DELTA.md#blind-append."""
     assert is_blind_append(reads, actions) is blind
-
-
-def test_a_winner_without_commit_info_is_no_blind_append() -> None:
-    assert not Winner(version=1, actions=[adding("a")]).blind_append
-    assert Winner(version=1, actions=[info(blind=True), adding("a")]).blind_append
 
 
 def test_isolation_levels_have_deltas_names() -> None:
@@ -388,15 +364,6 @@ def test_a_weaker_isolation_level_never_finds_more(
         assert weak is None
     if strict is not ConcurrentAppendError:
         assert strict == middle == weak
-
-
-@given(actions=ACTIONS, reads=READS, winner=ACTIONS)
-def test_data_change_of_a_winners_files_does_not_matter(
-    actions: list[Action], reads: Reads, winner: list[Action]
-) -> None:
-    """A compaction rewrites rows that the transaction read. Its files conflict just as new files do."""
-    moved = [replace(action, data_change=False) if isinstance(action, Add | Remove) else action for action in winner]
-    assert conflict_of(actions, reads, SERIALIZABLE, moved) is conflict_of(actions, reads, SERIALIZABLE, winner)
 
 
 @given(winner=st.lists(FILES, max_size=6), new=st.lists(st.builds(adding, PATHS, MONTHS), max_size=3))

@@ -1,23 +1,21 @@
 """Version 0: its content, the winner of a race for it, and the clean-up by losers."""
 
-import json
 from typing import Any
 from unittest.mock import Mock
 
 import msgspec
 import pytest
 
-from refimpl.client.create import Creation, create_filesystem_table, create_table
+from refimpl.client.create import Creation, create_table
 from refimpl.client.proposing import MAX_LOOKS
 from refimpl.client.table import Table
-from refimpl.protocol import actions, errors, log_path
-from refimpl.protocol.actions import Add, CommitInfo, Metadata, Protocol
+from refimpl.protocol import errors, log_path
+from refimpl.protocol.actions import Add
 from refimpl.protocol.commit_owner import NewTableDemands, ResolvedTable
 from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Rejected, RejectionReason
 from refimpl.protocol.log_path import LOG_FOLDER
-from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature, inconsistencies
-from spec_tests.client.conftest import SCHEMA, Setting, adding, both, failing
-from spec_tests.support.faults import HOST_START as START
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
+from spec_tests.client.conftest import SCHEMA, Setting, adding, failing
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import unavailable
 
@@ -28,57 +26,7 @@ def begun(setting: Setting, name: str = "orders", feature: TableFeature = CATALO
     )
 
 
-def first_actions(table: Table) -> list[actions.Action]:
-    return actions.decode(table.log.read(log_path.commit(0)), source="version 0")
-
-
 # The content of version 0
-
-
-@both
-def test_version_0_enables_feature_and_in_commit_timestamps(setting: Setting, feature: TableFeature) -> None:
-    """managed-commits and catalog-managed, "Enablement"; in-commit timestamps, rule 3: no enablement properties."""
-    table = setting.table(feature, properties={"team": "a", "delta.appendOnly": "true"})
-    info, protocol, metadata = first_actions(table)
-    assert isinstance(info, CommitInfo)
-    assert info.in_commit_timestamp == START
-    assert info.txn_id
-    assert info.fields["operation"] == "CREATE TABLE"
-    assert isinstance(protocol, Protocol)
-    assert isinstance(metadata, Metadata)
-    assert inconsistencies(protocol, metadata) == []
-    assert feature.enabled_in(protocol)
-    expected = {"team": "a", "delta.appendOnly": "true", "delta.enableInCommitTimestamps": "true"}
-    if feature.owner_property is not None:
-        expected[feature.owner_property] = setting.owner.name
-    if feature.table_id_property is not None:
-        expected[feature.table_id_property] = table.table_id
-    assert metadata.configuration == expected
-    assert (metadata.id, metadata.name, metadata.created_time) == (table.table_id, "orders", START)
-    assert (metadata.schema_string, metadata.partition_columns) == (SCHEMA, ("month",))
-    assert table.snapshot().version == 0
-
-
-def test_the_owners_configuration_is_kept(setting: Setting) -> None:
-    """managed-commits, "Enablement": a JSON map of strings."""
-    table = setting.table(MANAGED_COMMIT, owner_conf={"endpoint": "local"})
-    assert MANAGED_COMMIT.owner_conf_property is not None
-    kept = table.snapshot().metadata.configuration[MANAGED_COMMIT.owner_conf_property]
-    assert json.loads(kept) == {"endpoint": "local"}
-    with pytest.raises(errors.InvalidRequestError):
-        setting.table(CATALOG_MANAGED, name="other", owner_conf={"endpoint": "local"})
-    with pytest.raises(errors.TableNotFoundError):
-        setting.owner.resolve("other")
-
-
-def test_creating_as_select_puts_the_files_into_version_0(setting: Setting) -> None:
-    creation = begun(setting)
-    table = creation.finish([adding("month=01/a"), adding("month=02/b", "02")])
-    info = first_actions(table)[0]
-    assert isinstance(info, CommitInfo)
-    assert info.fields["operation"] == "CREATE TABLE AS SELECT"
-    assert table.snapshot().version == 0
-    assert len(table.snapshot().files) == 2
 
 
 @pytest.mark.parametrize(
@@ -154,19 +102,6 @@ def test_a_taken_name_is_rejected_before_any_file_is_written(setting: Setting) -
     assert sorted(path.name for path in setting.folder.iterdir()) == before
 
 
-def test_another_writers_version_0_at_the_location_is_an_error(setting: Setting) -> None:
-    """managed-commits, "Creating a new managed-commit table": a filesystem creator may write version 0 first."""
-    creation = begun(setting)
-    create_filesystem_table(creation.location, setting.environment, SCHEMA)
-    with pytest.raises(errors.LocationError):
-        creation.finish()
-    assert setting.owner.calls["drop_table"] == 1, "the owner must forget the staged table"
-    assert Table.by_path(creation.location, setting.environment).snapshot().feature is None
-    with pytest.raises(errors.TableNotFoundError):
-        setting.owner.resolve("orders")
-    assert setting.table().snapshot().version == 0
-
-
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
@@ -184,17 +119,6 @@ def test_a_creation_that_the_owner_rejects_leaves_no_file(
         creation.finish()
     assert not creation.location.exists()
     assert setting.owner.calls["drop_table"] == 1
-
-
-def test_a_filesystem_table_is_created_once(setting: Setting) -> None:
-    table = setting.table(None)
-    before = table.log.read(log_path.commit(0))
-    with pytest.raises(errors.LocationError):
-        setting.table(None)
-    assert table.log.read(log_path.commit(0)) == before
-    (setting.folder / "file").write_bytes(b"")
-    with pytest.raises(errors.LocationError):
-        create_filesystem_table(setting.folder / "file" / "table", setting.environment, SCHEMA)
 
 
 # Unknown outcomes
@@ -225,14 +149,6 @@ def test_an_owner_unavailable_after_a_lost_answer_is_asked_again(setting: Settin
     faults = setting.owner.faults
     faults.lose_answers, faults.before_proposal = 1, [lambda: None, unavailable]
     assert setting.table().snapshot().version == 0
-
-
-def test_an_unavailable_owner_creates_no_table(setting: Setting) -> None:
-    setting.owner.faults.before_proposal = [unavailable]
-    with pytest.raises(errors.OwnerUnavailableError):
-        setting.table()
-    with pytest.raises(errors.TableNotFoundError):
-        setting.owner.resolve("orders")
 
 
 def test_no_request_follows_the_registration(setting: Setting) -> None:

@@ -205,19 +205,6 @@ def test_a_dry_run_of_vacuum_lists_what_vacuum_deletes(table: Table) -> None:
     assert content(table) == [(9, "01")]
 
 
-def test_vacuum_keeps_recently_removed_files(table: Table) -> None:
-    table.overwrite(rows(9))
-    make_old(table)
-    assert vacuumed(table) == set(), "the files are old, but were removed just now"
-    assert table.snapshot(version=3).to_arrow().num_rows == 6
-
-
-def test_vacuum_keeps_removed_files_for_longer_than_a_checkpoint_does(tmp_path: Path) -> None:
-    table = replaced_long_ago(tmp_path / "t", **NO_RETENTION)
-    assert vacuumed(Table.by_path(table.location), older_than=30 * DAY) == set()
-    assert len(vacuumed(Table.by_path(table.location))) == 1
-
-
 def test_vacuum_keeps_removed_files_after_the_retention_was_made_longer(tmp_path: Path) -> None:
     """A checkpoint has dropped their tombstones already; the commits have them."""
     table = replaced_long_ago(tmp_path / "t", **NO_RETENTION)

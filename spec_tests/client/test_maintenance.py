@@ -18,11 +18,11 @@ from refimpl.client.maintenance import CleanedUp, clean_up, compact, write_check
 from refimpl.client.table import Table
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.actions import Add, CommitInfo, Metadata, Remove
-from refimpl.protocol.commit_owner import Backfilled, Maintenance, MaintenancePolicy
+from refimpl.protocol.commit_owner import Backfilled
 from refimpl.protocol.commits import CommitsAnswer
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError, InvalidTableError, MaintenanceRefusedError
 from refimpl.protocol.log_path import LAST_CHECKPOINT, FileKind
-from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from refimpl.schema.properties import DELETED_FILES, LOG, retention
 from refimpl.storage.environment import random_uuid
 from refimpl.storage.log_store import LogStore
@@ -38,7 +38,6 @@ from spec_tests.client.conftest import (
     busy,
     every_kind,
     failing,
-    hide,
     names,
     state,
 )
@@ -136,17 +135,6 @@ def test_a_range_of_fewer_than_two_versions_is_no_compaction(setting: Setting, s
     assert compact(table, 2, 3)
 
 
-def test_missing_commits_are_not_compacted(setting: Setting) -> None:
-    table = setting.table(None)
-    busy(setting, table, 4)
-    write_checkpoint(table, 2)
-    hide(table, 0, 1)
-    with pytest.raises(MaintenanceRefusedError) as caught:
-        compact(table, 1, 3)
-    assert caught.value.version == 1
-    assert compact(table, 2, 3)
-
-
 @both
 def test_a_checksum_may_be_written_before_the_publication(setting: Setting, feature: TableFeature) -> None:
     """catalog-managed, "Maintenance Operations"; DELTA.md#checksum-any-version."""
@@ -163,14 +151,6 @@ def test_a_checksum_may_be_written_before_the_publication(setting: Setting, feat
     assert (checksum["numMetadata"], checksum["numProtocol"]) == (1, 1)
     assert checksum["inCommitTimestampOpt"] == snapshot.in_commit_timestamp
     assert checksum["setTransactions"] == [{"appId": "job", "version": 2, "lastUpdated": START}]
-
-
-def test_an_existing_checksum_is_kept(setting: Setting) -> None:
-    table = setting.table(None)
-    busy(setting, table, 1)
-    table.log.put_if_absent(log_path.checksum(1), b"{}")
-    assert write_checksum(table, 1) == log_path.checksum(1)
-    assert table.log.read(log_path.checksum(1)) == b"{}"
 
 
 @pytest.mark.parametrize(
@@ -190,39 +170,6 @@ def test_a_file_that_cannot_be_written_is_an_error(
     with failing(storage, "link replace", name), pytest.raises(OSError, match="injected"):
         job(table)
     assert setting.again(table).snapshot().version == 2
-
-
-JOBS: dict[str, Callable[[Table], object]] = {
-    "checkpoint": lambda table: write_checkpoint(table, 2),
-    "log-compaction": lambda table: compact(table, 0, 2),
-    "checksum": lambda table: write_checksum(table, 2),
-    "metadata-cleanup": clean_up,
-}
-
-
-@both
-@pytest.mark.parametrize("name", JOBS)
-def test_every_job_asks_the_owner_each_time(setting: Setting, feature: TableFeature, name: str) -> None:
-    """catalog-managed, "Maintenance Operations", as tightened: three jobs are allowed by default, the others need
-    permission; the owner may forbid each. FB06.
-    """
-    table = setting.table(feature, policy=MaintenancePolicy(backfill_every=1))
-    busy(setting, table, 2)
-    job = JOBS[name]
-    setting.owner.calls.clear()
-    assert table.table_id is not None
-    if name != "metadata-cleanup":
-        setting.owner.owner.set_policy(table.table_id, MaintenancePolicy(allowed=frozenset()))  # type: ignore[attr-defined]
-    before = names(table)
-    with pytest.raises(MaintenanceRefusedError) as caught:
-        job(table)
-    assert caught.value.job is Maintenance(name)
-    assert names(table) == before
-    setting.owner.owner.set_policy(table.table_id, EVERY_COMMIT)  # type: ignore[attr-defined]
-    job(table)
-    calls = setting.owner.calls["resolve"]
-    job(table)
-    assert setting.owner.calls["resolve"] == calls + 1
 
 
 @pytest.mark.parametrize(
@@ -250,23 +197,6 @@ def test_an_invalid_duration_is_an_error(text: str) -> None:
 # Publishing by a client: DELTA.md#publish
 
 
-@pytest.mark.parametrize("mode", [CommitMode.STAGED, CommitMode.INLINE], ids=lambda mode: mode.value)
-def test_a_client_publishes_listed_commits_and_reports_them(setting: Setting, mode: CommitMode) -> None:
-    """catalog-managed, "Publishing Commits"."""
-    table = setting.table(CATALOG_MANAGED, mode)
-    busy(setting, table, 4)
-    listed = {commit.version: table.reader.content(commit) for commit in table.reader.ask().commits}  # type: ignore[union-attr]
-    assert table.publish(2) == Backfilled(through=2, published=2)
-    assert table.log.published_versions() == {0, 1, 2}
-    with pytest.raises(InvalidRequestError, match=r"version 5 .* is not ratified"):
-        table.publish(5)
-    assert table.publish(4) == Backfilled(through=4, published=2)
-    assert {version: table.log.read(log_path.commit(version)) for version in listed} == listed
-    assert setting.owner.get_commits(table.table_id or "").commits == (), "the owner may stop listing reported commits"
-    assert table.publish() == Backfilled(through=4, published=0)
-    assert table.snapshot().version == 4
-
-
 def test_commits_are_durable_and_in_order_before_they_are_reported(setting: Setting, storage: FailingFiles) -> None:
     table = setting.table(CATALOG_MANAGED)
     busy(setting, table, 3)
@@ -286,16 +216,6 @@ def test_commits_are_durable_and_in_order_before_they_are_reported(setting: Sett
         for step in (("link", table.log.folder / log_path.commit(version)), ("fsync_directory", table.log.folder))
     ]
     assert [step for step in reported[0] if step in steps] == steps
-
-
-def test_an_interrupted_publication_is_continued(setting: Setting, storage: FailingFiles) -> None:
-    table = setting.table(CATALOG_MANAGED)
-    busy(setting, table, 3)
-    with failing(storage, "link", log_path.commit(2)), pytest.raises(OSError, match="injected"):
-        table.publish()
-    assert table.log.published_versions() == {0, 1}
-    assert "report_published" not in setting.owner.calls
-    assert setting.again(table).publish() == Backfilled(through=3, published=3)
 
 
 def test_nothing_is_published_above_a_missing_version(setting: Setting) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from unittest.mock import Mock
 
-import deltalake
 import pytest
 
 import refimpl
@@ -12,7 +11,7 @@ from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.table import Table
 from refimpl.protocol import actions, errors, log_path
-from refimpl.protocol.actions import Action, CommitInfo, Metadata, Protocol
+from refimpl.protocol.actions import CommitInfo
 from refimpl.protocol.commit_owner import Backfilled, TableState
 from refimpl.protocol.commits import DirectProposal, Rejected, RejectionReason
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
@@ -24,7 +23,7 @@ from refimpl.protocol.table_feature import (
     CommitMode,
     TableFeature,
 )
-from spec_tests.client.conftest import DAY, ON_REQUEST, SCHEMA, Setting, both, failing, names
+from spec_tests.client.conftest import DAY, ON_REQUEST, Setting, both, failing, names
 from spec_tests.support import written_log
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import unavailable
@@ -62,52 +61,6 @@ def test_a_taken_over_table_continues_with_its_owner(setting: Setting, feature: 
     assert not table.log.published(3)
 
 
-def described(setting: Setting, protocol: Protocol) -> Table:
-    """A filesystem table with this protocol, which another client created."""
-    (setting.folder / "described").mkdir()
-    table = Table.by_path(setting.folder / "described", setting.environment)
-    table.log.create_folders()
-    first: list[Action] = [protocol, Metadata(id="t", schema_string=SCHEMA)]
-    table.log.put_if_absent(log_path.commit(0), actions.encode(first))
-    return table
-
-
-@pytest.mark.parametrize(
-    ("reader", "writer", "implied"),
-    [
-        (1, 1, ""),
-        (1, 2, "appendOnly invariants"),
-        (1, 4, "appendOnly invariants checkConstraints changeDataFeed generatedColumns"),
-        (2, 5, "appendOnly invariants checkConstraints changeDataFeed generatedColumns columnMapping"),
-    ],
-)
-def test_features_implied_by_legacy_versions_are_listed_by_name(
-    setting: Setting, reader: int, writer: int, implied: str
-) -> None:
-    """Delta's protocol, "Table Features": an upgrade to lists keeps the features that the versions implied."""
-    table = described(setting, Protocol(min_reader_version=reader, min_writer_version=writer))
-    protocol = taken(setting, table, CATALOG_MANAGED).snapshot().protocol
-    own = {"catalogManaged", "vacuumProtocolCheck"}
-    assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)
-    assert set(protocol.writer_features or ()) == {*implied.split(), *own, "inCommitTimestamp"}
-    assert set(protocol.reader_features or ()) == ({"columnMapping"} if reader == 2 else set()) | own
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_a_hand_back_keeps_features_from_before_the_take_over(setting: Setting, before: bool) -> None:
-    """A hand-back removes a feature only if the take-over added it."""
-    names = ("vacuumProtocolCheck",) if before else ()
-    protocol = Protocol(
-        min_reader_version=3, min_writer_version=7, reader_features=names, writer_features=(*names, "appendOnly")
-    )
-    owned = taken(setting, described(setting, protocol), CATALOG_MANAGED)
-    owned.alter(properties={"mine": "1"})
-    snapshot = hand_back(owned).snapshot()
-    assert tuple(snapshot.protocol.reader_features or ()) == names
-    assert set(snapshot.protocol.writer_features or ()) == {*names, "appendOnly", "inCommitTimestamp"}
-    assert {key for key in snapshot.metadata.configuration if key.startswith("commitOwner")} == set()
-
-
 def test_a_take_over_that_loses_a_race_starts_again(setting: Setting) -> None:
     """managed-commits: if the put-if-absent fails, the owner forgets the change. The client builds it again on the
     winner.
@@ -140,16 +93,6 @@ def test_the_first_metadata_change_after_a_take_over_adds_the_id(setting: Settin
     kept = hand_back(owned).snapshot().metadata.configuration
     assert feature.table_id_property not in kept
     assert kept["team"] == "b"
-
-
-def test_a_take_over_survives_a_lost_answer_and_an_unavailable_owner(setting: Setting) -> None:
-    table = setting.table(None)
-    faults = setting.owner.faults
-    faults.lose_answers, faults.before_proposal = 1, [lambda: None, unavailable]
-    owned = taken(setting, table)
-    assert owned.snapshot().version == 1
-    faults.lose_answers, faults.before_proposal = 1, [lambda: None, unavailable]
-    assert hand_back(owned).snapshot().version == 2
 
 
 @pytest.mark.parametrize(
@@ -203,19 +146,6 @@ def test_the_tries_of_an_ownership_change_are_limited(setting: Setting) -> None:
     assert owned.snapshot().version == 3
 
 
-@pytest.mark.parametrize("answered", [True, False])
-def test_a_take_over_with_an_unavailable_owner_changes_nothing(setting: Setting, answered: bool) -> None:
-    table = setting.table(None)
-    if answered:
-        setting.owner.faults.before_proposal = [unavailable]
-    else:
-        setting.owner.faults.lose_requests = MAX_LOOKS
-    with pytest.raises(errors.OwnerUnavailableError if answered else errors.OutcomeUnknown):
-        taken(setting, table)
-    assert table.snapshot().version == 0
-    assert taken(setting, table).snapshot().version == 1
-
-
 def test_a_take_over_that_landed_is_not_reported_as_failed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner's answers end after the commit point."""
     table = setting.table(None)
@@ -223,16 +153,6 @@ def test_a_take_over_that_landed_is_not_reported_as_failed(setting: Setting, mon
         patched.setattr(setting.owner, "resolve", Mock(side_effect=errors.OwnerUnavailableError("the lock is held")))
         taken(setting, table)
     assert setting.owner.resolve("owned").commits.latest_ratified_version == 1
-
-
-def test_a_table_with_an_owner_is_not_taken_over(setting: Setting) -> None:
-    table = setting.table(MANAGED_COMMIT)
-    for handle in (table, Table.by_path(table.location, setting.environment)):
-        with pytest.raises(errors.InvalidRequestError):
-            take_over(handle, setting.owner, "another", MANAGED_COMMIT)
-    assert setting.owner.resolve("orders").state is TableState.ACTIVE
-    with pytest.raises(errors.TableNotFoundError):
-        setting.owner.resolve("another")
 
 
 def test_a_table_that_another_owner_took_over_is_left_alone(setting: Setting, tmp_path: Path) -> None:
@@ -245,37 +165,6 @@ def test_a_table_that_another_owner_took_over_is_left_alone(setting: Setting, tm
         assert Table.resolve("first", other.owner, other.environment).snapshot().version == 1
     with pytest.raises(errors.TableNotFoundError):
         setting.owner.resolve("second")
-
-
-def test_a_table_that_cannot_be_written_is_not_taken_over(setting: Setting) -> None:
-    table = setting.table(None)
-    alien = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("icebergCompatV2",))
-    table.log.put_if_absent(log_path.commit(1), actions.encode([CommitInfo({}), alien]))
-    with pytest.raises(errors.UnsupportedFeatureError):
-        taken(setting, table)
-    assert not table.log.published(2)
-
-
-@both
-def test_a_handed_back_table_is_a_filesystem_table(setting: Setting, feature: TableFeature) -> None:
-    """managed-commits, "Converting a managed-commit table to filesystem table"; FB38: the owner publishes all commits
-    first.
-    """
-    table = setting.table(feature, properties={"team": "a"})
-    setting.append(table, "a", "b")
-    setting.append(table, "c")
-    free = hand_back(table)
-    assert free.owner is None
-    assert [table.log.published(version) for version in range(5)] == [True] * 4 + [False]
-    snapshot = free.snapshot()
-    assert (snapshot.version, snapshot.feature) == (3, None)
-    assert {path for path, _ in snapshot.files} == {"a", "b", "c"}
-    assert snapshot.in_commit_timestamp is not None, "in-commit timestamps stay"
-    assert set(snapshot.metadata.configuration) == {"team", "delta.enableInCommitTimestamps"}
-    assert setting.owner.resolve(table.location).state is TableState.HANDED_BACK
-    setting.append(free, "d")
-    assert Table.by_path(table.location, setting.environment).snapshot().version == 4
-    assert deltalake.DeltaTable(str(table.location)).version() == 4
 
 
 @pytest.mark.parametrize("state", [TableState.ACTIVE, TableState.HANDED_BACK])
@@ -296,24 +185,6 @@ def test_a_client_publishes_a_hand_back_that_its_owner_only_staged(tmp_path: Pat
     (log.folder / log_path.commit(2)).write_bytes(b"another writer's")
     with pytest.raises(CorruptLogError):
         table.publish()
-
-
-@both
-def test_a_table_can_be_taken_over_and_handed_back_repeatedly(setting: Setting, feature: TableFeature) -> None:
-    table = setting.table(None)
-    before = table.snapshot()
-    owned = taken(setting, table, feature)
-    free = hand_back(owned)
-    assert free.snapshot().protocol.min_reader_version == before.protocol.min_reader_version
-    again = take_over(free, setting.owner, "again", feature, policy=ON_REQUEST)
-    setting.append(again, "a")
-    assert again.snapshot().version == 4
-    assert again.snapshot().metadata.configuration[ENABLEMENT_VERSION] == "1"
-
-
-def test_a_filesystem_table_cannot_be_handed_back(setting: Setting) -> None:
-    with pytest.raises(errors.InvalidRequestError):
-        hand_back(setting.table(None))
 
 
 @both
@@ -418,18 +289,6 @@ def test_a_read_by_path_judges_all_versions_by_the_newest(setting: Setting, feat
                 handle.snapshot(version=1)
     assert names(table) == before
     assert not owned.snapshot(version=1).stale
-
-
-@both
-def test_every_version_is_readable_by_path_after_a_hand_back(setting: Setting, feature: TableFeature) -> None:
-    table = setting.table(feature)
-    setting.append(table, "a")
-    hand_back(table)
-    by_path = Table.by_path(table.location, setting.environment)
-    for handle in (by_path, setting.again(table)):
-        assert [handle.snapshot(version=version).stale for version in range(3)] == [False] * 3
-    write_checksum(by_path, 1)
-    assert write_checkpoint(by_path, 1).version == 1
 
 
 def test_an_old_version_is_stale_if_the_newest_is_unreadable(setting: Setting) -> None:

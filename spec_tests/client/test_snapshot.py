@@ -29,7 +29,6 @@ from spec_tests.support.written_log import (
     classic_content,
     definition,
     remove,
-    uuid,
 )
 
 
@@ -129,67 +128,8 @@ class TestBrokenLogs:
             Table.by_path(tmp_path / "nothing").snapshot()
         assert caught.value.location == str(tmp_path / "nothing")
 
-    def test_a_file_is_no_table(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_bytes(b"")
-        table = Table.by_path(tmp_path / "file")
-        for ask in (table.snapshot, table.history, table.transaction):
-            with pytest.raises(errors.TableNotFoundError):
-                ask()
-
-    def test_a_directory_named_like_a_commit_is_ignored(self, plain: WrittenLog) -> None:
-        """Another program made a directory `<v>.json`: the version does not exist, and no client can create it."""
-        table = plain.publish(1).table()
-        assert table.snapshot().version == 1
-        (plain.folder / log_path.commit(2)).mkdir()
-        assert table.snapshot().version == plain.table().snapshot().version == 1
-        transaction = table.transaction()
-        transaction.add(add("a"))
-        with pytest.raises(errors.OwnerUnavailableError):
-            transaction.commit()
-
-    def test_a_log_without_protocol_or_metadata_is_corrupt(self, tmp_path: Path) -> None:
-        protocol, description = definition()
-        log = WrittenLog(tmp_path / "t").publish(0, protocol)
-        with pytest.raises(errors.CorruptLogError, match="metaData"):
-            log.table().snapshot()
-        log.publish(0, description)
-        with pytest.raises(errors.CorruptLogError, match="protocol"):
-            log.table().snapshot()
-
 
 class TestThroughTheOwner:
-    @both
-    def test_the_error_names_the_missing_staged_file(self, tmp_path: Path, feature: TableFeature) -> None:
-        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
-        assert paths(log.table(log.owner())) == {"a"}
-        log.delete(f"{feature.staging_folder}/{log_path.staged_commit(1, uuid(1))}")
-        with pytest.raises(errors.CorruptLogError) as caught:
-            log.table(log.owner()).snapshot()
-        assert log_path.commit(1) in caught.value.path
-
-    def test_commits_cleaned_up_during_the_load_are_in_the_checkpoint(self, plain: WrittenLog) -> None:
-        """FB29, FB37: if a listed file is missing, the client lists the log again."""
-        plain.publish(1, add("a")).publish(2, add("b"))
-        checkpoint = classic_content([*definition(), add("a"), add("b")])
-
-        def clean_up() -> None:
-            plain.write(log_path.classic_checkpoint(2), checkpoint)
-            plain.delete(log_path.commit(0)).delete(log_path.commit(1))
-
-        files = WatchedFiles()
-        files.after_listing.append(clean_up)
-        assert paths(plain.table(files=files)) == {"a", "b"}
-        assert files.listings == 2
-
-    def test_a_listing_with_version_2_but_not_1_is_repeated(self, plain: WrittenLog) -> None:
-        """RULINGS.md#free-listing: a listing is not atomic."""
-        plain.publish(1, add("a")).publish(2, add("b"))
-        hidden = plain.contents[1]
-        plain.delete(log_path.commit(1))
-        files = WatchedFiles()
-        files.after_listing.append(lambda: plain.write(log_path.commit(1), hidden))
-        assert paths(plain.table(files=files)) == {"a", "b"}
-
     def test_a_gap_in_two_listings_is_an_error(self, plain: WrittenLog) -> None:
         plain.publish(1).publish(2).delete(log_path.commit(1))
         files = WatchedFiles()
@@ -228,30 +168,6 @@ class TestOwnership:
         with pytest.raises(errors.InvalidTableError):
             log.table(owner).snapshot()
 
-    def test_reads_follow_a_hand_back(self, tmp_path: Path) -> None:
-        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
-        owner = log.owner()
-        known, by_version, by_time = (log.table(owner) for _ in range(3))
-        snapshot = known.snapshot()
-        log.publish(1, *definition(None)).modified(1, START + 1).publish(2, add("b")).modified(2, START + 2)
-        owner.state, owner.latest = TableState.HANDED_BACK, lambda: 1
-        assert {path for path, _ in snapshot.refresh().files} == {"b"}
-        assert by_version.snapshot(version=2).version == 2
-        assert by_time.snapshot(timestamp=log.table().snapshot().timestamp).version == 2
-        with pytest.raises(errors.NotFoundInHistoryError) as caught:
-            log.table(owner).snapshot(version=3)
-        assert caught.value.latest == 2
-
-    def test_versions_with_another_owners_feature_stay_readable(self, tmp_path: Path) -> None:
-        """A table may go from one table feature to the file system and then to the other feature."""
-        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).publish(0, *definition(MANAGED_COMMIT), add("a"))
-        log.publish(1, *definition(None), add("b")).publish(2, *definition(CATALOG_MANAGED), add("c"))
-        table = log.table(log.owner())
-        assert table.snapshot().feature is CATALOG_MANAGED
-        assert table.snapshot(version=0).feature is MANAGED_COMMIT
-        assert not table.snapshot(version=0).stale
-        assert table.snapshot(version=1).feature is None
-
     def test_a_take_over_during_the_read_is_followed(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).publish(0, *definition(None), add("a"))
         owner = log.owner()
@@ -265,22 +181,6 @@ class TestOwnership:
         table = log.table(owner)
         assert (table.snapshot().version, table.snapshot().feature) == (1, CATALOG_MANAGED)
         assert table.owner is not None
-
-    def test_an_unpublished_take_over_changes_nothing(self, tmp_path: Path) -> None:
-        """managed-commits, "Converting an existing filesystem based table": a take-over takes effect when it is
-        published.
-        """
-        log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).publish(0, *definition(None), add("a"))
-        owner = log.owner()
-        owner.state, owner.latest = TableState.TAKING_OVER, lambda: None
-        table = log.table(owner)
-        snapshot = table.snapshot()
-        assert (snapshot.feature, snapshot.stale) == (None, False)
-        log.publish(1, *definition(MANAGED_COMMIT), add("b"))
-        owner.state, owner.latest = TableState.ACTIVE, lambda: 1
-        assert table.snapshot().feature is MANAGED_COMMIT
-        assert table.owner is not None
-        assert paths(table) == {"a", "b"}
 
 
 class TestTimeTravelByVersion:
@@ -328,43 +228,6 @@ class TestChecksums:
             },
         )
         assert log.table(log.owner()).snapshot().warnings == ()
-
-    @pytest.mark.parametrize(
-        "wrong",
-        [
-            {"numFiles": 3},
-            {"tableSizeBytes": 7},
-            {"inCommitTimestampOpt": START},
-            {"setTransactions": []},
-            {"domainMetadata": [{"domain": "d", "configuration": "", "removed": False}]},
-            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-            {"metadata": {"id": "x", "schemaString": "{}"}},
-        ],
-        ids=lambda wrong: next(iter(wrong)),
-    )
-    def test_a_wrong_checksum_causes_only_a_warning(self, tmp_path: Path, wrong: dict[str, object]) -> None:
-        log = self.log(tmp_path)
-        log.checksum(2, **wrong)
-        snapshot = log.table(log.owner()).snapshot()
-        assert {path for path, _ in snapshot.files} == {"a", "b"}
-        (warning,) = snapshot.warnings
-        assert log_path.checksum(2) in warning
-
-    @pytest.mark.parametrize(
-        "content",
-        [b"", b"{", b"\xff", b"[]", b'{"numFiles":"many"}', b'{"x":' + b"[" * 100_000],
-        ids=lambda content: content[:20].decode(errors="replace"),
-    )
-    def test_a_corrupt_checksum_is_ignored(self, tmp_path: Path, content: bytes) -> None:
-        log = self.log(tmp_path).write(log_path.checksum(2), content)
-        assert log.table(log.owner()).snapshot().warnings == ()
-
-    def test_the_checksum_of_an_earlier_version_is_compared_too(self, tmp_path: Path) -> None:
-        log = self.log(tmp_path)
-        log.checksum(1, numFiles=1)
-        assert log.table(log.owner()).snapshot().warnings == ()
-        log.checksum(1, numFiles=2)
-        assert len(log.table(log.owner()).snapshot().warnings) == 1
 
 
 def content(snapshot: Snapshot) -> tuple[object, ...]:

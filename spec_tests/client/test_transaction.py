@@ -1,6 +1,5 @@
 """The actions that a transaction writes, the requests that it refuses, and the conflicts that end it."""
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -106,16 +105,6 @@ def test_commits_without_in_commit_timestamps_have_no_time(setting: Setting) -> 
     setting.append(table, "a")
     assert "inCommitTimestamp" not in info_of(table, 1)
     assert info_of(table, 1)["timestamp"] == START
-
-
-def test_removals_are_not_older_than_the_version_that_was_read(setting: Setting) -> None:
-    """A writer whose clock is days behind: another client's VACUUM must not delete the file at once."""
-    table = setting.table()
-    setting.append(table, "a")
-    setting.host.clock -= 30 * 86_400_000
-    commit(table, lambda t: t.remove(*t.read_whole_table()))
-    (removed,) = table.snapshot().tombstones.values()
-    assert removed.deletion_timestamp == table.snapshot(version=1).in_commit_timestamp
 
 
 def test_an_empty_commit_is_written_only_if_it_is_needed(setting: Setting) -> None:
@@ -350,28 +339,6 @@ def test_a_conflict_ends_the_transaction_without_a_commit(
     assert [path.version for path in table.log.staged_listing(CATALOG_MANAGED.staging_folder)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("mine", "winners"),
-    [
-        (read("a", month="01"), add("02")),
-        (read(month="02"), add("01")),
-        (read(partition="02"), add("01")),
-        (delete_a, add("01")),
-        (add("01"), overwrite),
-        (stream, lambda t: t.claim("other", 1)),
-        (domain, lambda t: t.set_domain("e", "{}")),
-        (comment, add("02")),
-        (add("01"), comment),
-    ],
-)
-def test_a_transaction_without_a_conflict_lands_after_the_winner(setting: Setting, mine: Step, winners: Step) -> None:
-    """Each case resembles one of the conflicts above."""
-    table, transaction = raced(setting, mine, winners)
-    committed = transaction.commit()
-    assert (committed.version, committed.tries, committed.rebased_over) == (4, 2, 1)
-    assert setting.again(table).snapshot().version == 4
-
-
 def test_a_batch_is_written_once(setting: Setting) -> None:
     """DELTA.md#idempotent-writers."""
     table = setting.table()
@@ -486,46 +453,6 @@ def test_replaced_metadata_keep_the_enablement_of_timestamps(setting: Setting, a
     assert snapshot.enablement is not None
     assert snapshot.enablement.version == 1
     assert snapshot.in_commit_timestamp is not None
-
-
-def test_enabling_timestamps_records_version_and_time(setting: Setting) -> None:
-    """in-commit timestamps, rule 3: the time is greater than the modification time of the commit before."""
-    table = setting.table(None)
-    setting.append(table, "a")
-    modified = START + 20
-    for version, time in ((0, START + 10), (1, modified)):
-        os.utime(table.log.folder / log_path.commit(version), ns=(time * 1_000_000, time * 1_000_000))
-    for wrong in ({"delta.enableInCommitTimestamps": "false"}, {"delta.inCommitTimestampEnablementVersion": "2"}):
-        with pytest.raises(InvalidRequestError):
-            table.alter(properties=wrong)
-    committed = table.alter(properties={"delta.enableInCommitTimestamps": "true"})
-    assert committed.in_commit_timestamp == modified + 1  # the host's clock still shows START
-    snapshot = table.snapshot()
-    assert snapshot.in_commit_timestamp == modified + 1
-    assert snapshot.metadata.configuration == {
-        "delta.enableInCommitTimestamps": "true",
-        "delta.inCommitTimestampEnablementVersion": "2",
-        "delta.inCommitTimestampEnablementTimestamp": str(modified + 1),
-    }
-    assert snapshot.protocol.min_writer_version == 7
-    assert {"appendOnly", "invariants", "inCommitTimestamp"} <= set(snapshot.protocol.writer_features or ())
-
-
-def test_an_enablement_that_lost_a_race_gets_a_new_version_and_time(setting: Setting) -> None:
-    """in-commit timestamps, rule 4."""
-    table = setting.table(None)
-    transaction = table.transaction()
-    transaction.enable_in_commit_timestamps()
-    setting.append(table, "a")
-    committed = transaction.commit()
-    modified = table.log.modified(log_path.commit(1))
-    assert modified is not None
-    assert committed.version == 2
-    assert committed.in_commit_timestamp is not None
-    assert committed.in_commit_timestamp > modified
-    configuration = table.snapshot().metadata.configuration
-    assert configuration["delta.inCommitTimestampEnablementVersion"] == "2"
-    assert configuration["delta.inCommitTimestampEnablementTimestamp"] == str(committed.in_commit_timestamp)
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,12 @@ from refimpl.owner import backfill
 from refimpl.owner.tables import LOCK_FILE, OWNER_FOLDER
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import Backfilled, MaintenancePolicy
-from refimpl.protocol.commits import DirectProposal, Ratified, RejectionReason
+from refimpl.protocol.commits import DirectProposal, Ratified
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.storage.environment import Environment, HostLock, host_lock
-from refimpl.storage.log_store import LogStore
-from spec_tests.support.builders import START, OwnedTable, append, create, hand_back_commit, new_attempt, owned, refused
-from spec_tests.support.faults import OPENING, FailingFiles, Faults, Result, disk_is_broken
+from spec_tests.support.builders import START, OwnedTable, append, create, hand_back_commit, new_attempt, owned
+from spec_tests.support.faults import OPENING, Faults, Result, disk_is_broken
 from spec_tests.support.lock_watch import watched_lock
 
 
@@ -136,27 +135,6 @@ def test_commit_publishes_one_batch_of_a_long_backlog(
         assert table.published() == list(range(through + 1))
     table.land(2)
     assert table.published() == list(range(11))
-
-
-def test_a_version_is_published_after_the_one_before_it_is_durable(warehouse: refimpl.Warehouse) -> None:
-    """No `<v>.json` appears before `<v-1>.json` and its name are durable. The ledger deletes the commits last."""
-    create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
-    faults = Faults()
-    with refimpl.open(warehouse.directory, environment=faults.environment(), create=True) as watched:
-        faults.seen.clear()
-        watched.owner.backfill_to_version(watched.owner.resolve("orders").table_id)
-    writing = ["create temporary", "write temporary", "fsync temporary"]
-    assert faults.seen == [
-        *writing,
-        "link 1.json",
-        "fsync _delta_log/",
-        "unlink temporary",
-        *writing,
-        "link 2.json",
-        "fsync _delta_log/",
-        "unlink temporary",
-        "commit",
-    ]
 
 
 class Publishing(Faults):
@@ -290,27 +268,6 @@ def test_restored_ledger_keeps_its_commit_and_halts_the_table(warehouse: refimpl
     assert table.owner.resolve("orders").halted
 
 
-@pytest.mark.parametrize("foreign", ["other actions", "no actions", "more", "a directory"])
-def test_foreign_file_of_a_ratified_version_halts_the_table(delayed: OwnedTable, foreign: str) -> None:
-    """FB45: "file already exists" is a success only if the file has the ratified content."""
-    delayed.land(3)
-    delayed.backfill(1)
-    answer = delayed.owner.get_commits(delayed.table_id)
-    path = delayed.log.folder / log_path.commit(2)
-    truth = delayed.history()[2]
-    contents = {"other actions": append(START + 2), "no actions": b"\xff", "more": truth + b"{}\n"}
-    if foreign == "a directory":
-        path.mkdir()
-    else:
-        path.write_bytes(contents[foreign])
-    with pytest.raises((CorruptLogError, OwnerUnavailableError)):
-        backfilled(delayed)
-    assert delayed.owner.get_commits(delayed.table_id) == answer, "the owner still stores all commits"
-    assert delayed.owner.resolve("orders").halted
-    assert not (delayed.log.folder / log_path.commit(3)).exists()
-    refused(delayed.commit(4), RejectionReason.HALTED)
-
-
 @pytest.mark.parametrize("written", [0, 1, 100])
 def test_incomplete_copy_by_a_client_is_completed(delayed: OwnedTable, written: int) -> None:
     """catalog-managed, "Publishing Commits": clients publish, too. DuckDB first creates the file, and then writes
@@ -420,25 +377,3 @@ def test_failed_backfill_does_not_fail_the_commit(
     assert table.latest == 1
     table.land()
     assert table.published() == [0, 1, 2], "the next backfill publishes both commits"
-
-
-def test_a_client_publishes_in_order_or_not_at_all(delayed: OwnedTable) -> None:
-    delayed.land(3)
-    first, *others = delayed.owner.get_commits(delayed.table_id).commits
-    with pytest.raises(CorruptLogError) as refused:
-        delayed.log.publish_ratified(delayed.feature.staging_folder, others)
-    assert refused.value.facts["missing_version"] == first.version
-    assert not delayed.log.published(others[0].version)
-    delayed.log.publish_ratified(delayed.feature.staging_folder, [first, *others])
-    assert delayed.log.published(others[-1].version)
-
-
-def test_client_makes_another_clients_published_file_durable(warehouse: refimpl.Warehouse) -> None:
-    """The staged file may be gone: the owner removes it after a client has reported the version."""
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
-    (commit,) = table.owner.get_commits(table.table_id).commits
-    table.log.put_if_absent(log_path.commit(1), table.history()[1])
-    table.log.delete(f"{CATALOG_MANAGED.staging_folder}/{commit.file_name}")
-    files = FailingFiles()
-    LogStore(table.location, Environment(files=files)).publish_ratified(CATALOG_MANAGED.staging_folder, [commit])
-    assert [operation for operation, _ in files.done[-2:]] == ["replace", "fsync_directory"], "the file is rewritten"

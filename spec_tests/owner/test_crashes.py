@@ -22,7 +22,7 @@ from refimpl.care import dropping
 from refimpl.care.repair import repair
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import TableState
-from refimpl.protocol.commits import Conflict, DirectProposal, Landed, Ratified, Rejected
+from refimpl.protocol.commits import DirectProposal, Landed, Ratified, Rejected
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
@@ -211,25 +211,6 @@ def test_interrupted_commit_lands_completely_or_not_at_all(
             else:
                 assert isinstance(ended.error, OutcomeUnknown), "only a failed fsync of a folder halts a table"
     assert landings, "some interruptions come after the commit point"
-
-
-def test_direct_commit_lost_in_a_power_cut_is_restored(tmp_path: Path) -> None:
-    """The link was visible, but its folder was not durable. The owner's promise restores the file."""
-    with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
-    attempt, content = new_attempt(), append(START + 1)
-    proposal = DirectProposal(attempt=attempt, content=content)
-    faults = Faults(crash_after=OPENING + 5)
-    assert crashed(tmp_path / "w", faults, lambda w: w.owner.commit(table.table_id, 1, proposal)) is None
-    assert faults.seen[-1] == "link 1.json"
-    with opened(tmp_path / "w") as warehouse:
-        assert table.through(warehouse).latest == 1
-    (table.location / "_delta_log" / log_path.commit(1)).unlink()  # lost in the power cut
-    with opened(tmp_path / "w") as warehouse:
-        again = table.through(warehouse)
-        assert isinstance(again.commit(1, append(START + 9)), Conflict)
-        assert again.history()[1] == content
-        assert isinstance(again.owner.attempt_outcome(table.table_id, attempt), Landed)
 
 
 def test_unknown_outcome_names_the_attempt(tmp_path: Path) -> None:

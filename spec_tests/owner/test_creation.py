@@ -85,23 +85,6 @@ def test_table_with_a_failing_backfill_is_not_dropped(warehouse: refimpl.Warehou
     assert table.published() == [0, 1, 2, 3]
 
 
-def test_a_damaged_table_can_be_dropped(warehouse: refimpl.Warehouse) -> None:
-    table = builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
-    (table.log.folder / log_path.commit(1)).write_bytes(b"foreign")
-    warehouse.owner.drop_table(table.table_id)
-    assert warehouse.owner.tables() == []
-    builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
-
-
-def test_a_staging_table_that_was_dropped_cannot_be_registered(warehouse: refimpl.Warehouse) -> None:
-    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
-    warehouse.owner.drop_table(staged.table_id)
-    builders.refused(
-        warehouse.owner.register_table(staged.table_id, proposal_of(CATALOG_MANAGED)), RejectionReason.NOT_ACTIVE
-    )
-    builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
-
-
 @pytest.mark.parametrize("name", ["orders", "_x", "a.b", "a.b.c", "A1", "x" * 255, ".".join(["y" * 84] * 3)])
 def test_a_name_is_one_to_three_identifiers(warehouse: refimpl.Warehouse, name: str) -> None:
     builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name=name)
@@ -123,15 +106,6 @@ def test_invalid_table_name_is_rejected(warehouse: refimpl.Warehouse, name: str)
 
 def stage_at(warehouse: refimpl.Warehouse, location: Path, name: str = "orders") -> Path:
     return warehouse.owner.stage_table(name, CATALOG_MANAGED, location=location).location
-
-
-def test_a_location_inside_the_warehouse_may_be_chosen(warehouse: refimpl.Warehouse) -> None:
-    inside = warehouse.directory / "eu" / "2024" / "orders"
-    assert stage_at(warehouse, inside) == inside
-    assert inside.is_dir()
-    empty = warehouse.directory / "empty"
-    empty.mkdir()
-    assert stage_at(warehouse, empty, "empty") == empty
 
 
 def test_a_location_elsewhere_is_refused(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
@@ -237,16 +211,6 @@ def test_no_table_is_created_inside_another_table(warehouse: refimpl.Warehouse) 
             stage_at(warehouse, chosen / "month=1" / "inner", "inner")
         with pytest.raises(LocationError):
             stage_at(warehouse, chosen, "inner")
-
-
-def test_dropped_creation_frees_its_location(warehouse: refimpl.Warehouse) -> None:
-    chosen = warehouse.directory / "place"
-    first = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=chosen)
-    with pytest.raises(LocationError) as caught:
-        stage_at(warehouse, chosen)
-    assert first.table_id in caught.value.message, "the message names the table to drop"
-    warehouse.owner.drop_table(first.table_id)
-    stage_at(warehouse, chosen)
 
 
 def test_a_purged_table_frees_its_location(warehouse: refimpl.Warehouse) -> None:

@@ -31,7 +31,7 @@ from refimpl.protocol.commits import (
     StagedProposal,
 )
 from refimpl.protocol.errors import CorruptionError, InvalidRequestError
-from refimpl.protocol.log_path import MAX_VERSION, staged_commit
+from refimpl.protocol.log_path import staged_commit
 from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     IN_COMMIT_TIMESTAMP_PROPERTY,
@@ -48,7 +48,6 @@ from spec_tests.support.builders import (
     append,
     create,
     first_version,
-    hand_back_commit,
     info,
     metadata_of,
     new_attempt,
@@ -61,16 +60,6 @@ from spec_tests.support.lock_watch import Others
 ID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
 
 # The version
-
-
-@pytest.mark.parametrize("version", [-1, MAX_VERSION + 1, True, 1.0, "1"])
-def test_invalid_version_is_rejected(warehouse: refimpl.Warehouse, version: object) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
-    proposal = table.propose(1, append(START + 1))
-    with pytest.raises(InvalidRequestError):
-        table.owner.commit(table.table_id, version, proposal)  # type: ignore[arg-type]
-    assert table.latest == 0
-    assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
 
 
 def test_the_winners_of_a_conflict_are_bounded(warehouse: refimpl.Warehouse) -> None:
@@ -135,47 +124,6 @@ def test_an_attempt_id_is_a_lower_case_uuid(warehouse: refimpl.Warehouse, attemp
         table.owner.attempt_outcome(table.table_id, attempt)
     assert table.latest == 0
     assert isinstance(table.commit(1, attempt=ID), Ratified)
-
-
-def test_staged_file_must_exist_when_it_is_proposed(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
-    proposal = table.propose(1, append(START + 1))
-    assert isinstance(proposal, StagedProposal)
-    name = f"{MANAGED_COMMIT.staging_folder}/{proposal.file_name}"
-    content = table.log.read(name)
-    table.log.delete(name)
-    refused(table.owner.commit(table.table_id, 1, proposal), RejectionReason.STAGED_FILE_MISSING)
-    (table.log.folder / name).mkdir()
-    refused(table.owner.commit(table.table_id, 1, proposal), RejectionReason.STAGED_FILE_MISSING)
-    (table.log.folder / name).rmdir()
-    assert table.latest == 0
-    table.log.stage(MANAGED_COMMIT.staging_folder, 1, proposal.attempt, content)
-    assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
-
-
-# The commit mode
-
-
-COMMIT_MODES = {
-    CommitMode.STAGED: {CommitMode.STAGED},
-    CommitMode.INLINE: {CommitMode.INLINE, CommitMode.STAGED},
-    CommitMode.DIRECT: {CommitMode.DIRECT},
-}
-
-
-def test_commits_must_have_the_commit_mode_of_the_table(table: OwnedTable) -> None:
-    """catalog-managed, "Commit Protocol", options 1 to 3. Commits that are too large for the ledger are staged."""
-    latest = 0
-    for commit_mode in CommitMode:
-        outcome = table.owner.commit(
-            table.table_id, latest + 1, table.propose(latest + 1, append(START + latest + 1), commit_mode=commit_mode)
-        )
-        if commit_mode in COMMIT_MODES[table.commit_mode]:
-            assert isinstance(outcome, Ratified)
-            latest += 1
-        else:
-            refused(outcome, RejectionReason.COMMIT_MODE_NOT_ALLOWED)
-        assert table.latest == latest
 
 
 # The content
@@ -361,13 +309,6 @@ def test_only_a_full_backlog_is_retryable() -> None:
     assert [r for r in RejectionReason if Rejected(reason=r, detail="").retryable] == [RejectionReason.BACKLOG_FULL]
 
 
-def test_staging_table_accepts_no_commit(warehouse: refimpl.Warehouse) -> None:
-    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.DIRECT)
-    proposal = DirectProposal(attempt=new_attempt(), content=append(START))
-    refused(warehouse.owner.commit(staged.table_id, 0, proposal), RejectionReason.NOT_ACTIVE)
-    assert warehouse.owner.get_commits(staged.table_id).latest_ratified_version is None
-
-
 @pytest.mark.parametrize("ahead", [0, 1, 5])
 def test_unknown_published_version_stops_the_table(delayed: OwnedTable, ahead: int) -> None:
     """The owner must not treat a visible version as free, nor report a gap below it."""
@@ -438,38 +379,6 @@ def test_the_first_moment_of_the_epoch_is_a_timestamp(warehouse: refimpl.Warehou
 # Attempts: a replay of a landed attempt is ratified; an unresolved attempt is resolved for good. FB07 to FB10, FB27
 
 
-def test_a_replay_is_answered_when_the_staged_file_is_gone(warehouse: refimpl.Warehouse) -> None:
-    """FB12: after publication the staged file is not needed."""
-    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
-    proposal = table.propose(1, append(START + 1))
-    table.owner.commit(table.table_id, 1, proposal)
-    table.backfill()
-    for path in table.log.staged_listing(MANAGED_COMMIT.staging_folder):
-        table.log.delete(f"{MANAGED_COMMIT.staging_folder}/{path.name}")
-    again = table.owner.commit(table.table_id, 1, proposal)
-    assert isinstance(again, Ratified)
-    assert again.replayed
-
-
-def test_a_replay_is_answered_after_a_drop_and_a_hand_back(table: OwnedTable) -> None:
-    proposal = table.propose(1, append(START + 1))
-    table.owner.commit(table.table_id, 1, proposal)
-    farewell = table.propose(2, hand_back_commit(START + 2), commit_mode=CommitMode.DIRECT)
-    assert isinstance(table.owner.hand_back(table.table_id, 2, farewell), Ratified)  # type: ignore[arg-type]
-    for version, sent in ((1, proposal), (2, farewell)):
-        again = table.owner.commit(table.table_id, version, sent)
-        assert isinstance(again, Ratified)
-        assert again.replayed
-
-
-def test_staged_file_with_other_bytes_is_no_replay(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
-    attempt, content = new_attempt(), append(START + 1)
-    table.commit(1, content, attempt=attempt)
-    other = table.propose(1, append(START + 1), attempt=attempt, commit_mode=CommitMode.STAGED)
-    refused(table.owner.commit(table.table_id, 1, other), RejectionReason.ATTEMPT_REUSED)
-
-
 def test_attempt_that_lands_during_the_lock_wait_is_found(tmp_path: Path, table: OwnedTable) -> None:
     """The first look-up does not find it; the second look-up, under the lock, does."""
     attempt = new_attempt()
@@ -502,15 +411,6 @@ def test_an_attempt_id_belongs_to_one_version_and_one_content(table: OwnedTable)
         refused(table.commit(1, append(START + 1), attempt=attempt), RejectionReason.ATTEMPT_REUSED)
     assert table.history() == before
     assert isinstance(table.commit(2, append(START + 2)), Ratified)
-
-
-def test_handed_back_table_still_resolves_attempts(table: OwnedTable) -> None:
-    """Its log continues without the owner; no attempt is lost by that."""
-    farewell = table.propose(1, hand_back_commit(START + 1), commit_mode=CommitMode.DIRECT)
-    assert isinstance(table.owner.hand_back(table.table_id, 1, farewell), Ratified)  # type: ignore[arg-type]
-    table.log.put_if_absent(log_path.commit(2), append(START + 2))
-    assert table.owner.attempt_outcome(table.table_id, new_attempt()) == NotLanded()
-    assert isinstance(table.owner.attempt_outcome(table.table_id, farewell.attempt), Landed)
 
 
 # The order of the rules

@@ -12,7 +12,7 @@ import refimpl
 from refimpl.care.repair import repair
 from refimpl.care.verify import Severity, verify
 from refimpl.owner.statements import COMMITS_BETWEEN
-from refimpl.protocol import actions, log_path
+from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.commits import (
     CommitsAnswer,
@@ -33,18 +33,7 @@ from refimpl.protocol.errors import (
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from refimpl.storage.environment import Environment
-from spec_tests.support.builders import (
-    START,
-    OwnedTable,
-    append,
-    create,
-    hand_back_commit,
-    info,
-    metadata_of,
-    new_attempt,
-    owned,
-    refused,
-)
+from spec_tests.support.builders import START, OwnedTable, append, create, hand_back_commit, new_attempt, owned, refused
 from spec_tests.support.faults import FailingFiles, Faults, disk_is_broken, opened
 
 UNKNOWN_ID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
@@ -75,31 +64,6 @@ def test_open_write_transaction_does_not_delay_answers(warehouse: refimpl.Wareho
         assert table.owner.get_commits(table.table_id) == before
         assert table.owner.resolve("orders").halted is None
     assert table.owner.resolve("orders").halted is not None
-
-
-def test_visible_version_is_part_of_the_answer(table: OwnedTable) -> None:
-    """managed-commits, "Commit Files", and catalog-managed, "Published commit": the file proves the version."""
-    table.land(2)
-    table.backfill()
-    for version in (3, 4):
-        table.log.put_if_absent(log_path.commit(version), append(START + version))
-    table.log.put_if_absent(log_path.commit(6), append(START + 6))
-    assert table.latest == 4, "all versions that follow without a gap count"
-    assert table.owner.resolve("orders").commits.latest_ratified_version == 4
-
-
-def test_a_table_is_found_by_name_id_and_path_until_it_is_dropped(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
-    link = warehouse.directory.parent / "link"
-    link.symlink_to(table.location)
-    references = ("orders", table.table_id, table.location, str(table.location), link)
-    for reference in references:
-        assert warehouse.owner.resolve(reference).table_id == table.table_id
-    warehouse.owner.drop_table(table.table_id)
-    for reference in references:
-        with pytest.raises(TableNotFoundError):
-            warehouse.owner.resolve(reference)
-    assert warehouse.owner.tables() == []
 
 
 @pytest.mark.parametrize("reference", ["nothing", "a/b", "/", "/\0", "/" + "x" * 5000, "\udcff/x", UNKNOWN_ID])
@@ -136,19 +100,6 @@ def publish(table: OwnedTable, version: int, content: bytes | None = None) -> by
 
 def errors(warehouse: refimpl.Warehouse) -> list[str]:
     return [finding.code for finding in verify(warehouse.owner) if finding.severity is Severity.ERROR]
-
-
-@both_features
-def test_a_visible_direct_commit_is_a_version(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
-    table = create(warehouse, feature, CommitMode.DIRECT)
-    contents = [publish(table, version) for version in (1, 2)]
-    assert table.latest == 2
-    lost = table.commit(1)
-    assert isinstance(lost, Conflict)
-    assert [winner.version for winner in lost.winners] == [1, 2]
-    assert isinstance(table.commit(3), Ratified)
-    assert [table.history()[version] for version in (1, 2)] == contents
-    assert errors(warehouse) == []
 
 
 def test_a_visible_commit_is_synced_before_it_is_recorded(tmp_path: Path) -> None:
@@ -213,25 +164,6 @@ def test_outcome_is_not_guessed_after_a_visible_commit(warehouse: refimpl.Wareho
     with pytest.raises(OutcomeUnknown, match="propose the same commit again"):
         table.owner.attempt_outcome(table.table_id, new_attempt())
     assert isinstance(table.owner.attempt_outcome(table.table_id, mine), Landed)
-
-
-@both_features
-def test_a_visible_hand_back_ends_the_ownership(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
-    table = create(warehouse, feature, CommitMode.DIRECT)
-    publish(table, 1, hand_back_commit(START + 1))
-    publish(table, 2)
-    refused(table.commit(3), RejectionReason.NOT_ACTIVE)
-    assert warehouse.owner.resolve(table.location).state is TableState.HANDED_BACK
-    with warehouse.owner.ledger.read() as view:
-        record = view.table(table.table_id)
-    assert record is not None
-    assert record.latest == 1, "later versions belong to the filesystem"
-
-
-def test_a_change_of_the_named_owner_ends_the_ownership(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
-    publish(table, 1, actions.encode([info(START + 1), metadata_of(MANAGED_COMMIT, owner="another")]))
-    refused(table.commit(2), RejectionReason.NOT_ACTIVE)
 
 
 @pytest.mark.parametrize("commit_mode", CommitMode)

@@ -15,7 +15,7 @@ from refimpl.care.owner import LOST_ATTEMPTS
 from refimpl.care.repair import repair
 from refimpl.catalog.owner import UpdatePreconditions
 from refimpl.protocol import log_path
-from refimpl.protocol.commit_owner import MaintenancePolicy, NameTaken, Registered, TableState
+from refimpl.protocol.commit_owner import NameTaken, Registered, TableState
 from refimpl.protocol.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified, Version
 from refimpl.protocol.errors import (
     InvalidRequestError,
@@ -31,8 +31,6 @@ from refimpl.protocol.table_feature import (
     CommitMode,
     TableFeature,
 )
-from refimpl.storage.environment import Environment
-from refimpl.storage.log_store import LogStore
 from spec_tests.owner.test_recovery import interrupted
 from spec_tests.support.builders import (
     FEATURES_AND_COMMIT_MODES,
@@ -41,13 +39,11 @@ from spec_tests.support.builders import (
     OwnedTable,
     append,
     create,
-    filesystem_table,
     first_version,
     hand_back_commit,
     name_of,
     new_attempt,
     owned,
-    ownership_change,
 )
 from spec_tests.support.faults import Faults, crashed, dies_after, opened
 from spec_tests.support.lock_watch import Others, Watch
@@ -84,21 +80,6 @@ def test_commits_and_lost_races_and_backfills(table: OwnedTable, watch: Watch) -
     assert "link" in watch.inside
 
 
-def test_outcomes_that_are_resolved_and_policies(table: OwnedTable, watch: Watch) -> None:
-    table.owner.attempt_outcome(table.table_id, new_attempt())
-    table.owner.set_policy(table.table_id, MaintenancePolicy(backfill_every=7))
-    table.owner.add_roots([Path("/elsewhere")])
-    assert table.latest == 2
-
-
-def test_a_hand_back_and_a_drop(table: OwnedTable, watched: refimpl.Warehouse) -> None:
-    other = create(watched, table.feature, table.commit_mode, name="others", commits=1)
-    proposal = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 100))
-    assert isinstance(table.owner.hand_back(table.table_id, 3, proposal), Ratified)
-    other.owner.drop_table(other.table_id)
-    assert table.published() == [0, 1, 2, 3]
-
-
 def test_an_undrop_and_a_purge(table: OwnedTable, watched: refimpl.Warehouse) -> None:
     table.owner.drop_table(table.table_id)
     assert dropping.undrop_table(watched.owner, "orders").table_id == table.table_id
@@ -120,22 +101,6 @@ def test_a_rename(table: OwnedTable, watched: refimpl.Warehouse, watch: Watch) -
     watched.owner.rename_table(table.table_id, "sales", before="orders")
     assert watch.seen[seen:].count("commit") == 1
     assert watched.tables() == ["others", "sales"]
-
-
-def test_a_take_over(table: OwnedTable, watched: refimpl.Warehouse, tmp_path: Path) -> None:
-    directory = tmp_path / "warehouse" / "imports"
-    filesystem_table(directory)
-    proposal = DirectProposal(attempt=new_attempt(), content=ownership_change(table.feature, START + 100))
-    outcome = watched.owner.take_over(directory, "imports", table.feature, 2, proposal)
-    assert isinstance(outcome, Ratified)
-    assert watched.owner.resolve("imports").commits.latest_ratified_version == 2
-    assert (directory / "_delta_log" / table.feature.staging_folder).is_dir()
-
-
-def test_a_creation_that_finds_its_name_taken(table: OwnedTable, watched: refimpl.Warehouse) -> None:
-    with pytest.raises(NameTakenError):
-        watched.owner.stage_table("orders", table.feature, commit_mode=table.commit_mode)
-    assert [resolved.name for resolved in watched.owner.tables()] == ["orders"]
 
 
 def test_a_repair(table: OwnedTable, watched: refimpl.Warehouse) -> None:
@@ -171,13 +136,6 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "warehouse"
 
 
-PROPOSAL = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 100))
-
-
-def take_over(warehouse: refimpl.Warehouse) -> Outcome:
-    return warehouse.owner.take_over(warehouse.directory / "imports", "imports", MANAGED_COMMIT, 2, PROPOSAL)
-
-
 def first(warehouse: refimpl.Warehouse, table_id: str) -> Registered | NameTaken | Outcome:
     proposal = DirectProposal(attempt=new_attempt(), content=first_version(MANAGED_COMMIT))
     return warehouse.owner.register_table(table_id, proposal)
@@ -193,72 +151,6 @@ def killed_creation(directory: Path, watch: Watch, after: str) -> tuple[refimpl.
     assert isinstance(first(watched, other), Registered)
     assert watched.owner.resolve("orders").table_id == other
     return watched, mine
-
-
-def test_killed_creation_leaves_its_name_to_another(directory: Path, watch: Watch) -> None:
-    killed_creation(directory, watch, "write temporary")
-
-
-def interrupted_take_over(directory: Path, after: str = "link 2.json") -> str:
-    """Interrupt a take-over; by default, after its file is visible. Returns the id of a staged table of the same
-    name."""
-    with opened(directory) as warehouse:
-        filesystem_table(directory / "imports", environment=warehouse.environment)
-        other = warehouse.owner.stage_table("imports", MANAGED_COMMIT).table_id
-    assert crashed(directory, dies_after(after), take_over) is None
-    return other
-
-
-def test_lost_take_over_leaves_its_name_to_another(directory: Path, watch: Watch) -> None:
-    other = interrupted_take_over(directory, after="create temporary")
-    assert LogStore(directory / "imports", Environment()).put_if_absent(log_path.commit(2), append(START + 2))
-    assert isinstance(first(watch.opened(directory), other), Registered)
-
-
-@pytest.mark.parametrize("by", ["take_over", "stage_table", "register_table", "resolve", "describe"])
-def test_next_call_settles_a_killed_take_over(directory: Path, watch: Watch, by: str) -> None:
-    other = interrupted_take_over(directory)
-    watched = watch.opened(directory)
-    if by == "take_over":
-        outcome = take_over(watched)
-        assert isinstance(outcome, Ratified)
-        assert outcome.replayed
-    elif by == "stage_table":
-        with pytest.raises(NameTakenError):
-            watched.owner.stage_table("imports", MANAGED_COMMIT)
-    elif by == "describe":
-        assert watched.owner.describe("imports").table.commits.latest_ratified_version == 2
-    elif by == "register_table":
-        lost = first(watched, other)
-        assert isinstance(lost, NameTaken)
-        assert lost.winner.commits.latest_ratified_version == 2
-    assert watched.owner.resolve("imports").state is TableState.ACTIVE
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda watched, table: table.owner.attempt_outcome(table.table_id, new_attempt()),
-        lambda watched, table: table.commit(2),
-        lambda watched, table: table.backfill(),
-        lambda watched, table: table.owner.hand_back(
-            table.table_id, 2, DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 100))
-        ),
-        lambda watched, table: table.owner.drop_table(table.table_id),
-        lambda watched, table: repair(watched.owner),
-    ],
-    ids=["resolve", "commit", "backfill", "hand-back", "drop", "repair"],
-)
-def test_next_call_settles_a_killed_commit(directory: Path, watch: Watch, call: Callable[..., object]) -> None:
-    attempt = interrupted(directory)
-    watched = watch.opened(directory)
-    table = owned(watched, "orders")
-    call(watched, table)
-    record = watched.owner.cached_record(table.table_id)
-    with watched.owner.ledger.read() as view:
-        seen = view.attempt(record, attempt)
-    assert seen is not None
-    assert seen.landed is not None
 
 
 @pytest.mark.parametrize(
@@ -403,15 +295,6 @@ def test_each_operation_uses_the_fewest_transactions(
         published = commits(mine.backfill)
         assert commits(lambda: mine.owner.drop_table(mine.table_id)) == 2 * published + 1
         assert commits(lambda: dropping.undrop_table(watched.owner, "orders")) == 1
-
-
-def test_creation_that_lost_its_name_is_dropped_in_one_transaction(directory: Path, watch: Watch) -> None:
-    watched, mine = killed_creation(directory, watch, "link 0.json")
-    before = len(watch.seen)
-    assert isinstance(first(watched, mine), NameTaken)
-    assert watch.seen[before:].count("commit") == 3, "one look-up, and two to settle the killed creation"
-    with watched.owner.ledger.read() as view:
-        assert watched.owner.required(view, mine).state is TableState.DROPPED
 
 
 def test_failed_creation_of_folders_is_forgotten_under_the_lock(directory: Path, watch: Watch) -> None:

@@ -11,7 +11,7 @@ import refimpl
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.commit_owner import MaintenancePolicy, TableState
 from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Ratified, RejectionReason, VersionGap
-from refimpl.protocol.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
+from refimpl.protocol.errors import InvalidRequestError, LocationError, TableNotFoundError
 from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     COORDINATED_COMMITS,
@@ -154,16 +154,6 @@ def test_a_log_without_version_0_is_not_taken_over(warehouse: refimpl.Warehouse)
     assert isinstance(take_over(warehouse, log, version=0), VersionGap)
 
 
-@pytest.mark.parametrize("timestamp", [START, START + 2])
-def test_the_ownership_change_is_later_than_the_commit_before_it(
-    warehouse: refimpl.Warehouse, plain: LogStore, timestamp: int
-) -> None:
-    """in-commit timestamps, rule 2."""
-    proposal = proposed(ownership_change(MANAGED_COMMIT, timestamp))
-    refused(take_over(warehouse, plain, proposal=proposal), RejectionReason.IN_COMMIT_TIMESTAMP)
-    assert isinstance(take_over(warehouse, plain), Ratified)
-
-
 def test_the_ownership_change_is_later_than_the_file_before_it(warehouse: refimpl.Warehouse) -> None:
     """in-commit timestamps, rule 3: if the table had no in-commit timestamps, the modification time counts."""
     log = filesystem_table(warehouse.directory / "plain", versions=1)
@@ -182,15 +172,6 @@ def test_ownership_change_must_name_this_owner(warehouse: refimpl.Warehouse, pla
         refused(take_over(warehouse, plain, proposal=proposed(content)), RejectionReason.INCONSISTENT_TABLE)
     assert not plain.published(3)
     assert isinstance(take_over(warehouse, plain), Ratified)
-
-
-def test_take_over_under_a_taken_name_fails(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    holder = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="plain")
-    with pytest.raises(NameTakenError) as caught:
-        take_over(warehouse, plain)
-    assert caught.value.winner.table_id == holder.table_id
-    assert not plain.published(3)
-    assert isinstance(take_over(warehouse, plain, name="other"), Ratified)
 
 
 def test_a_forgotten_take_over_frees_its_name(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
@@ -223,16 +204,6 @@ def test_take_over_rejects_a_location_that_is_no_table(
         with pytest.raises(LocationError):
             take_over(warehouse, LogStore(location, warehouse.environment))
     assert isinstance(take_over(warehouse, plain), Ratified)
-
-
-def test_take_over_rejects_a_mode_that_the_feature_lacks(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    with pytest.raises(InvalidRequestError):
-        take_over(warehouse, plain, commit_mode=CommitMode.INLINE)
-    with pytest.raises(InvalidRequestError):
-        take_over(warehouse, plain, version=-1)
-    assert isinstance(take_over(warehouse, plain, commit_mode=CommitMode.DIRECT), Ratified)
-    owned(warehouse, "plain").land(2)
-    assert owned(warehouse, "plain").published() == list(range(6))
 
 
 def test_table_with_the_largest_version_accepts_no_commit(warehouse: refimpl.Warehouse) -> None:
@@ -313,17 +284,6 @@ def test_a_feature_may_outlive_its_owner(warehouse: refimpl.Warehouse) -> None:
     assert isinstance(hand_back(table, 1, actions.encode([info(START + 1), metadata_of(None)])), Ratified)
     assert table.owner.resolve(table.log.location).state is TableState.HANDED_BACK
     assert table.published() == [0, 1]
-
-
-def test_unknown_published_version_stops_a_hand_back(delayed: OwnedTable) -> None:
-    delayed.land()
-    delayed.backfill()
-    foreign = append(START + 2)
-    delayed.log.put_if_absent(log_path.commit(2), foreign)
-    refused(hand_back(delayed, 2), RejectionReason.HALTED)
-    refused(hand_back(delayed, 3), RejectionReason.HALTED)
-    assert delayed.log.read(log_path.commit(2)) == foreign
-    assert delayed.owner.resolve("orders").state is TableState.ACTIVE
 
 
 def test_an_altered_staged_file_stops_a_hand_back(warehouse: refimpl.Warehouse) -> None:

@@ -12,7 +12,7 @@ from refimpl.care.verify import verify
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.commits import AttemptId, Conflict, DirectProposal, Landed, NotLanded, Outcome, Ratified
-from refimpl.protocol.errors import CorruptionError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.protocol.errors import CorruptionError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.protocol.table_feature import MANAGED_COMMIT, CommitMode
 from refimpl.storage.environment import Environment
 from spec_tests.support.builders import (
@@ -26,7 +26,7 @@ from spec_tests.support.builders import (
     ownership_change,
     replace_ledger,
 )
-from spec_tests.support.faults import FailingFiles, Faults, crashed, dies_after, disk_is_broken, disk_is_full, opened
+from spec_tests.support.faults import FailingFiles, Faults, crashed, dies_after, disk_is_full, opened
 
 CONTENT = append(START + 1)
 
@@ -42,28 +42,6 @@ def interrupted(directory: Path) -> AttemptId:
     )
     assert died is None
     return attempt
-
-
-@pytest.mark.parametrize("failing", ["fsync 1.json", "fsync _delta_log/"])
-def test_recovery_after_a_failed_sync_rewrites_the_file(tmp_path: Path, failing: str) -> None:
-    directory = tmp_path / "warehouse"
-    attempt = interrupted(directory)
-    faults = Faults(failing=failing, error=disk_is_broken)
-    troubled = refimpl.open(directory, environment=faults.environment(), create=True)
-    table_id = owned(troubled, "orders").table_id
-    with pytest.raises(OwnerUnavailableError):
-        troubled.owner.attempt_outcome(table_id, attempt)
-    assert failing in faults.seen
-    faults.abandon()
-
-    sound = Faults()
-    again = refimpl.open(directory, environment=sound.environment(), create=True)
-    outcome = again.owner.attempt_outcome(table_id, attempt)
-    assert isinstance(outcome, Landed)
-    assert "replace 1.json" in sound.seen, "a second fsync of the same file may succeed without writing"
-    assert owned(again, "orders").log.read(log_path.commit(1)) == CONTENT
-    assert isinstance(owned(again, "orders").commit(2), Ratified)
-    again.owner.close()
 
 
 def test_a_promise_is_kept_while_its_file_may_be_visible(tmp_path: Path) -> None:
@@ -135,71 +113,6 @@ CHANGE = ownership_change(MANAGED_COMMIT, START + 2)
 def taken_over(warehouse: refimpl.Warehouse, attempt: AttemptId) -> Outcome:
     proposal = DirectProposal(attempt=attempt, content=CHANGE)
     return warehouse.owner.take_over(warehouse.directory / "plain", "plain", MANAGED_COMMIT, 2, proposal)
-
-
-def test_versions_before_a_take_over_are_durable_first(tmp_path: Path) -> None:
-    """Their writer may not have synced them, and the owner's versions cannot be read without them."""
-    faults = Faults()
-    with refimpl.open(tmp_path / "w", environment=faults.environment(), create=True) as warehouse:
-        filesystem_table(warehouse.directory / "plain", versions=2)
-        faults.seen.clear()
-        assert isinstance(taken_over(warehouse, new_attempt()), Ratified)
-    assert {"fsync 0.json", "fsync 1.json"} <= {*faults.seen[: faults.seen.index("commit")]}
-
-
-@pytest.mark.parametrize("by_name", [True, False], ids=["name", "path"])
-@pytest.mark.parametrize("first", [True, False], ids=["no-call-first", "another-first"])
-def test_take_over_killed_before_its_link_blocks_no_table(tmp_path: Path, by_name: bool, first: bool) -> None:
-    """The next client that looks for the table completes it, or forgets it."""
-    directory = tmp_path / "warehouse"
-    with opened(directory) as warehouse:
-        log = filesystem_table(directory / "plain", versions=2, environment=warehouse.environment)
-    died = crashed(directory, dies_after("commit"), lambda dying: taken_over(dying, new_attempt()))
-    assert died is None
-    assert not log.published(2)
-    if not first:
-        assert log.put_if_absent(log_path.commit(2), append(START + 2))
-    reference = "plain" if by_name else directory / "plain"
-    with opened(directory) as warehouse:
-        if first:
-            assert warehouse.owner.resolve(reference).state is TableState.ACTIVE
-            assert isinstance(owned(warehouse, reference).commit(3), Ratified)
-        else:
-            with pytest.raises(TableNotFoundError):
-                warehouse.owner.resolve(reference)
-            with pytest.raises(TableNotFoundError):
-                warehouse.owner.describe(reference)
-
-
-@pytest.mark.parametrize("stored", [True, False])
-def test_unknown_outcome_of_a_take_over_names_the_table(tmp_path: Path, stored: bool) -> None:
-    """The promise may be stored although its transaction failed. The table id leads to the outcome."""
-    directory, attempt = tmp_path / "warehouse", new_attempt()
-
-    class Failing(Faults):
-        def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
-            if name == "commit":
-                if stored:
-                    act()
-                raise disk_is_broken()
-            return super().effect(name, act, torn)
-
-    with opened(directory) as warehouse:
-        filesystem_table(directory / "plain", versions=2, environment=warehouse.environment)
-    faults = Failing()
-    with pytest.raises(OutcomeUnknown) as caught:
-        taken_over(refimpl.open(directory, environment=faults.environment(), create=True), attempt)
-    faults.abandon()
-    assert caught.value.attempt == attempt
-    with opened(directory) as warehouse:
-        if stored:
-            outcome = warehouse.owner.attempt_outcome(caught.value.table_id, attempt)
-            assert isinstance(outcome, Landed)
-        else:
-            with pytest.raises(TableNotFoundError):
-                warehouse.owner.attempt_outcome(caught.value.table_id, attempt)
-        assert isinstance(taken_over(warehouse, attempt), Ratified)
-        assert owned(warehouse, "plain").latest == 2
 
 
 def test_file_that_appears_after_a_failed_link_is_the_commit(tmp_path: Path) -> None:

@@ -60,9 +60,6 @@ def rows(log: WrittenLog, *columns: str, where: str | None = None) -> list[tuple
 
 
 class TestColumns:
-    def test_partition_values_become_columns(self, log: WrittenLog) -> None:
-        assert rows(log) == [(1, "01"), (2, "01"), (3, "02"), (4, None)]
-
     def test_columns_come_in_the_requested_order(self, log: WrittenLog) -> None:
         assert log.table().snapshot().to_arrow(["month", "id"]).column_names == ["month", "id"]
         assert rows(log, "month") == [("01",), ("01",), ("02",), (None,)]
@@ -72,15 +69,6 @@ class TestColumns:
     def test_unknown_columns_are_an_error(self, log: WrittenLog, columns: list[str]) -> None:
         with pytest.raises(InvalidRequestError):
             log.table().snapshot().to_arrow(columns)
-
-    def test_a_table_without_files_has_columns_but_no_rows(self, tmp_path: Path) -> None:
-        table = WrittenLog(tmp_path / "t").create().table().snapshot().to_arrow()
-        assert (table.num_rows, table.schema.names) == (0, ["id", "month"])
-
-    def test_a_file_may_have_no_rows(self, log: WrittenLog) -> None:
-        write(log, "empty.parquet", {"id": pa.array([], pa.int64())})
-        log.publish(2, add("empty.parquet", "03"))
-        assert len(rows(log)) == 4
 
 
 class TestConditions:
@@ -94,9 +82,6 @@ class TestConditions:
     )  # fmt: skip
     def test_rows_are_read_if_the_condition_is_true(self, log: WrittenLog, where: str, ids: list[int]) -> None:
         assert [number for (number,) in rows(log, "id", where=where)] == ids
-
-    def test_a_condition_may_use_columns_that_are_not_read(self, log: WrittenLog) -> None:
-        assert rows(log, "month", where="id = 3") == [("02",)]
 
     def test_files_that_cannot_match_are_not_opened(self, log: WrittenLog) -> None:
         (log.location / "month=02/b.parquet").unlink()

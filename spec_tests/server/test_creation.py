@@ -14,13 +14,11 @@ from starlette.testclient import TestClient
 import refimpl
 from refimpl.owner.local import LocalOwner
 from refimpl.protocol.errors import CorruptionError, OwnerUnavailableError
-from refimpl.protocol.table_feature import MANAGED_COMMIT
 from refimpl.served.catalog_requests import MAX_CATALOG_PROPERTIES_BYTES, CatalogRequests
 from refimpl.server import delta_api
-from spec_tests.server.conftest import SCHEMA, Serve
+from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import (
     BAD,
-    EXISTS,
     LEGACY,
     NO_TABLE,
     PROTOCOL,
@@ -30,7 +28,6 @@ from spec_tests.server.wire import (
     WIRE_COLUMNS,
     WireTable,
     refusal,
-    reported,
 )
 
 # Creation
@@ -67,26 +64,6 @@ def test_load_shows_what_the_log_says(table: WireTable) -> None:
     }
     assert {key: metadata["properties"].get(key) for key in expected} == expected
     assert (loaded["commits"], loaded["latest-table-version"]) == ([], 0)
-
-
-def test_repeated_creation_gets_the_same_answer(table: WireTable) -> None:
-    table.land(1)
-    answer = table.register()
-    assert answer.status_code == 200
-    assert answer.json()["latest-table-version"] == 1
-
-
-def test_second_creator_of_a_name_gets_a_conflict(http: TestClient) -> None:
-    first, second = WireTable(http), WireTable(http)
-    first.stage()
-    second.stage()
-    for creator in (first, second):
-        creator.write_first_version()
-    assert first.register().status_code == 200
-    for _ in range(2):  # the second time, the request is repeated
-        assert refusal(second.register()) == EXISTS
-    assert first.load()["metadata"]["table-uuid"] == first.table_id
-    assert refusal(http.post(f"{first.base}/staging-tables", json={"name": "orders"})) == EXISTS
 
 
 def nested(depth: int) -> Any:
@@ -197,25 +174,6 @@ def test_a_declared_schema_is_there_before_its_first_table(serve: Serve, warehou
     WireTable(http, schema="sales").create().land(1)
     assert warehouse.tables() == ["sales.orders"]
     assert warehouse.table("sales.orders").snapshot().version == 1
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("catalogs/nope/schemas/default/tables/orders", (404, "NoSuchCatalogException")),
-        ("catalogs/unity/schemas/nope/tables/orders", (404, "NoSuchSchemaException")),
-        ("catalogs/unity/schemas/default/tables/nope", NO_TABLE),
-        ("catalogs/unity/schemas/default/tables/a.b", NO_TABLE),
-        ("catalogs/unity/schemas/default/tables/..%2f..", (404, "NotFoundException")),
-        ("catalogs/unity/schemas/a-b/tables/orders", (404, "NoSuchSchemaException")),
-    ],
-)
-def test_each_kind_of_missing_object_has_its_own_404(http: TestClient, path: str, expected: tuple[int, str]) -> None:
-    answers = [http.get(f"/api/2.1/unity-catalog/delta/v1/{path}")]
-    if ".." not in path:
-        requirements = [{"type": "assert-table-uuid", "uuid": str(uuid.uuid4())}]
-        answers.append(http.post(answers[0].url, json={"requirements": requirements, "updates": [reported(0)]}))
-    assert [refusal(answer) for answer in answers] == [expected] * len(answers)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "../x", "1st", "x" * 256, "tische-für-gäste", "a\n"])
@@ -346,25 +304,6 @@ def test_a_renamed_table_changes_in_its_name_alone(table: WireTable, http: TestC
     WireTable(http, "orders").create()
 
 
-@pytest.mark.parametrize(
-    ("name", "new_name", "expected"),
-    [
-        ("orders", "taken", EXISTS),
-        ("orders", "by_path", EXISTS),
-        *(("orders", wrong, BAD) for wrong in (None, "", "a b", "sales.orders", "x" * 256)),
-        ("nope", "sales", NO_TABLE),
-        ("by_path", "sales", (400, "UnsupportedTableFormatException")),
-    ],
-)
-def test_refused_rename_changes_no_name(
-    table: WireTable, warehouse: refimpl.Warehouse, name: str, new_name: str | None, expected: tuple[int, str]
-) -> None:
-    WireTable(table.http, "taken").create()
-    warehouse.create_table("by_path", SCHEMA, feature=MANAGED_COMMIT)
-    assert refusal(renamed(table, name, new_name)) == expected
-    assert warehouse.tables() == ["by_path", "orders", "taken"]
-
-
 def test_repeated_creation_of_a_renamed_table_is_not_denied(table: WireTable) -> None:
     assert renamed(table, "orders", "sales").status_code == 204
     assert refusal(table.register()) == UNKNOWN
@@ -443,16 +382,3 @@ def test_answers_have_the_fields_that_other_engines_need(table: WireTable, http:
     assert refusal(http.post(path, json={"table_id": table.table_id, "operation": "OWN"})) == BAD
     for unknown in (str(uuid.uuid4()), "orders", ""):
         assert refusal(http.post(path, json={"table_id": unknown, "operation": "READ"})) == NO_TABLE
-
-
-def test_configuration_lists_the_supported_calls(http: TestClient) -> None:
-    config = "/api/2.1/unity-catalog/delta/v1/config"
-    answer = http.get(config, params={"catalog": "unity", "protocol-versions": "1.0"}).json()
-    assert answer["protocol-version"] == "1.0"
-    assert "POST /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}" in answer["endpoints"]
-    unknown = {"catalog": "nope", "protocol-versions": "1.0"}
-    assert refusal(http.get(config, params=unknown)) == (404, "NoSuchCatalogException")
-    for wrong in ({"protocol-versions": "9.0"}, {"protocol-versions": ""}, {}):
-        assert refusal(http.get(config, params={"catalog": "unity", **wrong})) == BAD
-    assert refusal(http.get("/api/2.0/settings/types/default_namespace_ws/names/default")) == (404, "NotFoundException")
-    assert http.get(f"{LEGACY}/metastore_summary").json() == http.get(f"{LEGACY}/metastore_summary").json()

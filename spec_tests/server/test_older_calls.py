@@ -9,7 +9,6 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
-from refimpl.client.ownership import hand_back
 from refimpl.server.scheduling import FairQueue
 from spec_tests.server.conftest import Serve, inline_table
 from spec_tests.server.wire import LEGACY, PROTOCOL, START, VERSION_CONFLICT, Staged, WireTable, refusal
@@ -103,15 +102,6 @@ def test_a_creation_that_contradicts_version_0_is_invalid(http: TestClient, chan
     assert table.register().status_code == 200
 
 
-def test_a_name_that_is_taken_is_invalid(http: TestClient) -> None:
-    winner, loser = OlderTable(http), OlderTable(http)
-    winner.prepared()
-    loser.prepared()
-    assert winner.register().status_code == 200
-    assert older(loser.register()) == (400, "TABLE_ALREADY_EXISTS")
-    assert winner.load()["metadata"]["table-uuid"] == winner.table_id
-
-
 def test_a_staged_table_has_credentials(http: TestClient) -> None:
     staged = {"table_id": OlderTable(http).stage()["id"], "operation": "READ_WRITE"}
     assert http.post(f"{LEGACY}/temporary-table-credentials", json=staged).status_code == 200
@@ -135,14 +125,6 @@ def test_a_replay_succeeds_and_a_lost_race_is_a_conflict(table: OlderTable) -> N
     assert older(table.commit(table.write_staged(1), latest_backfilled_version=1)) == CONFLICT
     assert older(table.commit(table.write_staged(4))) == INVALID, "a gap"
     assert table.versions() == ([2, 1], 2)
-
-
-def test_both_apis_commit_to_one_table(table: OlderTable) -> None:
-    first = table.land(1)
-    second = table.write_staged(2)
-    assert table.propose(second).status_code == 200
-    assert table.propose(first).status_code == table.commit(second).status_code == 200
-    assert table.state()[:2] == (2, [2, 1])
 
 
 def test_both_apis_have_one_queue_for_a_table(table: OlderTable) -> None:
@@ -237,12 +219,6 @@ def test_a_dropped_table_is_not_found_and_its_commits_are_resolved(
     assert table.commit(landed).status_code == 200
 
 
-def test_a_renamed_table_is_found_by_its_id(table: OlderTable) -> None:
-    assert table.http.post(f"{table.url}/rename", json={"new-name": "sales"}).status_code == 204
-    table.land(1)
-    assert table.versions() == ([1], 1)
-
-
 def test_a_staged_table_is_not_the_table_that_has_its_name(http: TestClient) -> None:
     staged, other = OlderTable(http), OlderTable(http)
     staged.prepared()
@@ -252,22 +228,6 @@ def test_a_staged_table_is_not_the_table_that_has_its_name(http: TestClient) -> 
     assert older(staged.commit(first)) == NOT_FOUND
     assert other.versions() == ([1], 1)
     assert other.commit(landed).status_code == 200
-
-
-def test_a_commit_before_the_registration_may_be_repeated_after_it(http: TestClient) -> None:
-    table = OlderTable(http)
-    table.prepared()
-    staged = table.write_staged(1)
-    assert older(table.commit(staged)) == NOT_FOUND
-    assert table.register().status_code == 200
-    assert table.commit(staged).status_code == 200
-
-
-def test_a_commit_with_a_wrong_location_may_be_corrected(table: OlderTable) -> None:
-    staged = table.write_staged(1)
-    assert older(table.commit(staged, table_uri="file:///elsewhere")) == INVALID
-    assert table.commit(staged).status_code == 200
-    assert older(table.commit(staged, table_uri="file:///elsewhere")) == INVALID, "a replay too"
 
 
 @pytest.mark.parametrize("reads", [True, False], ids=["read", "commit"])
@@ -297,26 +257,8 @@ def test_a_rename_during_a_request_does_not_matter(
         assert table.versions() == ([2, 1], 2)
 
 
-def test_an_id_in_capital_letters_is_the_same_id(
-    table: OlderTable, http: TestClient, warehouse: refimpl.Warehouse
-) -> None:
-    capital = table.table_id.upper()
-    assert table.commit(table.write_staged(1), table_id=capital).status_code == 200
-    assert table.versions(table_id=capital) == ([1], 1)
-    late = table.write_staged(2)
-    assert http.delete(f"{LEGACY}/tables/unity.default.orders").status_code == 200
-    assert older(table.commit(late, table_id=capital)) == NOT_FOUND
-    warehouse.undrop_table(table.table_id)
-    assert older(table.commit(late)) == (409, "UPDATE_REQUIREMENT_CONFLICT")
-
-
 def test_commits_without_files_are_published_first(warehouse: refimpl.Warehouse, http: TestClient) -> None:
     inline = inline_table(warehouse)
     table = OlderTable(http)
     table.table_id, table.location = inline.table_id, inline.location
     assert table.versions() == ([], 1)
-
-
-def test_a_table_that_was_handed_back_is_not_found(table: OlderTable, warehouse: refimpl.Warehouse) -> None:
-    hand_back(warehouse.table("orders"))
-    assert older(table.commits()) == NOT_FOUND

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from conformance.interface import messages as m
 from conformance.oracle.folder import ATOMIC, ORDER, STAYS, UNCHANGED, Call, Event, File, Kind, after, judge
 from conformance.oracle.owner import Contract
@@ -30,11 +28,6 @@ def test_a_version_appears_after_its_predecessor() -> None:
     assert violated(event(Kind.APPEARED, 0), {}) == ()
     assert violated(event(Kind.APPEARED, 3)) == ORDER
     assert violated(event(Kind.APPEARED, 1), {}) == ORDER
-
-
-@pytest.mark.parametrize("kind", Kind)
-def test_the_kit_may_do_anything(kind: Kind) -> None:
-    assert violated(event(kind, 1, content="other", by_kit=True), {1: File("one", by_kit=True)}) == ()
 
 
 def test_a_published_file_is_not_written() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from conformance.adapters.http import HttpServer
@@ -40,58 +39,10 @@ class Serving(Asking):
         adds = tuple(m.DataFile(path=path, partition="x") for path in paths)
         return m.Transact(table=TABLE, **{"marker": attempt(), "adds": adds, **more})
 
-    def committed(self, **more: Any) -> int | None:
-        return self.expect(m.Committed, self.write(**more)).version
-
 
 @pytest.fixture
 def s(tmp_path: Path) -> Serving:
     return Serving(tmp_path / "tables")
-
-
-# Reading
-
-
-def test_a_missing_table_is_not_found(s: Serving, tmp_path: Path) -> None:
-    s.expect(m.NotFound, m.Snapshot(table="no such table"))
-    s.expect(m.NotFound, m.Snapshot(path=str(tmp_path / "tables" / "nowhere")))
-    s.expect(m.NotFound, m.Transact(table="no such table", marker=attempt()))
-
-
-def test_a_path_reads_published_versions(tmp_path: Path) -> None:
-    managed = Serving(tmp_path / "tables", "managedCommit")
-    table = managed.table_of_others
-    table.land(1)
-    location = table.owner.expect(m.Table, m.LoadTable(name=TABLE)).location or ""
-    read = managed.expect(m.SnapshotRead, m.Snapshot(path=location))
-    assert (read.version, read.stale) == (0, True)
-    managed.expect(m.Rejected, m.Transact(table=location, marker=attempt()))
-    assert table.latest == 1
-
-
-# Writing
-
-
-def test_only_files_of_the_snapshot_are_removed(s: Serving) -> None:
-    added = proposals.add("a%20b", proposals.BASE_TIME, "x", partitioned=True)
-    proposal = s.table_of_others.proposal(1)
-    info = proposals.commit_info(proposal.attempt, proposals.BASE_TIME + 1)
-    s.table_of_others.owner.expect(m.Ratified, msgspec.structs.replace(proposal, actions=(info, added)))
-    s.expect(m.Rejected, s.write(removes=("gone",)))
-    assert s.committed(removes=("a b",), data_change=False) == 2
-    assert s.read().files == ()
-
-
-def test_properties_features_and_domains_are_changed(s: Serving) -> None:
-    s.committed(set_properties={"color": "red", "size": "1"})
-    s.committed(unset_properties=("size",), domain=("my.domain", "{}"), add_feature="appendOnly")
-    read = s.read()
-    assert read.properties is not None
-    assert "size" not in read.properties
-    assert read.properties["color"] == "red"
-    assert read.domains == {"my.domain": "{}"}
-    s.expect(m.Rejected, s.write(add_feature="unheardOf"))
-    assert s.table_of_others.latest == 2
 
 
 # Creating and changing the owner
@@ -102,27 +53,12 @@ def test_a_creation_without_an_answer_is_unknown(s: Serving) -> None:
     s.expect(m.Unknown, s.creation("created"))
 
 
-def test_a_table_is_dropped_and_published_through_the_client(s: Serving) -> None:
-    s.table_of_others.land(1)
-    s.expect(m.Done, m.BackfillToVersion(table=TABLE, version=1))
-    assert s.table_of_others.published() == [0, 1]
-    s.expect(m.Done, m.DropTable(table=TABLE))
-    s.expect(m.NotFound, m.DropTable(table=TABLE))
-
-
 # Maintenance
 
 
 def test_a_missing_maintenance_job_is_unsupported(s: Serving) -> None:
     s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("reorg",)), times=1000)
     s.expect(m.Unsupported, m.Maintain(table=TABLE, job="reorg"))
-
-
-def test_without_a_policy_only_the_jobs_that_are_always_allowed_are_done(s: Serving) -> None:
-    s.owner.on(m.MaintenancePolicy, answer=m.Unsupported(), times=1000)
-    s.expect(m.Done, m.Checkpoint(table=TABLE, version=0))
-    s.expect(m.Rejected, m.Cleanup(table=TABLE, older_than=proposals.BASE_TIME))
-    s.expect(m.Unsupported, m.Maintain(table=TABLE, job="no such job"))
 
 
 # The client's owner

@@ -14,7 +14,7 @@ from conformance.adapters.reference.host_effects import CRASH_POINTS
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
 from conformance.history.events import Promise
 from conformance.interface import messages as m
-from conformance.interface.log_names import STAGING, commit_file, staged_file
+from conformance.interface.log_names import STAGING
 from conformance.interface.subject import GONE
 from conformance.models.proposals import content
 from conformance.requirements.catalogue import Profile
@@ -22,7 +22,6 @@ from conformance.simulation.operations import COMMIT_MODES
 from spec_tests.conformance.asking import Asking, Table, attempt
 from spec_tests.conformance.reference.conftest import opened
 
-every_commit_mode = pytest.mark.parametrize(("feature", "commit_mode"), COMMIT_MODES)
 both = pytest.mark.parametrize("feature", STAGING)
 
 
@@ -39,71 +38,6 @@ def test_every_profile_and_commit_mode_is_declared(owner: Asking) -> None:
     assert identity.shared_state
 
 
-# Committing
-
-
-def test_an_invalid_proposal_is_rejected(owner: Asking) -> None:
-    table = owner.table()
-    good = table.proposal(1)
-    nothing = m.Commit(table=table.reference, version=1, attempt=attempt())
-    both_at_once = table.proposal(1, staged_file="x.json")
-    for flawed in (
-        nothing, both_at_once, table.proposal(1, attempt="../../x"), table.proposal(-1),
-        table.proposal(1, actions=("{",)), table.proposal(1, actions=()), table.proposal(2**63),
-    ):  # fmt: skip
-        owner.expect(m.Rejected, flawed)
-    owner.expect(m.NotFound, m.Commit(table=attempt(), version=1, attempt=attempt(), actions=good.actions))
-    assert table.latest == 0
-    assert owner.expect(m.Ratified, good).version == 1
-
-
-# Creating, finding, dropping
-
-
-@both
-def test_a_table_may_be_created_at_a_given_location(owner: Asking, feature: str) -> None:
-    location = f"{owner.identity.storage}/here"
-    creation = owner.creation(feature=feature, path=location)
-    made = owner.expect(m.Ratified, creation)
-    assert owner.expect(m.Table, m.LoadTable(path=location)).table == made.table
-    assert owner.expect(m.Ratified, creation).table == made.table
-    owner.expect(m.Conflict, owner.creation("another", feature, path=location))
-    owner.expect(m.NotFound, m.LoadTable(name="another"))
-    owner.expect(m.Rejected, owner.creation("another", feature, path=f"{location}/below"))
-    owner.expect(m.Rejected, owner.creation("another", feature, path="/tmp/elsewhere"))
-
-
-@pytest.mark.parametrize("name", ["a b/ü[x]", "orders-1", "x" * 300, "1", "select * from t;", "\ud800"])
-def test_a_table_may_have_any_name(owner: Asking, name: str) -> None:
-    made = owner.expect(m.Ratified, owner.creation(name))
-    other = owner.expect(m.Ratified, owner.creation(f"{name}."))
-    assert other.table != made.table
-    assert owner.expect(m.Table, m.LoadTable(name=name)).table == made.table
-
-
-@every_commit_mode
-def test_a_table_is_found_by_name_path_and_reference(owner: Asking, feature: str, commit_mode: str) -> None:
-    table = owner.table(feature=feature, commit_mode=commit_mode)
-    table.land(1)
-    loaded = owner.expect(m.Table, m.LoadTable(name="orders"))
-    shown = loaded.table, loaded.feature, loaded.commit_mode, loaded.latest
-    assert shown == (table.reference, feature, commit_mode, 1)
-    assert loaded.commits == table.commits().commits
-    assert feature in (loaded.protocol or "")
-    assert (loaded.metadata or "").startswith('{"metaData":{')
-    assert owner.expect(m.Table, m.LoadTable(path=loaded.location)) == loaded
-    assert owner.expect(m.Table, m.LoadTable(name=table.reference)) == loaded
-    for unclear in (m.LoadTable(), m.LoadTable(name="orders", path=loaded.location)):
-        owner.expect(m.Rejected, unclear)
-
-
-def test_an_unknown_feature_or_commit_mode_or_limit_is_rejected(owner: Asking) -> None:
-    owner.expect(m.Rejected, owner.creation(backlog_limit=0))
-    for feature, commit_mode in (("delta", "staged"), ("managedCommit", "inline"), ("managedCommit", "post")):
-        owner.expect(m.Rejected, msgspec.structs.replace(owner.creation(), feature=feature, commit_mode=commit_mode))
-    owner.expect(m.NotFound, m.LoadTable(name="orders"))
-
-
 # Changing the owner
 
 
@@ -116,34 +50,6 @@ def test_only_tables_below_its_storage_are_taken_over(owner: Asking, tmp_path: P
 
 
 # The kit's access to files
-
-
-def test_observe_returns_names_sizes_contents_and_times(owner: Asking) -> None:
-    table = owner.table()
-    (sent,) = table.land(1)
-    plant = m.Plant(table=table.reference, file="notes/ü.txt", content="größer", modified=1_700_000_000_123)
-    owner.expect(m.Done, plant)
-    seen = {file.name: file for file in owner.expect(m.Observation, m.Observe(table=table.reference)).files}
-    assert list(seen) == sorted(seen)
-    note = seen["notes/ü.txt"]
-    assert (note.size, note.content, note.modified) == (8, "größer", 1_700_000_000_123)
-    assert seen[f"_staged_commits/{staged_file(1, sent.attempt)}"].content == content(sent.actions or ())
-    blind = owner.expect(m.Observation, m.Observe(table=table.reference, contents=False))
-    assert {file.name: file.size for file in blind.files} == {name: file.size for name, file in seen.items()}
-    assert all(file.content is None for file in blind.files)
-
-
-def test_plant_and_remove_change_files(owner: Asking) -> None:
-    table = owner.table()
-    file = commit_file(7)
-    owner.expect(m.Done, m.Plant(table=table.reference, file=file, content="one", if_absent=True))
-    owner.expect(m.Conflict, m.Plant(table=table.reference, file=file, content="two", if_absent=True))
-    assert table.files()[file] == "one"
-    owner.expect(m.Done, m.Plant(table=table.reference, file=file, content="two"))
-    assert table.files()[file] == "two"
-    for _ in range(2):
-        owner.expect(m.Done, m.Remove(table=table.reference, file=file))
-    assert file not in table.files()
 
 
 @pytest.mark.parametrize("file", ["../x", "a/../../x", "/etc/x", "", ".."])
@@ -165,15 +71,6 @@ def test_plant_and_remove_touch_no_table_outside_the_storage(owner: Asking, tmp_
 
 
 # Processes, threads, and the owner's directory
-
-
-def test_processes_on_one_warehouse_share_one_state(owner: Asking, other: Asking) -> None:
-    table = owner.table()
-    proposal = table.proposal(1)
-    assert other.expect(m.Ratified, proposal).version == 1
-    assert owner.expect(m.Ratified, proposal).version == 1
-    assert owner.expect(m.Conflict, table.proposal(1)).latest == 1
-    assert other.expect(m.Conflict, other.creation()).winner_table == table.reference
 
 
 def test_a_temporary_directory_is_removed_with_the_subject(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -329,15 +226,6 @@ def test_every_crash_point_is_reached() -> None:
 
 
 # The process as a whole
-
-
-def test_a_request_that_does_not_reach_the_crash_point_is_answered(owner: Asking) -> None:
-    table = staged(owner)
-    owner.expect(m.Done, m.Crash(point="after-tombstone"))
-    table.land(1)
-    owner.expect(m.Done, m.Restart())
-    late = table.proposal(2)
-    owner.expect(m.NotLanded, m.AttemptOutcome(table=table.reference, attempt=late.attempt))
 
 
 def test_an_unknown_crash_point_is_unsupported(owner: Asking) -> None:
