@@ -161,6 +161,7 @@ def test_a_dropped_table_is_not_found(kit: Kit) -> None:
     [
         (("checkpoint", "vacuum", "optimize"), ["DATA_CLEANUP"]),
         (("optimize", "reorg", "metadata-cleanup"), ["DATA_REORGANIZATION", "METADATA_CLEANUP"]),
+        (("checksum", "table-purge"), ["TABLE_PURGE"]),  # unknown to clients
         (None, []),
     ],
 )
