@@ -167,12 +167,6 @@ def asserts_no_table_id(self: SpeaksTheDeltaApi, reference: str, updates: list[B
 
 
 @mutant_method("_changes_of", "UC-CLIENT-02")
-def sends_no_properties_with_its_commit(self: SpeaksTheDeltaApi, content: bytes) -> list[Body]:
-    """Changes properties in the log, and leaves them out of the request."""
-    return [update for update in original(self)._changes_of(content) if "properties" not in update["action"]]
-
-
-@mutant_method("_changes_of", "UC-CLIENT-02")
 def sends_stale_properties_with_its_commit(self: SpeaksTheDeltaApi, content: bytes) -> list[Body]:
     """Sends the properties that the commit replaces, with their old values."""
     updates = original(self)._changes_of(content)

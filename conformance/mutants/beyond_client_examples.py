@@ -13,7 +13,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.models import log_files, proposals
 from conformance.models.client import ModelClient
-from conformance.models.reader import Refused, Resolved, State, Unsure, physical_part
+from conformance.models.reader import Resolved, State, Unsure, physical_part
 from conformance.models.writer import ROW_DOMAIN, Transaction
 from conformance.mutants import memory, memory_of, mutant, mutant_functions, mutant_method, original
 
@@ -31,13 +31,6 @@ WINNERS: Final = ("CONFLICT-ORDER-01", "CONFLICT-RETRY-04", "CONFLICT-CHECK-01")
 def lost(transaction: Transaction) -> int:
     """The number of winners before the one that is checked now; -1 before the first proposal."""
     return transaction.checked.version - transaction.base.version if transaction.attempts else -1
-
-
-@beyond_method("_check", *WINNERS)
-def checks_the_first_eight_winners(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
-    """Checks the first eight winners after a lost race."""
-    if lost(transaction) < 8:
-        original(self)._check(transaction, winner)
 
 
 @beyond_method("_check", *WINNERS)
@@ -62,10 +55,11 @@ def checks_one_winner_of_each_kind(self: ModelClient, transaction: Transaction, 
 READING: Final = ("MC-READ-07", "CM-READ-05", "CM-READ-09", "LOG-18", "LOG-09", "PROFILE-CLIENT-01")
 
 
-class _AsksInWindows(ModelClient):
-    """Requests commits in windows of versions, from 0 on, until a window is empty."""
+@beyond(*READING)
+class AsksInWindowsOfAHundred(ModelClient):
+    """Requests commits in windows of a hundred versions from 0 on, and stops at the first empty one."""
 
-    width = 10
+    width = 100
 
     def _ask(self, client: str, table: Resolved) -> None:
         if table.reference is None:
@@ -81,18 +75,6 @@ class _AsksInWindows(ModelClient):
             if not reply.commits:
                 break
         table.latest, table.commits = None if reply.latest == -1 else reply.latest, tuple(commits)
-
-
-@beyond(*READING)
-class AsksInWindowsOfTen(_AsksInWindows):
-    """Requests commits in windows of ten versions from 0 on, and stops at the first empty one."""
-
-
-@beyond(*READING)
-class AsksInWindowsOfAHundred(_AsksInWindows):
-    """Requests commits in windows of a hundred versions from 0 on, and stops at the first empty one."""
-
-    width = 100
 
 
 @beyond_method("_replay", *READING, "LOG-08")
@@ -155,18 +137,6 @@ def applications_have_doubles(self: ModelClient, state: State, kind: str, body: 
     original(self)._apply_action(state, kind, body)
 
 
-@beyond_method("_actions", "CONFLICT-REPEAT-01", "LOG-31")
-def applications_have_thirty_two_bits(self: ModelClient, transaction: Transaction, version: int) -> tuple[str, ...]:
-    """Writes the versions of applications with 32 bits."""
-    actions = []
-    for line in original(self)._actions(transaction, version):
-        body = json.loads(line).get("txn")
-        actions.append(
-            line if body is None else proposals.line("txn", {**body, "version": body["version"] % (1 << 32)})
-        )
-    return tuple(actions)
-
-
 @beyond_method("_held", "LOG-34")
 def checkpoints_have_doubles(self: ModelClient, state: State) -> list[dict[str, Any]]:
     """Writes the versions of applications into its checkpoints as doubles."""
@@ -199,20 +169,6 @@ def empty_reads_do_not_conflict(
 # The policy, over time
 
 POLICY: Final = ("CM-MAINT-05", "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04")
-
-
-@beyond(*POLICY)
-class AsksThePolicyOncePerTable(ModelClient):
-    """Requests the owner's policy once for each table."""
-
-    known: dict[str, m.Answer] = memory(dict)
-
-    def _ask_for(self, client: str, table: Resolved, job: str) -> None:
-        if table.reference is not None and table.reference not in self.known:
-            self.known[table.reference] = self.owner(client, m.MaintenancePolicy(table=table.reference))
-        reply = None if table.reference is None else self.known[table.reference]
-        if reply is not None and (not isinstance(reply, m.Policy) or job not in reply.allowed):
-            raise Refused(f"the owner does not allow {job}")
 
 
 @beyond_method("_ask_for", *POLICY)
@@ -248,17 +204,6 @@ class TakesOverWithItsFirstProtocol(ModelClient):
     def _ownership_change(self, request: m.TakeOver, state: State, listed: log_files.Listing) -> tuple[str, ...]:
         state.protocol = self.first.setdefault(request.attempt, state.protocol)
         return super()._ownership_change(request, state, listed)
-
-
-@beyond("LOG-43", "CONFLICT-ORDER-04", "CONFLICT-ORDER-05", "CONFLICT-CHECK-01")
-class HandsBackWithItsFirstMetadata(ModelClient):
-    """Proposes a hand-back again, after a lost race, with the metadata that it read first."""
-
-    first: dict[str, dict[str, Any]] = memory(dict)
-
-    def _release(self, request: m.HandBack, state: State, feature: str) -> tuple[str, ...]:
-        state.metadata = self.first.setdefault(request.attempt, state.metadata)
-        return super()._release(request, state, feature)
 
 
 # Several winners that assign row ids

@@ -426,9 +426,6 @@ class _StoresVersions(ModelOwner):
 
 beyond_functions(
     "stored", _StoresVersions, *VERSIONS,
-    versions_have_thirty_two_bits=(
-        "Answers with versions of 32 bits: 2^31 is negative.",
-        lambda version: (version + (1 << 31)) % (1 << 32) - (1 << 31)),
     versions_have_thirty_two_unsigned_bits=(
         "Answers with versions of 32 bits without a sign: after 2^32 - 1 comes 0.",
         lambda version: version % (1 << 32)),
@@ -446,13 +443,12 @@ def published_names_have_ten_digits_at_most(self: ModelOwner, table: OwnedTable,
 
 # The size of content
 
-BYTES: Final = ("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02")
 
+@beyond("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02")
+class CopiesByBlocksOfSixtyFourKibibytes(ModelOwner):
+    """Publishes by copying blocks of 65,536 bytes, and loses the last one if it is full."""
 
-class _CopiesByBlocks(ModelOwner):
-    """Publishes by copying whole blocks, and then the rest, unless there is none: then the last block is missing."""
-
-    block = 4096
+    block = 65_536
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         content = super()._content(table, commit)
@@ -460,29 +456,11 @@ class _CopiesByBlocks(ModelOwner):
         return content if len(data) % self.block else data[: -self.block].decode("utf-8", "surrogateescape")
 
 
-@beyond(*BYTES)
-class CopiesByBlocksOfAPage(_CopiesByBlocks):
-    """Publishes by copying blocks of 4,096 bytes, and loses the last one if it is full."""
-
-
-@beyond(*BYTES)
-class CopiesByBlocksOfSixtyFourKibibytes(_CopiesByBlocks):
-    """Publishes by copying blocks of 65,536 bytes, and loses the last one if it is full."""
-
-    block = 65_536
-
-
 @beyond_method("rewritten", *CONTENT)
 def stores_four_mebibytes(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
     """Stores the actions that fit into 4 MiB."""
     sizes = accumulate(len(action.encode("utf-8", "surrogatepass")) for action in actions)
     return tuple(action for action, size in zip(actions, sizes, strict=True) if size <= 1 << 22)
-
-
-@beyond_method("rewritten", *CONTENT)
-def stores_ten_thousand_actions(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Stores the first 10,000 actions of a commit."""
-    return actions[:10_000]
 
 
 # The form of content
@@ -630,15 +608,6 @@ def replays_fill_the_backlog(self: _CountsItsBacklog, table: OwnedTable, request
     answer = original(self)._replay(table, request)
     self.more[table.reference] += answer is not None
     return answer
-
-
-@beyond_method("_conflict", *BACKLOG)
-def lost_races_fill_the_backlog(
-    self: _CountsItsBacklog, table: OwnedTable, request: m.Commit, staged: str | None
-) -> m.Answer | None:
-    """Counts each lost race as one more unpublished commit."""
-    self.more[table.reference] += 1
-    return original(self)._conflict(table, request, staged)
 
 
 @beyond_method("_others", *BACKLOG)

@@ -53,19 +53,6 @@ class PublishedVersionsAreForgotten(ModelOwner):
 
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08")
-class ChecksTheNewestVersionOnly(ModelOwner):
-    """Compares a proposal with the newest version only: a late proposal replaces an old version."""
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        if 0 < request.version < table.latest and request.version in table.unbackfilled:
-            table.unbackfilled[request.version] = Commit(
-                attempt=request.attempt, staged_file=staged, actions=None if staged else request.actions
-            )
-            return m.Ratified(version=request.version)
-        return super()._refusal(table, request, staged)
-
-
-@mutant("MC-COMMIT-02", "CM-COMMIT-08")
 class Version0CanBeCommittedAgain(ModelOwner):
     """Does not treat version 0 as taken."""
 
@@ -83,13 +70,6 @@ class AttemptsAreComparedByTheirBeginning(ModelOwner):
         alike = [attempt for attempt in table.landed if attempt[self.same] == request.attempt[self.same]]
         known = request.attempt if request.attempt in table.landed or not alike else alike[-1]
         return super()._replay(table, msgspec.structs.replace(request, attempt=known))
-
-
-@mutant("MC-COMMIT-02", "CM-COMMIT-08")
-class AttemptsAreComparedByTheirEnd(AttemptsAreComparedByTheirBeginning):
-    """Recognizes a replay by the last twelve characters of the attempt, which one writer's UUIDs may share."""
-
-    same = slice(-12, None)
 
 
 @mutant("MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "MC-FEATURE-02", "CM-FEATURE-01")

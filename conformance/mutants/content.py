@@ -17,7 +17,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING, staged_file
 from conformance.models.owner import Commit, Entries, ModelOwner, OwnedTable, content_of, time_of
 from conformance.models.storage import FolderStorage, Storage
-from conformance.mutants import memory_of, mutant, mutant_functions, mutant_method, original
+from conformance.mutants import mutant, mutant_functions, mutant_method, original
 
 KNOWN = frozenset({"protocol", "metaData", "add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})
 
@@ -99,8 +99,6 @@ mutant_functions(
     actions_are_cut_at_sixty_four_kibibytes=(
         "Stores the first 64 KiB of each action.",
         each_action(lambda action: action[: 1 << 16])),
-    stores_a_thousand_actions=(
-        "Stores the first 1,000 actions of a commit.", lambda actions: actions[:1000]),
     text_is_normalized=(
         "Stores text in a normal form of Unicode.",
         each_action(lambda action: unicodedata.normalize("NFC", action))),
@@ -134,13 +132,6 @@ class CharactersBeyondTheBmpAreReplaced(Rewrites):
 
     def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
         return tuple("".join("?" if ord(letter) > self.highest else letter for letter in action) for action in actions)
-
-
-@mutant(*CONTENT)
-class CharactersBeyondLatin1AreReplaced(CharactersBeyondTheBmpAreReplaced):
-    """Replaces characters beyond Latin-1."""
-
-    highest = 0xFF
 
 
 def schema_of(action: str) -> dict[str, Any] | None:
@@ -294,9 +285,6 @@ mutant_functions(
     staged_name_has_no_uuid=(
         "Names a staged file by its version and a short hash instead of a UUID.",
         lambda version, attempt: f"{version:020}.{attempt[:8]}.json", "MC-FILES-02", "CM-FILES-02"),
-    staged_name_is_not_padded=(
-        "Names staged files with versions that are not padded.",
-        lambda version, attempt: f"{version}.{attempt}.json", "MC-FILES-04", "CM-FILES-02"),
     staged_names_get_shorter=(
         "Names staged files with 19 digits from version 10 on.",
         lambda version, attempt: f"{version:0{20 if version < 10 else 19}}.{attempt}.json",
@@ -355,12 +343,6 @@ def staged_file_is_valid_for_the_next_version(self: ModelOwner, table: OwnedTabl
     before = staged_file(request.version - 1, request.attempt)
     staged = self.storage.read(self._staged_path(table, before)) if request.staged_file == before else None
     return staged is not None or original(self)._is_proposal(table, request)
-
-
-@mutant_method("_is_proposal", "CM-LOG-05")
-def staged_file_is_valid_for_any_version(self: ModelOwner, table: OwnedTable, request: m.Commit) -> bool:
-    """Ratifies a staged file for any version, even if its name has another one."""
-    return self.storage.read(self._staged_path(table, request.staged_file or "")) is not None
 
 
 # Inline commits
@@ -423,14 +405,6 @@ class Restamps(ModelOwner):
 def replaces_timestamps(self: Restamps, table: OwnedTable, proposed: int) -> int:
     """Replaces the writer's timestamp with the time of ratification."""
     return min(proposed, NOW)
-
-
-@mutant_method("moment", "MC-API-03", "CM-CATALOG-03", "CM-PUBLISH-03")
-def repairs_timestamps(self: Restamps, table: OwnedTable, proposed: int) -> int:
-    """Changes a timestamp that does not increase in a proposed commit."""
-    newest = memory_of(self, dict[str, int])
-    newest[table.reference] = max(proposed, newest.get(table.reference, 0) + 1)
-    return newest[table.reference]
 
 
 @mutant_method("_entries", "MC-API-04", "CM-CATALOG-04")

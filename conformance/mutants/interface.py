@@ -94,15 +94,6 @@ def removed_files_stay(self: ModelOwner, client: str, request: m.Remove) -> m.An
 # Owners with a wrong backlog limit.
 
 
-@mutant_method("create_table", "PROFILE-BACKLOG-01")
-def backlog_limit_is_ignored(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
-    """Declares a backlog limit and does not enforce it."""
-    answer = original(self).create_table(client, request)
-    if isinstance(answer, m.Ratified):
-        self.tables[answer.table or ""].backlog_limit = None
-    return answer
-
-
 @mutant("PROFILE-BACKLOG-01")
 class BacklogLimitIsOffByOne(ModelOwner):
     """Checks the backlog limit before it counts the new commit."""

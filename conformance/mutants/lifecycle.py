@@ -15,20 +15,6 @@ from conformance.mutants import memory, memory_of, mutant, mutant_method, origin
 from conformance.mutants.good_owners import DropDeletesFiles, plain_name
 
 
-@mutant_method("create_table", "MC-CREATE-02", "CM-COMMIT-08")
-def names_are_not_unique(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
-    """Creates another table for a second creator of the same name."""
-    answer = original(self).create_table(client, request)
-    if not isinstance(answer, m.Conflict):
-        return answer
-    reference = f"{request.name}-{len(self.tables)}-again"
-    table = OwnedTable(
-        reference=reference, name=request.name, feature=request.feature, commit_mode=request.commit_mode,
-        location=f"{self.storage.root}/{reference}",
-    )  # fmt: skip
-    return self._begin(table, 0, request.attempt, request.actions)
-
-
 @mutant("MC-CREATE-02", "CM-COMMIT-08")
 class LosingCreatorIsAnsweredAsCreated(ModelOwner):
     """Answers a create request for an existing table as ratified."""
@@ -175,13 +161,6 @@ def configuration_is_nested(self: ModelOwner, actions: tuple[str, ...], feature:
 
 
 @mutant_method("_find", "PROFILE-DISCOVERY-01")
-def name_prefixes_are_found(self: ModelOwner, name: str | None, path: str | None) -> str | None:
-    """Resolves a name to the first table whose name begins with it."""
-    beginnings = [ref for ref, table in self.tables.items() if name and table.active and table.name.startswith(name)]
-    return original(self)._find(name, path) or next(iter(beginnings), None)
-
-
-@mutant_method("_find", "PROFILE-DISCOVERY-01")
 def finds_among_a_hundred_tables(self: ModelOwner, name: str | None, path: str | None) -> str | None:
     """Looks a name up among the newest 100 tables, one page of its catalog."""
     reference = original(self)._find(name, path)
@@ -258,30 +237,6 @@ class EncodedPathsAreOtherTables(ModelOwner):
         super().__init__(_DecodingStorage() if storage is None else storage)
 
 
-class _NormalizingStorage(MemoryStorage):
-    """Ignores a repeated `/`, as file systems do."""
-
-    def put(self, path: str, content: str, modified: int) -> None:
-        super().put(path.replace("//", "/"), content, modified)
-
-    def put_if_absent(self, path: str, content: str, modified: int) -> bool:
-        return super().put_if_absent(path.replace("//", "/"), content, modified)
-
-    def read(self, path: str) -> StoredFile | None:
-        return super().read(path.replace("//", "/"))
-
-    def list(self, folder: str) -> list[str]:
-        return super().list(folder.replace("//", "/"))
-
-
-@mutant("MC-CONVERT-02", "MC-CONVERT-05")
-class PathsAreComparedAsText(ModelOwner):
-    """Takes over its own table by its path with a `/` at the end."""
-
-    def __init__(self, storage: Storage | None = None) -> None:
-        super().__init__(_NormalizingStorage() if storage is None else storage)
-
-
 @mutant_method("load_table", "CM-GET-05")
 def resolution_has_fifty_commits(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Resolves a name with the first 50 unpublished commits only."""
@@ -342,22 +297,6 @@ def names_of_properties_are_found(self: ModelOwner, client: str, request: m.Load
     return original(self).load_table(client, request)
 
 
-@mutant_method("load_table", "PROFILE-DISCOVERY-01")
-def names_are_not_found(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Finds a table by reference only, not by name."""
-    known = request.name in self.tables or request.path is not None
-    return original(self).load_table(client, request) if known else m.NotFound()
-
-
-@mutant_method("load_table", "PROFILE-DISCOVERY-01")
-def paths_find_the_newest_table(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Resolves every managed path to the table created last."""
-    answer = original(self).load_table(client, request)
-    if request.path is not None and isinstance(answer, m.Table):
-        return msgspec.structs.replace(answer, table=list(self.tables)[-1])
-    return answer
-
-
 @mutant_method("load_table", "CM-GET-05")
 def resolution_lacks_commits(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Resolves a name without returning the unpublished commits."""
@@ -370,14 +309,6 @@ def caches_resolutions(self: ModelOwner, client: str, request: m.LoadTable) -> m
     """Repeats its first resolution of a table."""
     cache = memory_of(self, dict[str | None, m.Answer])
     return cache.setdefault(request.name or request.path, original(self).load_table(client, request))
-
-
-@mutant_method("load_table", "CM-GET-04", "MC-READ-06")
-def caches_resolutions_by_path(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Caches the first resolution of a path; resolutions by name are current."""
-    cache = memory_of(self, dict[str | None, m.Answer])
-    answer = original(self).load_table(client, request)
-    return answer if request.path is None else cache.setdefault(request.path, answer)
 
 
 @mutant_method("load_table", "CM-DISCOVER-01", "PROFILE-DISCOVERY-01")
@@ -504,12 +435,6 @@ def _or_dropped(self: ModelOwner, answer: m.Answer, matches: Callable[[OwnedTabl
         if isinstance(answer, m.NotFound) and matches(table):
             return m.Table(table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=table.latest)
     return answer
-
-
-@mutant_method("load_table", "PROFILE-DISCOVERY-01")
-def dropped_tables_are_still_found(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Rejects commits to a dropped table, but still resolves it."""
-    return _or_dropped(self, original(self).load_table(client, request), lambda table: request.name == table.name)
 
 
 @mutant_method("load_table", "PROFILE-DISCOVERY-01")

@@ -160,9 +160,6 @@ mutant_functions(
         "Writes a checkpoint without the deletion vectors of the files.",
         lambda add: {field: value for field, value in add.items() if field != "deletionVector"},
         "LOG-34", "LOG-30"),
-    checkpoints_lose_partition_values=(
-        "Writes a checkpoint without the partition values of the files.",
-        lambda add: {**add, "partitionValues": {}}, "LOG-34"),
     checkpoints_lose_row_ids=(
         "Writes a checkpoint without the row ids of the files: its readers do not know them.",
         lambda add: {**add, "baseRowId": None}, "LOG-34"),
@@ -213,12 +210,6 @@ def removes_other_checkpoints(self: ModelClient, client: str, table: Resolved, v
 @mutant_method("_check_protection", "LOG-50")
 def checkpoints_any_protected_version(self: ModelClient, newest: State, state: State) -> None:
     """Writes checkpoints of protected versions whose protocols it does not support."""
-
-
-@mutant_method("_with_statistics", "LOG-48")
-def writes_statistics_as_json_alone(self: ModelClient, state: State, add: dict[str, Any]) -> dict[str, Any]:
-    """Ignores the property that demands typed statistics."""
-    return add
 
 
 @mutant_method("_with_statistics", "LOG-48")
@@ -496,14 +487,6 @@ class CheckpointsRepeatFiles(ModelClient):
 def checkpoints_forget_removals(self: ModelClient, state: State) -> Actions:
     """Leaves removals out of its checkpoints: VACUUM knows of no file that was removed a moment ago."""
     return [action for action in original(self)._held(state) if "remove" not in action]
-
-
-@mutant_method("_write", "LOG-35")
-def compactions_forget_removals(self: ModelClient, path: Path, content: bytes) -> None:
-    """Leaves removals out of a compaction: removed files reappear."""
-    if path.name.endswith(".compacted.json"):
-        content = b"".join(line for line in content.splitlines(keepends=True) if not line.startswith(b'{"remove"'))
-    original(self)._write(path, content)
 
 
 @mutant_method("_cleanup", "CM-CLEANUP-04")

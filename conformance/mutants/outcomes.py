@@ -1,6 +1,5 @@
 """Owners that are wrong about earlier attempts: their replays and their outcomes."""
 
-from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -8,7 +7,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.models.storage import Commit
-from conformance.mutants import around, memory, memory_of, mutant, mutant_method, original
+from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 from conformance.mutants.good_owners import Promising
 
 
@@ -272,24 +271,6 @@ class ChecksTombstonesLast(ModelOwner):
         return super()._refusal(table, request, staged)
 
 
-@mutant("PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
-class LookupReportsAnotherAttemptsCommit(ModelOwner):
-    """Reports the commit of an attempt's version as its outcome, even of another attempt."""
-
-    asked: dict[str, int] = memory(dict)
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        self.asked[request.attempt] = request.version
-        return super().commit(client, request)
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        version = self.asked.get(request.attempt)
-        table = self.tables.get(request.table)
-        if table is not None and version is not None and version <= table.latest:
-            return m.Landed(version=version)
-        return super().attempt_outcome(client, request)
-
-
 @mutant_method("commit", "PROFILE-OUTCOME-02")
 def tombstone_rejects_one_copy_only(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Deletes a tombstone after it rejected one request: a second copy lands."""
@@ -322,7 +303,7 @@ class KeepsEightAttempts(ModelOwner):
         self._save(table)
 
 
-for name, most in (("ThirtyTwo", 32), ("SixtyFour", 64), ("AHundred", 100), ("AThousand", 1000)):
+for name, most in (("AHundred", 100), ("AThousand", 1000)):
     members = {"most": most, "__doc__": f"Keeps the last {most:,} attempts.", "__module__": __name__}
     mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")(type(f"Keeps{name}Attempts", (KeepsEightAttempts,), members))
 
@@ -349,35 +330,6 @@ class CommitInfoAloneIsNotRecorded(ModelOwner):
         if request.actions is not None and len(request.actions) == 1:
             return m.Ratified(version=request.version)
         return super()._ratify(table, request, staged)
-
-
-@mutant_method("attempt_outcome", "PROFILE-OUTCOME-02")
-def keeps_one_tombstone(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Keeps one tombstone for each table."""
-    answer = original(self).attempt_outcome(client, request)
-    table = self.tables.get(request.table)
-    if table is not None and isinstance(answer, m.NotLanded):
-        table.never = {request.attempt}
-        self._save(table)
-    return answer
-
-
-@mutant("PROFILE-OUTCOME-02")
-class KeepsTheTombstonesOfFourTables(ModelOwner):
-    """Keeps four tables in memory. One that was not used for some time is read again, without its tombstones."""
-
-    used: list[str] = memory(list)
-
-    @around("commit", "get_commits", "attempt_outcome", "load_table")
-    def _read_again(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
-        reference = getattr(request, "table", None)
-        if reference is not None:
-            self.used[:] = [reference, *(one for one in self.used if one != reference)]
-            for old in self.used[4:]:
-                if old in self.tables:
-                    self.tables[old].never.clear()
-            del self.used[4:]
-        return ask()
 
 
 @mutant("PROFILE-OUTCOME-02")

@@ -497,53 +497,12 @@ def rejected_hand_back_ends_ownership(self: ModelOwner, client: str, request: m.
     return answer
 
 
-@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
-def hand_back_forgets_outcomes(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Reports every attempt at a table that was handed back as not landed."""
-    table = self.tables.get(request.table)
-    given_back = table is not None and table.leaving is not None and not table.active
-    return m.NotLanded() if given_back else original(self).attempt_outcome(client, request)
-
-
 @mutant_method("_replay", "PROFILE-RETRY-01")
 def hand_back_forgets_commits(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Answers the replay of a landed commit with a conflict after a hand-back."""
     answer = original(self)._replay(table, request)
     given_back = table.leaving is not None and request.attempt != table.leaving
     return m.Conflict(latest=table.latest) if answer is not None and given_back else answer
-
-
-@mutant_method("hand_back", "MC-RELEASE-04")
-def hands_back_twice(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
-    """Ratifies a second hand-back of a table, as the version after the first."""
-    table = self.tables.get(request.table)
-    if table is None:
-        return m.NotFound()
-    left = table.leaving is not None and not table.active
-    table.active = table.active or left
-    answer = original(self).hand_back(client, request)
-    table.active = table.active and not left
-    return answer
-
-
-@mutant("MC-FEATURE-03", "MC-CONVERT-06")
-class EarlyHandBacksAreKept(ModelOwner):
-    """Rejects a hand-back that is too early, stores it, and hands the table back when its version is next."""
-
-    kept: dict[str, m.HandBack] = memory(dict)
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        answer = super().hand_back(client, request)
-        if isinstance(answer, m.Gap):
-            self.kept[request.table] = request
-        return answer
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        answer = super().commit(client, request)
-        kept = self.kept.get(request.table)
-        if kept is not None and isinstance(answer, m.Ratified) and kept.version == answer.version + 1:
-            super().hand_back(client, kept)
-        return answer
 
 
 @mutant_method("hand_back", "MC-RELEASE-03", "MC-BACKFILL-03")
@@ -680,12 +639,6 @@ def hand_back_keeps_the_feature(self: ModelClient, protocol: dict[str, Any], fea
 def hand_back_drops_features(self: ModelClient, protocol: dict[str, Any], feature: str) -> dict[str, Any]:
     """Gives a table back with the protocol of a new table."""
     return proposals.PROTOCOLS[None]
-
-
-@mutant_method("_for_readers", "LOG-42")
-def take_over_drops_reader_features(self: ModelClient, state: State) -> set[str]:
-    """Writes a take-over's protocol with the owner's feature as the only one for readers."""
-    return set()
 
 
 @mutant_method("_for_writers", "LOG-42")

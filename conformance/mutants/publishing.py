@@ -409,15 +409,6 @@ class ConflictHasTheLosersContent(ModelOwner):
 
 
 @mutant("PROFILE-CORE-08")
-class WinnersBeginOneTooEarly(ModelOwner):
-    """Returns winners whose versions are one too low: from the version before the proposed one to the one before the
-    latest."""
-
-    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        return m.Conflict(latest=table.latest, winners=self._entries(table, request.version - 1, table.latest - 1))
-
-
-@mutant("PROFILE-CORE-08")
 class WinnersLeaveOutTheProposedVersion(ModelOwner):
     """Returns the winners of later versions only: a client that trusts them skips one commit in its conflict check."""
 
@@ -470,33 +461,10 @@ class ListIsCutAfterAThousandCommits(ListIsCutAfterTenCommits):
     page = 1000
 
 
-@mutant_method("_entries", "MC-GET-01", "CM-GET-03")
-def pages_begin_one_too_late(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
-    """Begins every page of 100 commits but the first one version too late."""
-    entries = original(self)._entries(table, start, end)
-    return tuple(entry for number, entry in enumerate(entries) if number % 100 or not number)
-
-
-@mutant("MC-GET-01", "CM-GET-03")
-class ListsLeaveOutEveryNinetySeventhVersion(ModelOwner):
-    """Leaves every 97th version out of its lists."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
-        return tuple(entry for entry in super()._entries(table, start, end) if entry.version % 97)
-
-
 @mutant_method("_backfill", "MC-BACKFILL-05", "PROFILE-CORE-10")
 def backfill_is_done_after_a_hundred_commits(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Publishes at most 100 commits for one backfill request, and answers it as done."""
     original(self)._backfill(table, min(version, table.backfilled + 100))
-
-
-@mutant("LOG-05")
-class SortsVersionsAsText(ModelOwner):
-    """Lists version 10 before version 9."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
-        return tuple(sorted(super()._entries(table, start, end), key=lambda entry: str(entry.version)))
 
 
 # Beyond the range

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 
@@ -274,7 +273,7 @@ def keeps_expired_applications(self: ModelClient, state: State) -> dict[str, int
 
 
 @mutant_method("_apply_action", "LOG-29")
-def fails_on(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
+def fails_on_unknown_actions(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
     """Fails on an unknown kind of action."""
     if kind not in KNOWN:
         raise Refused(f"unknown action {kind}")
@@ -342,12 +341,6 @@ def merges_properties(self: ModelClient, state: State, kind: str, body: dict[str
 def does_not_decode_paths(self: ModelClient, path: str) -> str:
     """Does not decode paths: opens a file named `with%20space.parquet`."""
     return path
-
-
-@mutant_method("_decoded", "LOG-32")
-def decodes_paths_twice(self: ModelClient, path: str) -> str:
-    """Decodes paths twice: a percent sign in a name is lost."""
-    return unquote(unquote(path))
 
 
 @mutant_method("_decoded", "LOG-32")
@@ -454,22 +447,6 @@ class TimeTravelNeedsPublishedCommits(ModelClient):
         return super()._times(table, listed, latest)
 
 
-@mutant_method("_at", "ICT-20")
-def time_travel_selects_the_next_version(self: ModelClient, table: Resolved, listed: Listing, timestamp: int) -> int:
-    """Selects the later version for a time between two versions."""
-    latest = self._replay(table, listed, self._target(table, listed, None))
-    times = self._times(table, listed, latest)
-    return min((version for version, time in times.items() if time >= timestamp), default=latest.version)
-
-
-@mutant_method("_time", "ICT-22")
-def uses_disabled_timestamps(self: ModelClient, table: Resolved, listed: Listing, state: State, version: int) -> int:
-    """Uses in-commit timestamps that the table has disabled."""
-    infos = [a["commitInfo"] for a in self._commit(table, listed, table.owned, version) if "commitInfo" in a]
-    inside = infos[0].get("inCommitTimestamp") if infos else None
-    return inside if isinstance(inside, int) else original(self)._time(table, listed, state, version)
-
-
 @mutant("ICT-22")
 class UsesEachVersionsOwnTimestampSetting(ModelClient):
     """Uses the requested version's setting for in-commit timestamps instead of the newest one's."""
@@ -484,18 +461,6 @@ def skips_the_commit_after_a_checkpoint(self: ModelClient, listed: Listing, targ
     state = original(self)._start(listed, target)
     if 0 <= state.version < target:
         state.version += 1
-    return state
-
-
-@mutant_method("_replay", "LOG-18")
-def applies_listed_commits_twice(self: ModelClient, table: Resolved, listed: Listing, target: int) -> State:
-    """Applies all commits that the owner lists after the checkpoint, even those that the checkpoint contains."""
-    state = original(self)._replay(table, listed, target)
-    start = self._start(listed, target)
-    for version in sorted(version for version in table.owned if version <= start.version):
-        self._apply(start, start.version, self._commit(table, listed, table.owned, version))
-    if start.version == target:
-        state.files = start.files
     return state
 
 
