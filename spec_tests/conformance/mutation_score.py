@@ -1,6 +1,7 @@
 """The mutation score of the checks: every known-bad subject is found, and no good subject is accused.
 
     python -m spec_tests.conformance.mutation_score [--mutants PATTERN] [--json]     each mutant, and what finds it
+    python -m spec_tests.conformance.mutation_score --sample N [--seed N]            N of them
     python -m spec_tests.conformance.mutation_score --remember [--mutants PATTERN]   search anew; write `kills.json`
     python -m spec_tests.conformance.mutation_score --clean N [--examples EVERY]     N scenarios on good subjects
     python -m spec_tests.conformance.mutation_score --figures [--clean N]            the three figures
@@ -15,6 +16,7 @@ start; if a good subject is accused; or if a figure is too low.
 
 import argparse
 import json
+import random
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -255,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("--layers", nargs="+", choices=layers.LAYERS, help="what each of these layers finds alone")
     parser.add_argument("--side", choices=("owner", "client"), help="with --layers: only mutants of this side")
-    parser.add_argument("--sample", type=int, metavar="N", help="with --layers: N mutants, drawn with --seed")
+    parser.add_argument("--sample", type=int, metavar="N", help="N mutants, drawn with --seed")
     parser.add_argument("--seed", type=int, default=0, help="of the programs, and of the sample")
     parser.add_argument("--seconds", type=float, default=20, help="with --layers: of CPU time, for each mutant")
     parser.add_argument("--holdout", action="store_true", help="with --layers: the third that only this option runs")
@@ -273,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _figures(CLEAN if options.clean is None else options.clean, as_json=options.json)
     if options.clean is not None:
         return _clean(options)
-    return _printed(_kill_rows(options.mutants), "killed by a requirement that they violate", as_json=options.json)
+    return _printed(_kill_rows(_chosen(options)), "killed by a requirement that they violate", as_json=options.json)
 
 
 Row = tuple[object, str, bool]
@@ -295,15 +297,21 @@ def _printed(rows: Iterable[Row], what: str, *, as_json: bool) -> int:
     return 0 if known and right == len(known) else 1
 
 
-def _kill_rows(pattern: str) -> Iterator[Row]:
+def _chosen(options: argparse.Namespace) -> list[Mutant]:
+    matching = [mutant for mutant in kills.bad() if fnmatchcase(mutant.id, options.mutants)]
+    if options.sample is None:
+        return matching
+    return random.Random(options.seed).sample(matching, min(options.sample, len(matching)))
+
+
+def _kill_rows(mutants: Iterable[Mutant]) -> Iterator[Row]:
     stale = list[str]()
-    for mutant in kills.bad():
-        if fnmatchcase(mutant.id, pattern):
-            kill = kills.kill(mutant)
-            text = f"{kill.requirement:20} {kill.operations:4} operations  {kill.layer:8} {kill.case}"
-            killed = kill.fate is Fate.KILLED
-            stale += [mutant.id] if kill.stale else []
-            yield kill, f"{mutant.id:45} {text if killed else f'{kill.fate.upper()}  {kill.note[:600]}'}", killed
+    for mutant in mutants:
+        kill = kills.kill(mutant)
+        text = f"{kill.requirement:20} {kill.operations:4} operations  {kill.layer:8} {kill.case}"
+        killed = kill.fate is Fate.KILLED
+        stale += [mutant.id] if kill.stale else []
+        yield kill, f"{mutant.id:45} {text if killed else f'{kill.fate.upper()}  {kill.note[:600]}'}", killed
     if stale:
         print(
             f"stale, their remembered cases do not find them any more: {', '.join(stale)}; to search anew: --remember "
