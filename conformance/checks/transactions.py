@@ -16,11 +16,13 @@ from conformance.interface import messages as m
 from conformance.interface.results import Layer
 from conformance.models import proposals
 from conformance.oracle import groups as oracle
+from conformance.programs.client_words import ClientFamily
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import groups
 from conformance.scenario.check import Family
+from conformance.scenario.client import ClientScenario
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 GROUPS: Final = ("PROFILE-GROUP-01", "PROFILE-GROUP-02", "PROFILE-GROUP-03", "PROFILE-GROUP-04", "PROFILE-GROUP-05")
@@ -37,6 +39,17 @@ FEWER: Final = {
 def any_sequence_of_groups(g: Generation) -> None:
     """Generated groups of proposals of several tables: each is ratified whole, or not at all."""
     g.run(OwnerFamily(name=g.check.family, factors=FEWER, groups=True))
+
+
+@check(
+    Family.TRANSACTIONS, "PROFILE-GROUP-06", "PROFILE-GROUP-07", *families.TRANSACTIONS, *families.LOGS,
+    layer=Layer.MODEL, side="client", needs=(Profile.TRANSACTION_GROUP,), commit_modes=("staged", "inline"),
+)  # fmt: skip
+def any_client_of_several_tables(g: Generation) -> None:
+    """Generated transactions over several tables against any winners: each lands whole, or not at all, and a read of
+    several tables never shows half of one."""
+    factors = {"transact": 0.3, "read": 0.3, "maintain": 0.2, "create": 0.2, "transfer": 0.2, "again": 0.5}
+    g.run(ClientFamily(name=g.check.family, factors=factors, groups=True))
 
 
 def latest(s: Scenario, table: TableHandle) -> tuple[int | None, Exchange]:
@@ -132,3 +145,34 @@ def a_group_of_different_tables_is_whole(s: Scenario) -> None:
             observed=f"orders has the latest version {version}, the {feature} table with {commit_mode} commits "
             f"{there.latest}",
         )  # fmt: skip
+
+
+@check(
+    Family.TRANSACTIONS, "PROFILE-GROUP-06", "PROFILE-GROUP-07", "PROFILE-CLIENT-02",
+    needs=(Profile.TRANSACTION_GROUP,), commit_modes=("staged", "inline"),
+)  # fmt: skip
+def a_client_commits_to_two_tables_at_once(s: ClientScenario) -> None:
+    """A client adds a file to two tables in one transaction, which lands by one request, and reads both tables."""
+    tables = [s.create("orders"), s.create("stock")]
+    names = [s.name_of(table) for table in tables]
+    members = [m.Transact(table=name, marker=s.attempt(), adds=(m.DataFile(path="mine"),)) for name in names]
+    answer, calls = s.act_together("writer", m.TransactGroup(members=tuple(members)), tables)
+    expected = "no other client writes to the tables: the transaction is version 1 of both"
+    s.require(
+        answer == m.GroupCommitted(versions=(1, 1)), "PROFILE-GROUP-06", "PROFILE-CLIENT-02", evidence=calls,
+        expected=expected, observed=f"it was answered {m.name_of(answer)}",
+    )  # fmt: skip
+    for table, call in zip(tables, calls, strict=True):
+        s.commits_as(call, 1, "PROFILE-GROUP-06", "PROFILE-CLIENT-02", expected=expected)
+        table.versions = 2
+    alone = [heard.request for heard in s.asked(m.Commit)]
+    s.require(
+        not alone, "PROFILE-GROUP-06", evidence=calls, expected="both commits are proposed by one `commit_group`",
+        observed=f"{len(alone)} `commit` was sent",
+    )  # fmt: skip
+    read, reads = s.act_together("reader", m.Snapshots(tables=tuple(names)), tables)
+    shown = [snapshot.version for snapshot in read.snapshots] if isinstance(read, m.SnapshotsRead) else []
+    s.require(
+        shown == [1, 1], "PROFILE-GROUP-07", evidence=reads, expected="version 1 of both tables is the newest",
+        observed=f"the read was answered {m.name_of(read)}, with the versions {shown}",
+    )  # fmt: skip

@@ -81,6 +81,8 @@ def _answer(message: messages.Request, given: messages.Answer) -> Answer | None:
             | messages.GroupRatified()
             | messages.GroupRefused()
             | messages.Tables()
+            | messages.GroupCommitted()
+            | messages.SnapshotsRead()
         ):
             return events.Done()
     kind = getattr(events, type(given).__name__)

@@ -297,6 +297,21 @@ class Transact(_Request, frozen=True, kw_only=True):
     """Skip the commit if there is nothing to commit."""
 
 
+class TransactGroup(_Request, frozen=True, kw_only=True):
+    """Client side: one transaction over several tables: all of its changes are committed, or none. Profile
+    `transaction-group`."""
+
+    members: tuple[Transact, ...]
+    """One `transact` for each table, without `read_version`."""
+
+
+class Snapshots(_Request, frozen=True, kw_only=True):
+    """Client side: read the newest versions of these tables, in one state: each transaction over several tables is
+    shown whole, or not at all. Profile `transaction-group`."""
+
+    tables: tuple[TableRef, ...]
+
+
 class Checkpoint(_Request, frozen=True, kw_only=True):
     """Client side: write a checkpoint of `version`."""
 
@@ -339,7 +354,8 @@ class Maintain(_Request, frozen=True, kw_only=True):
 Request = (
     Hello | LoadTable | CreateTable | Commit | CommitGroup | LoadTables | AttemptOutcome | GetCommits
     | BackfillToVersion | DropTable | TakeOver | HandBack | MaintenancePolicy | CallApi | Observe | Plant | Remove
-    | Crash | Restart | Snapshot | Transact | Checkpoint | Compact | Checksum | Cleanup | Maintain
+    | Crash | Restart | Snapshot | Transact | TransactGroup | Snapshots | Checkpoint | Compact | Checksum | Cleanup
+    | Maintain
 )  # fmt: skip
 """Every request to a subject."""
 
@@ -538,10 +554,22 @@ class Committed(_Answer, frozen=True, kw_only=True):
     version: Version | None
 
 
+class GroupCommitted(_Answer, frozen=True, kw_only=True):
+    """A client's transaction over several tables landed, as one version of each table."""
+
+    versions: tuple[Version, ...]
+
+
+class SnapshotsRead(_Answer, frozen=True, kw_only=True):
+    """What a client read, in the order of the tables."""
+
+    snapshots: tuple[SnapshotRead, ...]
+
+
 Answer = (
     Identity | Table | NotFound | Ratified | Conflict | Gap | Rejected | GroupRatified | GroupRefused | Tables | Unknown
     | Unsupported | Landed | NotLanded | Commits | Done | Policy | ApiAnswer | Observation | SnapshotRead
-    | Committed
+    | Committed | GroupCommitted | SnapshotsRead
 )  # fmt: skip
 
 
@@ -572,6 +600,8 @@ ANSWERS: Final[Mapping[type[Request], tuple[type[Answer], ...]]] = {
     Restart: (Done,),
     Snapshot: (SnapshotRead,),
     Transact: (Committed, Conflict),
+    TransactGroup: (GroupCommitted, Conflict),
+    Snapshots: (SnapshotsRead,),
     Checkpoint: (Done,),
     Compact: (Done,),
     Checksum: (Done,),

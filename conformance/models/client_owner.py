@@ -2,16 +2,18 @@
 
 import json
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import TABLE_ID
 from conformance.models import proposals
-from conformance.models.owner import ModelOwner, NotPublished, OwnedTable
+from conformance.models.groups import GroupOwner, Staged
+from conformance.models.owner import NotPublished, OwnedTable
 from conformance.models.storage import FolderStorage
 
 
-class ClientOwner(ModelOwner):
+class ClientOwner(GroupOwner):
     """The model owner as a catalog that engines can use. The id of a table is a UUID in the table's properties, and the
     protocol has `vacuumProtocolCheck`: an owner may require both, and Delta Spark and DuckDB reject catalog-managed
     tables without them. It knows the newest protocol and metadata even after a cleanup of their commits.
@@ -24,6 +26,15 @@ class ClientOwner(ModelOwner):
 
     def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
         super()._record(table, version, attempt)
+        self._remember(table)
+
+    def _ratify_group(self, members: Sequence[Staged]) -> m.Answer:
+        answer = super()._ratify_group(members)
+        for table, _, _ in members:
+            self._remember(table)
+        return answer
+
+    def _remember(self, table: OwnedTable) -> None:
         for kind in ("protocol", "metaData"):
             self._newest(table, kind)
 

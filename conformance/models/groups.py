@@ -14,6 +14,19 @@ Staged = tuple[OwnedTable, m.Commit, str | None]
 """A member's table, its proposal, and the name of its staged file."""
 
 
+def group_of(proposals: Sequence[m.Commit]) -> m.CommitGroup:
+    """The group of these proposals."""
+    return m.CommitGroup(
+        members=tuple(
+            m.GroupMember(
+                table=proposal.table, version=proposal.version, attempt=proposal.attempt, actions=proposal.actions,
+                staged_file=proposal.staged_file,
+            )
+            for proposal in proposals
+        )
+    )  # fmt: skip
+
+
 class GroupOwner(ModelOwner):
     """Ratifies a group by one save of all its tables."""
 

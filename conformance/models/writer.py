@@ -7,6 +7,7 @@ conflict checks is that of the document about commits and conflicts.
 import copy
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -66,15 +67,23 @@ class ModelWriter(ModelReader):
     """The clock, in ms since the epoch. It does not advance, so timestamps must increase without it."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
+        return self._committed(lambda files: self._transact(client, self._begun(client, request, files)))
+
+    def _begun(self, client: str, request: m.Transact, files: list[Path]) -> Transaction:
+        """Read the snapshot, and write the data files, which are added to `files`."""
+        self._refuse_protected(request)
+        table = self._open(client, request.table)
+        base = self._read(client, table, request.read_version, None)
+        self._check_writable(base.protocol)
+        transaction = Transaction(request=request, table=table, base=base, checked=copy.deepcopy(base))
+        files += self._write_files(transaction)
+        return transaction
+
+    def _committed(self, commit: Callable[[list[Path]], m.Answer]) -> m.Answer:
+        """The answer. `commit` adds the data files that it writes to its argument."""
         files: list[Path] = []
         try:
-            self._refuse_protected(request)
-            table = self._open(client, request.table)
-            base = self._read(client, table, request.read_version, None)
-            self._check_writable(base.protocol)
-            transaction = Transaction(request=request, table=table, base=base, checked=copy.deepcopy(base))
-            files = self._write_files(transaction)
-            return self._transact(client, transaction)
+            return commit(files)
         except Conflicting:
             self._discard_files(files)
             return m.Conflict()

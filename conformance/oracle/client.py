@@ -748,6 +748,26 @@ def _lands_if_it_may(done: Transacted) -> Wrong | None:
     )
 
 
+def transaction_group(done: Sequence[Transacted], *, in_one_request: bool) -> Iterator[tuple[int, Wrong]]:
+    """What is wrong with the outcome of a transaction over several tables, with the number of the table: half of it
+    landed, or one of its parts is wrong. It need not land if one of the parts need not. `in_one_request`: whether the
+    commits that landed did so by requests for all tables."""
+    landed = [index for index, part in enumerate(done) if part.landed]
+    if landed and (len(landed) < len(done) or not in_one_request):
+        version = done[landed[0]].landed[0]
+        observed = f"version {version} landed by itself"
+        missing = [index for index, part in enumerate(done) if not part.landed]
+        if missing:
+            observed = f"nothing landed in {done[missing[0]].request.table}"
+        what = f"the transaction is version {version} here, and lands in all {len(done)} tables by one request"
+        yield landed[0], Wrong(("PROFILE-GROUP-06",), what, observed, version, alone=True)
+    free = all(outcomes(part.request, part.log, part.base, max(part.log)).outcome is Outcome.MUST_LAND for part in done)
+    for index, part in enumerate(done):
+        wrong = transaction(part._replace(excused=part.excused or not free))
+        if wrong is not None:
+            yield index, wrong
+
+
 def is_empty(request: m.Transact) -> bool:
     changes = (request.adds, request.removes, request.add_feature, request.domain, request.application)
     return not any(changes) and not metadata_changes(request)

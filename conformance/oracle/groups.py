@@ -7,7 +7,7 @@ answer about several tables is judged in each combination of their worlds in whi
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from conformance.interface import messages as m
 from conformance.oracle import owner
@@ -18,9 +18,12 @@ NAMED: Final = "PROFILE-GROUP-02"
 ONE_STATE: Final = "PROFILE-GROUP-03"
 REPLAYED: Final = "PROFILE-GROUP-04"
 PROGRESS: Final = "PROFILE-GROUP-05"
+READ_TOGETHER: Final = "PROFILE-GROUP-07"
+"""Of clients."""
 MOST: Final = 4096
 """With more combinations an answer is not judged."""
 
+T = TypeVar("T")
 Link = Mapping[int, m.AttemptId]
 """The attempts of a group that can only land together, by the number of their table."""
 Together = tuple[World, ...]
@@ -60,6 +63,26 @@ def parts_of(request: m.CommitGroup, answer: m.Answer, known: frozenset[m.Attemp
             case _:
                 parts.append(answer)
     return parts
+
+
+def requests_of(request: m.TransactGroup | m.Snapshots) -> Sequence[m.Transact | m.Snapshot]:
+    """A client's request about several tables, as the requests that it contains."""
+    if isinstance(request, m.TransactGroup):
+        return request.members
+    return [m.Snapshot(table=table) for table in request.tables]
+
+
+def answers_of(request: m.TransactGroup | m.Snapshots, answer: m.Answer) -> list[m.Answer] | None:
+    """What a client's answer says about each table; None if it is about another number of tables."""
+    parts: list[m.Answer]
+    match answer:
+        case m.GroupCommitted():
+            parts = [m.Committed(version=version) for version in answer.versions]
+        case m.SnapshotsRead():
+            parts = list(answer.snapshots)
+        case _:
+            return [answer for _ in requests_of(request)]
+    return parts if len(parts) == len(requests_of(request)) else None
 
 
 def agree(worlds: Sequence[Worlds], links: Sequence[Link]) -> list[Worlds] | None:
@@ -217,7 +240,7 @@ def load_tables(
     return _kept(judged, len(worlds))
 
 
-def half_shown(members: Mapping[int, m.Version], shown: Mapping[int, m.Version | None]) -> bool:
+def half_shown(members: Mapping[T, m.Version], shown: Mapping[T, m.Version | None]) -> bool:
     """Whether one answer shows a group that landed in some of its tables, and not in the others. `members`: the version
     of the group, by table; `shown`: the latest version in the answer, by table."""
     seen = {

@@ -34,6 +34,7 @@ from conformance.oracle.client import ROW_DOMAIN, UNKNOWN_FEATURE, Wrong, replay
 from conformance.programs import client_steps as steps
 from conformance.programs.client_steps import Change, Columns, Form, Freedom, Harm, Job
 from conformance.requirements.catalogue import Level, Profile, load
+from conformance.scenario.adversary import COMMITS, Kind
 from conformance.scenario.audit import OWNER_CONF
 from conformance.scenario.check import applies
 from conformance.scenario.client import ClientScenario
@@ -42,9 +43,9 @@ from conformance.scenario.ownership import drop
 from conformance.scenario.scenario import Exchange, Inconclusive, Stopped
 from conformance.scenario.snapshots import ask, held, newest_returned
 
-KINDS: Final[dict[str, type]] = {
-    "get_commits": m.GetCommits, "load_table": m.LoadTable, "commit": m.Commit, "attempt_outcome": m.AttemptOutcome,
-    "backfill_to_version": m.BackfillToVersion, "any": object,
+KINDS: Final[dict[str, Kind]] = {
+    "get_commits": m.GetCommits, "load_table": (m.LoadTable, m.LoadTables), "commit": COMMITS,
+    "attempt_outcome": m.AttemptOutcome, "backfill_to_version": m.BackfillToVersion, "any": object,
 }  # fmt: skip
 OFTEN: Final = 1_000
 HOUR: Final = 3_600_000
@@ -468,12 +469,13 @@ class ClientDrive:
 
     # Disturbances
 
-    def _armed(self, table: DrivenTable) -> tuple[list[Freedom], tuple[str, ...]]:
+    def _armed(self, *tables: DrivenTable) -> tuple[list[Freedom], tuple[str, ...]]:
         """Give the owner the pending freedoms for one operation. Returns them, and the requirements at stake."""
         pending, self.pending = self.pending, []
         if self.s.feature == FILESYSTEM:
             return [], ()
         for step in pending:
+            table = tables[step.table % len(tables)]
             if isinstance(step, steps.Win):
                 self._winners(table, step)
             else:
@@ -493,7 +495,7 @@ class ClientDrive:
                 self._quietly(self._publish, table, table.log.latest)
 
         for _ in range(step.races):
-            self.s.owner.on(m.Commit, before=win)
+            self.s.owner.on(COMMITS, before=win)
 
     def _quietly(self, call: Callable[..., object], *arguments: Any, **options: Any) -> None:
         """Within a request of the client: a failure of the kit's own request must not pass through the client."""
@@ -519,11 +521,11 @@ class ClientDrive:
             case Freedom.LOSE_ANSWER:
                 owner.on(kind, lose_answer=True, **where)
             case Freedom.BUSY:
-                owner.on(m.Commit, answer=m.Rejected(reason="the backlog is full", retryable=True), **where)
+                owner.on(COMMITS, answer=m.Rejected(reason="the backlog is full", retryable=True), **where)
             case Freedom.BARE_CONFLICT | Freedom.OLD_CONFLICT:
                 bare = m.Conflict() if step.what is Freedom.BARE_CONFLICT else m.Conflict(latest=0, winners=())
                 for rule in owner.rules:
-                    if rule.kind is m.Commit and rule.change is None:
+                    if rule.kind is COMMITS and rule.change is None:
                         rule.change = partial(_instead, m.Conflict, bare)
             case Freedom.NO_LATEST if managed:
                 nothing = None if step.after else -1
@@ -535,30 +537,30 @@ class ClientDrive:
             case Freedom.LIST_PUBLISHED:
                 owner.override_commits(partial(self._with_published, table))
             case Freedom.REFUSE:
-                owner.on(m.Commit, answer=m.Rejected(reason="not allowed"), times=OFTEN)
+                owner.on(COMMITS, answer=m.Rejected(reason="not allowed"), times=OFTEN)
             case Freedom.SILENT if step.after:  # nothing arrives
-                for request in (m.Commit, m.AttemptOutcome):
+                for request in (*COMMITS, m.AttemptOutcome):
                     owner.on(request, lose_request=True, times=OFTEN)
             case Freedom.SILENT:
                 owner.go_silent_at_the_commit()
             case Freedom.REFUSE_AFTER:
                 refusal = m.NotFound() if step.after else m.Rejected(reason="no access any more")
                 again = (None, m.Conflict(), m.Rejected(reason="the backlog is full", retryable=True))[step.skip % 3]
-                owner.refuse_after(m.Commit, again=again, refusal=refusal)
+                owner.refuse_after(COMMITS, again=again, refusal=refusal)
             case Freedom.REPEAT:
                 answer = m.Rejected(reason="the backlog is full", retryable=True) if step.skip else m.Conflict()
                 then = partial(self._quietly, self._go_on_and_clean, table) if step.after else None
-                owner.on(m.Commit, lose_answer=True, after=then)
-                owner.on(m.Commit, answer=answer)
+                owner.on(COMMITS, lose_answer=True, after=then)
+                owner.on(COMMITS, answer=answer)
             case Freedom.DELAY:
-                owner.on(m.Commit, lose_request=True)
-                owner.on(m.Commit, before=self._deliver)
+                owner.on(COMMITS, lose_request=True)
+                owner.on(COMMITS, before=self._deliver)
             case Freedom.TRUNCATED_COPY | Freedom.FOREIGN_COPY if (
                 self.s.feature == "catalogManaged" and len(self.s.owner.rules) == 0
             ):
                 self._copy(table, CUT if step.what is Freedom.TRUNCATED_COPY else FOREIGN)
             case Freedom.NEVER:
-                owner.on(m.Commit, answer=m.Conflict(), times=100_000)
+                owner.on(COMMITS, answer=m.Conflict(), times=100_000)
 
     def _publish_all(self, table: DrivenTable, *, delete: bool = False) -> None:
         self._sync(table)
@@ -595,7 +597,8 @@ class ClientDrive:
         log.hide(*names)
 
     def _deliver(self) -> None:
-        first = next((p.request for p in reversed(self.s.proposed) if isinstance(p.request, m.Commit)), None)
+        exchanges = reversed(self.s.owner.exchanges)
+        first = next((heard.request for heard in exchanges if isinstance(heard.request, COMMITS)), None)
         if first is not None:
             self.s.answer("network", first)
 
@@ -807,19 +810,9 @@ class ClientDrive:
             self._disarm()
         self._fail(table, self._deleted(table), call, (*step.stakes(), *stakes))
         self._sync(table)
-        commits = [heard for heard in self.s.owner.exchanges[since:] if isinstance(heard.request, m.Commit)]
-        rejected = [n for n, heard in enumerate(commits) if _is_final(heard.answer)]
-        lost = any(isinstance(heard.answer, m.Unknown) for heard in commits)
-        done = oracle.Transacted(
-            request=request, answer=call.answer, log=log.actions, base=base, before=before,
-            landed=tuple(table.mine[mine:]), lost=lost,
-            excused=any(isinstance(h.answer, m.Unknown) or _is_final(h.answer) for h in self.s.owner.exchanges[since:])
-            or Freedom.BUSY in freedoms
-            or Freedom.NEVER in freedoms or step.by_path or step.outside or step.properties == 4 or self.s.gave_up(call)
-            or base not in readable,
-            rejected=bool(rejected) and not lost, proposals=len(commits) - rejected[0] - 1 if rejected else 0,
-            by_path=step.by_path, feature=self.s.feature,
-        )  # fmt: skip
+        done = self._transacted(table, call, base, mine, since)._replace(before=before, by_path=step.by_path)
+        special = step.by_path or step.outside or step.properties == 4 or base not in readable
+        done = done._replace(excused=done.excused or is_excused(freedoms) or special)
         wrong = oracle.transaction(done)
         if wrong is not None and isinstance(call.answer, m.Rejected) and not done.landed:
             wrong = None if self._rejects(table, step) else wrong
@@ -828,9 +821,32 @@ class ClientDrive:
         more = (*step.stakes(), *stakes, *words)
         self._fail(table, wrong, call, more)
         for version in done.landed:
-            self.s.note_names(action["add"] for action in log.actions[version] if "add" in action)
-            wrong = next(oracle.commit(log.actions, request, version, self.s.renamed), None)
-            self._fail(table, wrong, call, (*more, *self._stakes(table)))  # it may have read the layout wrongly
+            self._fail(table, self._content(table, call, version), call, (*more, *self._stakes(table)))
+
+    def _content(self, table: DrivenTable, call: Exchange, version: int) -> Wrong | None:
+        """What is wrong with the client's commit. It may have read the layout wrongly."""
+        log, request = table.log, call.request
+        assert isinstance(request, m.Transact)
+        self.s.note_names((action["add"] for action in log.actions[version] if "add" in action), call.number)
+        return next(oracle.commit(log.actions, request, version, self.s.renamed), None)
+
+    def _transacted(
+        self, table: DrivenTable, call: Exchange, base: int, mine: int, since: int
+    ) -> oracle.Transacted:  # fmt: skip
+        """The client's newest transaction. `base`: the version that it read; `mine` and `since`: the numbers of its
+        commits to the table, and of its requests, before that."""
+        assert isinstance(call.request, m.Transact)
+        asked = self.s.owner.exchanges[since:]
+        commits = [heard for heard in asked if isinstance(heard.request, COMMITS)]
+        rejected = [n for n, heard in enumerate(commits) if _is_final(heard.answer)]
+        lost = any(isinstance(heard.answer, m.Unknown) for heard in commits)
+        return oracle.Transacted(
+            request=call.request, answer=call.answer, log=table.log.actions, base=base, before=base,
+            landed=tuple(table.mine[mine:]), lost=lost,
+            excused=any(isinstance(h.answer, m.Unknown) or _is_final(h.answer) for h in asked) or self.s.gave_up(call),
+            rejected=bool(rejected) and not lost, proposals=len(commits) - rejected[0] - 1 if rejected else 0,
+            by_path=False, feature=self.s.feature,
+        )  # fmt: skip
 
     def _deleted(self, table: DrivenTable) -> Wrong | None:
         """The staged file of a commit that the owner lists is there, even if its writer does not know the outcome."""
@@ -1342,7 +1358,13 @@ def _hour(number: int) -> int:
 
 
 def _is_final(answer: m.Answer) -> bool:
-    return isinstance(answer, m.Rejected) and not answer.retryable
+    refusal = answer.answer if isinstance(answer, m.GroupRefused) else answer
+    return isinstance(refusal, m.Rejected) and not refusal.retryable
+
+
+def is_excused(freedoms: Iterable[Freedom]) -> bool:
+    """Whether a transaction need not land, because of these freedoms."""
+    return not {Freedom.BUSY, Freedom.NEVER}.isdisjoint(freedoms)
 
 
 def _removal(add: dict[str, Any], **more: Any) -> str:

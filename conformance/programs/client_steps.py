@@ -243,6 +243,10 @@ class Freedom(StrEnum):
     """Its published file has other actions."""
     MISSING_STAGED = "missing staged file"
     """While a client publishes, the staged file of the first commit to publish is missing."""
+    LAND_GROUP = "land a group"
+    """During an operation on several tables: another writer commits to all of them at once."""
+    DROP = "drop the table"
+    """During an operation on several tables, one of them is dropped just before the client's proposal."""
 
 
 FREE_STAKES: dict[Freedom, tuple[str, ...]] = {
@@ -353,6 +357,23 @@ class Transact(_Step, frozen=True, kw_only=True):
         return ("CM-ACCESS-02", "CM-WRITE-01", "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12") if self.by_path else ()
 
 
+TABLES: int = 3
+"""The number of tables that operations on several tables use."""
+
+
+class TransactAll(_Step, frozen=True, kw_only=True):
+    """A transaction over several tables, of the newest versions."""
+
+    members: tuple[Transact, ...] = (Transact(), Transact(table=1))
+
+
+class ReadAll(_Step, frozen=True, kw_only=True):
+    """A read of the newest versions of several tables."""
+
+    tables: tuple[int, ...] = (0, 1)
+    fresh: bool = False
+
+
 class Job(StrEnum):
     CHECKPOINT = "checkpoint"
     ANY_CHECKPOINT = "any checkpoint"
@@ -422,7 +443,7 @@ class Again(_Step, frozen=True, kw_only=True):
 
 
 Layout = Make | Land | Backfill | Checkpoint | Hint | Compaction | Checksum | Leftover | Clean | Touch
-Operation = Read | Transact | Maintain | Create | Transfer
+Operation = Read | Transact | TransactAll | ReadAll | Maintain | Create | Transfer
 Step = Layout | Free | Win | Operation | Again
 
 

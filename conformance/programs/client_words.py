@@ -3,6 +3,7 @@ of freedoms, winners and an operation, then reads that show what became of the t
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -11,7 +12,7 @@ import msgspec
 from conformance.interface.messages import Identity, Isolation
 from conformance.programs import client_steps as steps
 from conformance.programs import program as programs
-from conformance.programs.client_driving import ClientDrive
+from conformance.programs.client_group_driving import ClientGroupDrive
 from conformance.programs.client_steps import By, Change, ClientProgram, Columns, Form, Freedom, Harm, Job, Step
 from conformance.programs.program import FORMAT
 from conformance.scenario.check import Variant
@@ -377,6 +378,53 @@ def win(d: Draw) -> tuple[Step, ...]:
     )  # fmt: skip
 
 
+# Operations on several tables
+
+
+def transact_all(d: Draw) -> tuple[Step, ...]:
+    drawn = [(table, transact(d)[-1]) for table in _several(d)]
+    members = [msgspec.structs.replace(one, table=t) for t, one in drawn if isinstance(one, steps.Transact)]
+    return (steps.TransactAll(members=tuple(members)),)
+
+
+def read_all(d: Draw) -> tuple[Step, ...]:
+    return (steps.ReadAll(tables=_several(d), fresh=d.chance(0.3)),)
+
+
+def _several(d: Draw) -> tuple[int, ...]:
+    return tuple(d.random.sample(range(steps.TABLES), d.one(2, 2, 2, 3)))
+
+
+def during_reads(d: Draw) -> tuple[Step, ...]:
+    """A freedom during a read of several tables."""
+    if d.chance(0.6):
+        on = d.one("load_table", "get_commits", "get_commits", "any")
+        return (steps.Free(what=Freedom.LAND_GROUP, on=on, after=d.chance(0.7), skip=d.one(0, 0, 1)),)
+    return spread(d, of_readers(d))
+
+
+def during_transactions(d: Draw) -> tuple[Step, ...]:
+    """A freedom during a transaction over several tables."""
+    if d.chance(0.3):
+        return spread(d, (steps.Free(what=d.one(Freedom.LAND_GROUP, Freedom.DROP), on="commit", skip=d.one(0, 0, 1)),))
+    return spread(d, d.one(lost, of_writers)(d))
+
+
+def spread(d: Draw, drawn: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps, on any of the tables."""
+    return tuple(msgspec.structs.replace(step, table=d.random.randrange(steps.TABLES)) for step in drawn)
+
+
+GROUPED: Final[Mapping[Word, float]] = {transact_all: 6, read_all: 5}
+"""The words about several tables: other families draw none of them."""
+DURING: Final[Mapping[Word, Word]] = {
+    transact: of_writers, transact_all: during_transactions, read_all: during_reads,
+}  # fmt: skip
+GROUP_RITUAL: Final[tuple[Step, ...]] = (
+    steps.ReadAll(), steps.TransactAll(), steps.Free(what=Freedom.LAND_GROUP, after=True),
+    steps.ReadAll(fresh=True), steps.ReadAll(tables=(1, 0)),
+)  # fmt: skip
+"""The end of each program with groups."""
 SUCH_AS: Final = {"layers": "read", "prepared": "maintain", "clean_up": "maintain", "permission": "maintain"}
 """Words that a family makes as frequent as another one, unless it names them itself."""
 HEAVY: Final[tuple[Step, ...]] = (steps.Land(times=110),)
@@ -395,6 +443,8 @@ class ClientFamily:
     name: str
     factors: Mapping[str, float] = field(default_factory=dict)
     """The factors of the weights, by word."""
+    groups: bool = False
+    """Whether its programs have operations on several tables."""
     kind: type[ClientProgram] = ClientProgram
     side: str = "client"
 
@@ -404,19 +454,22 @@ class ClientFamily:
         timed = times.__name__ in self.factors
         details = programs.random_of(seed, -1 - number)
         d, small = Draw(random, details, 0.6 if timed else 0.15), number < programs.SMALL_PROGRAMS
-        layout, operations = self._weights(LAYOUT, d), self._weights(OPERATIONS | ({times: 1} if timed else {}), d)
+        more: Mapping[Word, float] = GROUPED if self.groups else {times: 1} if timed else {}
+        layout, operations = self._weights(LAYOUT, d), self._weights({**OPERATIONS, **more}, d)
+        somewhere = partial(spread, d) if self.groups else tuple
         program: list[Step] = [*make(d), *land(d), *d.one((), changed(d))]
         for _ in range(random.randint(0, 3 if small else 9)):
-            program += d.weighted(layout)(d)
+            program += somewhere(d.weighted(layout)(d))
         for _ in range(random.randint(1, 3 if small else 5)):
             program += self._round(d, d.weighted(operations))
             for _ in range(random.randint(0, 2)):
-                program += d.weighted(layout)(d)
+                program += somewhere(d.weighted(layout)(d))
         if (heavy := programs.heavy(HEAVY, seed, number)) is not None:
             program.insert(1, heavy)
         words = tuple(type(step).__name__.lower() for step in program)
+        program += (*(GROUP_RITUAL if self.groups else ()), *RITUAL)
         return ClientProgram(
-            format=FORMAT, side="client", family=self.name, seed=seed + number, words=words, steps=(*program, *RITUAL)
+            format=FORMAT, side="client", family=self.name, seed=seed + number, words=words, steps=tuple(program)
         )
 
     def _weights(self, weights: Mapping[Word, float], d: Draw) -> dict[Word, float]:
@@ -429,13 +482,15 @@ class ClientFamily:
 
     def _round(self, d: Draw, operation: Word) -> list[Step]:
         """An operation of the client, with the freedoms and winners during it."""
-        word = of_writers if operation is transact else of_readers
-        d.begin_round(races=word is of_writers and d.chance(0.6 * self.factors.get("win", 1)))
+        word = DURING.get(operation, of_readers)
+        races = operation in (transact, transact_all)
+        d.begin_round(races=races and d.chance(0.6 * self.factors.get("win", 1)))
         free = word(d) if d.chance(0.5 * self.factors.get(word.__name__, 1)) else ()
-        return [*(win(d) if d.races else ()), *free, *operation(d)]
+        winners = win(d) if d.races else ()
+        return [*(spread(d, winners) if operation in GROUPED else winners), *free, *operation(d)]
 
     def offers(self, words: Collection[str], identity: Identity, variant: Variant) -> bool:  # noqa: ARG002
         return True
 
-    def begin(self, scenario: ClientScenario) -> ClientDrive:
-        return ClientDrive(scenario)
+    def begin(self, scenario: ClientScenario) -> ClientGroupDrive:
+        return ClientGroupDrive(scenario)

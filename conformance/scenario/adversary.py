@@ -23,8 +23,13 @@ from conformance.models.owner import ModelOwner
 
 Entries = Sequence[m.CommitEntry]
 CommitsAndLatest = tuple[Entries, int | None]
-QUESTIONS: Final = (m.GetCommits, m.LoadTable)
+QUESTIONS: Final = (m.GetCommits, m.LoadTable, m.LoadTables)
 """Requests by which a client reads commits."""
+COMMITS: Final = (m.Commit, m.CommitGroup)
+"""Requests by which a client commits."""
+
+Kind = type | tuple[type, ...]
+"""A kind of requests, or several."""
 
 NO_ACCESS: Final = m.Rejected(reason="no access any more")
 MOST_REQUESTS: Final = 500
@@ -35,15 +40,16 @@ MOST_REQUESTS: Final = 500
 class Rule:
     """A rule for some requests."""
 
-    kind: type
+    kind: Kind
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
     lose_request: bool = False
     lose_answer: bool = False
     answer: m.Answer | None = None
-    """The answer, instead of the owner's."""
+    """The answer, instead of the owner's; to a group, that to its first member."""
     change: Callable[[m.Answer], m.Answer] | None = None
-    """A function that changes the owner's answer to another valid one."""
+    """A function that changes the owner's answer to another valid one; of the refusal of a group, the
+    answer to the member that decided."""
     skip: int = 0
     times: int = 1
 
@@ -68,7 +74,7 @@ class Adversary:
         self.listener: Callable[[OwnerExchange], None] | None = None
         self._left = MOST_REQUESTS
 
-    def on(self, kind: type, **what: Any) -> Rule:
+    def on(self, kind: Kind, **what: Any) -> Rule:
         """Add a rule for requests of this type, with the fields of `Rule`; `skip` of them pass first."""
         rule = Rule(kind=kind, **what)
         self.rules.append(rule)
@@ -101,12 +107,12 @@ class Adversary:
         """From its next commit on, the client gets no answers. Commits are carried out."""
 
         def go_silent() -> None:
-            self.drop_requests(m.AttemptOutcome, m.GetCommits, m.LoadTable)
+            self.drop_requests(m.AttemptOutcome, *QUESTIONS)
 
-        self.on(m.Commit, before=go_silent, lose_answer=True, times=MOST_REQUESTS)
+        self.on(COMMITS, before=go_silent, lose_answer=True, times=MOST_REQUESTS)
 
     def refuse_after(
-        self, kind: type, *, again: m.Answer | None = None, then: Callable[[], object] = lambda: None,
+        self, kind: Kind, *, again: m.Answer | None = None, then: Callable[[], object] = lambda: None,
         refusal: m.Answer = NO_ACCESS, **what: Any,
     ) -> None:  # fmt: skip
         """Carry out the client's next request of this kind, lose its answer, and call `then`. From then on, answer
@@ -166,15 +172,23 @@ class Adversary:
             rule.before()
         if rule.lose_request:
             answer: m.Answer = m.Unknown(reason="no answer in time")
+        elif isinstance(request, m.CommitGroup) and isinstance(rule.answer, m.Conflict):
+            answer = m.GroupRefused(decided_by=0, answer=rule.answer)
         elif rule.answer is not None:
             answer = rule.answer
         else:
             answer = self.subject.ask(client, request)
         if rule.change is not None:
-            answer = rule.change(answer)
+            answer = _changed(rule.change, answer)
         if rule.after is not None:
             rule.after()
         return m.Unknown(reason="the connection broke") if rule.lose_answer else answer
+
+
+def _changed(change: Callable[[m.Answer], m.Answer], answer: m.Answer) -> m.Answer:
+    if isinstance(answer, m.GroupRefused) and isinstance(refusal := change(answer.answer), m.Conflict):
+        return m.GroupRefused(decided_by=answer.decided_by, answer=refusal)
+    return change(answer)
 
 
 class ClientHost:

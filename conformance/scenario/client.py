@@ -30,6 +30,7 @@ from conformance.models import proposals
 from conformance.models.client_owner import ClientOwner
 from conformance.models.reader import ModelReader
 from conformance.models.storage import FolderStorage
+from conformance.oracle import groups
 from conformance.scenario import api_requests
 from conformance.scenario.adversary import Adversary, ClientHost, OwnerExchange
 from conformance.scenario.audit import (
@@ -75,7 +76,9 @@ class ClientScenario(Scenario):
         self.client = client
         self.host = host
         self.acting = 0
-        """The number of the client's operation."""
+        """The number of the client's operation; of one on several tables, that on the first."""
+        self.parts: dict[str, int] = {}
+        """Of an operation on several tables, the number of that on each one, by reference."""
         self.newest: Exchange | None = None
         """The newest operation that ended."""
         self.archive: dict[str, dict[int, events.Witness]] = {}
@@ -127,19 +130,8 @@ class ClientScenario(Scenario):
         if isinstance(request, m.TakeOver | m.HandBack):
             # The client finds the version itself, so the history records a transaction.
             about = m.Transact(table="", marker=request.attempt)
-        number = self.recording.invoke(client, self._name(request) if table is None else table.name, about)
-        self.acting = number
-        if isinstance(about, m.CreateTable):
-            self.markers[number] = about.attempt
-        if isinstance(about, m.Transact):
-            self.markers[number] = about.marker
-            self.requested[number] = tuple(add.path for add in about.adds)
-            self.free = {reference: owned.latest + 1 for reference, owned in self.owner.owner.tables.items()}
-        others = self._others(request)
-        before, visible = self._outside(others), self._visible()
-        answer = self.client.ask(client, request)
-        self.found += [(number, problem) for problem in self._of_publishing(visible)]
-        self.strays += [(number, path) for path in sorted(self._outside(others) - before - self._places())]
+        number = self.acting = self._begun(client, about, self._name(request) if table is None else table.name)
+        answer = self._asked(client, request)
         if about is not request and isinstance(answer, m.Ratified):
             self.recording.ended(number, about, m.Committed(version=answer.version))
             self.newest = Exchange(number=number, request=request, answer=answer)
@@ -147,18 +139,67 @@ class ClientScenario(Scenario):
         if isinstance(about, m.Transact) and isinstance(answer, m.Committed) and answer.version is not None:
             self.reported[about.table, answer.version] = about.marker
         self.newest = exchange = self._ended(number, about, answer)
+        self._check_end(request, exchange)
+        return exchange
+
+    def act_together(
+        self, client: str, request: m.TransactGroup | m.Snapshots, tables: Sequence[TableHandle]
+    ) -> tuple[m.Answer, list[Exchange]]:  # fmt: skip
+        """Send a request about several tables to the client under test. The history records one for each table, all
+        with the same beginning and end."""
+        self.owner.begin()
+        parts = groups.requests_of(request)
+        numbers = [self._begun(client, part, table.name) for part, table in zip(parts, tables, strict=True)]
+        self.acting, self.parts = numbers[0], {t.reference: n for t, n in zip(tables, numbers, strict=True)}
+        answer = self._asked(client, request)
+        answers = groups.answers_of(request, answer) if m.belongs(request, answer) else None
+        exchanges = [
+            self._ended(number, part, said)
+            for number, part, said in zip(numbers, parts, answers or [m.Unknown()] * len(parts), strict=True)
+        ]
+        self.newest, self.parts = exchanges[0], {}
+        if answers is None:
+            self.fail(
+                "PROFILE-CORE-03", evidence=exchanges[:1], expected=f"an answer about {len(parts)} tables",
+                message=f"`{name_of(request)}` about {len(parts)} tables was answered {answer}.",
+            )  # fmt: skip
+        self._check_end(request, exchanges[0])
+        return answer, exchanges
+
+    def _begun(self, client: str, request: m.Request, name: str) -> int:
+        """Record a request, just before it is sent. Returns its number."""
+        number = self.recording.invoke(client, name, request)
+        if isinstance(request, m.CreateTable):
+            self.markers[number] = request.attempt
+        if isinstance(request, m.Transact):
+            self.markers[number] = request.marker
+            self.requested[number] = tuple(add.path for add in request.adds)
+            self.free = {reference: owned.latest + 1 for reference, owned in self.owner.owner.tables.items()}
+        return number
+
+    def _asked(self, client: str, request: m.Request) -> m.Answer:
+        """The client's answer. Notes what it published, and files that it created in other folders."""
+        others = self._others(request)
+        before, visible = self._outside(others), self._visible()
+        answer = self.client.ask(client, request)
+        self.found += [(self.acting, problem) for problem in self._of_publishing(visible)]
+        self.strays += [(self.acting, path) for path in sorted(self._outside(others) - before - self._places())]
+        return answer
+
+    def _check_end(self, request: m.Request, exchange: Exchange) -> None:
+        """The client supports the request, and ended it by itself."""
+        answer = exchange.answer
         if isinstance(answer, m.Unsupported):
             why = f": {answer.reason}" if answer.reason else ""
             unsupported = f"{NO_SUCH_JOB}: `{name_of(request)}` is unsupported{why}"
             self.unsupported[type(request)] = unsupported
             raise Inconclusive(unsupported)
-        reading = ("PROFILE-CLIENT-01",) if isinstance(about, m.Snapshot) else ()
+        reading = ("PROFILE-CLIENT-01",) if isinstance(exchange.request, m.Snapshot) else ()
         self.require(
             not self.owner.endless, "CONFLICT-RETRY-06", "FIELD-04", *reading, evidence=(exchange,),
             expected="a client ends its operation, with success or with an error",
             observed=f"it sent the owner more than {len(self.owner.exchanges)} requests",
         )  # fmt: skip
-        return exchange
 
     def transact(self, table: TableHandle, client: str = "writer", **changes: Any) -> Exchange:
         """A transaction of the client under test. `changes`: fields of the request, for example `adds`."""
@@ -506,21 +547,32 @@ class ClientScenario(Scenario):
         if isinstance(heard.request, m.CallApi):
             self._of_request(api_requests.Sent.of(self.acting, heard.request))
             return
+        if isinstance(heard.request, m.CommitGroup):
+            answer = heard.answer
+            for index, commit in enumerate(groups.commits_of(heard.request)):
+                # The others of a refused group may be proposed again.
+                decided = answer.answer if isinstance(answer, m.GroupRefused) and answer.decided_by == index else None
+                self._propose(commit, decided or (m.Unknown() if isinstance(answer, m.GroupRefused) else answer))
         if isinstance(heard.request, m.Commit | m.CreateTable | m.TakeOver | m.HandBack):
-            reply = heard.answer
-            refused = isinstance(reply, m.Conflict | m.Gap) or (isinstance(reply, m.Rejected) and not reply.retryable)
-            lines = self._lines(heard.request)
-            self.note_names(add for line in lines or () if (add := proposals.body_of(line, "add")) is not None)
+            lines = self._propose(heard.request, heard.answer)
             if self.calls:
                 self._of_meaning(self.calls[-1], heard, lines)
-            files = tuple(path for path in self._data_files(heard.request, lines) if path.is_file())
-            self.proposed.append(
-                Proposed(operation=self.acting, request=heard.request, lines=lines, refused=refused, files=files)
-            )
         version = getattr(heard.request, "version", None)
         what = name_of(heard.request) + ("" if version is None else f" {version}")
         note = f"{what} -> {name_of(heard.answer)}"
         self.recording.writer.fault("asks the owner", client=heard.client, note=note)
+
+    def _propose(
+        self, request: m.Commit | m.CreateTable | m.TakeOver | m.HandBack, reply: m.Answer
+    ) -> Sequence[str] | None:  # fmt: skip
+        """Store a proposal of the client. Returns its actions."""
+        refused = isinstance(reply, m.Conflict | m.Gap) or (isinstance(reply, m.Rejected) and not reply.retryable)
+        lines, operation = self._lines(request), self.parts.get(getattr(request, "table", ""), self.acting)
+        adds = (add for line in lines or () if (add := proposals.body_of(line, "add")) is not None)
+        self.note_names(adds, operation)
+        files = tuple(path for path in self._data_files(request, lines) if path.is_file())
+        self.proposed.append(Proposed(operation=operation, request=request, lines=lines, refused=refused, files=files))
+        return lines
 
     # Requests to a catalog with the Delta API
 
@@ -547,10 +599,10 @@ class ClientScenario(Scenario):
         table = self.owner.owner.tables.get(getattr(request, "table", ""))
         return set() if table is None else data_files(lines or (), ("add", "cdc"), Path(table.location))
 
-    def note_names(self, adds: Iterable[dict[str, Any]]) -> None:
+    def note_names(self, adds: Iterable[dict[str, Any]], operation: int) -> None:
         """Map the files that the client renamed to the requested ones: one to one if their number is equal, otherwise
         all to the first. A name that is another spelling of a requested one is no new name."""
-        wanted = self.requested.get(self.acting, ())
+        wanted = self.requested.get(operation, ())
         paths = [self.decoded(str(add.get("path"))) for add in adds]
         kept = {_spelled(name) for name in wanted} & {_spelled(path) for path in paths}
         new = [path for path in paths if _spelled(path) not in kept]

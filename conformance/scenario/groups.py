@@ -4,21 +4,9 @@ have the same beginning and the same end."""
 from collections.abc import Sequence
 
 from conformance.interface import messages as m
+from conformance.models.groups import group_of as group_of
 from conformance.oracle import groups
 from conformance.scenario.scenario import TRIES, Exchange, Scenario, TableHandle
-
-
-def group_of(proposals: Sequence[m.Commit]) -> m.CommitGroup:
-    """The group of these proposals."""
-    return m.CommitGroup(
-        members=tuple(
-            m.GroupMember(
-                table=proposal.table, version=proposal.version, attempt=proposal.attempt, actions=proposal.actions,
-                staged_file=proposal.staged_file,
-            )
-            for proposal in proposals
-        )
-    )  # fmt: skip
 
 
 def invoke(s: Scenario, client: str, request: m.CommitGroup, tables: Sequence[TableHandle]) -> list[int]:

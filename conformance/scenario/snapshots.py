@@ -92,9 +92,15 @@ def ask(log: LogBuilder, /, client: str | None = None, **fields: Any) -> tuple[E
     return log.s.act(who, m.Snapshot(**fields), log.table), since
 
 
-def newest_returned(s: ClientScenario, since: int) -> int:
-    """The newest version that the owner returned to the reader since then; -1 if it returned none."""
-    answers = [heard.answer for heard in s.owner.exchanges[since:]]
+def newest_returned(s: ClientScenario, since: int, reference: str | None = None) -> int:
+    """The newest version that the owner returned to the reader since then; -1 if it returned none. `reference`: of this
+    table only."""
+    heard = [(heard.request, heard.answer) for heard in s.owner.exchanges[since:]]
+    parts = [(request, part) for request, answer in heard for part in getattr(answer, "tables", (answer,))]
+    answers = [
+        answer for request, answer in parts
+        if reference in (None, getattr(answer, "table", None), getattr(request, "table", None))
+    ]  # fmt: skip
     returned = [
         answer.latest for answer in answers if isinstance(answer, m.Table | m.Commits) and answer.latest is not None
     ]

@@ -13,6 +13,7 @@ from conformance.adapters.log_folder import content_of
 from conformance.adapters.reference import translation
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
+from conformance.models.groups import group_of
 from refimpl.protocol import actions, commits, errors
 from refimpl.protocol.actions import CommitInfo
 from refimpl.protocol.commit_owner import (
@@ -23,6 +24,7 @@ from refimpl.protocol.commit_owner import (
     TableState,
     TableSummary,
 )
+from refimpl.protocol.groups import GroupRatified, GroupRefused, Member
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import TABLE_FEATURES, CommitMode, TableFeature
 
@@ -54,7 +56,14 @@ class AskedOwner:
     def resolve(self, reference: str | Path) -> ResolvedTable:
         by_path = isinstance(reference, Path) or "/" in reference
         request = m.LoadTable(path=str(reference)) if by_path else m.LoadTable(name=str(reference))
-        table = self._question(request, m.Table)
+        return self._resolved(self._question(request, m.Table), reference, by_path=by_path)
+
+    def resolve_together(self, references: Sequence[str | Path]) -> tuple[ResolvedTable, ...]:
+        """Of tables that are named."""
+        tables = self._question(m.LoadTables(names=tuple(map(str, references))), m.Tables).tables
+        return tuple(self._resolved(table, name, by_path=False) for table, name in zip(tables, references, strict=True))
+
+    def _resolved(self, table: m.Table, reference: str | Path, *, by_path: bool) -> ResolvedTable:
         if table.location is None:
             raise errors.InvalidRequestError(
                 f"the owner does not return the location of {reference}; a client needs it"
@@ -109,14 +118,22 @@ class AskedOwner:
     # Committing
 
     def commit(self, table_id: str, version: Version, proposal: commits.Proposal) -> commits.Outcome:
-        if isinstance(proposal, commits.StagedProposal):
-            request = m.Commit(
-                table=table_id, version=version, attempt=proposal.attempt, staged_file=proposal.file_name
-            )
-        else:
-            content = translation.actions_of(proposal.content)
-            request = m.Commit(table=table_id, version=version, attempt=proposal.attempt, actions=content)
-        return self._outcome(request, proposal)
+        return self._outcome(_request(table_id, version, proposal), proposal)
+
+    def commit_group(self, members: Sequence[Member]) -> GroupRatified | GroupRefused:
+        request = group_of([_request(member.table_id, member.version, member.proposal) for member in members])
+        first = request.members[0]
+        match answer := self._once(request, version=first.version, attempt=first.attempt):
+            case m.GroupRatified():
+                return GroupRatified(commits=())
+            case m.GroupRefused(decided_by=index):
+                outcome = self._said(answer.answer, request.members[index].version)
+                return GroupRefused(decided_by=index, outcome=outcome, lost=answer.lost or (index,))
+            case m.Rejected(retryable=True):  # the owner does not say in which table
+                outcome = self._said(answer, first.version)
+                return GroupRefused(decided_by=0, outcome=outcome, lost=tuple(range(len(members))))
+            case _:
+                raise _refusal(request, answer)
 
     def turn(self, table_id: str) -> AbstractContextManager[bool]:
         """Does not wait: the kit decides the order of the clients."""
@@ -195,8 +212,18 @@ class AskedOwner:
                 return commits.Ratified(
                     commit=_commit(version, request.attempt, commits.COMMIT_MODE_OF[type(proposal)])
                 )
+            case m.Conflict() | m.Gap() | m.Rejected():
+                return self._said(answer, request.version)
+            case _:
+                raise _refusal(request, answer)
+
+    def _said(
+        self, answer: m.Conflict | m.Gap | m.Rejected, version: Version
+    ) -> commits.Conflict | commits.VersionGap | commits.Rejected:
+        """Why a proposal of the version is not ratified."""
+        match answer:
             case m.Conflict(latest=latest):
-                latest = max(request.version, request.version if latest is None else latest)
+                latest = max(version, version if latest is None else latest)
                 return commits.Conflict(latest_ratified_version=latest, winners=_stored(answer.winners or ()))
             case m.Gap(latest=latest):
                 return commits.VersionGap(latest_ratified_version=_version(latest))
@@ -204,8 +231,6 @@ class AskedOwner:
                 # The interface has one rejection after which the same proposal may succeed later: a full backlog.
                 reason = commits.RejectionReason.BACKLOG_FULL if retryable else commits.RejectionReason.OWNER_REFUSES
                 return commits.Rejected(reason=reason, detail=detail)
-            case _:
-                raise _refusal(request, answer)
 
     def _once(self, request: m.Request, *, attempt: commits.AttemptId, version: Version | None = None) -> m.Answer:
         """Send the request once. Raises `OutcomeUnknown` if no answer comes: it may have been executed."""
@@ -244,6 +269,13 @@ class AskedOwner:
             if not isinstance(answer, m.Unknown):
                 break
         return answer
+
+
+def _request(table_id: str, version: Version, proposal: commits.Proposal) -> m.Commit:
+    if isinstance(proposal, commits.StagedProposal):
+        return m.Commit(table=table_id, version=version, attempt=proposal.attempt, staged_file=proposal.file_name)
+    content = translation.actions_of(proposal.content)
+    return m.Commit(table=table_id, version=version, attempt=proposal.attempt, actions=content)
 
 
 def _refusal(request: m.Request, answer: m.Answer) -> errors.DeltaError:

@@ -25,6 +25,7 @@ from conformance.interface.subject import AdapterError
 from refimpl.client import ownership
 from refimpl.client.checkpoint_writing import ask
 from refimpl.client.data_maintenance import optimize, vacuum
+from refimpl.client.group_transaction import GroupTransaction, read_together
 from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
 from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.snapshot import Snapshot
@@ -42,7 +43,7 @@ from refimpl.storage.log_store import LogStore
 
 PROFILES: Final = (
     "core", "staged", "inline", "direct-publish", "attempt-outcome", "ownership-transfer", "maintenance-policy",
-    "backlog-limit", "discovery", "change-data", "row-tracking",
+    "backlog-limit", "discovery", "change-data", "row-tracking", "transaction-group",
 )  # fmt: skip
 COMMIT_MODES: Final = {
     name: tuple(commit_mode.value for commit_mode in CommitMode if commit_mode in feature.commit_modes)
@@ -145,6 +146,11 @@ class ReferenceClient:
         except errors.DeltaError as error:
             return translation.failure(error)
 
+    @answering
+    def snapshots(self, client: str, request: m.Snapshots) -> m.Answer:
+        tables = read_together(self._owner(client), self._environment, request.tables)
+        return m.SnapshotsRead(snapshots=tuple(_snapshot_read(table.snapshot) for table in tables))
+
     # Writing
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
@@ -167,6 +173,24 @@ class ReferenceClient:
         if transaction is None:
             return m.Committed(version=None)
         return _landed(transaction, written, if_needed=request.if_needed)
+
+    def transact_group(self, client: str, request: m.TransactGroup) -> m.Answer:
+        group = GroupTransaction(self._owner(client), self._environment, [member.table for member in request.members])
+        proposed = False
+        try:
+            with group:
+                for member in request.members:
+                    isolation = IsolationLevel(member.isolation.value)
+                    transaction = group.table(member.table).transaction(isolation=isolation)
+                    transaction.id = member.marker
+                    if not _described(transaction, member):
+                        raise errors.InvalidRequestError(f"{member.table} has recorded batch {member.application}")
+                    self._written(transaction.snapshot.location, (*member.adds, *member.changes))
+                    transaction.commit()
+                proposed = True
+        except errors.DeltaError as error:
+            return _not_committed(error, proposed=proposed)
+        return m.GroupCommitted(versions=tuple(group.committed[one.table].version for one in request.members))
 
     def _written(self, location: Path, files: tuple[m.DataFile, ...]) -> list[Add]:
         """Write the data files below the table's folder."""
@@ -405,13 +429,17 @@ def _landed(transaction: Transaction, written: list[Add], *, if_needed: bool) ->
     try:
         with transaction.deleting_unless_landed(written):
             committed = transaction.commit_if_needed() if if_needed else transaction.commit()
-    except errors.ConcurrentModificationError:
-        return m.Conflict()
-    except errors.CERTAINLY_NOT_COMMITTED as error:
-        return translation.failure(error)
     except errors.DeltaError as error:
-        return m.Unknown(reason=f"{type(error).__name__}: {error.message}")
+        return _not_committed(error, proposed=True)
     return m.Committed(version=None if committed is None else committed.version)
+
+
+def _not_committed(error: errors.DeltaError, *, proposed: bool) -> m.Answer:
+    if isinstance(error, errors.ConcurrentModificationError):
+        return m.Conflict()
+    if not proposed or isinstance(error, errors.CERTAINLY_NOT_COMMITTED):
+        return translation.failure(error)
+    return m.Unknown(reason=f"{type(error).__name__}: {error.message}")
 
 
 # With its remote owner. `DeltaApi` replaces the network; requests and answers are the API's bytes

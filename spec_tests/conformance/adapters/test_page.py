@@ -36,7 +36,9 @@ ANCHORS: Final = {
     for heading in re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
 }
 CLIENTS: Final = TEXT.split("### A client instead of an owner", 1)[1]
-OF_CLIENTS: Final = (m.Snapshot, m.Transact, m.Checkpoint, m.Compact, m.Checksum, m.Cleanup, m.Maintain)
+OF_CLIENTS: Final = (
+    m.Snapshot, m.Transact, m.TransactGroup, m.Snapshots, m.Checkpoint, m.Compact, m.Checksum, m.Cleanup, m.Maintain,
+)  # fmt: skip
 TO_OWNERS: Final = [request for request in m.ANSWERS if request not in OF_CLIENTS]
 
 

@@ -15,8 +15,10 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.interface.results import CaseResult, Layer, Verdict
 from conformance.models.client import ModelClient
+from conformance.models.group_client import GroupClient
 from conformance.models.groups import GroupOwner
 from conformance.models.owner import ModelOwner
+from conformance.mutants.api_clients import SpeaksTheDeltaApi
 from conformance.mutants.delta_api import ServesTheDeltaApi
 from conformance.mutants.writers import RetriesAnUnknownOutcome
 from conformance.oracle.client import replay
@@ -87,9 +89,13 @@ def unnamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("check", sampled(EXAMPLES, 6), ids=lambda check: check.name)
 def test_the_models_pass(check: Check, unnamed: list[str]) -> None:
-    special = {Profile.UC_DELTA_API: ServesTheDeltaApi, Profile.TRANSACTION_GROUP: GroupOwner}
-    owner = next((special[need] for need in check.needs if need in special), ModelOwner)
-    outcomes = list(results(check, owner if check.side == "owner" else ModelClient))
+    special: dict[tuple[str, Profile], type] = {
+        ("owner", Profile.UC_DELTA_API): ServesTheDeltaApi, ("owner", Profile.TRANSACTION_GROUP): GroupOwner,
+        ("client", Profile.UC_DELTA_API): SpeaksTheDeltaApi, ("client", Profile.TRANSACTION_GROUP): GroupClient,
+    }  # fmt: skip
+    model = ModelOwner if check.side == "owner" else ModelClient
+    needed = [special[check.side, need] for need in check.needs if (check.side, need) in special]
+    outcomes = list(results(check, next(iter(needed), model)))
     assert outcomes
     if check.side == "owner":
         outcomes += results(check, Modest, features_only=True)
