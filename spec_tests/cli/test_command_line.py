@@ -141,8 +141,8 @@ def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
     """`commit-owner show | head -1`: a closed pipe is no error."""
     reading, writing = os.pipe()
     os.close(reading)
-    subprocess.run([SCRIPT, "init", tmp_path / "w"], capture_output=True, check=True)
-    for words in (["show"], ["show", "--json"], ["verify"]):
+    refimpl.open(tmp_path / "w", create=True).close()
+    for words in (["show"], ["verify"]):
         process = subprocess.run([SCRIPT, *words, "-w", tmp_path / "w"], stdout=writing, stderr=subprocess.PIPE)
         assert (process.returncode, process.stderr) == (128 + signal.SIGPIPE, b"")
     os.close(writing)

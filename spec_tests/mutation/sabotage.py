@@ -79,12 +79,17 @@ def load(text: str) -> list[Sabotage]:
     return entries
 
 
-def sabotaged(text: str, sabotage: Sabotage) -> str:
+def replaced(text: str, sabotage: Sabotage) -> str:
     """The file with the edit made. Raises `ValueError` unless the edit fits in exactly one place."""
     places = text.count(sabotage.before)
     if places != 1:
         raise ValueError(f"{sabotage.id}: the text before occurs {places} times in {sabotage.file}; expected once")
-    changed = text.replace(sabotage.before, sabotage.after)
+    return text.replace(sabotage.before, sabotage.after)
+
+
+def sabotaged(text: str, sabotage: Sabotage) -> str:
+    """The file with the edit made. Raises `ValueError` unless the edit fits, and changes the code."""
+    changed = replaced(text, sabotage)
     try:
         same = ast.dump(ast.parse(changed)) == _dumped(text)
     except SyntaxError as error:

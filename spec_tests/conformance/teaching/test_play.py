@@ -11,6 +11,7 @@ from conformance.story import Step
 from conformance.teaching.play.narration import ScenarioForks, intention, steps_of
 from conformance.teaching.play.scenarios import SCENARIOS, appends, filesystem_table, reads_by_path
 from conformance.teaching.play.world import CRASH, DROP, POWER, Scenario, World
+from spec_tests.support.sampling import sampled
 
 ENDS = {
     "lost-write": (None, "version 1: b.parquet"),
@@ -75,7 +76,7 @@ ERRORS = {
 }
 """The ends of clients that do not succeed."""
 
-every_scenario = pytest.mark.parametrize("name", list(SCENARIOS))
+every_scenario = pytest.mark.parametrize("name", sampled(SCENARIOS, 2))
 
 
 @cache

@@ -95,13 +95,10 @@ def test_the_error_for_a_small_terminal_has_both_sizes(monkeypatch: pytest.Monke
         playing._watch("commit")
 
 
-@pytest.mark.parametrize(
-    ("option", "shown"), [("--decisions", "This is the decision"), ("--help", "commit-owner play lost-race")]
-)
-def test_the_owners_command_has_the_player_too(option: str, shown: str) -> None:
-    words = [sys.executable, "-c", "from refimpl.cli import main; main()", "play", "commit", option]
+def test_the_owners_command_has_the_player_too() -> None:
+    words = [sys.executable, "-c", "from refimpl.cli import main; main()", "play", "commit", "--decisions"]
     ran = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert shown in ran.stdout
+    assert "This is the decision" in ran.stdout
 
 
 @cache
@@ -177,11 +174,8 @@ def test_a_late_event_of_the_list_does_not_move_the_player() -> None:
 @pytest.mark.parametrize(
     ("keys", "sentence", "forked", "last"),
     [
-        ("", "1 of 27. A asks the owner for the table", False, "A is done"),
         ("right right left", "2 of 27.", False, "A is done"),
-        ("d d", "This is the decision", False, "A is done"),
-        ("end", "27 of 27. A is done", False, "A is done"),
-        ("end home", "1 of 27.", False, "A is done"),
+        ("end home", "1 of 27. A asks the owner for the table", False, "A is done"),
         ("d d f escape", "This is the decision", False, "A is done"),
         ("d d f down enter", "A is killed", True, ""),
         ("d d f down enter s", "", False, "A is done"),
