@@ -26,7 +26,7 @@ from refimpl.storage.files import HAS_DESCRIPTION_LOCKS, Files, PosixFiles, lock
 from refimpl.storage.log_store import LogStore
 from refimpl.warehouse import make_folders
 from spec_tests.support.builders import new_attempt
-from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_full
+from spec_tests.support.faults import Faults, disk_is_full
 
 FOLDER = "_staged_commits"
 TEMPORARY = ["create temporary", "write temporary", "fsync temporary"]
@@ -87,42 +87,12 @@ def test_attempt_stages_only_one_file(log: LogStore) -> None:
         log.stage(FOLDER, 7, "../../evil", b"x")
 
 
-@pytest.mark.parametrize("after", range(5))
-def test_crash_while_staging_again_leaves_only_known_files(log: LogStore, after: int) -> None:
-    """A cleanup and a repair delete old temporary files that `temporaries` lists."""
-    name = log.stage(FOLDER, 7, new_attempt(), b"x")
-    with pytest.raises(SimulatedCrash):
-        broken(log, crash_after=after).stage_again(FOLDER, name, b"x")
-    assert len(log.temporaries()) == (1 <= after < 4)
-    for temporary, _ in log.temporaries():
-        log.delete(temporary)
-    files = [path for path in log.folder.rglob("*") if path.is_file()]
-    assert files == [log.folder / FOLDER / name]
-    assert files[0].read_bytes() == b"x"
-
-
 @pytest.mark.parametrize("effect", [1, 2, 3])
 def test_staged_file_is_removed_if_it_cannot_be_made_durable(log: LogStore, effect: int) -> None:
     """A writer never proposes a name whose bytes may be lost. The next attempt has another name."""
     with pytest.raises(OSError, match="No space left"):
         broken(log, fail_from=effect, fail_count=1, error=disk_is_full).stage(FOLDER, 7, new_attempt(), b"x")
     assert log.staged_listing(FOLDER) == []
-
-
-@pytest.mark.parametrize("after", range(7))
-@pytest.mark.parametrize("torn", [False, True])
-def test_name_appears_with_all_its_bytes_or_not_at_all(log: LogStore, after: int, torn: bool) -> None:
-    content = b"x" * 1000
-    dying = broken(log, crash_after=after, torn=torn)
-    if after < 6:
-        with pytest.raises(SimulatedCrash):
-            dying.put_if_absent(log_path.commit(3), content)
-    else:
-        assert dying.put_if_absent(log_path.commit(3), content)
-    assert log.published(3) is (after >= 4)
-    assert not log.published(3) or log.read(log_path.commit(3)) == content
-    assert len(log.temporaries()) == (1 <= after < 6)
-    assert log.put_if_absent(log_path.commit(3), content) is (after < 4)
 
 
 def test_only_equal_bytes_can_be_published_twice(log: LogStore, faults: Faults) -> None:
