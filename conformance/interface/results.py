@@ -174,7 +174,7 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     programs: int = 0
     """The number of generated programs that were run."""
     passed: int = 0
-    """How many of them passed, if the case failed and no violation ended it early."""
+    """How many of them passed, except for advice, if the case failed and no violation ended it early."""
     doubtful: tuple[str, ...] = ()
     """The requirements that a program violated, but no program that is shown."""
     words: Mapping[str, int] = msgspec.field(default_factory=dict)

@@ -170,6 +170,11 @@ def _spelled(location: str, path: str) -> str:
     return without_scheme(path).removeprefix(f"{location}/")
 
 
+def _end(path: str) -> str:
+    """The name of a file, decoded, without its folders."""
+    return unquote(path).rpartition("/")[2]
+
+
 def without_scheme(path: str) -> str:
     """The path of a local file that may be a URI."""
     return path.removeprefix("file://").removeprefix("file:")
@@ -421,7 +426,11 @@ def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
     nulls = {path: value or None for path, value in (answer.partitions or {}).items()}
     if not [*_of_files(expected, msgspec.structs.replace(answer, partitions=nulls), reading.location), *state]:
         return Wrong(("LOG-33",), "an empty partition value is null", "; ".join(different), answer.version, alone=True)
-    return Wrong(ids, f"the result of all commits up to version {answer.version}", "; ".join(different), answer.version)
+    wanted = f"the result of all commits up to version {answer.version}"
+    right_files = {_spelled(reading.location, path) for path in files}
+    if not state and own != right_files and sorted(map(_end, answer.files)) == sorted(map(_end, files)):
+        return Wrong(("LOG-32",), wanted, "; ".join(different), answer.version, alone=True)
+    return Wrong(ids, wanted, "; ".join(different), answer.version)
 
 
 def _may_be_refused(reading: Reading, answer: m.Answer) -> Wrong | None:

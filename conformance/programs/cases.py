@@ -29,17 +29,18 @@ def run_case(
     host: ClientHost | None = None,
     shrink: bool = True,
     most: int = MOST_VIOLATIONS,
+    seconds: float | None = None,
     found: Callable[[CaseResult], None] | None = None,
 ) -> CaseResult:
-    """Run a check: an example once, a generated layer `count` times, or until it shows `most` distinct violations, or
-    exactly the `reproduction` of an earlier result. `found` is called with the result so far after each new violation
-    of a generated layer. If the subject's process ends by itself, the case is at best inconclusive, and says so. Raises
-    only `AdapterError`, if the subject does not implement the interface."""
+    """Run a check: an example once, a generated layer `count` times, or until it shows `most` distinct violations or
+    has taken `seconds`, or exactly the `reproduction` of an earlier result. `found` is called with the result so far
+    after each new violation of a generated layer. If the subject's process ends by itself, the case is at best
+    inconclusive, and says so. Raises only `AdapterError`, if the subject does not implement the interface."""
     deaths: list[str] = getattr(subject, "deaths", [])
     deaths.clear()
     result = _run_case(
         check, variant, subject, seed=seed, count=count, salt=salt, reproduction=reproduction, host=host, shrink=shrink,
-        most=most, found=found,
+        most=most, seconds=seconds, found=found,
     )  # fmt: skip
     if deaths and result.verdict in (Verdict.PASSED, Verdict.INCONCLUSIVE):
         return msgspec.structs.replace(result, verdict=Verdict.INCONCLUSIVE, reason=deaths[0])
@@ -50,7 +51,8 @@ def run_case(
 
 def _run_case(
     check: Check, variant: Variant, subject: Subject, *, seed: int, count: int, salt: str, reproduction: str | None,
-    host: ClientHost | None, shrink: bool, most: int, found: Callable[[CaseResult], None] | None,
+    host: ClientHost | None, shrink: bool, most: int, seconds: float | None,
+    found: Callable[[CaseResult], None] | None,
 ) -> CaseResult:  # fmt: skip
     if check.layer is Layer.PROCESSES:
         if reproduction is not None:  # rounds are not deterministic, so a replay runs several of them
@@ -62,7 +64,7 @@ def _run_case(
         return run_example(check, variant, subject, seed=seed, salt=salt, host=host)
     generation = Generation(
         check, variant, subject, seed=seed, count=count, salt=salt, host=host, shrink=shrink, most=most,
-        reproduction=reproduction, found=found,
+        seconds=seconds, reproduction=reproduction, found=found,
     )  # fmt: skip
     check.function(generation)
     return generation.result()

@@ -27,6 +27,7 @@ from conformance.interface.log_names import (
     staged_file,
     version_of,
 )
+from conformance.interface.subject import NO_ANSWER
 from conformance.models import log_files, proposals
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from conformance.oracle import client as oracle
@@ -40,7 +41,7 @@ from conformance.scenario.check import applies
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
 from conformance.scenario.ownership import drop
-from conformance.scenario.scenario import Exchange, Inconclusive, Stopped
+from conformance.scenario.scenario import Exchange, Inconclusive, Stopped, Violated
 from conformance.scenario.snapshots import ask, held, newest_returned
 
 KINDS: Final[dict[str, Kind]] = {
@@ -112,6 +113,8 @@ class ClientDrive:
         self.touched: set[str] = set()
         """Files that the kit itself changes during the client's operation."""
         self.clients = 0
+        self.silence = ""
+        """Why the client's answer is missing, if one is."""
 
     def do(self, step: steps.Step) -> None:
         if isinstance(step, steps.Free | steps.Win):
@@ -125,6 +128,15 @@ class ClientDrive:
         for table in self.tables.values():
             if not table.gone:
                 self._sync(table)
+        if self.silence:
+            raise Inconclusive(self.silence)
+
+    def _is_silent(self, call: Exchange) -> bool:
+        """Whether no answer of the client arrived in time. A slow client is not a wrong one."""
+        if isinstance(call.answer, m.Unknown) and NO_ANSWER.search(call.answer.reason):
+            self.silence = call.answer.reason
+            return True
+        return False
 
     def _do(self, table: DrivenTable, step: steps.Step) -> None:
         do: dict[type, Callable[[DrivenTable, Any], None]] = {
@@ -152,10 +164,13 @@ class ClientDrive:
 
     def _table(self, slot: int, make: steps.Make) -> DrivenTable:
         if slot not in self.tables:
+            limit = make.limit if Profile.BACKLOG_LIMIT.value in self.s.identity.profiles else 0
             names = (name for name in make.features if NEEDED.get(name, "core") in self.s.identity.profiles)
             features = tuple(names) if self.s.feature != FILESYSTEM or make.features else ()
             readers = [name for name in features if name in ("deletionVectors", "v2Checkpoint")]
             writers = [name for name in features if name not in readers]
+            if self.s.feature != FILESYSTEM or features:  # some engines write only tables without metadata domains
+                writers = ["domainMetadata", *writers]
             more = {"delta.enableChangeDataFeed": "true"} if "changeDataFeed" in features else {}
             more |= {"delta.parquet.compression.codec": "zstd"} if make.codec else {}
             if make.columns is Columns.STALE:
@@ -165,7 +180,7 @@ class ClientDrive:
                 more[proposals.MODE] = "name"
             if self.s.feature == "managedCommit":
                 more[OWNER_CONF] = CONFIGURATION
-            made = msgspec.structs.replace(make, features=features)
+            made = msgspec.structs.replace(make, features=features, limit=limit)
             if make.imported:
                 name = f"table-{slot}"
                 log = self._disabled(name) if self.s.feature == FILESYSTEM else self._imported(name)
@@ -175,8 +190,8 @@ class ClientDrive:
                 return self.tables[slot]
             log = LogBuilder.create(
                 self.s, f"table-{slot}", partitioned=make.partitioned, reader_features=readers,
-                writer_features=("domainMetadata", *writers), properties=more,
-                backlog_limit=make.limit if make.limit and self.s.feature != FILESYSTEM else None,
+                writer_features=writers, properties=more,
+                backlog_limit=limit if limit and self.s.feature != FILESYSTEM else None,
                 timestamp=OLD if make.old else None, schema=SCHEMAS[make.columns],
                 readers_only=("columnMapping",) if readers_only else (),
             )  # fmt: skip
@@ -301,6 +316,9 @@ class ClientDrive:
         last = latest if isinstance(latest, int) else 0  # the client may have written anything
         return last + 1000 if table.make.old else max(self.s.timestamp(table.log.latest + 1), last + 1000)
 
+    def _has_domains(self, table: DrivenTable) -> bool:
+        return "domainMetadata" in (replay(table.log.actions, table.log.latest).protocol.get("writerFeatures") or ())
+
     def _name(self, table: DrivenTable, kind: int) -> str:
         table.files += 1
         path = steps.PATHS[kind % len(steps.PATHS)]
@@ -332,7 +350,7 @@ class ClientDrive:
                 recorded = replay(table.log.actions, table.log.latest).applications
                 yield application("stream", max(0, recorded.get("stream", 0) - 1))
                 yield from self._add(table, path, partition)
-            case Change.DOMAIN | Change.NO_DOMAIN:
+            case Change.DOMAIN | Change.NO_DOMAIN if self._has_domains(table):
                 name = ("kit.domain", "kit.other")[which % 2]
                 yield domain(name, f"theirs {table.files}", removed=change is Change.NO_DOMAIN)
             case Change.PROPERTIES | Change.SCHEMA | Change.PARTITIONING:
@@ -713,7 +731,7 @@ class ClientDrive:
         request = call.request
         assert isinstance(request, m.Snapshot)
         asked = self.s.owner.exchanges[since:]
-        lost = any(isinstance(heard.answer, m.Unknown | m.Rejected) for heard in asked)
+        lost = self._is_silent(call) or any(isinstance(heard.answer, m.Unknown | m.Rejected) for heard in asked)
         timeless = request.timestamp is not None and self._lacks_times(table)
         reading = oracle.Reading(
             request=request, log=log.actions, before=before, published=published,
@@ -733,7 +751,11 @@ class ClientDrive:
         deleted = ("LOG-13",) if Freedom.PUBLISH_AND_DELETE in freedoms else ()
         if wrong is not None and refused and (advice := self._advice(table, client, fields, deleted)):
             wrong = wrong._replace(requirements=advice)
-        self._fail(table, wrong, call, (*step.stakes(), *stakes, *self._stakes(table)))
+        try:
+            self._fail(table, wrong, call, (*step.stakes(), *stakes, *self._stakes(table)))
+        except Violated:
+            if wrong is None or not (refused and _is_advice(wrong)):
+                raise  # a read that was refused against advice changed nothing: the program goes on
         if isinstance(call.answer, m.SnapshotRead):
             table.read = max(table.read, call.answer.version)
             table.seen[client] = max(table.seen.get(client, -1), call.answer.version)
@@ -839,11 +861,12 @@ class ClientDrive:
         asked = self.s.owner.exchanges[since:]
         commits = [heard for heard in asked if isinstance(heard.request, COMMITS)]
         rejected = [n for n, heard in enumerate(commits) if _is_final(heard.answer)]
-        lost = any(isinstance(heard.answer, m.Unknown) for heard in commits)
+        lost = self._is_silent(call) or any(isinstance(heard.answer, m.Unknown) for heard in commits)
         return oracle.Transacted(
             request=call.request, answer=call.answer, log=table.log.actions, base=base, before=base,
             landed=tuple(table.mine[mine:]), lost=lost,
-            excused=any(isinstance(h.answer, m.Unknown) or _is_final(h.answer) for h in asked) or self.s.gave_up(call),
+            excused=any(isinstance(h.answer, m.Unknown) or _is_final(h.answer) for h in asked) or self.s.gave_up(call)
+            or bool(self.silence),
             rejected=bool(rejected) and not lost, proposals=len(commits) - rejected[0] - 1 if rejected else 0,
             by_path=False, feature=self.s.feature,
         )  # fmt: skip

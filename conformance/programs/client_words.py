@@ -15,6 +15,7 @@ from conformance.programs import program as programs
 from conformance.programs.client_group_driving import ClientGroupDrive
 from conformance.programs.client_steps import By, Change, ClientProgram, Columns, Form, Freedom, Harm, Job, Step
 from conformance.programs.program import FORMAT
+from conformance.programs.running import Suspect
 from conformance.scenario.check import Variant
 from conformance.scenario.client import ClientScenario
 
@@ -471,6 +472,13 @@ class ClientFamily:
         return ClientProgram(
             format=FORMAT, side="client", family=self.name, seed=seed + number, words=words, steps=tuple(program)
         )
+
+    def suspect(self, program: programs.Program[Step]) -> Suspect | None:
+        """The step that sets most, of those that put requirements at stake."""
+        staked = [step for step in program.steps if step.stakes()]
+        fields = {step: frozenset(msgspec.to_builtins(step)) - {"type", "table"} for step in staked}
+        step = max(staked, key=lambda step: len(fields[step]), default=None)
+        return Suspect(type(step), fields[step], step.stakes()) if step is not None and fields[step] else None
 
     def _weights(self, weights: Mapping[Word, float], d: Draw) -> dict[Word, float]:
         mine = {word: weight * self._factor(word) * d.one(*programs.SWARM) for word, weight in weights.items()}

@@ -584,6 +584,9 @@ class OwnerFamily:
             end = [*group_ritual(), *end]
         return self._program(seed + number, words, (*first, *drawn, *end))
 
+    def suspect(self, program: programs.Program[Step]) -> None:
+        """None: a bug of an owner seldom hides another."""
+
     def offers(self, words: Collection[str], identity: Identity, variant: Variant) -> bool:
         managed = variant.feature == "managedCommit"
         return all(

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -42,6 +42,9 @@ all of them, so that their smallest program does not depend on the machine."""
 MOST_VIOLATIONS: Final = 4
 """After so many failing programs, each with another first requirement that binds the subject, a family ends: a reader
 needs no more, and each one is made small."""
+
+SMALL: Final = 5
+"""A failing program with so few steps shows which of them is to blame."""
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -75,9 +78,25 @@ class Property(Protocol[S]):
         """Whether the alphabet for this subject has these words."""
         ...
 
+    def suspect(self, program: Program[S]) -> "Suspect | None":
+        """What probably caused the failure of a small program; None: any step."""
+        ...
+
     def begin(self, scenario: Any) -> Driver[S]:
         """What does the steps in this scenario: a `ClientScenario` for the side `client`."""
         ...
+
+
+class Suspect(NamedTuple):
+    """Steps of one type that set these fields."""
+
+    kind: type
+    fields: frozenset[str]
+    stakes: tuple[str, ...]
+    """The requirements that such a step puts at stake."""
+
+    def is_like(self, step: object) -> bool:
+        return type(step) is self.kind and self.fields <= msgspec.to_builtins(step).keys()
 
 
 class HungError(BaseException):
@@ -114,8 +133,8 @@ class Generation:
     seed: int
     count: int
     """The maximum number of programs."""
-    seconds: float = float("inf")
-    """The time after which no further program begins."""
+    seconds: float | None = None
+    """The time after which no second program begins, and no program is made smaller."""
     salt: str = ""
     host: ClientHost | None = None
     """For a client under test: the address of the kit's owner, with which the subject was opened."""
@@ -141,10 +160,15 @@ class Generation:
     violated: set[str] = field(default_factory=set)
     """The requirements that any execution violated."""
     passed: int = 0
+    suspects: list[Suspect] = field(default_factory=list)
+    """What the later programs leave out, so that a bug that was shown does not hide others."""
+    left_out: set[str] = field(default_factory=set)
+    """The requirements that it put at stake."""
     broken: AdapterError | None = None
     hung: str = ""
     """The step that did not end."""
     _watch: Watch | None = None
+    _began: float = field(default_factory=time.monotonic)
 
     def run(self, family: Property[S]) -> None:
         """Run programs of that family. The log folders of an owner are watched."""
@@ -166,12 +190,17 @@ class Generation:
         if self.reproduction is not None:
             self._replay(family)
             return
-        began = time.monotonic()
         for number in range(self.count):
-            if self._is_complete or time.monotonic() - began > self.seconds:
+            if self._is_complete or (self.drawn and self._seconds_left <= 0):
                 break
-            program = family.draw(self.seed, number, self.subject.identity, self.variant)
+            program = self._without_suspects(family.draw(self.seed, number, self.subject.identity, self.variant))
             self._try(family, program, shrink=self.shrink)
+
+    def _without_suspects(self, program: Program[S]) -> Program[S]:
+        known = [suspect for step in program.steps for suspect in self.suspects if suspect.is_like(step)]
+        self.left_out.update(name for suspect in known for name in suspect.stakes)
+        steps = tuple(step for step in program.steps if not any(suspect.is_like(step) for suspect in known))
+        return msgspec.structs.replace(program, steps=steps)
 
     def _try(self, family: Property[S], program: Program[S], *, shrink: bool) -> None:
         """Run the next program, and keep it if it shows a new violation."""
@@ -180,7 +209,7 @@ class Generation:
         result = self.execute(family, program)
         if result is None:
             return
-        self.passed += result.held
+        self.passed += result.held or not any(map(_binds, result.violations))
         new = self._new(result)
         if not new:
             return
@@ -191,16 +220,26 @@ class Generation:
             self.found(self._failed())
         if shrink:
             del self.failures[-1]  # the smaller program replaces it, and may show its violations
-            self._keep(*self._smallest(family, program, result, new[0].requirements[0]))
+            small, failed = self._smallest(family, program, result, new[0].requirements[0])
+            self._keep(small, failed)
+            if len(small.steps) <= SMALL and (suspect := family.suspect(small)) is not None:
+                self.suspects.append(suspect)
 
     def _keep(self, program: Program[S], result: CaseResult) -> None:
         kept = msgspec.structs.replace(result, violations=self._new(result), title=program.title or result.title)
         self.failures.append((program, kept))
 
     def _new(self, result: CaseResult) -> tuple[Violation, ...]:
-        """The violations whose first requirement is not that of a violation of an earlier program."""
+        """The violations whose first requirement is not that of an earlier violation."""
         known = {shown.requirements[0] for _, failed in self.failures for shown in failed.violations}
-        return tuple(shown for shown in result.violations if shown.requirements[0] not in known)
+        new: dict[str, Violation] = {}
+        for shown in result.violations:
+            new.setdefault(shown.requirements[0], shown)
+        return tuple(shown for first, shown in new.items() if first not in known)
+
+    @property
+    def _seconds_left(self) -> float:
+        return float("inf") if self.seconds is None else self._began + self.seconds - time.monotonic()
 
     @property
     def _is_complete(self) -> bool:
@@ -292,7 +331,7 @@ class Generation:
     ) -> tuple[Program[S], CaseResult]:
         """The smallest program whose first new violation is of that requirement, with its result."""
 
-        end = time.monotonic() + SHRINKING_SECONDS
+        end = time.monotonic() + min(SHRINKING_SECONDS, self._seconds_left)
 
         def again(candidate: Program[S]) -> CaseResult | None:
             result = self.execute(family, candidate) if time.monotonic() < end else None
@@ -314,7 +353,7 @@ class Generation:
             self._replay(family)
             return
         for text in texts:
-            if self._is_complete:
+            if self._is_complete or (self.drawn and self._seconds_left <= 0):
                 return
             try:
                 program = programs.decode(text, family.kind, family.side)
@@ -367,7 +406,7 @@ class Generation:
             reason=first.reason or self.hung,
             reproduction=programs.encode(program),
             passed=0 if self._is_complete or not self.ratified else self.passed,
-            doubtful=tuple(sorted(self.violated - shown)),
+            doubtful=tuple(sorted((self.violated | self.left_out) - shown)),
             **self._tried,
             violations=tuple(
                 msgspec.structs.replace(violation, program=number)

@@ -17,10 +17,12 @@ from typing import Final, Protocol
 from conformance.adapters.wire import same_identity
 from conformance.interface.messages import INTERFACE_VERSION, Identity
 from conformance.interface.results import (
+    PROGRAMS,
     CaseResult,
     Environment,
     ExitCode,
     KnownFailure,
+    Layer,
     RunResult,
     SubjectFacts,
     UnusableError,
@@ -30,7 +32,7 @@ from conformance.interface.results import (
 from conformance.interface.subject import TIMEOUT, AdapterError
 from conformance.programs.running import MOST_VIOLATIONS
 from conformance.running import verdicts
-from conformance.running.plan import EVERYTHING, PROFILES, Plan, PlannedCase, RunProfile, Selection, of_engines, plan
+from conformance.running.plan import EVERYTHING, PROFILES, Plan, PlannedCase, RunProfile, Selection, plan
 from conformance.running.worker import Alive, Defect, Open, Opened, Ran, Report, Smoke, Smoked, Unusable, is_remote
 from conformance.running.worker_pool import SILENCE_SECONDS, Died, WorkerPool, WorkerProcess, run_case_of, why
 from conformance.subjects.names import answer_seconds
@@ -38,6 +40,11 @@ from conformance.subjects.smoke import first_hello
 
 OPENING_SECONDS: Final = 60.0
 """Seconds for starting a process and opening its subject, in addition to the timeout of one answer."""
+
+RESERVE: Final = 0.1
+"""The share of the budget that the programs of an engine leave: one of them may take long."""
+
+NO_TIME: Final = "no time was left for the programs of an engine; give a larger --budget"
 
 MOST_MISHAPS: Final = 3
 """After so many cases whose worker died or hung, the run stops."""
@@ -204,8 +211,7 @@ class _Run:
 
     def _plan(self, identity: Identity) -> _State:
         options = self._options
-        profile = of_engines(options.profile) if options.subject.startswith("engine:") else options.profile
-        everything = plan(identity, profile, options.seed)
+        everything = plan(identity, options.profile, options.seed)
         planned = everything.selected(options.selection)
         if not planned.cases:
             raise UnusableError(_nothing(planned, options, identity))
@@ -216,7 +222,7 @@ class _Run:
     def _hand_out(self, pool: WorkerPool, state: _State) -> None:
         while state.pending or state.doing:
             for worker in pool.workers:
-                if worker.silent_since is None and state.pending:
+                while worker.silent_since is None and state.pending:
                     self._give(worker, state)
             news = pool.news(self._seconds_to_deadline(pool, state))
             if news is not None:
@@ -225,10 +231,26 @@ class _Run:
 
     def _give(self, worker: WorkerProcess, state: _State) -> None:
         case = state.pending.popleft()
+        seconds = self._seconds_for_programs(case, state)
+        if seconds is not None and self._left() < RESERVE * self._options.budget_seconds:
+            self._record(state, case.without_verdict(Verdict.SKIPPED, NO_TIME))
+            return
         state.doing[worker.number] = case
         first_alone = self._options.fail_fast and not self._options.known
         most = 1 if first_alone else MOST_VIOLATIONS + len(self._options.known)
-        worker.give(run_case_of(case, self._options.reproduction, most))
+        worker.give(run_case_of(case, self._options.reproduction, most, seconds))
+
+    def _seconds_for_programs(self, case: PlannedCase, state: _State) -> float | None:
+        """How long the programs of the case may run; None: until all have run. An engine needs seconds for a program,
+        or minutes if it retries a lost race without limit. So the families get equal shares of half of what is left of
+        the budget, unless `--programs` asks for a number."""
+        profile = self._options.profile.name
+        if not self._options.subject.startswith("engine:") or profile.startswith(PROGRAMS):
+            return None
+        if case.check.layer is not Layer.MODEL or self._options.reproduction is not None:
+            return None
+        families = 1 + sum(other.check.layer is Layer.MODEL for other in state.pending)
+        return self._left() / 2 / families
 
     def _handle(self, pool: WorkerPool, state: _State, worker: WorkerProcess, report: Report | Died) -> None:
         if isinstance(report, Alive):

@@ -9,7 +9,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
@@ -268,14 +268,6 @@ def profile_of_programs(count: int) -> RunProfile:
         raise UnusableError(f"invalid number of programs {count}; expected at least 1")
     counts = {layer: count if layer is Layer.MODEL else 0 for layer in LAYERS}
     return RunProfile(name=f"{PROGRAMS}{count}", about="generated programs alone", counts=counts, budget_seconds=3_600)
-
-
-def of_engines(profile: RunProfile) -> RunProfile:
-    """Without programs, unless they are all that was asked for: an engine takes seconds for one, and a minute or two if
-    it retries a lost race without limit."""
-    if profile.name.startswith(PROGRAMS):
-        return profile
-    return replace(profile, counts={**profile.counts, Layer.MODEL: 0})
 
 
 def profile_named(name: str) -> RunProfile:

@@ -70,6 +70,8 @@ class RunCase(_Message, frozen=True, kw_only=True):
     count: int
     most: int = MOST_VIOLATIONS
     """The number of distinct violations after which a generated case ends."""
+    seconds: float | None = None
+    """The time that the programs of a generated case may take; None: as long as they need."""
     reproduction: str | None = None
     """The failed scenario of a generated case, to run only that again."""
 
@@ -185,6 +187,7 @@ class DrivenSubject:
             count=task.count,
             salt=self._task.salt,
             most=task.most,
+            seconds=task.seconds,
             reproduction=task.reproduction,
             host=self._host,
             found=found,

@@ -165,12 +165,14 @@ class WorkerPool(Closing):
                 return worker, report
 
 
-def run_case_of(case: PlannedCase, reproduction: str | None = None, most: int = MOST_VIOLATIONS) -> RunCase:
+def run_case_of(
+    case: PlannedCase, reproduction: str | None = None, most: int = MOST_VIOLATIONS, seconds: float | None = None
+) -> RunCase:
     """The case as a task for a worker."""
     variant = case.variant
     return RunCase(
         check=case.check.name, feature=variant.feature, commit_mode=variant.commit_mode, seed=case.seed,
-        count=case.count, most=most, reproduction=reproduction,
+        count=case.count, most=most, seconds=seconds, reproduction=reproduction,
     )  # fmt: skip
 
 
