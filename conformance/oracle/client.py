@@ -304,11 +304,12 @@ def _version_is_fresh(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
     may_be_stale = not reading.promises_fresh or answer.stale or reading.request.path is not None
     if reading.feature == "managedCommit" and answer.version >= reading.published and may_be_stale:
         return None
-    return Wrong(
-        (*FRESH, "CM-READ-09", "MC-LOG-03", "LOG-18", "LOG-09"),
-        f"version {reading.before} was ratified before the read began", f"a snapshot of version {answer.version}",
-        reading.before,
-    )  # fmt: skip
+    expected = f"version {reading.before} was ratified before the read began"
+    observed = f"a snapshot of version {answer.version}"
+    if not reading.asked and reading.feature != FILESYSTEM:
+        return Wrong(FRESH, expected, f"{observed}, without a request to the owner", reading.before, alone=True)
+    more = ("CM-READ-09", "MC-LOG-03", "LOG-18", "LOG-09")
+    return Wrong((*FRESH, *more), expected, observed, reading.before)
 
 
 def _version_is_the_requested(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:

@@ -433,7 +433,8 @@ class ClientDrive:
                 content = (log.folder / names[0]).read_bytes()
                 log.plant(names[0], content[: len(content) // 2] if step.harm is Harm.TRUNCATED else b"")
         whole = step.harm is Harm.NONE or (step.harm is Harm.HALF and len(names) == 1)
-        for name in (*names, *((log_files.HINT,) if step.hint else ())):
+        hint = (log_files.HINT,) if step.hint or (not whole and (log.folder / log_files.HINT).exists()) else ()
+        for name in (*names, *hint):
             table.damaged.pop(name, None)
             if not whole:
                 table.damaged[name] = "FIELD-03"
@@ -662,7 +663,8 @@ class ClientDrive:
             return
         exact = wrong.alone or _is_advice(wrong)
         ids = wrong.requirements if exact else tuple(dict.fromkeys((*wrong.requirements, *more)))
-        ids = held(self.s, ids) if isinstance(call.request, m.Snapshot) else ids
+        if isinstance(call.request, m.Snapshot):
+            ids = held(self.s, tuple(name for name in ids if not name.startswith("CONFLICT-")))
         if any(applies(requirement, self.s.identity, self.s.variant) for requirement in ids):
             self.s.fail(
                 *ids, evidence=(call,), table=table.log.table, version=wrong.version, expected=wrong.expected,

@@ -587,6 +587,9 @@ class OwnerFamily:
     def suspect(self, program: programs.Program[Step]) -> None:
         """None: a bug of an owner seldom hides another."""
 
+    def blamed(self, program: programs.Program[Step], requirements: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+        return requirements
+
     def offers(self, words: Collection[str], identity: Identity, variant: Variant) -> bool:
         managed = variant.feature == "managedCommit"
         return all(

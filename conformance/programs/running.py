@@ -82,6 +82,10 @@ class Property(Protocol[S]):
         """What probably caused the failure of a small program; None: any step."""
         ...
 
+    def blamed(self, program: Program[S], requirements: tuple[str, ...]) -> tuple[str, ...]:
+        """The requirements that the failure of a small program is about."""
+        ...
+
     def begin(self, scenario: Any) -> Driver[S]:
         """What does the steps in this scenario: a `ClientScenario` for the side `client`."""
         ...
@@ -221,9 +225,11 @@ class Generation:
         if shrink:
             del self.failures[-1]  # the smaller program replaces it, and may show its violations
             small, failed = self._smallest(family, program, result, new[0].requirements[0])
-            self._keep(small, failed)
-            if len(small.steps) <= SMALL and (suspect := family.suspect(small)) is not None:
-                self.suspects.append(suspect)
+            if len(small.steps) <= SMALL:
+                failed = _with_blamed(failed, lambda requirements: family.blamed(small, requirements))
+                self.suspects += [suspect] if (suspect := family.suspect(small)) is not None else []
+            if self._new(failed):
+                self._keep(small, failed)
 
     def _keep(self, program: Program[S], result: CaseResult) -> None:
         kept = msgspec.structs.replace(result, violations=self._new(result), title=program.title or result.title)
@@ -421,6 +427,14 @@ class Generation:
                 for other, failed in others
             ),
         )  # fmt: skip
+
+
+def _with_blamed(failed: CaseResult, blamed: Callable[[tuple[str, ...]], tuple[str, ...]]) -> CaseResult:
+    violations = [
+        msgspec.structs.replace(violation, requirements=blamed(violation.requirements))
+        for violation in failed.violations
+    ]
+    return msgspec.structs.replace(failed, violations=tuple(violations))
 
 
 def _binds(violation: Violation) -> bool:
