@@ -477,6 +477,8 @@ class Expected(NamedTuple):
     """The winner that decides."""
 
 
+BLIND: Final = "CONFLICT-FILES-02"
+"""That a blind append does not conflict with changes of files."""
 CHECKED: Final = ("CONFLICT-ORDER-01", "CONFLICT-CHECK-01", "CONFLICT-RETRY-04")
 
 
@@ -498,7 +500,7 @@ def outcomes(request: m.Transact, log: Log, base: int, last: int) -> Expected:
         for expected in judged:
             if expected.outcome is outcome:
                 return expected
-    ids = ("CONFLICT-FILES-02",) if request.reads is None and not request.removes else ("CONFLICT-FILES-04",)
+    ids = (BLIND,) if request.reads is None and not request.removes else ("CONFLICT-FILES-04",)
     own = ("CONFLICT-ORDER-06",) if request.domain is not None else ()
     return Expected(Outcome.MUST_LAND, ("CONFLICT-RETRY-05", "CONFLICT-RETRY-01", *(ids if judged else ()), *own))
 
@@ -753,9 +755,11 @@ def _lands_if_it_may(done: Transacted) -> Wrong | None:
     if expected.outcome is not Outcome.MUST_LAND:
         return None
     ids = expected.requirements if max(done.log) > done.base else ("PROFILE-CLIENT-02", "CONFLICT-RETRY-05")
-    return Wrong(
-        (*ids, "FIELD-04"), f"{expected.why}: {Outcome.MUST_LAND.value}", f"it was answered {m.name_of(done.answer)}"
-    )
+    wanted, observed = f"{expected.why}: {Outcome.MUST_LAND.value}", f"it was answered {m.name_of(done.answer)}"
+    removed = any("remove" in action for v in range(done.base + 1, max(done.log) + 1) for action in done.log[v])
+    if removed and BLIND in ids and isinstance(done.answer, m.Conflict):
+        return Wrong((BLIND,), wanted, observed, alone=True)  # that it is no conflict is only advice
+    return Wrong((*ids, "FIELD-04"), wanted, observed)
 
 
 def transaction_group(done: Sequence[Transacted], *, in_one_request: bool) -> Iterator[tuple[int, Wrong]]:

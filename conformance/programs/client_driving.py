@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -828,12 +828,17 @@ class ClientDrive:
         def act() -> Exchange:
             return self.s.act("client", request, log.table)
 
+        cleans = self.s.feature == FILESYSTEM  # a commit to such a table may clean up the log: all kit commits are old
+        cleanable = self._cleanable(table) if cleans else None
         try:
-            call, _, _ = self._watched(table, act)
+            call, held_before, held_after = self._watched(table, act, cleans=cleans)
         finally:
             self._disarm()
         self._fail(table, self._deleted(table), call, (*step.stakes(), *stakes))
         self._sync(table)
+        if cleanable is not None:
+            for gone in self._cleaned(table, cleanable, oracle.FUTURE, held_before, held_after):
+                self._fail(table, gone, call, step.stakes())
         done = self._transacted(table, call, base, mine, since)._replace(before=before, by_path=step.by_path)
         special = step.by_path or step.outside or step.properties == 4 or base not in readable
         done = done._replace(excused=done.excused or is_excused(freedoms) or special)
@@ -1017,11 +1022,7 @@ class ClientDrive:
         self._fail(table, oracle.vacuum(log.actions, missing), call, more)
         if step.job is Job.CLEANUP:
             cleanable = self._as_listed(cleanable, since)
-            lost = {name for name in before if name not in after}
-            names = {commit_file(v): v for v in range(log.latest + 1)}
-            published = {version for name, version in names.items() if name in after}  # the owner may have published
-            cleanable = cleanable._replace(commits={*cleanable.commits, *published})
-            for wrong in oracle.cleanup(log.actions, cleanable, cut, lost, self.s.feature, names):
+            for wrong in self._cleaned(table, cleanable, cut, before, after):
                 disturbed = bool({*freedoms} - {Freedom.LIST_PUBLISHED})  # the folder may have changed meanwhile
                 if not (disturbed and _is_advice(wrong)):
                     self._fail(table, wrong, call, (*more, *self._stakes(table)))
@@ -1031,6 +1032,16 @@ class ClientDrive:
             self._fail(table, wrong, call)
         if forbids and step.job in FORBIDDEN and isinstance(call.answer, m.Done):
             self._fail(table, Wrong(step.stakes(), f"the owner does not allow {step.job}: an error"), call)
+
+    def _cleaned(
+        self, table: DrivenTable, cleanable: oracle.Folder, cut: int, before: Collection[str], after: Collection[str]
+    ) -> Iterator[Wrong]:
+        """What is wrong with the files that are gone."""
+        lost = {name for name in before if name not in after}
+        names = {commit_file(v): v for v in range(table.log.latest + 1)}
+        published = {version for name, version in names.items() if name in after}  # the owner may have published
+        cleanable = cleanable._replace(commits={*cleanable.commits, *published})
+        yield from oracle.cleanup(table.log.actions, cleanable, cut, lost, self.s.feature, names)
 
     def _hide_staged(self, table: DrivenTable) -> dict[str, bytes]:
         """Hide the staged file of the first commit that a client publishes. Returns its name, with the content."""

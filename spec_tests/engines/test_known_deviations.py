@@ -48,7 +48,8 @@ def kernel_cases(subject: str, report: Path, *options: str) -> list[dict[str, An
     engine = DeltaKernelRs if "delta-kernel-rs" in subject else DeltaKernel
     if problem := engine.missing(subject.partition("@")[2] or None):
         pytest.skip(problem)
-    CliRunner().invoke(application, ["run", subject, "-n", "1", "--report", str(report), *options])
+    arguments = ["run", subject, "-n", "1", "--layer", "example", "--report", str(report), *options]
+    CliRunner().invoke(application, arguments)
     cases: list[dict[str, Any]] = json.loads((report / "result.json").read_text())["cases"]
     return cases
 
@@ -96,12 +97,25 @@ WHEELS: Final = {
 def test_a_wheel_violates_only_the_known_requirements(engine: type[DeltaRs | Sail], tmp_path: Path) -> None:
     if problem := engine.missing(None):
         pytest.skip(problem)
-    shown = CliRunner().invoke(application, ["run", f"engine:{engine.engine}", "--report", str(tmp_path)])
+    examples = ["--layer", "example", "--report", str(tmp_path)]
+    shown = CliRunner().invoke(application, ["run", f"engine:{engine.engine}", *examples])
     assert shown.exit_code == 1, shown.output
     known, verdicts = WHEELS[engine]
     cases = json.loads((tmp_path / "result.json").read_text("utf-8"))["cases"]
     assert violated(cases) == known
     assert Counter(case["verdict"] for case in cases) == verdicts
+
+
+@pytest.mark.engines
+def test_an_engine_gets_as_many_programs_as_half_of_the_budget_permits(tmp_path: Path) -> None:
+    if problem := DeltaRs.missing(None):
+        pytest.skip(problem)
+    arguments = ["run", "engine:delta-rs", "--layer", "model", "--budget", "20s", "-n", "1"]
+    CliRunner().invoke(application, [*arguments, "--report", str(tmp_path)])
+    result = json.loads((tmp_path / "result.json").read_text("utf-8"))
+    assert result["complete"]
+    assert violated(result["cases"]) <= {"LOG-32", "FIELD-03"}
+    assert sum(case.get("programs", 0) for case in result["cases"]) > 0
 
 
 @pytest.mark.engines

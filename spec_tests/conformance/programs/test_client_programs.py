@@ -86,6 +86,18 @@ def test_a_bad_client_fails_a_small_program(mutant: str, check: str, requirement
     assert again.violations[0].requirements == found.violations[0].requirements
 
 
+def test_a_wrong_read_is_blamed_on_what_its_steps_put_at_stake_and_hides_nothing_else() -> None:
+    found = run("mutant:does-not-decode-paths", "any-log-is-read", count=20)
+    assert [violation.requirements for violation in found.violations] == [("LOG-32",)]
+    assert found.held
+
+
+def test_programs_go_on_after_a_refusal_against_advice() -> None:
+    found = run("mutant:fails-on-a-corrupt-checkpoint", "any-log-is-read", count=30)
+    assert {violation.requirements for violation in found.violations} == {("FIELD-03",)}
+    assert found.passed == found.programs
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_each_step_is_valid_after_any_others(seed: int) -> None:
     """Any part of a program is a program."""
@@ -160,16 +172,33 @@ class ComparesAtTheEnd(ModelClient):
         self.found.append((published, content))
 
 
+def judged(client: type[ModelClient], check: str, steps: list[Step], variant: Variant = STAGED) -> CaseResult:
+    """The result of the program."""
+    program = ClientProgram(format=FORMAT, side="client", family="any", seed=1, steps=tuple(steps))
+    host = ClientHost()
+    [found] = [known for known in kills.all_checks() if known.name == check]
+    return run_case(found, variant, InProcess(client(host.ask)), host=host, reproduction=encode(program))
+
+
 def violated_by(
     client: type[ModelClient], check: str, steps: list[Step], variant: Variant = STAGED
 ) -> list[tuple[str, ...]]:
     """The requirements of each violation that the program shows."""
-    program = ClientProgram(format=FORMAT, side="client", family="any", seed=1, steps=tuple(steps))
-    host = ClientHost()
-    [found] = [known for known in kills.all_checks() if known.name == check]
-    result = run_case(found, variant, InProcess(client(host.ask)), host=host, reproduction=encode(program))
+    result = judged(client, check, steps, variant)
     assert result.verdict in (Verdict.PASSED, Verdict.FAILED), result.reason
     return [violation.requirements for violation in result.violations]
+
+
+class AnswersLate(ModelClient):
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        super().transact(client, request)
+        return m.Unknown(reason="no answer within 60 s")
+
+
+def test_a_slow_client_is_not_a_wrong_one() -> None:
+    found = judged(AnswersLate, NAMES[1], [Transact()])
+    assert (found.verdict, found.violations) == (Verdict.INCONCLUSIVE, ())
+    assert "no answer within" in found.reason
 
 
 PUBLISHED_MEANWHILE = Free(what=Freedom.PUBLISH, after=True)

@@ -190,6 +190,10 @@ def test_the_search_for_a_smaller_program_ends_in_time(monkeypatch: pytest.Monke
     assert len(small_steps) < len(large_steps)
 
 
+def test_one_program_runs_however_little_time_there_is() -> None:
+    assert run(REQUESTS, DIRECT, ModelOwner(), count=6, seconds=0).programs == 1
+
+
 def requirements(result: CaseResult) -> dict[RequirementVerdict, set[str]]:
     """The requirements of a run of this case alone, by verdict."""
     known: dict[RequirementVerdict, set[str]] = {}
