@@ -1,7 +1,7 @@
 """The plan of a run: its cases, in a stable order, and the size of each (`--profile`).
 
 A profile fixes counts instead of times, so that the same seed does the same on every machine. There is also a time
-budget: a run that exceeds it is incomplete.
+budget: a run that exceeds it is incomplete. Only the programs of an engine share a part of the budget instead.
 """
 
 import difflib

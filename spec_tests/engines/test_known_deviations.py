@@ -114,7 +114,7 @@ def test_an_engine_gets_as_many_programs_as_half_of_the_budget_permits(tmp_path:
     CliRunner().invoke(application, [*arguments, "--report", str(tmp_path)])
     result = json.loads((tmp_path / "result.json").read_text("utf-8"))
     assert result["complete"]
-    assert violated(result["cases"]) <= {"LOG-32", "FIELD-03"}
+    assert violated(result["cases"]) <= WHEELS[DeltaRs][0]
     assert sum(case.get("programs", 0) for case in result["cases"]) > 0
 
 
