@@ -35,7 +35,8 @@ class Program(msgspec.Struct, Generic[S], frozen=True, kw_only=True, omit_defaul
     title: str = ""
     """Of a pinned program: the claim that it tests."""
     requirements: tuple[str, ...] = ()
-    """Of a pinned program: the requirements that its bad subjects violate."""
+    """Of a pinned program: the requirements that its bad subjects violate. Of a failing program that was made small:
+    those that its first violation is about."""
     steps: tuple[S, ...]
 
 

@@ -163,6 +163,8 @@ class Generation:
     """The first one is complete; each other one has only violations whose first requirements are new."""
     violated: set[str] = field(default_factory=set)
     """The requirements that any execution violated."""
+    repeated: set[str] = field(default_factory=set)
+    """The first requirements of programs that showed a known violation again, when they were made small."""
     passed: int = 0
     suspects: list[Suspect] = field(default_factory=list)
     """What the later programs leave out, so that a bug that was shown does not hide others."""
@@ -213,7 +215,7 @@ class Generation:
         result = self.execute(family, program)
         if result is None:
             return
-        self.passed += result.held or not any(map(_binds, result.violations))
+        self.passed += result.held or (bool(result.violations) and not any(map(_binds, result.violations)))
         new = self._new(result)
         if not new:
             return
@@ -226,10 +228,13 @@ class Generation:
             del self.failures[-1]  # the smaller program replaces it, and may show its violations
             small, failed = self._smallest(family, program, result, new[0].requirements[0])
             if len(small.steps) <= SMALL:
-                failed = _with_blamed(failed, lambda requirements: family.blamed(small, requirements))
+                failed = _about(failed, lambda requirements: family.blamed(small, requirements))
                 self.suspects += [suspect] if (suspect := family.suspect(small)) is not None else []
+                small = msgspec.structs.replace(small, requirements=failed.violations[0].requirements)
             if self._new(failed):
                 self._keep(small, failed)
+            else:
+                self.repeated.add(new[0].requirements[0])
 
     def _keep(self, program: Program[S], result: CaseResult) -> None:
         kept = msgspec.structs.replace(result, violations=self._new(result), title=program.title or result.title)
@@ -237,7 +242,7 @@ class Generation:
 
     def _new(self, result: CaseResult) -> tuple[Violation, ...]:
         """The violations whose first requirement is not that of an earlier violation."""
-        known = {shown.requirements[0] for _, failed in self.failures for shown in failed.violations}
+        known = self.repeated | {shown.requirements[0] for _, failed in self.failures for shown in failed.violations}
         new: dict[str, Violation] = {}
         for shown in result.violations:
             new.setdefault(shown.requirements[0], shown)
@@ -352,7 +357,13 @@ class Generation:
 
     def _replay(self, family: Property[S]) -> None:
         assert self.reproduction is not None
-        self._try(family, programs.decode(self.reproduction, family.kind, family.side), shrink=False)
+        program = programs.decode(self.reproduction, family.kind, family.side)
+        self._try(family, program, shrink=False)
+        known = program.requirements
+        self.failures = [
+            (shown, _about(failed, lambda names: tuple(name for name in names if name in known) or names))
+            for shown, failed in self.failures
+        ]
 
     def _run_stored(self, family: Property[S], texts: Iterable[str]) -> None:
         if self.reproduction is not None:
@@ -429,11 +440,9 @@ class Generation:
         )  # fmt: skip
 
 
-def _with_blamed(failed: CaseResult, blamed: Callable[[tuple[str, ...]], tuple[str, ...]]) -> CaseResult:
-    violations = [
-        msgspec.structs.replace(violation, requirements=blamed(violation.requirements))
-        for violation in failed.violations
-    ]
+def _about(failed: CaseResult, about: Callable[[tuple[str, ...]], tuple[str, ...]]) -> CaseResult:
+    """The result, with other requirements for each violation."""
+    violations = (msgspec.structs.replace(shown, requirements=about(shown.requirements)) for shown in failed.violations)
     return msgspec.structs.replace(failed, violations=tuple(violations))
 
 
