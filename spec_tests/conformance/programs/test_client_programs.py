@@ -87,15 +87,9 @@ def test_a_bad_client_fails_a_small_program(mutant: str, check: str, requirement
 
 
 def test_a_wrong_read_is_blamed_on_what_its_steps_put_at_stake_and_hides_nothing_else() -> None:
-    found = run("mutant:does-not-decode-paths", "any-log-is-read", count=20)
+    found = run("mutant:does-not-decode-paths", "any-log-is-read", count=8)
     assert [violation.requirements for violation in found.violations] == [("LOG-32",)]
     assert found.held
-
-
-def test_programs_go_on_after_a_refusal_against_advice() -> None:
-    found = run("mutant:fails-on-a-corrupt-checkpoint", "any-log-is-read", count=30)
-    assert {violation.requirements for violation in found.violations} == {("FIELD-03",)}
-    assert found.passed == found.programs
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -235,6 +229,16 @@ def test_a_reader_that_refuses_only_damaged_files_does_not_follow_the_advice_abo
 def test_a_damaged_file_excuses_no_other_refusal(reader: type[ModelClient], words: list[Step]) -> None:
     [violated] = violated_by(reader, NAMES[0], words)
     assert "CM-READ-05" in violated
+
+
+class RefusesAndLies(RefusesDamagedCheckpoints):
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        return m.Committed(version=7)
+
+
+def test_a_program_goes_on_after_a_refusal_against_advice() -> None:
+    found = violated_by(RefusesAndLies, NAMES[0], [Land(), Hint(), DAMAGED, Land(), Read(), Transact()])
+    assert [names[0] for names in found] == ["FIELD-03", "PROFILE-CLIENT-02"]
 
 
 FOREIGN = [Transact(), Land(times=3), Free(what=Freedom.FOREIGN_COPY), Maintain(job=Job.PUBLISH)]
