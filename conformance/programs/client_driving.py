@@ -828,7 +828,7 @@ class ClientDrive:
         def act() -> Exchange:
             return self.s.act("client", request, log.table)
 
-        cleans = self.s.feature == FILESYSTEM  # a commit to such a table may clean up the log: all kit commits are old
+        cleans = self.s.feature == FILESYSTEM  # a commit to such a table may clean up the log: the kit's are old
         cleanable = self._cleanable(table) if cleans else None
         try:
             call, held_before, held_after = self._watched(table, act, cleans=cleans)
@@ -974,7 +974,8 @@ class ClientDrive:
         self.s.owner.on(m.MaintenancePolicy, answer=policy, lose_request=step.silent, times=OFTEN)
         early: list[str] = []
         self.s.owner.on(m.BackfillToVersion, before=lambda: early.extend(self._unpublished(table)), times=10)
-        cleans = step.job is Job.CLEANUP or (step.job in CHECKPOINTS and self.s.feature != "catalogManaged")
+        cleans = step.job is Job.CLEANUP or self.s.feature == FILESYSTEM  # there any commit may clean up the log
+        writes = step.job in CHECKPOINTS and self.s.feature != "catalogManaged"
         forbids = not step.allowed and self.s.feature == "catalogManaged"  # other tables have no policy
         hint, cleanable = self._hinted(table), self._cleanable(table)
         foreign = bool(self.copies)
@@ -990,7 +991,7 @@ class ClientDrive:
             return call
 
         try:
-            call, before, after = self._watched(table, act, cleans=cleans and not forbids)
+            call, before, after = self._watched(table, act, cleans=(cleans or writes) and not forbids)
         finally:
             self._disarm()
             for name, content in hidden.items():
@@ -1020,8 +1021,8 @@ class ClientDrive:
             self._fail(table, wrong, call)
         missing = {name for name, path in old if not path.exists()}
         self._fail(table, oracle.vacuum(log.actions, missing), call, more)
-        if step.job is Job.CLEANUP:
-            cleanable = self._as_listed(cleanable, since)
+        if cleans:
+            cleanable, cut = self._as_listed(cleanable, since), cut if step.job is Job.CLEANUP else oracle.FUTURE
             for wrong in self._cleaned(table, cleanable, cut, before, after):
                 disturbed = bool({*freedoms} - {Freedom.LIST_PUBLISHED})  # the folder may have changed meanwhile
                 if not (disturbed and _is_advice(wrong)):
@@ -1041,6 +1042,9 @@ class ClientDrive:
         names = {commit_file(v): v for v in range(table.log.latest + 1)}
         published = {version for name, version in names.items() if name in after}  # the owner may have published
         cleanable = cleanable._replace(commits={*cleanable.commits, *published})
+        if self.s.feature == FILESYSTEM:  # the same commit may have written a checkpoint
+            checkpoints = {**self._cleanable(table).checkpoints, **cleanable.checkpoints}
+            cleanable = cleanable._replace(checkpoints=checkpoints)
         yield from oracle.cleanup(table.log.actions, cleanable, cut, lost, self.s.feature, names)
 
     def _hide_staged(self, table: DrivenTable) -> dict[str, bytes]:
