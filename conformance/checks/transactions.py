@@ -168,7 +168,7 @@ def a_client_commits_to_two_tables_at_once(s: ClientScenario) -> None:
     alone = [heard.request for heard in s.asked(m.Commit)]
     s.require(
         not alone, "PROFILE-GROUP-06", evidence=calls, expected="both commits are proposed by one `commit_group`",
-        observed=f"{len(alone)} `commit` was sent",
+        observed=f"`commit` was sent {len(alone)} times",
     )  # fmt: skip
     read, reads = s.act_together("reader", m.Snapshots(tables=tuple(names)), tables)
     shown = [snapshot.version for snapshot in read.snapshots] if isinstance(read, m.SnapshotsRead) else []

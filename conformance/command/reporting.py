@@ -221,7 +221,9 @@ def findings(
     identifier: Annotated[
         str | None, argument("ID", "one finding, as a report for the maintainers", show_default=False)
     ] = None,
-    record: Annotated[Path | None, option("--record REPORT", "store a run: a folder of `run --report`")] = None,
+    record: Annotated[
+        Path | None, option("--record REPORT", "store the report in this folder as the subject's report")
+    ] = None,
     keep: Annotated[
         Path | None,
         option("--keep BUNDLE", "store this finding as ID: the folder of a case below `findings` of a report"),

@@ -112,8 +112,8 @@ def run(
     """Test a subject against every requirement that applies to it.
 
     The verdict goes to stdout, progress to stderr. The same seed and subject give the same result, independent of
-    the selection and of the number of workers. The exception is the layer `processes`, whose cases run
-    concurrently.
+    the selection and of the number of workers. The exceptions are the layer `processes`, whose cases
+    run concurrently, and engines, whose number of programs depends on time.
     """
     from conformance.reports import ReportFolder
     from conformance.running import verdicts

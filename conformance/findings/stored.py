@@ -98,7 +98,8 @@ def record(report: Path, home: Path = RUNS) -> RunResult:
     result = from_json(content)
     if not result.complete or result.selection or result.known:
         raise ReportError(
-            f"{file}: the run is incomplete, or has a selection or known failures; only whole runs are recorded"
+            f"{file}: the run is incomplete, or has a selection or known failures; expected a complete run; "
+            "run it again without a selection and without --known"
         )
     from conformance.reports.page import slug  # needs the extra `conformance`
 

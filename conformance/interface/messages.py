@@ -501,8 +501,8 @@ class Done(_Answer, frozen=True, kw_only=True):
 
 
 class Policy(_Answer, frozen=True, kw_only=True):
-    """Any of `checkpoint`, `log-compaction`, `checksum`, `metadata-cleanup`, `vacuum`, `optimize`, `reorg`. A client
-    takes any other name for no permission."""
+    """Any of `checkpoint`, `log-compaction`, `checksum`, `metadata-cleanup`, `vacuum`, `optimize`, `reorg`. Any
+    other name permits nothing."""
 
     allowed: tuple[str, ...]
 

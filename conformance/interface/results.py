@@ -176,7 +176,7 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     passed: int = 0
     """How many of them passed, except for advice, if the case failed and no violation ended it early."""
     doubtful: tuple[str, ...] = ()
-    """The requirements that a program violated, but no program that is shown."""
+    """The requirements that a violation which is not shown, or a step that was left out, concerns."""
     words: Mapping[str, int] = msgspec.field(default_factory=dict)
     """How often each kind of step was in them."""
     unwatched: str = ""

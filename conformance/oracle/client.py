@@ -770,7 +770,7 @@ def transaction_group(done: Sequence[Transacted], *, in_one_request: bool) -> It
     landed = [index for index, part in enumerate(done) if part.landed]
     if landed and (len(landed) < len(done) or not in_one_request):
         version = done[landed[0]].landed[0]
-        observed = f"version {version} landed by itself"
+        observed = f"version {version} was not proposed by one `commit_group` for all tables"
         missing = [index for index, part in enumerate(done) if not part.landed]
         if missing:
             observed = f"nothing landed in {done[missing[0]].request.table}"

@@ -220,9 +220,13 @@ class ClientGroupDrive(ClientDrive):
             alone = len(tables) == 2 and not freedoms and all(
                 isinstance(ask(table.log, client)[0].answer, m.SnapshotRead) for table in tables
             )  # fmt: skip
-            what = "nothing changes meanwhile, and the client reads each of the two tables alone: a snapshot of both"
+            what = "both tables are read: the client reads each alone, and nothing changes"
             ids = (groups.READ_TOGETHER, "PROFILE-CLIENT-01")
-            self._fail(tables[0], Wrong(ids, what, m.name_of(answer)) if alone else None, calls[0])
+            self._fail(
+                tables[0],
+                Wrong(ids, what, f"the read of both was answered `{m.name_of(answer)}`") if alone else None,
+                calls[0],
+            )
             return
         for table, call, (latest, published, readable) in zip(tables, calls, before, strict=True):
             assert isinstance(call.request, m.Snapshot)

@@ -212,6 +212,7 @@ class Generation:
         """Run the next program, and keep it if it shows a new violation."""
         self.drawn += 1
         self.words.update(program.words)
+        violated = set(self.violated)
         result = self.execute(family, program)
         if result is None:
             return
@@ -231,6 +232,7 @@ class Generation:
                 failed = _about(failed, lambda requirements: family.blamed(small, requirements))
                 self.suspects += [suspect] if (suspect := family.suspect(small)) is not None else []
                 small = msgspec.structs.replace(small, requirements=failed.violations[0].requirements)
+                self.violated -= _named(result) - _named(failed) - violated
             if self._new(failed):
                 self._keep(small, failed)
             else:
@@ -308,7 +310,7 @@ class Generation:
         self.operations += scenario.recording.writer.operations
         self.ratified += driver.ratified
         result = self._judged(scenario, ended)
-        self.violated.update(name for violation in result.violations for name in violation.requirements)
+        self.violated.update(_named(result))
         if result.verdict is Verdict.INCONCLUSIVE:
             self.inconclusive.append(result.reason)
         return result
@@ -415,9 +417,7 @@ class Generation:
     def _failed(self) -> CaseResult:
         """The first failing program, with the violations of the others."""
         (program, first), *others = self.failures
-        shown = {
-            name for _, failed in self.failures for violation in failed.violations for name in violation.requirements
-        }
+        shown = {name for _, failed in self.failures for name in _named(failed)}
         return msgspec.structs.replace(
             first,
             reason=first.reason or self.hung,
@@ -438,6 +438,10 @@ class Generation:
                 for other, failed in others
             ),
         )  # fmt: skip
+
+
+def _named(result: CaseResult) -> set[str]:
+    return {name for violation in result.violations for name in violation.requirements}
 
 
 def _about(failed: CaseResult, about: Callable[[tuple[str, ...]], tuple[str, ...]]) -> CaseResult:

@@ -44,7 +44,7 @@ OPENING_SECONDS: Final = 60.0
 RESERVE: Final = 0.1
 """The share of the budget that the programs of an engine leave: one of them may take long."""
 
-NO_TIME: Final = "no time was left for the programs of an engine; give a larger --budget"
+NO_TIME: Final = "less than a tenth of the budget is left for programs; pass a larger --budget"
 
 MOST_MISHAPS: Final = 3
 """After so many cases whose worker died or hung, the run stops."""
@@ -367,7 +367,7 @@ class _Run:
                 started=self._at,
                 seconds=round(time.monotonic() - self._started, 3),
                 python=platform.python_version(),
-                platform=platform.platform(),
+                platform=f"{platform.system()} {platform.machine()}",
                 first_failure_seconds=state.first_failure,
             ),
             exit_code=self._exit_code(state, cases, stale),

@@ -161,7 +161,7 @@ class ClientScenario(Scenario):
         if answers is None:
             self.fail(
                 "PROFILE-CORE-03", evidence=exchanges[:1], expected=f"an answer about {len(parts)} tables",
-                message=f"`{name_of(request)}` about {len(parts)} tables was answered {answer}.",
+                message=f"`{name_of(request)}` about {len(parts)} tables was answered `{name_of(answer)}`.",
             )  # fmt: skip
         self._check_end(request, exchanges[0])
         return answer, exchanges

@@ -305,8 +305,8 @@ class RemoteOwner:
     def register_table(
         self, table_id: str, proposal: DirectProposal
     ) -> commit_owner.Registered | commit_owner.NameTaken | Outcome:
-        """After a lost answer, the table may exist, under its name or, after a rename, under another one: the list of
-        the server's tables and the repeated request decide by the table's id. From then on, a rejected request does not
+        """After a lost answer, the table may exist, under its name or, after a rename, under another one. The client
+        searches the server's tables for the id, then repeats the request. From then on, a rejected request does not
         prove that the table does not exist: `OutcomeUnknown`."""
         if table_id not in self._staged:
             raise InvalidRequestError(

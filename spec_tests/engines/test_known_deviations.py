@@ -107,7 +107,7 @@ def test_a_wheel_violates_only_the_known_requirements(engine: type[DeltaRs | Sai
 
 
 @pytest.mark.engines
-def test_an_engine_gets_as_many_programs_as_half_of_the_budget_permits(tmp_path: Path) -> None:
+def test_an_engine_runs_programs_within_its_budget(tmp_path: Path) -> None:
     if problem := DeltaRs.missing(None):
         pytest.skip(problem)
     arguments = ["run", "engine:delta-rs", "--layer", "model", "--budget", "20s", "-n", "1"]

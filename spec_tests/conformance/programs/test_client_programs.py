@@ -86,7 +86,7 @@ def test_a_bad_client_fails_a_small_program(mutant: str, check: str, requirement
     assert again.violations[0].requirements == found.violations[0].requirements
 
 
-def test_a_wrong_read_is_blamed_on_what_its_steps_put_at_stake_and_hides_nothing_else() -> None:
+def test_a_wrong_read_is_blamed_on_its_steps() -> None:
     found = run("mutant:does-not-decode-paths", "any-log-is-read", count=8)
     assert [violation.requirements for violation in found.violations] == [("LOG-32",)]
     assert found.held
