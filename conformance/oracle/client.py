@@ -1150,9 +1150,12 @@ def cleanup(
     """managed-commits and catalog-managed, "Metadata Cleanup": which files may be gone, and which must. `commit_file`:
     the versions of the published commits by name."""
     stamps = times_of(log)
-    if stamps is None or stamps.since > 0:
-        return  # the times of files decide, too
-    cut = cut_off(stamps.times, folder, older_than)
+    if stamps is not None and stamps.since == 0:
+        cut = cut_off(stamps.times, folder, older_than)
+    elif feature == FILESYSTEM:
+        cut = max(folder.checkpoints, default=None)  # the times of files decide, too, but no commit after it may go
+    else:
+        return
     if cut is None:
         if gone:
             yield Wrong(

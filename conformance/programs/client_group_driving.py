@@ -216,6 +216,8 @@ class ClientGroupDrive(ClientDrive):
         client, since = self._client(fresh=fresh), len(self.s.owner.exchanges)
         names = tuple(self._reference(table.log) for table in tables)
         answer, calls = self._together(tables, client, m.Snapshots(tables=names))
+        if self._is_silent(calls[0]):
+            return
         if not isinstance(answer, m.SnapshotsRead):
             alone = len(tables) == 2 and not freedoms and all(
                 isinstance(ask(table.log, client)[0].answer, m.SnapshotRead) for table in tables

@@ -13,7 +13,7 @@ from conformance.interface.messages import Identity, Isolation
 from conformance.programs import client_steps as steps
 from conformance.programs import program as programs
 from conformance.programs.client_group_driving import ClientGroupDrive
-from conformance.programs.client_steps import By, Change, ClientProgram, Columns, Form, Freedom, Harm, Job, Step
+from conformance.programs.client_steps import By, Change, ClientProgram, Columns, Form, Freedom, Harm, Job, Layout, Step
 from conformance.programs.program import FORMAT
 from conformance.programs.running import Suspect
 from conformance.scenario.check import Variant
@@ -474,11 +474,16 @@ class ClientFamily:
         )
 
     def suspect(self, program: programs.Program[Step]) -> Suspect | None:
-        """The step that sets most, of those that put requirements at stake."""
-        staked = [step for step in program.steps if step.stakes()]
-        fields = {step: frozenset(msgspec.to_builtins(step)) - {"type", "table"} for step in staked}
-        step = max(staked, key=lambda step: len(fields[step]), default=None)
-        return Suspect(type(step), fields[step], step.stakes()) if step is not None and fields[step] else None
+        """The step of the layout that sets most, of those that put requirements at stake. Without a freedom or a race,
+        requirements that no step names would not be tested any more."""
+        staked = [step for step in program.steps if isinstance(step, Layout) and step.stakes()]
+        fields = [(type(step), msgspec.to_builtins(step)) for step in staked]
+        suspects = [Suspect(kind, {key: body[key] for key in body.keys() - {"type", "table"}}) for kind, body in fields]
+        suspect = max(suspects, key=lambda suspect: len(suspect.fields), default=None)
+        return suspect if suspect is not None and suspect.fields else None
+
+    def stakes(self, step: Step) -> tuple[str, ...]:
+        return step.stakes()
 
     def blamed(self, program: programs.Program[Step], requirements: tuple[str, ...]) -> tuple[str, ...]:
         """Of a wrong read, those that the steps put at stake, because without these steps the read is right."""

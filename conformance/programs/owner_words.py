@@ -587,6 +587,9 @@ class OwnerFamily:
     def suspect(self, program: programs.Program[Step]) -> None:
         """None: a bug of an owner seldom hides another."""
 
+    def stakes(self, step: Step) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
     def blamed(self, program: programs.Program[Step], requirements: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
         return requirements
 

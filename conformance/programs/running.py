@@ -5,11 +5,12 @@ budget, the end of a subject that hangs, the replay, the shrinking, and the resu
 `passed`, or for each violated requirement the smallest failing program with its history.
 """
 
+import itertools
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -42,6 +43,8 @@ all of them, so that their smallest program does not depend on the machine."""
 MOST_VIOLATIONS: Final = 4
 """After so many failing programs, each with another first requirement that binds the subject, a family ends: a reader
 needs no more, and each one is made small."""
+
+NO_REPETITION: Final = "no time was left to repeat it, and to make it smaller"
 
 SMALL: Final = 5
 """A failing program with so few steps shows which of them is to blame."""
@@ -82,6 +85,10 @@ class Property(Protocol[S]):
         """What probably caused the failure of a small program; None: any step."""
         ...
 
+    def stakes(self, step: S) -> tuple[str, ...]:
+        """The requirements that the step puts at stake."""
+        ...
+
     def blamed(self, program: Program[S], requirements: tuple[str, ...]) -> tuple[str, ...]:
         """The requirements that the failure of a small program is about."""
         ...
@@ -92,15 +99,16 @@ class Property(Protocol[S]):
 
 
 class Suspect(NamedTuple):
-    """Steps of one type that set these fields."""
+    """Steps of one type that set these fields: words to these values, numbers to any."""
 
     kind: type
-    fields: frozenset[str]
-    stakes: tuple[str, ...]
-    """The requirements that such a step puts at stake."""
+    fields: Mapping[str, object]
 
     def is_like(self, step: object) -> bool:
-        return type(step) is self.kind and self.fields <= msgspec.to_builtins(step).keys()
+        body = msgspec.to_builtins(step) if type(step) is self.kind else {}
+        return all(
+            body.get(name) == value if isinstance(value, str) else name in body for name, value in self.fields.items()
+        )
 
 
 class HungError(BaseException):
@@ -169,7 +177,7 @@ class Generation:
     suspects: list[Suspect] = field(default_factory=list)
     """What the later programs leave out, so that a bug that was shown does not hide others."""
     left_out: set[str] = field(default_factory=set)
-    """The requirements that it put at stake."""
+    """The requirements that the steps left out put at stake."""
     broken: AdapterError | None = None
     hung: str = ""
     """The step that did not end."""
@@ -199,14 +207,19 @@ class Generation:
         for number in range(self.count):
             if self._is_complete or (self.drawn and self._seconds_left <= 0):
                 break
-            program = self._without_suspects(family.draw(self.seed, number, self.subject.identity, self.variant))
-            self._try(family, program, shrink=self.shrink)
+            drawn = family.draw(self.seed, number, self.subject.identity, self.variant)
+            self._try(family, self._without_suspects(family, drawn), shrink=self.shrink)
 
-    def _without_suspects(self, program: Program[S]) -> Program[S]:
-        known = [suspect for step in program.steps for suspect in self.suspects if suspect.is_like(step)]
-        self.left_out.update(name for suspect in known for name in suspect.stakes)
-        steps = tuple(step for step in program.steps if not any(suspect.is_like(step) for suspect in known))
-        return msgspec.structs.replace(program, steps=steps)
+    def _without_suspects(self, family: Property[S], program: Program[S]) -> Program[S]:
+        kept = [not any(suspect.is_like(step) for suspect in self.suspects) for step in program.steps]
+        if all(kept):
+            return program
+        words = tuple(itertools.compress(program.words, kept))
+        steps = tuple(itertools.compress(program.steps, kept))
+        for step in program.steps:
+            if step not in steps:
+                self.left_out.update(family.stakes(step))
+        return msgspec.structs.replace(program, steps=steps, words=words)
 
     def _try(self, family: Property[S], program: Program[S], *, shrink: bool) -> None:
         """Run the next program, and keep it if it shows a new violation."""
@@ -353,7 +366,8 @@ class Generation:
 
         repeated = again(program)
         if repeated is None:
-            reason = "the history shows it; a repetition of the same steps did not"
+            late = time.monotonic() >= end
+            reason = NO_REPETITION if late else "the history shows it; a repetition of the same steps did not"
             return program, msgspec.structs.replace(failed, reason=reason)
         return smallest(program, repeated, again)
 

@@ -233,7 +233,8 @@ class _Run:
         case = state.pending.popleft()
         seconds = self._seconds_for_programs(case, state)
         if seconds is not None and self._left() < RESERVE * self._options.budget_seconds:
-            self._record(state, case.without_verdict(Verdict.SKIPPED, NO_TIME))
+            state.problems.append(NO_TIME)
+            self._record(state, case.without_verdict(Verdict.NOT_RUN, NO_TIME))
             return
         state.doing[worker.number] = case
         first_alone = self._options.fail_fast and not self._options.known
@@ -242,8 +243,8 @@ class _Run:
 
     def _seconds_for_programs(self, case: PlannedCase, state: _State) -> float | None:
         """How long the programs of the case may run; None: until all have run. An engine needs seconds for a program,
-        or minutes if it retries a lost race without limit. So the families get equal shares of half of what is left of
-        the budget, unless `--programs` asks for a number."""
+        or minutes if it retries a lost race without limit. So each family gets an equal share of half of what is left
+        of the budget, unless `--programs` asks for a number."""
         profile = self._options.profile.name
         if not self._options.subject.startswith("engine:") or profile.startswith(PROGRAMS):
             return None

@@ -17,13 +17,22 @@ from hypothesis import strategies as st
 import refimpl
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import clean_up, write_checkpoint
-from refimpl.client.proposing import LONGEST_PAUSE, MAX_LOOKS
+from refimpl.client.proposing import INLINE_LIMIT, LONGEST_PAUSE, MAX_LOOKS
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.protocol import actions, errors, log_path
 from refimpl.protocol.actions import CommitInfo
 from refimpl.protocol.commit_owner import MaintenancePolicy
-from refimpl.protocol.commits import Conflict, Landed, Outcome, Proposal, VersionGap
+from refimpl.protocol.commits import (
+    Conflict,
+    DirectProposal,
+    InlineProposal,
+    Landed,
+    Outcome,
+    Proposal,
+    StagedProposal,
+    VersionGap,
+)
 from refimpl.protocol.log_path import LAST_CHECKPOINT, LOG_FOLDER
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import (
@@ -665,3 +674,15 @@ def test_every_transaction_lands_as_often_as_reported(
         assert len(snapshot.files) == snapshot.version
         stamps = in_commit_timestamps(setting.again(table))
         assert all(a is not None and b is not None and a < b for a, b in itertools.pairwise(stamps))
+
+
+def test_a_large_inline_commit_is_staged(setting: Setting) -> None:
+    """catalog-managed: the owner takes the content of small commits only."""
+    table = setting.table(commit_mode=CommitMode.INLINE)
+    appending(table, "small").commit()
+    large = table.transaction()
+    large.add(adding("large", stats="x" * INLINE_LIMIT))
+    large.commit()
+    kinds = [type(proposal) for _, proposal in setting.owner.proposals]
+    assert kinds == [DirectProposal, InlineProposal, StagedProposal]
+    assert setting.paths(table) == {"small", "large"}

@@ -229,6 +229,14 @@ class TestChecksums:
         )
         assert log.table(log.owner()).snapshot().warnings == ()
 
+    @pytest.mark.parametrize("wrong", [{"numFiles": 3}, {"setTransactions": []}], ids=lambda wrong: next(iter(wrong)))
+    def test_a_wrong_checksum_causes_only_a_warning(self, tmp_path: Path, wrong: dict[str, object]) -> None:
+        log = self.log(tmp_path)
+        log.checksum(2, **wrong)
+        snapshot = log.table(log.owner()).snapshot()
+        assert {path for path, _ in snapshot.files} == {"a", "b"}
+        assert [log_path.checksum(2) in warning for warning in snapshot.warnings] == [True]
+
 
 def content(snapshot: Snapshot) -> tuple[object, ...]:
     return (

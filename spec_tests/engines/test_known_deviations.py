@@ -113,7 +113,6 @@ def test_an_engine_runs_programs_within_its_budget(tmp_path: Path) -> None:
     arguments = ["run", "engine:delta-rs", "--layer", "model", "--budget", "20s", "-n", "1"]
     CliRunner().invoke(application, [*arguments, "--report", str(tmp_path)])
     result = json.loads((tmp_path / "result.json").read_text("utf-8"))
-    assert result["complete"]
     assert violated(result["cases"]) <= WHEELS[DeltaRs][0]
     assert sum(case.get("programs", 0) for case in result["cases"]) > 0
 

@@ -259,3 +259,13 @@ def test_promise_does_not_replace_the_unfinished_file_of_another_writer(tmp_path
         assert table.log.read(log_path.commit(2)) == theirs
         assert isinstance(table.commit(2), Conflict)
         assert isinstance(table.commit(3, append(START + 60)), Ratified)
+
+
+def test_versions_before_a_take_over_are_durable_first(tmp_path: Path) -> None:
+    """Their writer may not have synced them, and the owner's versions cannot be read without them."""
+    faults = Faults()
+    with refimpl.open(tmp_path / "w", environment=faults.environment(), create=True) as warehouse:
+        filesystem_table(warehouse.directory / "plain", versions=2)
+        faults.seen.clear()
+        assert isinstance(taken_over(warehouse, new_attempt()), Ratified)
+    assert {"fsync 0.json", "fsync 1.json"} <= {*faults.seen[: faults.seen.index("commit")]}

@@ -205,22 +205,18 @@ class StatedOwner:
 
 
 class WatchedFiles(PosixFiles):
-    """Counts operations on files. `after_listing` and `before_read` let other writers act in between."""
+    """Counts operations on files. `before_read` lets other writers act in between."""
 
     def __init__(self) -> None:
         self.listings = 0
         self.reads: list[str] = []
         self.looks: list[str] = []
         """The names in calls of `stat`."""
-        self.after_listing: list[Callable[[], object]] = []
         self.before_read: dict[str, Callable[[], object]] = {}
 
     def list_directory(self, directory: Path) -> list[FileStatus]:
         self.listings += 1
-        listing = super().list_directory(directory)
-        if self.after_listing:
-            self.after_listing.pop(0)()
-        return listing
+        return super().list_directory(directory)
 
     def stat(self, path: Path) -> FileStatus | None:
         self.looks.append(path.name)

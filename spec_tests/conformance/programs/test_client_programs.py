@@ -17,6 +17,7 @@ from conformance.programs.cases import run_case
 from conformance.programs.client_steps import (
     Backfill,
     By,
+    Change,
     Checkpoint,
     ClientProgram,
     Form,
@@ -229,6 +230,30 @@ def test_a_reader_that_refuses_only_damaged_files_does_not_follow_the_advice_abo
 def test_a_damaged_file_excuses_no_other_refusal(reader: type[ModelClient], words: list[Step]) -> None:
     [violated] = violated_by(reader, NAMES[0], words)
     assert "CM-READ-05" in violated
+
+
+class DeletesCommits(ModelClient):
+    """Deletes all earlier commits after each of its own."""
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        answer = super().transact(client, request)
+        for file in sorted((Path(request.table) / LOG).glob("*.json"))[:-1]:
+            file.unlink()
+        return answer
+
+
+def test_a_commit_that_cleans_up_deletes_nothing_that_no_checkpoint_has() -> None:
+    plain = Variant(feature="filesystem", commit_mode="direct")
+    assert violated_by(DeletesCommits, NAMES[1], [Land(), Land(), Transact()], plain) == [("LOG-36",)]
+
+
+def test_later_programs_leave_out_only_the_same_step() -> None:
+    steps = (Land(change=Change.UNKNOWN_ACTION), Read())
+    program = ClientProgram(format=FORMAT, side="client", family="any", seed=1, steps=steps)
+    suspect = ClientFamily(name="any").suspect(program)
+    assert suspect is not None
+    known = [change for change in Change if suspect.is_like(Land(change=change))]
+    assert (known, suspect.is_like(Read())) == ([Change.UNKNOWN_ACTION], False)
 
 
 class RefusesAndLies(RefusesDamagedCheckpoints):
