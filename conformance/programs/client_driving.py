@@ -1026,7 +1026,7 @@ class ClientDrive:
             for wrong in self._cleaned(table, cleanable, cut, before, after):
                 disturbed = bool({*freedoms} - {Freedom.LIST_PUBLISHED})  # the folder may have changed meanwhile
                 if not (disturbed and _is_advice(wrong)):
-                    self._fail(table, wrong, call, (*more, *self._stakes(table)))
+                    self._fail(table, wrong, call, (*more, *self._stakes(table)) if step.job is Job.CLEANUP else ())
         asked = any(isinstance(heard.request, m.MaintenancePolicy) for heard in self.s.owner.exchanges[since:])
         if step.job in FORBIDDEN and isinstance(call.answer, m.Done | m.Committed) and not asked and self._has_policy():
             wrong = Wrong(("CM-MAINT-05",), f"the client requests the policy before every {step.job}", "it did not")
