@@ -721,9 +721,11 @@ class ClientDrive:
         def act() -> Exchange:
             return ask(log, client, **fields)[0]
 
+        wrong_copies: list[Path] = []
         try:
             call, _, _ = self._watched(table, act)
         finally:
+            wrong_copies += self.copies
             self._disarm()
             for name, content in harmed.items():
                 log.plant(name, content)
@@ -739,7 +741,8 @@ class ClientDrive:
             request=request, log=log.actions, before=before, published=published,
             published_after=log.published, returned=newest_returned(self.s, since),
             remembered=log.latest if step.fresh or harmed else max(published, table.seen.get(client, -1)),
-            readable=readable, feature=self.s.feature, location=log.location, asked=bool(asked),
+            readable=readable, feature=self.s.feature, location=log.location,
+            asked=bool(asked or wrong_copies),  # they may hide that the table has a catalog
             promises_fresh=Promise.FRESH_SNAPSHOTS.value in self.s.identity.promises,
             may_refuse=(
                 lost or timeless or bool(harmed) or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"})
