@@ -485,12 +485,6 @@ class ClientFamily:
     def stakes(self, step: Step) -> tuple[str, ...]:
         return step.stakes()
 
-    def blamed(self, program: programs.Program[Step], requirements: tuple[str, ...]) -> tuple[str, ...]:
-        """Of a wrong read, those that the steps put at stake, because without these steps the read is right."""
-        staked = {name for step in program.steps for name in step.stakes()}
-        is_read = "PROFILE-CLIENT-01" in requirements
-        return tuple(name for name in requirements if is_read and name in staked) or requirements
-
     def _weights(self, weights: Mapping[Word, float], d: Draw) -> dict[Word, float]:
         mine = {word: weight * self._factor(word) * d.one(*programs.SWARM) for word, weight in weights.items()}
         return mine if any(mine.values()) else {word: weight * self._factor(word) for word, weight in weights.items()}

@@ -590,9 +590,6 @@ class OwnerFamily:
     def stakes(self, step: Step) -> tuple[str, ...]:  # noqa: ARG002
         return ()
 
-    def blamed(self, program: programs.Program[Step], requirements: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
-        return requirements
-
     def offers(self, words: Collection[str], identity: Identity, variant: Variant) -> bool:
         managed = variant.feature == "managedCommit"
         return all(

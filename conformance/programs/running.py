@@ -89,10 +89,6 @@ class Property(Protocol[S]):
         """The requirements that the step puts at stake."""
         ...
 
-    def blamed(self, program: Program[S], requirements: tuple[str, ...]) -> tuple[str, ...]:
-        """The requirements that the failure of a small program is about."""
-        ...
-
     def begin(self, scenario: Any) -> Driver[S]:
         """What does the steps in this scenario: a `ClientScenario` for the side `client`."""
         ...
@@ -242,7 +238,7 @@ class Generation:
             del self.failures[-1]  # the smaller program replaces it, and may show its violations
             small, failed = self._smallest(family, program, result, new[0].requirements[0])
             if len(small.steps) <= SMALL:
-                failed = _about(failed, lambda requirements: family.blamed(small, requirements))
+                failed = _about(failed, lambda requirements: _blamed(family, small, requirements))
                 self.suspects += [suspect] if (suspect := family.suspect(small)) is not None else []
                 small = msgspec.structs.replace(small, requirements=failed.violations[0].requirements)
                 self.violated -= _named(result) - _named(failed) - violated
@@ -456,6 +452,13 @@ class Generation:
 
 def _named(result: CaseResult) -> set[str]:
     return {name for violation in result.violations for name in violation.requirements}
+
+
+def _blamed(family: Property[S], program: Program[S], requirements: tuple[str, ...]) -> tuple[str, ...]:
+    """Of a wrong read, the requirements that the steps put at stake, because without these steps the read is right."""
+    staked = {name for step in program.steps for name in family.stakes(step)}
+    is_read = "PROFILE-CLIENT-01" in requirements
+    return tuple(name for name in requirements if is_read and name in staked) or requirements
 
 
 def _about(failed: CaseResult, about: Callable[[tuple[str, ...]], tuple[str, ...]]) -> CaseResult:
