@@ -107,10 +107,10 @@ def test_duckdb_finds_the_last_of_many_tables(warehouse: Warehouse, url: str) ->
 def test_duckdb_violates_only_the_known_requirements(tmp_path: Path) -> None:
     """For example, it deletes the data file of a commit that landed, and repeats a lost version on one connection."""
     report = tmp_path / "report"
-    command = [sys.executable, "-m", "conformance", "run", "engine:duckdb", "--report", str(report)]
+    command = [sys.executable, "-m", "conformance", "run", "engine:duckdb", "--budget", "1h", "--report", str(report)]
     families = ("unknown-outcomes-and-replays", "conflicts", "ownership-change")
     slices = ["--layer", "example", *(word for family in families for word in ("--family", family))]
-    done = subprocess.run([*command, *slices], capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run([*command, *slices], capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     cases = json.loads((report / "result.json").read_text())["cases"]
     violated = {

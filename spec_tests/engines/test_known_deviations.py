@@ -48,7 +48,7 @@ def kernel_cases(subject: str, report: Path, *options: str) -> list[dict[str, An
     engine = DeltaKernelRs if "delta-kernel-rs" in subject else DeltaKernel
     if problem := engine.missing(subject.partition("@")[2] or None):
         pytest.skip(problem)
-    arguments = ["run", subject, "-n", "1", "--layer", "example", "--report", str(report), *options]
+    arguments = ["run", subject, "-n", "1", "--budget", "1h", "--layer", "example", "--report", str(report), *options]
     CliRunner().invoke(application, arguments)
     cases: list[dict[str, Any]] = json.loads((report / "result.json").read_text())["cases"]
     return cases
@@ -97,7 +97,7 @@ WHEELS: Final = {
 def test_a_wheel_violates_only_the_known_requirements(engine: type[DeltaRs | Sail], tmp_path: Path) -> None:
     if problem := engine.missing(None):
         pytest.skip(problem)
-    examples = ["--layer", "example", "--report", str(tmp_path)]
+    examples = ["--budget", "1h", "--layer", "example", "--report", str(tmp_path)]
     shown = CliRunner().invoke(application, ["run", f"engine:{engine.engine}", *examples])
     assert shown.exit_code == 1, shown.output
     known, verdicts = WHEELS[engine]

@@ -144,6 +144,6 @@ def test_the_kit_finds_the_mutant(mutant: str, database: Postgres, tmp_path: Pat
         text = text.replace(before, after)
     owner = tmp_path / "mutant.py"
     owner.write_text(text, "utf-8")
-    options = ["--family", family, "--layer", layer, "--workers", "1", "--fail-fast"]
+    options = ["--family", family, "--layer", layer, "--workers", "1", "--budget", "1h", "--fail-fast"]
     result = CliRunner().invoke(application, ["run", command(owner), *options, "--json"])
     assert result.exit_code == ExitCode.VIOLATION, result.output

@@ -98,7 +98,20 @@ def test_the_checks_of_the_stages_exist_and_are_used_once() -> None:
 def test_the_complete_solution_passes_the_quick_profile(language: Language, tmp_path: Path) -> None:
     file = placed(language, solution(language, len(STAGES)), tmp_path)
     subject = f"stdio:{' '.join(started(language))} {file}"
-    words = [sys.executable, "-m", "conformance", "run", subject, "--profile", "quick", "--json", "--timeout", "60s"]
+    words = [
+        sys.executable,
+        "-m",
+        "conformance",
+        "run",
+        subject,
+        "--profile",
+        "quick",
+        "--json",
+        "--timeout",
+        "60s",
+        "--budget",
+        "1h",
+    ]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert {"staged", "idempotent-retry"} <= set(json.loads(done.stdout)["subject"]["profiles"])
