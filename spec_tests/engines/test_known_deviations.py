@@ -23,8 +23,10 @@ from conformance.adapters.engines.wheels import fetch, installed, missing
 from conformance.command.application import application
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
+from conformance.interface.results import ExitCode
 from conformance.interface.subject import UsageError
 from conformance.models import proposals
+from conformance.running import execution
 from spec_tests.engines.prerequisites import needed_jars
 
 # Delta Kernel, for Java and for Rust: a part of the quick profile
@@ -115,6 +117,16 @@ def test_an_engine_runs_programs_too(tmp_path: Path) -> None:
     [case] = json.loads((tmp_path / "result.json").read_text("utf-8"))["cases"]
     assert violated([case]) <= WHEELS[DeltaRs][0]
     assert case["programs"] > 0
+
+
+@pytest.mark.engines
+def test_no_program_begins_in_the_reserve_of_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if problem := DeltaRs.missing(None):
+        pytest.skip(problem)
+    monkeypatch.setattr(execution, "RESERVE", 1)  # all of it
+    shown = CliRunner().invoke(application, ["run", "engine:delta-rs", "--check", "any-log-is-read", "-n", "1"])
+    assert shown.exit_code == ExitCode.INCOMPLETE, shown.output
+    assert execution.NO_TIME in shown.output
 
 
 @pytest.mark.engines
