@@ -1,7 +1,9 @@
 """Arrow columns between data files and a table: casts, partitioning, checks of nulls, dictionary encoding."""
 
 import datetime
+import decimal
 import itertools
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -288,6 +290,24 @@ def comparable(values: list[pc.Expression], kinds: Sequence[pa.DataType]) -> lis
         return values
     wide = pa.decimal256(2 * LONGEST_DECIMAL, scale)
     return [value if size is None else value.cast(wide) for value, size in zip(values, sizes, strict=True)]
+
+
+def scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """A scalar of a value that Python's type for `kind` holds. `pa.scalar` is the same, but the first call makes Arrow
+    import pandas, if it is installed: 0.3 s."""
+    if value is None:
+        return pa.nulls(1, kind)[0]
+    text = f"{value:f}" if isinstance(value, decimal.Decimal) else str(value)
+    data = value if isinstance(value, bytes) else text.encode()
+    sizes = pa.py_buffer(struct.pack("=ii", 0, len(data)))
+    array = pa.Array.from_buffers(pa.binary(), 1, [None, sizes, pa.py_buffer(data)])
+    via = [pa.float64()] if pa.types.is_floating(kind) else []  # rounded once, as Python's number is
+    try:
+        for step in [*via, kind] if isinstance(value, bytes) else [pa.string(), *via, kind]:
+            array = array.cast(step)
+        return array[0]
+    except pa.ArrowException:
+        return pa.scalar(value, kind)  # an error that names the value
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

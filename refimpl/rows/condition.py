@@ -387,10 +387,11 @@ class Constant:
         return {True: TRUE, False: FALSE, None: NULL}[self.value]
 
     def to_arrow(self) -> pc.Expression:
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        return pc.scalar(pa.scalar(self.value, pa.bool_()))
+        from refimpl.rows.arrow_columns import scalar
+
+        return pc.scalar(scalar(self.value, arrow_type(Primitive(name="boolean"))))
 
     def columns(self) -> Iterator[Column]:
         yield from ()
@@ -450,12 +451,13 @@ def _field(column: Column) -> pc.Expression:
 
 
 def _scalar(column: Column, value: Any) -> pc.Expression:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    if column.type in FLOATS:  # double precision, like the literal: a float column is widened for the comparison
-        return pc.scalar(pa.scalar(value, pa.float64()))
-    return pc.scalar(pa.scalar(value, arrow_type(column.type)))
+    from refimpl.rows.arrow_columns import scalar
+
+    # double precision, like the literal: a float column is widened for the comparison
+    kind = Primitive(name="double") if column.type in FLOATS else column.type
+    return pc.scalar(scalar(value, arrow_type(kind)))
 
 
 _ABSENT: Final = "\0absent"

@@ -528,6 +528,8 @@ def read_rows(
 ) -> pa.RecordBatchReader:
     """See `Snapshot.to_batches`. Files are read in the order of their paths, so that equal reads give equal rows.
     `ahead`: several files at once."""
+    if test is not None:
+        from refimpl.rows import expression
     wanted = _selected(layout.schema, columns)
     names = set(wanted.names) | ({column.path[0] for column in test.condition.columns()} if test else set())
     needed = Struct(fields=tuple(column for column in layout.schema.fields if column.name in names))
@@ -536,7 +538,9 @@ def read_rows(
 
     def kept(add: Add) -> Iterator[pa.Table]:
         for part in _parts(layout, add, needed, at_once=BATCH_ROWS):
-            yield (part if condition is None else part.filter(condition)).select(wanted.names)
+            if condition is not None:
+                part = part.filter(expression.matching(part, condition))
+            yield part.select(wanted.names)
 
     done = side_by_side(matching, lambda add: list(kept(add))) if ahead else ((add, kept(add)) for add in matching)
     batches = (batch for _, parts in done for part in parts for batch in part.to_batches())
@@ -740,7 +744,7 @@ def _repeat(text: str | None, column: Field, kind: pa.DataType, count: int) -> p
     if value is None:
         return pa.nulls(count, kind)
     try:
-        return pa.repeat(pa.scalar(value, kind), count)
+        return pa.repeat(arrow_columns.scalar(value, kind), count)
     except (pa.ArrowException, OverflowError) as error:
         raise CorruptLogError(
             f"the partition value {text!r} of {column.name!r} is out of the range of {column.type}",

@@ -22,19 +22,20 @@ from sqlglot import exp
 
 from refimpl.protocol.errors import InvalidRequestError, UnsupportedFeatureError
 from refimpl.rows import arrow_columns, predicate
-from refimpl.rows.arrow_columns import LONGEST_DECIMAL
+from refimpl.rows.arrow_columns import LONGEST_DECIMAL, scalar
 from refimpl.rows.condition import Column, is_exact
 from refimpl.schema.schema import FLOATS, DataType, Decimal, Field, Primitive, Struct, arrow_type, from_arrow, to_arrow
 
 
 def evaluated(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Table:
     """The expressions' values for each row, in the order of the rows."""
-    from pyarrow import acero  # imports pandas, and each Python process of a Spark job imports this module
+    # `pyarrow.acero` has the same names, but imports `pyarrow.dataset`, which imports pandas
+    from pyarrow._acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
-    plan = acero.Declaration.from_sequence(
+    plan = Declaration.from_sequence(
         [
-            acero.Declaration("table_source", acero.TableSourceNodeOptions(rows)),
-            acero.Declaration("project", acero.ProjectNodeOptions(list(expressions.values()), list(expressions))),
+            Declaration("table_source", TableSourceNodeOptions(rows)),
+            Declaration("project", ProjectNodeOptions(list(expressions.values()), list(expressions))),
         ]
     )
     try:
@@ -51,7 +52,7 @@ def evaluated(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Ta
 
 def matching(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
     """Whether the condition is true for each row: false where it is null."""
-    return pc.fill_null(evaluated(rows, {"condition": condition}).column(0), False)
+    return pc.fill_null(evaluated(rows, {"condition": condition}).column(0), scalar(False, pa.bool_()))
 
 
 def condition(text: str, schema: Struct) -> pc.Expression:
@@ -132,27 +133,27 @@ def assigned(values: Mapping[str, Any], *, columns: Struct, scope: Struct) -> di
     return expressions
 
 
-def _of_python(value: Any, column: Column) -> pc.Expression:
+def _of_python(value: Any, column: Column, make: Callable[[Any, pa.DataType], pa.Scalar] = pa.scalar) -> pc.Expression:
     kind = column.type
     problem: object
     try:
-        scalar = pa.scalar(value, arrow_type(kind))
+        made = make(value, arrow_type(kind))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as error:
         problem = "it has too many digits" if isinstance(kind, Decimal) or isinstance(error, OverflowError) else error
     else:
-        if not _is_cut(value, scalar, kind):
-            return pc.scalar(scalar)
-        problem = f"it would become {scalar.as_py()}"
+        if not _is_cut(value, made, kind):
+            return pc.scalar(made)
+        problem = f"it would become {made.as_py()}"
     raise InvalidRequestError(
         f"the column {column.path[-1]!r} is {kind} and cannot be {value!r}: {problem}", column=column.path[-1]
     )
 
 
-def _is_cut(value: Any, scalar: pa.Scalar, kind: DataType) -> bool:
+def _is_cut(value: Any, made: pa.Scalar, kind: DataType) -> bool:
     """Whether Arrow's cast dropped a fraction, or the time of day."""
     if isinstance(value, datetime.datetime):
         return kind == Primitive(name="date") and value.time() != datetime.time()
-    return isinstance(value, float | decimal.Decimal) and kind not in FLOATS and scalar.as_py() != value
+    return isinstance(value, float | decimal.Decimal) and kind not in FLOATS and made.as_py() != value
 
 
 def _of_sql(text: str, column: Column, scope: Struct) -> pc.Expression:
@@ -160,14 +161,14 @@ def _of_sql(text: str, column: Column, scope: Struct) -> pc.Expression:
     tree = predicate.bare(predicate.syntax(text))
     predicate.check_deterministic(tree)
     if isinstance(tree.this if isinstance(tree, exp.Cast) else tree, exp.Null):
-        return pc.scalar(pa.scalar(None, arrow_type(kind)))
+        return pc.scalar(scalar(None, arrow_type(kind)))
     if isinstance(tree, exp.Literal | exp.Boolean | exp.Neg | exp.Cast | exp.HexString) and not tree.find(exp.Column):
         value = predicate.fitted(predicate.literal_of(tree), column, tree)
         if is_exact(kind) and not isinstance(kind, Decimal):
             if value != int(value):  # Arrow would truncate it
                 predicate.refuse(tree, f"does not fit: the column {column.path[-1]!r} is {kind}")
             value = int(value)
-        return _of_python(value, column)
+        return _of_python(value, column, scalar)
     return _value(tree, scope)
 
 
@@ -226,9 +227,9 @@ def _number(node: exp.Expression) -> pa.Scalar:
     try:
         if isinstance(node, exp.Cast):
             kind = predicate.NUMBERS[node.to.this]
-            return pa.scalar(float(number) if kind in FLOATS else int(number), arrow_type(kind))
+            return scalar(float(number) if kind in FLOATS else int(number), arrow_type(kind))
         if predicate.is_whole(node):
-            return pa.scalar(int(number), pa.int32() if -(2**31) <= number < 2**31 else pa.int64())
+            return scalar(int(number), pa.int32() if -(2**31) <= number < 2**31 else pa.int64())
         return pa.scalar(number)
     except (OverflowError, ValueError):
         predicate.refuse(node, "has too many digits")
@@ -320,7 +321,7 @@ def _remainder(node: exp.Binary, scope: Struct) -> pc.Expression:
 
 def _types(values: Sequence[pc.Expression], scope: Struct) -> list[pa.DataType]:
     named = {str(position): value for position, value in enumerate(values)}
-    return list(evaluated(to_arrow(scope).empty_table(), named).schema.types)
+    return list(evaluated(pa.Table.from_batches([], to_arrow(scope)), named).schema.types)
 
 
 def _of_one_type(values: list[pc.Expression], scope: Struct) -> list[pc.Expression]:
@@ -377,7 +378,7 @@ def _built(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
         case exp.Column():
             return pc.field(*predicate.column_of(node, scope).path)
         case exp.Null() | exp.Cast(this=exp.Null()):
-            return pc.scalar(pa.scalar(None))
+            return pc.scalar(scalar(None, pa.null()))
         case exp.Literal(is_string=False):
             return pc.scalar(_number(node))
         case exp.Neg() if predicate.is_whole(node):

@@ -581,16 +581,20 @@ def test_the_time_of_a_checkpointed_version_comes_from_its_commit(tmp_path: Path
         _ = without.timestamp
 
 
-def test_reading_all_rows_of_a_checkpointed_table_imports_no_pandas(tmp_path: Path) -> None:
-    """Arrow imports it for the first number that Python hands over; that takes more time than the read."""
-    table = create_filesystem_table(tmp_path / "t", Environment(), pa.schema([("id", pa.int64())]))
+def test_first_operations_of_a_process_import_no_pandas(tmp_path: Path) -> None:
+    """Arrow imports it for the first number that Python hands over; that takes more time than the operation."""
+    schema = pa.schema([("id", pa.int64()), ("price", pa.float64()), ("day", pa.date32())])
+    table = create_filesystem_table(tmp_path / "t", Environment(), schema, partition_columns=["day"])
     for number in range(2):
-        table.append(pa.table({"id": [number]}))
+        table.append(pa.table({"id": [number], "price": [1.5], "day": [datetime.date(2026, 1, 1 + number)]}, schema))
     write_checkpoint(table)
     script = (
-        "import sys; from refimpl.client.table import Table; "
-        "rows = Table.by_path(sys.argv[1]).snapshot().to_arrow(); "
-        "print(len(rows), *(name for name in ('pandas', 'sqlglot') if name in sys.modules))"
+        "import sys; from refimpl.client.table import Table; table = Table.by_path(sys.argv[1])\n"
+        "print(len(table.snapshot().to_arrow()), 'sqlglot' in sys.modules)\n"
+        "print(len(table.snapshot().to_arrow(where='id = 1 AND price < 2.5')))\n"
+        "table.update({'price': 'price * 2', 'id': '7'}, \"day = '2026-01-01'\"); table.delete('price = 1.5')\n"
+        "print(len(table.snapshot().to_arrow(where='id > 5')), 'pandas' in sys.modules)"
     )
     words = [sys.executable, "-c", script, str(table.location)]
-    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.split() == ["2"]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    assert printed == ["2", "False", "1", "1", "False"]

@@ -613,3 +613,29 @@ def test_a_table_can_name_the_indexed_columns() -> None:
         _wide(50), {"delta.dataSkippingStatsColumns": "st, `c49`", "delta.dataSkippingNumIndexedCols": "1"}
     )
     assert stats == {("st", "x"), ("c49",)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.int64(), [-(2**63), 2**63 - 1, None]),
+        (pa.float64(), [0.1, 5e-324, -0.0, math.inf]),
+        (pa.float32(), [0.1, 1 + 2**-24, 1 + 3 * 2**-24]),
+        (pa.string(), ["", "ä\0'", "NaN"]),
+        (pa.binary(), [b"", b"\xff\0"]),
+        (pa.bool_(), [True, False]),
+        (pa.decimal128(38, 38), [decimal.Decimal("-1E-38")]),
+        (pa.decimal128(38, 0), [decimal.Decimal(10**38 - 1)]),
+        (pa.date32(), [dt.date.min, dt.date.max]),
+        (pa.timestamp("us", "UTC"), [dt.datetime(year, 12, 31, 23, 59, 59, 999999, dt.UTC) for year in (1, 9999)]),
+    ],
+)
+def test_scalars_are_those_of_arrow(kind: pa.DataType, values: list[Any]) -> None:
+    for value in values:
+        made = arrow_columns.scalar(value, kind)
+        assert (made.type, repr(made.as_py())) == (kind, repr(pa.scalar(value, kind).as_py()))
+
+
+def test_scalar_out_of_range_fails_as_in_arrow() -> None:
+    with pytest.raises(pa.ArrowInvalid, match="128"):
+        arrow_columns.scalar(128, pa.int8())
