@@ -317,14 +317,15 @@ class _Run:
         used = {target.path[1] for target, _ in self._keys} | {
             column.path[1] for condition in self._rest for column in condition.columns() if self._of_target(column)
         }
-        rows = change.read(add, sorted(used))
-        pairs = self._pairs(rows)
-        done = _Merged(matched=pairs.column("source").combine_chunks())
-        matched, by_source = self._clauses[Kind.MATCHED], self._clauses[Kind.NOT_MATCHED_BY_SOURCE]
-        if not (matched and pairs.num_rows) and not by_source:
-            return done
-        pairs = self._single(pairs, rows)
-        rows = change.read(add, known=rows)
+        with change.opened(add) as stored:
+            rows = change.read(stored, used)
+            pairs = self._pairs(rows)
+            done = _Merged(matched=pairs.column("source").combine_chunks())
+            matched, by_source = self._clauses[Kind.MATCHED], self._clauses[Kind.NOT_MATCHED_BY_SOURCE]
+            if not (matched and pairs.num_rows) and not by_source:
+                return done
+            pairs = self._single(pairs, rows)
+            rows = change.read(stored, known=rows)
         parts: list[pa.Table] = []
         touched: list[pa.Array] = []
         if matched:

@@ -17,7 +17,7 @@ as a whole, after the threads have ended.
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -29,7 +29,7 @@ from refimpl.protocol.actions import Add, Cdc
 from refimpl.protocol.errors import CorruptLogError
 from refimpl.rows import data_files, expression, row_tracking
 from refimpl.rows.condition import FileTest
-from refimpl.rows.data_files import DataFileWriter
+from refimpl.rows.data_files import DataFileWriter, StoredRows
 from refimpl.rows.file_statistics import row_count
 from refimpl.schema.features import feeds_changes
 from refimpl.schema.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct, to_arrow
@@ -95,7 +95,13 @@ class RowChange:
         """The writer of change data files; None if the feed is off."""
         return data_files.change_writer(self._layout, new_id=self._environment.new_id) if self.feeds_changes else None
 
-    def read(self, add: Add, columns: Sequence[str] | None = None, known: pa.Table | None = None) -> pa.Table:
+    def opened(self, add: Add) -> contextlib.AbstractContextManager[StoredRows]:
+        """See `data_files.opened`."""
+        return data_files.opened(self._layout, add)
+
+    def read(
+        self, stored: StoredRows, columns: Collection[str] | None = None, known: pa.Table | None = None
+    ) -> pa.Table:
         """One file's rows: all columns, including those that keep row ids, or the named columns.
 
         `known`: some columns of these rows, which are not read again.
@@ -108,7 +114,7 @@ class RowChange:
         hidden = self.hidden if columns is None else ()
         if known is None or fields or hidden:
             needed = Struct(fields=fields if hidden else fields or schema.fields[:1])  # no column: no row count
-            rows = data_files.read_file(self._layout, add, needed, hidden=hidden)
+            rows = stored.read(needed, hidden)
         else:
             rows = known
         if known is None:
@@ -116,11 +122,6 @@ class RowChange:
         target = to_arrow(Struct(fields=(*schema.fields, *hidden)))
         given = known.schema.names
         return pa.table([(known if name in given else rows).column(name) for name in target.names], schema=target)
-
-    def matches(self, add: Add, test: FileTest) -> tuple[pa.Table, pa.ChunkedArray]:
-        """The columns of a file that the condition names, and whether the condition is true for each row."""
-        rows = self.read(add, [column.path[0] for column in test.condition.columns()])
-        return rows, expression.matching(rows, test.condition.to_arrow())
 
     def changed(self, values: Mapping[str, pc.Expression], scope: pa.Table, before: pa.Table | None = None) -> pa.Table:
         """Rows of the table with these values, one for each row of `scope`.
@@ -284,12 +285,19 @@ def _rewritten(
     matches (None: all do), and returns the changes and the numbers of changed and of copied rows, which are added up.
     Threads call it."""
     total = [0, 0]
+    condition = None if test is None else test.condition.to_arrow()
+    named = {column.path[0] for column in test.condition.columns()} if test else set()
 
     def act(add: Add) -> tuple[Sequence[Recorded], int, int] | None:
-        if test is None:
-            return rewrite(change.read(add), None)
-        known, matches = change.matches(add, test)
-        return rewrite(change.read(add, known=known), matches) if pc.any(matches).as_py() else None
+        known = matches = None
+        with change.opened(add) as stored:
+            if condition is not None:
+                known = change.read(stored, named)
+                matches = expression.matching(known, condition)
+                if not pc.any(matches).as_py():
+                    return None
+            rows = change.read(stored, known=known)
+        return rewrite(rows, matches)
 
     with contextlib.closing(data_files.side_by_side(files, act, workers=workers)) as results:
         for add, result in results:

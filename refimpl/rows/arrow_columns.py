@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import functools
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ _UNIFORM: Final = datetime.datetime(1900, 1, 1)  # noqa: DTZ001 - Spark's limit,
 """From this moment on, calendars and time zones agree in all of Spark's rebase modes."""
 
 
+@functools.lru_cache
 def all_nullable(schema: pa.Schema) -> pa.Schema:
     """The schema of the files: every column is optional, as in Spark's files; nulls are checked before. Keeps only the
     field ids of the metadata."""
@@ -74,9 +76,11 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             f"{problem}: {', '.join(map(repr, surplus))}; the table's columns are {', '.join(schema.names)}"
         )
     target = all_nullable(schema)
+    if batch.schema.equals(target, check_metadata=True):
+        return batch
     columns = []
     for field, given in zip(target, schema, strict=True):
-        if field.name in batch.schema.names:
+        if field.name in names:
             columns.append(cast(batch.column(field.name), field))
         elif given.nullable:
             columns.append(pa.nulls(batch.num_rows, field.type))

@@ -611,84 +611,122 @@ def _parts(
 ) -> Iterator[pa.Table]:
     """The rows of `read_file` in parts, each of at most `at_once` rows of the file; None: all rows in one part.
     `whole`: after comparing the checksum of the whole file, its size and number of rows."""
-    needed = Struct(fields=(*(layout.schema if needed is None else needed).fields, *hidden))
+    with opened(layout, file, other=other, whole=whole) as rows:
+        yield from rows.parts(layout.schema if needed is None else needed, hidden, at_once)
+
+
+@contextlib.contextmanager
+def opened(
+    layout: FileLayout, file: Add | Remove | Cdc, *, other: Add | Remove | None = None, whole: bool = False
+) -> Iterator["StoredRows"]:
+    """An open data file. The arguments, and the errors, are those of `read_file` and of `check`."""
     path = layout.path_of(file.path)
-    partitioned = {name.lower() for name in layout.partition_columns}
-    values = {name.lower(): text for name, text in (file.partition_values or {}).items()}
-    target = delta_schema.to_arrow(needed)
     with _open_file(path, layout.objects, whole=whole) as (parquet, size):
-        stored_fields = list(parquet.schema_arrow)
-        positions = {
-            column.name: arrow_columns.stored_field(stored_fields, column)
-            for column in needed.fields
-            if column.name.lower() not in partitioned
-        }
-        wanted = [stored_fields[position].name for position in positions.values() if position is not None]
+        with _naming_damage(path):
+            total = parquet.metadata.num_rows
+            differs = file.size not in (None, 0, size)  # early versions of delta-rs did not know it, and wrote 0
+            stated = file_statistics.record_count(file) if (whole or differs) and isinstance(file, Add) else None
+            if stated not in (None, total):
+                raise _damaged(path, f"it has {total} rows, but the log states {stated}")
+            if differs and whole:
+                raise _damaged(path, f"it has {size} bytes, but the log states {file.size}")
+            if differs:  # no error: a connector for Pulsar wrote the size before compression
+                sizes = f"{size} bytes, but the log states {file.size}"
+                logger.warning("the data file %s has %s; if it was replaced, restore it", path, sizes)
+            kept = _kept(layout, file, total)
+            if other is not None:
+                left_out = _kept(layout, other, total)
+                kept = pc.and_not(_all(total) if kept is None else kept, _all(total) if left_out is None else left_out)
+        yield StoredRows(layout, file, path, parquet, kept)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredRows:
+    """The rows of an open data file, whose columns can be read one after the other."""
+
+    _layout: FileLayout
+    _file: Add | Remove | Cdc
+    _path: Path
+    _parquet: pq.ParquetFile
+    _kept: pa.BooleanArray | None
+
+    def read(self, needed: Struct, hidden: Sequence[Field] = ()) -> pa.Table:
+        """See `read_file`."""
+        (rows,) = self.parts(needed, hidden, None)
+        return rows
+
+    def parts(self, needed: Struct, hidden: Sequence[Field], at_once: int | None) -> Iterator[pa.Table]:
+        """The rows in parts, each of at most `at_once` rows of the file; None: all rows in one part."""
+        needed = Struct(fields=(*needed.fields, *hidden))
+        file, path, parquet = self._file, self._path, self._parquet
+        partitioned = {name.lower() for name in self._layout.partition_columns}
+        values = {name.lower(): text for name, text in (file.partition_values or {}).items()}
+        target = delta_schema.to_arrow(needed)
         total, described = parquet.metadata.num_rows, parquet.metadata.metadata or {}
-        differs = file.size not in (None, 0, size)  # early versions of delta-rs did not know it, and wrote 0
-        stated = file_statistics.record_count(file) if (whole or differs) and isinstance(file, Add) else None
-        if stated not in (None, total):
-            raise _damaged(path, f"it has {total} rows, but the log states {stated}")
-        if differs and whole:
-            raise _damaged(path, f"it has {size} bytes, but the log states {file.size}")
-        if differs:  # no error: a connector for Pulsar wrote the size before compression
-            sizes = f"{size} bytes, but the log states {file.size}"
-            logger.warning("the data file %s has %s; if it was replaced, restore it", path, sizes)
-        kept = _kept(layout, file, total)
-        if other is not None:
-            left_out = _kept(layout, other, total)
-            kept = pc.and_not(_all(total) if kept is None else kept, _all(total) if left_out is None else left_out)
         first = 0
-        for stored in _read_columns(parquet, wanted, at_once, threads=(file.size or 0) >= _LARGE):
-            count = stored.num_rows
-            if described.keys() & LEGACY_CALENDAR and any(arrow_columns.is_ancient(item) for item in stored.columns):
-                raise UnsupportedFeatureError(
-                    f"the data file {path} has dates before 1582 or times before 1900 in the calendar of Spark 2, "
-                    "which only Spark reads; rewrite it there in the rebase mode CORRECTED",
-                    path=str(path),
-                )
-            arrays: list[Any] = []
-            for column, field in zip(needed.fields, target, strict=True):
-                position = positions.get(column.name)
-                if column.name.lower() in partitioned:
-                    arrays.append(_repeat(values.get(column.physical_name.lower()), column, field.type, count))
-                elif position is not None:
-                    arrays.append(_fit(stored.column(stored_fields[position].name), column, field, path))
-                elif not column.nullable:
-                    raise CorruptDataError(
-                        f"the data file {path} lacks the column {column.name!r}, which must not be null; restore the "
-                        f"file, or allow nulls in the column",
+        with _naming_damage(path):
+            stored_fields = list(parquet.schema_arrow)
+            positions = {
+                column.name: arrow_columns.stored_field(stored_fields, column)
+                for column in needed.fields
+                if column.name.lower() not in partitioned
+            }
+            wanted = [stored_fields[position].name for position in positions.values() if position is not None]
+            for stored in _read_columns(parquet, wanted, at_once, threads=(file.size or 0) >= _LARGE):
+                count = stored.num_rows
+                if described.keys() & LEGACY_CALENDAR and any(map(arrow_columns.is_ancient, stored.columns)):
+                    raise UnsupportedFeatureError(
+                        f"the data file {path} has dates before 1582 or times before 1900 in the calendar of Spark 2, "
+                        "which only Spark reads; rewrite it there in the rebase mode CORRECTED",
                         path=str(path),
-                        column=column.name,
                     )
-                else:
-                    arrays.append(pa.nulls(count, field.type))
-            if hidden and isinstance(file, Add | Remove) and file.base_row_id is not None:
-                arrays[-2] = pc.coalesce(arrays[-2], pc.add(pa.arange(first, first + count), file.base_row_id))
-                arrays[-1] = pc.coalesce(arrays[-1], pa.scalar(file.default_row_commit_version, pa.int64()))
-            rows = pa.Table.from_arrays(arrays, schema=target)
-            yield rows if kept is None else rows.filter(kept.slice(first, count))
-            first += count
-        if first != total:  # a page's header states fewer values
-            raise _damaged(path, f"it has {total} rows, but only {first} can be read")
+                arrays: list[Any] = []
+                for column, field in zip(needed.fields, target, strict=True):
+                    position = positions.get(column.name)
+                    if column.name.lower() in partitioned:
+                        arrays.append(_repeat(values.get(column.physical_name.lower()), column, field.type, count))
+                    elif position is not None:
+                        arrays.append(_fit(stored.column(stored_fields[position].name), column, field, path))
+                    elif not column.nullable:
+                        raise CorruptDataError(
+                            f"the data file {path} lacks the column {column.name!r}, which must not be null; restore "
+                            "the file, or allow nulls in the column",
+                            path=str(path),
+                            column=column.name,
+                        )
+                    else:
+                        arrays.append(pa.nulls(count, field.type))
+                if hidden and isinstance(file, Add | Remove) and file.base_row_id is not None:
+                    arrays[-2] = pc.coalesce(arrays[-2], pc.add(pa.arange(first, first + count), file.base_row_id))
+                    arrays[-1] = pc.coalesce(arrays[-1], pa.scalar(file.default_row_commit_version, pa.int64()))
+                rows = pa.Table.from_arrays(arrays, schema=target)
+                yield rows if self._kept is None else rows.filter(self._kept.slice(first, count))
+                first += count
+            if first != total:  # a page's header states fewer values
+                raise _damaged(path, f"it has {total} rows, but only {first} can be read")
 
 
 @contextlib.contextmanager
 def _open_file(path: Path, objects: ObjectFiles | None, *, whole: bool) -> Iterator[tuple[pq.ParquetFile, int]]:
-    """An open data file and its size. Inside, the errors of its bytes become `CorruptDataError`. `whole`: compare the
-    checksum of the whole file, not only that of the footer."""
-    try:
-        content = None if objects is None else objects.read(path)
-        with path.open("rb") if content is None else io.BytesIO(content) as stream:
-            size = stream.seek(0, os.SEEK_END)
+    """An open data file and its size. `whole`: compare the checksum of the whole file, not only that of the footer."""
+    with contextlib.ExitStack() as closing:
+        with _naming_damage(path):
+            source = pa.OSFile(str(path)) if objects is None else pa.BufferReader(objects.read(path))
+            size = closing.enter_context(source).size()
             if _OWN_NAME.fullmatch(path.name):
-                body, footer = _body_and_footer(stream) if whole else (None, _footer(stream))
+                body, footer = _body_and_footer(source) if whole else (None, _footer(source))
                 if parquet_seal.is_broken(footer, path.name, body):
                     raise _damaged(path, "its checksum does not match")
-        source = path if content is None else pa.BufferReader(content)
-        options = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
-        with pq.ParquetFile(source, **options) as parquet:
-            yield parquet, size
+            options = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
+            parquet = closing.enter_context(pq.ParquetFile(source, **options))
+        yield parquet, size
+
+
+@contextlib.contextmanager
+def _naming_damage(path: Path) -> Iterator[None]:
+    """The errors of a data file's bytes become `CorruptDataError`, which names it."""
+    try:
+        yield
     except (StoreError, UnsupportedFeatureError):
         raise
     except NotADirectoryError as error:

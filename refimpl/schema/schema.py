@@ -10,6 +10,7 @@ A column's name in data files, statistics and partition values is a property of 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -562,6 +563,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
             return pa.struct([_arrow_field(column) for column in fields])
 
 
+@functools.cache
 def _arrow_primitives() -> dict[str, pa.DataType]:
     import pyarrow as pa
 

@@ -7,7 +7,7 @@ import itertools
 import math
 import random
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -21,7 +21,7 @@ from refimpl.client.merging import Merge
 from refimpl.client.row_changes import DELETED, RowChange
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.protocol.actions import Add, Cdc
+from refimpl.protocol.actions import Cdc
 from refimpl.protocol.errors import (
     ConcurrentModificationError,
     CorruptDataError,
@@ -29,11 +29,9 @@ from refimpl.protocol.errors import (
     InvalidRequestError,
     OutcomeUnknown,
 )
-from refimpl.rows import data_files
-from refimpl.rows.data_files import DataFileWriter
+from refimpl.rows.data_files import DataFileWriter, StoredRows
 from refimpl.rows.expression import condition, matching
-from refimpl.rows.partition_values import FileLayout
-from refimpl.schema.schema import Struct
+from refimpl.schema.schema import Field, Struct
 from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
 from spec_tests.client.conftest import Setting
@@ -209,13 +207,13 @@ class TestLongDecimals:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int]]:
     """The columns of each read of a file from now on, and the number of its hidden columns."""
     read: list[tuple[list[str], int]] = []
-    read_file = data_files.read_file
+    plain = StoredRows.read
 
-    def recorded(layout: FileLayout, file: Add, needed: Struct, **options: Any) -> pa.Table:
-        read.append((list(needed.names), len(options.get("hidden", ()))))
-        return read_file(layout, file, needed, **options)
+    def recorded(stored: StoredRows, needed: Struct, hidden: Sequence[Field] = ()) -> pa.Table:
+        read.append((list(needed.names), len(hidden)))
+        return plain(stored, needed, hidden)
 
-    monkeypatch.setattr(data_files, "read_file", recorded)
+    monkeypatch.setattr(StoredRows, "read", recorded)
     return read
 
 
