@@ -193,7 +193,7 @@ def leave(connection: Connection) -> None:
     os._exit(3)
 
 
-@pytest.fixture(params=[True, False], ids=["fork", "spawn"])
+@pytest.fixture(params=[pytest.param(True, id="fork"), pytest.param(False, id="spawn", marks=pytest.mark.longer)])
 def pool(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
     with WorkerPool(fork=request.param) as pool:
         yield pool

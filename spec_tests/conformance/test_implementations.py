@@ -53,6 +53,7 @@ def test_the_table_has_no_other_row() -> None:
     assert set(re.findall(r"^\| \[`[^`]+`\]\(([\w-]+)\)", PAGE, re.MULTILINE)) == {file.parent.name for file in REPORTS}
 
 
+@pytest.mark.longer
 def test_the_command_of_the_page_writes_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conformance").symlink_to(ROOT / "conformance")
     monkeypatch.chdir(tmp_path)

@@ -31,7 +31,7 @@ from spec_tests.support.sampling import sampled
 pytestmark = pytest.mark.xdist_group("kills")
 """These tests use many of the same runs."""
 
-PARTS: Final = 24
+PARTS: Final = 48
 each_part = pytest.mark.parametrize("part", sampled(range(PARTS), PARTS))
 
 SHARE: Final = 211

@@ -335,6 +335,7 @@ class TestWhatIsRefused:
         with pytest.raises(InvalidRequestError, match=f"'{text}' at position 1 is not supported: % takes integers"):
             value_of(text, SCHEMA["l"], SCHEMA)
 
+    @pytest.mark.longer
     def test_a_condition_of_a_thousand_terms_is_parsed(self) -> None:
         test = test_of(" OR ".join(f"q = {number}" for number in range(1000)))
         assert test.may_match(add(q="999"))

@@ -389,6 +389,7 @@ def test_vacuum_keeps_files_of_versions_and_proposals(
     assert ids_in(lake.table("orders")) == [0, 1, 2, 4, 5, 6]
 
 
+@pytest.mark.longer
 def test_vacuum_keeps_other_tables_and_objects_that_are_no_paths(
     lake: refimpl.Warehouse, store: str, server: str
 ) -> None:
@@ -438,6 +439,7 @@ def test_files_with_urls_are_read_and_kept(lake: refimpl.Warehouse, store: str) 
     assert changes == [("delete", 2)]
 
 
+@pytest.mark.longer
 def test_files_with_urls_are_kept_in_overlapping_stores(tmp_path: Path, store: str) -> None:
     """One object has a path below each of the two stores."""
     bucket = store.rpartition("/")[0]
@@ -478,6 +480,7 @@ def test_tables_do_not_overlap_in_overlapping_stores(tmp_path: Path, store: str)
             stage("sixth", "outer.store/lake/deep")
 
 
+@pytest.mark.longer
 def test_purge_holds_the_lock_for_few_objects_at_a_time(
     directory: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -505,6 +508,7 @@ def test_purge_holds_the_lock_for_few_objects_at_a_time(
     assert max(deleted) == dropping.BATCH_OF_OBJECTS
 
 
+@pytest.mark.longer
 def test_interrupted_vacuum_is_repeated(lake: refimpl.Warehouse, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """VACUUM dies after each deletion in turn, also when the deletion's answer is lost."""
     table = orders(lake)
@@ -530,6 +534,7 @@ def test_interrupted_vacuum_is_repeated(lake: refimpl.Warehouse, store: str, mon
     assert ids_in(lake.table("orders")) == [1, 2]
 
 
+@pytest.mark.longer
 def test_delta_rs_reads_the_published_objects(lake: refimpl.Warehouse, store: str) -> None:
     table = orders(lake, feature=MANAGED_COMMIT, partition_columns=["day"])
     table.append(rows(1, 2))
@@ -551,6 +556,7 @@ def test_failed_commit_deletes_its_objects(lake: refimpl.Warehouse, store: str) 
     assert {name for name in objects(store) - before if name.endswith(".parquet")} == set()
 
 
+@pytest.mark.longer
 def test_partition_value_too_long_for_a_key_is_refused(lake: refimpl.Warehouse, store: str) -> None:
     """A key in S3 has at most 1024 bytes, and contains the prefix of the store, the table and the file name."""
     schema = pa.schema({"id": pa.int64(), "p": pa.string()})

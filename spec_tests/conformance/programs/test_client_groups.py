@@ -34,6 +34,7 @@ from conformance.programs.client_steps import (
 from conformance.programs.client_words import ClientFamily
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
+from spec_tests.support.sampling import sampled
 
 CHECK = next(check for check in all_checks() if check.name == "any-client-of-several-tables")
 STAGED = Variant(feature="catalogManaged", commit_mode="staged")
@@ -97,7 +98,7 @@ OTHERS: Final[tuple[tuple[Step, ...], ...]] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", subjects(bad=False))
+@pytest.mark.parametrize("name", sampled(subjects(bad=False), 3))
 def test_a_good_client_is_accused_by_none_of_them(name: str) -> None:
     after = (Land(table=1), Backfill(table=1), Checkpoint(table=1), TransactAll(), ReadAll(), Transact(), Read())
     for steps in (*FOUND.values(), *OTHERS):

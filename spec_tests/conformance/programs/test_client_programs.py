@@ -73,7 +73,7 @@ def test_no_program_accuses_the_model_client(check: str) -> None:
     ("mutant", "check", "requirement"),
     [
         ("rebases-blindly", NAMES[1], "CONFLICT-ORDER-01"),
-        ("never-lists", NAMES[0], "LOG-18"),
+        pytest.param("never-lists", NAMES[0], "LOG-18", marks=pytest.mark.longer),
         pytest.param("overwrites-checksums", NAMES[2], "LOG-45", marks=pytest.mark.longer),
     ],
 )

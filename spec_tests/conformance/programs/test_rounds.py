@@ -104,6 +104,7 @@ def test_two_successful_creators_are_found_without_a_readable_table() -> None:
     assert len(result.history.splitlines()) == 7
 
 
+@pytest.mark.longer
 def test_a_found_violation_can_be_searched_for_again(unlocked: Subject) -> None:
     result = run_case(AT_ONCE, INLINE, unlocked, seed=5, count=ROUNDS_TO_RACE)
     assert result.reproduction is not None

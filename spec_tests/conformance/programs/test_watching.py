@@ -42,7 +42,7 @@ def run(make: type, folder: Path, variant: Variant = STAGED, *, count: int = 20)
     return run_case(BACKFILLS, variant, opened(make, folder), seed=5, count=count)
 
 
-@pytest.mark.parametrize("variant", [STAGED, INLINE], ids=str)
+@pytest.mark.parametrize("variant", sampled([STAGED, INLINE], 2), ids=str)
 @pytest.mark.parametrize("mutant", BAD, ids=lambda mutant: mutant.id)
 def test_each_bad_owner_is_named_within_twenty_programs(mutant: Mutant, variant: Variant, tmp_path: Path) -> None:
     result = run(mutant.make, tmp_path, variant)

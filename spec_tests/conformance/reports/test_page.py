@@ -59,7 +59,7 @@ def of_class(root: ElementTree.Element, name: str) -> Iterator[ElementTree.Eleme
     return (element for element in root.iter() if name in element.attrib.get("class", "").split())
 
 
-every_page = pytest.mark.parametrize("name", [*SAMPLES, "matrix"])
+every_page = pytest.mark.parametrize("name", sampled([*SAMPLES, "matrix"], len(SAMPLES)))
 
 
 @every_page
@@ -203,6 +203,7 @@ def test_reports_are_combined_without_a_new_run(tmp_path: Path) -> None:
     assert (ran.exit_code, "page: " in ran.stdout) == (0, True)
 
 
+@pytest.mark.longer
 def test_each_subject_has_its_own_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     budget_ends_soon(monkeypatch)
     output = tmp_path / "matrix"

@@ -204,6 +204,7 @@ def test_a_run_of_programs_is_described_by_its_option(tmp_path: Path) -> None:
     assert (ran.exit_code, again.exit_code) == (ExitCode.VIOLATION, ExitCode.VIOLATION)
 
 
+@pytest.mark.longer
 def test_a_client_that_does_not_commit_has_no_verdict_from_programs() -> None:
     ran = command("run", "good:only-reads", "--programs", "1", "--check", "any-transaction-*[managedCommit/staged]")
     assert ran.exit_code == ExitCode.INCOMPLETE
@@ -220,6 +221,7 @@ def test_a_report_that_cannot_be_written_loses_no_verdict(tmp_path: Path) -> Non
     assert "known.toml" in green.stderr
 
 
+@pytest.mark.longer
 @pytest.mark.processes
 @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
 def test_a_full_disk_below_the_output_loses_no_verdict() -> None:
@@ -352,6 +354,7 @@ def test_an_interrupted_run_leaves_a_partial_report_and_no_process(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["report"], "the run must delete its temporary folders"
 
 
+@pytest.mark.longer
 @pytest.mark.processes
 def test_an_interrupted_matrix_starts_no_further_subject(tmp_path: Path) -> None:
     hanging = f"{OURS}:Hanging"

@@ -148,6 +148,7 @@ def test_an_invalid_answer_stops_the_run() -> None:
     assert [case.verdict for case in result.cases] == [results.Verdict.INCONCLUSIVE] + [results.Verdict.NOT_RUN] * 4
 
 
+@pytest.mark.longer
 def test_a_subject_that_hangs_at_once_gets_no_further_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "SILENCE_SECONDS", 1.0)
     result = run(f"{OURS}:HangingAtOnce", timeout=0.5)
@@ -231,6 +232,7 @@ def test_a_crashing_subject_is_not_conformant() -> None:
     assert "exit code 7" in result.stopped
 
 
+@pytest.mark.longer
 def test_the_case_in_which_a_subject_ends_says_so_and_the_next_one_gets_another() -> None:
     served = f"stdio:{sys.executable} -m conformance serve {OURS}:DyingInTime"
     both = ("any-sequence-of-publications[managedCommit/staged]", f"{ONE.name}[managedCommit/staged]")

@@ -245,6 +245,7 @@ def test_the_printed_command_of_a_python_project_exists(on_path: str, tmp_path: 
     assert command == f"{on_path or sys.executable} owner.py"
 
 
+@pytest.mark.longer
 def test_a_python_project_is_installed_by_pip(tmp_path: Path) -> None:
     assert invoke("new", tmp_path / "mine", "--language", "python").exit_code == 0
     words = ["-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", "site", "./mine"]
