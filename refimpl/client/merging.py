@@ -256,6 +256,8 @@ class _Run:
         self._only_deletes = clauses.only_delete_matches
         self._source_keys = pa.table({"source": pa.arange(0, source.num_rows)})
         self._keys, self._rest, self._test = bound_on(on, self._sides, self._test_of, change.snapshot.partition_columns)
+        keys = self._source_keys.column(1)
+        self._unique = len(self._keys) == 1 and pc.count_distinct(keys).as_py() == len(keys) - keys.null_count
         self._matched: list[pa.Array] = []
         self._metrics = Counter[str](dict.fromkeys(METRICS, 0))
 
@@ -354,9 +356,14 @@ class _Run:
         keys = evaluated(rows, {f"key{n}": pc.field(*target.path[1:]) for n, (target, _) in enumerate(self._keys)})
         names = keys.column_names
         keys = pa.table([_comparable(column) for column in keys.columns], names)
-        numbered = keys.append_column("target", pa.arange(0, rows.num_rows))
-        joined = numbered.join(self._source_keys, names, join_type="inner", use_threads=False)
-        pairs = joined.select(["target", "source"]).sort_by([("target", "ascending"), ("source", "ascending")])
+        targets = pa.arange(0, rows.num_rows)
+        if self._unique:  # a lookup is cheaper than a join
+            sources = pc.index_in(keys.column(0), value_set=self._source_keys.column(1), skip_nulls=True)
+            pairs = pa.table({"target": targets, "source": sources.cast(pa.int64())}).drop_null()
+        else:
+            joined = keys.append_column("target", targets)
+            joined = joined.join(self._source_keys, names, join_type="inner", use_threads=False)
+            pairs = joined.select(["target", "source"]).sort_by([("target", "ascending"), ("source", "ascending")])
         for condition in self._rest:
             scope = self._scope(rows.take(pairs.column("target")), self._source.take(pairs.column("source")))
             pairs = pairs.filter(matching(scope, condition.to_arrow()))
