@@ -1,4 +1,4 @@
-"""The command `simulate`: every schedule, crash and power cut of the reference or of an owner in Python."""
+"""The command `simulate`: every schedule, crash and power cut of the reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from conformance.simulation import crash, groups, power, traces
     from conformance.simulation.host import Host
     from conformance.simulation.operations import Operation
-    from conformance.simulation.python_subject import PythonHost
 
 SECONDS_BETWEEN_LINES: Final = 15.0
 """Of progress."""
@@ -33,7 +32,7 @@ _EPILOG: Final = (
     examples(
         "simulate explore two-writers --workers 2",
         "simulate crash commit/catalogManaged",
-        "simulate power --subject python:conformance.simulation.example_owner:ExampleOwner",
+        "simulate power commit --failing-syncs 1",
     )
     + "\n\nExit codes: 0 no violation · 1 violation · 2 usage error · 3 a scope was not finished"
 )
@@ -47,14 +46,6 @@ ScopesArgument = Annotated[
         show_default=False,
     ),
 ]
-SubjectOption = Annotated[
-    str | None,
-    option(
-        "--subject python:MODULE:CLASS",
-        "your owner, whose constructor takes an environment (default: the reference)",
-        show_default=False,
-    ),
-]
 WorkersOption = Annotated[int, option("-n --workers N", "number of worker processes", min=1)]
 SeedOption = Annotated[int, option("--seed N", "seed of the random choices")]
 
@@ -62,7 +53,7 @@ SeedOption = Annotated[int, option("--seed N", "seed of the random choices")]
 def register(application: typer.Typer) -> None:
     commands = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
     application.add_typer(commands, name="simulate", epilog=_EPILOG, help=(
-        "Simulate an owner: every interleaving of its effects, every crash, every power cut."
+        "Simulate the reference: every interleaving of its effects, every crash, every power cut."
     ))  # fmt: skip
     for command, example in (
         (explore, "simulate explore two-writers --workers 2"),
@@ -76,7 +67,6 @@ def register(application: typer.Typer) -> None:
 
 def explore(
     scopes: ScopesArgument = None,
-    subject: SubjectOption = None,
     quick: Annotated[bool, option("--quick", "skip the two largest situations (10 scopes)")] = False,
     budget: Annotated[str, option("--budget TIME", "maximum time for each scope, for example 90s or 5m")] = "120s",
     trace: Annotated[Path | None, option("--trace FILE", "write the first violation, minimized, for `replay`")] = None,
@@ -89,13 +79,10 @@ def explore(
     from conformance.simulation.traces import to_json
 
     known = [scope for scope in schedule_scopes.scopes() if not quick or scope.name in schedule_scopes.QUICK]
-    if subject is not None:
-        host = _python_host(subject)
-        known = [scope for scope in known if host.can(scope)]
     chosen = _chosen([scope.id for scope in known], scopes)
     began = time.perf_counter()
     limit = seconds(budget, "--budget")
-    results = _collected(partial(_explored, subject, limit, seed), chosen, workers, None if json else _show_explored)
+    results = _collected(partial(_explored, limit, seed), chosen, workers, None if json else _show_explored)
     first = next((result.trace for result in results if result.trace is not None), None)
     if trace is not None and first is not None:
         trace.write_bytes(to_json(first))
@@ -113,14 +100,12 @@ def explore(
     raise typer.Exit(ExitCode.VIOLATION if bad else incomplete)
 
 
-def _explored(subject: str | None, budget: float, seed: int, name: str) -> traces.Explored:
+def _explored(budget: float, seed: int, name: str) -> traces.Explored:
     from conformance.simulation import schedule_scopes, traces
 
     (scope,) = schedule_scopes.scopes(lambda candidate: candidate.id == name)
-    with _host(subject) as host:
-        return traces.explore_scope(
-            subject or "reference", host, scope, budget=budget, seed=seed, progress=_Progress(name)
-        )
+    with _host() as host:
+        return traces.explore_scope("reference", host, scope, budget=budget, seed=seed, progress=_Progress(name))
 
 
 def _show_explored(result: traces.Explored) -> None:
@@ -139,7 +124,6 @@ def _show_explored(result: traces.Explored) -> None:
 
 def crash_(
     scopes: ScopesArgument = None,
-    subject: SubjectOption = None,
     mode: Annotated[
         list[str] | None, option("--mode MODE", "only `before`, `after`, `answer-lost` or `delayed` (repeatable)")
     ] = None,
@@ -153,9 +137,9 @@ def crash_(
     if unknown:
         raise UnusableError(f"unknown mode {min(unknown)!r}; expected one of {', '.join(Mode)}")
     modes = tuple(Mode(value) for value in mode or Mode)
-    started, chosen = time.perf_counter(), _operations(subject, scopes)
+    started, chosen = time.perf_counter(), _operations(scopes)
     shown = None if json else partial(_show_crashed, modes=modes)
-    results = _collected(partial(_crashed, subject, modes), chosen, workers, shown)
+    results = _collected(partial(_crashed, modes), chosen, workers, shown)
     effects, runs = sum(result.effects for result in results), sum(result.runs for result in results)
     summary = (
         f"{counted(len(results), 'operation')}, {counted(effects, 'effect')}, {counted(len(modes), 'mode')}, "
@@ -164,10 +148,10 @@ def crash_(
     _finish(results, summary, started, json={} if json else None)
 
 
-def _crashed(subject: str | None, modes: tuple[crash.Mode, ...], name: str) -> crash.Result:
+def _crashed(modes: tuple[crash.Mode, ...], name: str) -> crash.Result:
     from conformance.simulation.crash import explore
 
-    with _host(subject, _operation(name)) as host:
+    with _host(_operation(name)) as host:
         return explore(host, _operation(name), modes)
 
 
@@ -185,7 +169,6 @@ def _show_crashed(result: crash.Result, modes: Sequence[crash.Mode]) -> None:
 
 def power_(
     scopes: ScopesArgument = None,
-    subject: SubjectOption = None,
     thorough: Annotated[
         bool, option("--thorough", "many more disk states of each cut, and cuts during recovery")
     ] = False,
@@ -210,18 +193,18 @@ def power_(
         budget = Budget(states=3000, deaths=True, states_in_recovery=2, failing_syncs=True)
     if failing_syncs is not None:
         budget = Budget(states=1, states_in_recovery=24, failing_syncs=True, deaths_after_failing=failing_syncs)
-    started, chosen = time.perf_counter(), _operations(subject, scopes)
-    results = _collected(partial(_cut, subject, budget, seed), chosen, workers, None if json else _show_cut)
+    started, chosen = time.perf_counter(), _operations(scopes)
+    results = _collected(partial(_cut, budget, seed), chosen, workers, None if json else _show_cut)
     states = sum(result.states for result in results)
     cuts = sum(result.cuts for result in results)
     summary = f"{counted(len(results), 'scope')}, {counted(cuts, 'cut')}, {states:,} distinct states after a cut"
     _finish(results, summary, started, json={"seed": seed, "states": states} if json else None)
 
 
-def _cut(subject: str | None, budget: power.Budget, seed: int, name: str) -> power.Result:
+def _cut(budget: power.Budget, seed: int, name: str) -> power.Result:
     from conformance.simulation.power import explore
 
-    with _host(subject, _operation(name)) as host:
+    with _host(_operation(name)) as host:
         return explore(host, _operation(name), budget, seed=seed, progress=_Progress(name))
 
 
@@ -252,7 +235,7 @@ def groups_(scopes: ScopesArgument = None, workers: WorkersOption = 1, json: Jso
 def _grouped(name: str) -> groups.Result:
     from conformance.simulation.groups import explore
 
-    with _host(None) as host:
+    with _host() as host:
         return explore(host, name)
 
 
@@ -277,7 +260,7 @@ def replay(file: Annotated[Path, argument("FILE", "file that `explore --trace` w
         if isinstance(error, OSError):
             problem = f"cannot read {file}: {error.strerror}"
         raise UnusableError(f"{problem}; expected the file of `simulate explore --trace`") from error
-    with _host(None if trace.subject == "reference" else trace.subject) as host:
+    with _host() as host:
         again = traces.replayed(trace, scope, host)
     for effect in again.effects:
         show(f"  {effect}")
@@ -288,26 +271,15 @@ def replay(file: Annotated[Path, argument("FILE", "file that `explore --trace` w
     raise typer.Exit(ExitCode.VIOLATION if again.violations else ExitCode.CONFORMANT)
 
 
-# Subjects and scopes
+# Scopes
 
 
-def _host(subject: str | None, operation: Operation | None = None) -> Host:
-    """The host of the subject. `operation`: the operation that will be interrupted."""
+def _host(operation: Operation | None = None) -> Host:
+    """`operation`: the operation that will be interrupted."""
     from conformance.simulation.operations import CHECKPOINTING
     from conformance.simulation.reference import SimulatedReference
 
-    if subject is not None:
-        return _python_host(subject)
     return SimulatedReference(checkpointing=operation is not None and operation.kind == CHECKPOINTING)
-
-
-def _python_host(subject: str) -> PythonHost:
-    from conformance.simulation.python_subject import PythonHost
-
-    try:
-        return PythonHost.named(subject)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UnusableError(f"invalid --subject {subject!r}: {error}; expected python:MODULE:CLASS") from error
 
 
 def _operation(name: str) -> Operation:
@@ -317,15 +289,11 @@ def _operation(name: str) -> Operation:
     return next(operation for operation in operations(STORAGE) if operation.name == name)
 
 
-def _operations(subject: str | None, beginnings: Sequence[str] | None) -> list[str]:
+def _operations(beginnings: Sequence[str] | None) -> list[str]:
     from conformance.simulation.operations import operations
     from conformance.simulation.reference import STORAGE
 
-    known = list(operations(STORAGE))
-    if subject is not None:
-        host = _python_host(subject)
-        known = [operation for operation in known if host.can_do(operation)]
-    return _chosen([operation.name for operation in known], beginnings)
+    return _chosen([operation.name for operation in operations(STORAGE)], beginnings)
 
 
 def _chosen(known: Sequence[str], beginnings: Sequence[str] | None) -> list[str]:

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from conformance.simulation.schedule import Deadlock, Pending, Scheduler, Step, dependent, may_race
 
@@ -246,33 +246,27 @@ def _by_chance(scheduler: Scheduler, chance: random.Random, depth: int, length: 
     return None
 
 
-def follow(
-    begin: Callable[[], Run], choices: list[str], watch: Callable[[Any], None] = lambda _run: None
-) -> tuple[object, list[Step]]:
+def follow(begin: Callable[[], Run], choices: list[str]) -> tuple[object, list[Step]]:
     """One run that follows a list of choices as far as possible. It skips a choice whose client is blocked. After the
-    list, the last client continues, then the others by name. `watch` is called before the first step and after each
-    step. Returns the outcome and the steps."""
+    list, the last client continues, then the others by name. Returns the outcome and the steps."""
     run = begin()
     try:
-        deadlock = _by_choices(run.scheduler, choices, lambda: watch(run))
+        deadlock = _by_choices(run.scheduler, choices)
         return run.finish(deadlock), list(run.scheduler.steps)
     finally:
         run.close()
 
 
-def _by_choices(scheduler: Scheduler, choices: list[str], watch: Callable[[], None]) -> str | None:
+def _by_choices(scheduler: Scheduler, choices: list[str]) -> str | None:
     last = ""
-    watch()
     try:
         for name in choices:
             if name in scheduler.enabled():
                 scheduler.step(name)
-                watch()
                 last = name
         while enabled := _enabled(scheduler):
             last = last if last in enabled else min(enabled)
             scheduler.step(last)
-            watch()
     except Deadlock as error:
         return str(error)
     return None

@@ -96,7 +96,3 @@ class Host(Closing):
         if threads:
             return dict.fromkeys(clients, self.threads(len(clients), hook))
         return {name: self.process(number, hook, waits=True) for number, name in enumerate(clients, 1)}
-
-    def files(self) -> list[str]:
-        """The paths of all present files."""
-        return [path for path, _ in self.disk.walk()]

@@ -6,7 +6,6 @@ every run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -203,8 +202,7 @@ def recorded(
         if not elsewhere:
             ask(request)
         else:
-            with suppress(Exception):  # an owner may permit only one process at a time
-                run.exchanges.append(Exchange(request, host.beside(start=2)(request)))
+            run.exchanges.append(Exchange(request, host.beside(start=2)(request)))
     run.syncs = run.disk.syncs - before
     run.end()
     host.stop()

@@ -195,11 +195,6 @@ class ScopeRun:
         self._subjects = host.clients(requests, self.scheduler.hook, threads=scope.threads)
         self.scheduler.start((client, self._client(client, todo)) for client, todo in requests.items())
 
-    @property
-    def recorded(self) -> str:
-        """The history so far."""
-        return self._recording.text
-
     def _client(self, client: str, requests: tuple[m.Request, ...]) -> Callable[[], None]:
         answers = self._answers[client] = []
 

@@ -5,7 +5,7 @@ client and its number of effects). For people it also has the effects, the answe
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final, cast
@@ -15,7 +15,7 @@ import msgspec
 from conformance.scenario.formatting import in_words
 from conformance.simulation.explore import Progress, Report, by_priorities, depth_first, follow, no_progress
 from conformance.simulation.host import Host
-from conformance.simulation.schedule import Deadlock, Step
+from conformance.simulation.schedule import Step
 from conformance.simulation.schedule_scopes import Outcome, Scope, ScopeRun, prepare
 
 SCHEMA_VERSION: Final = 1
@@ -81,35 +81,6 @@ def replayed(trace: Trace, scope: Scope, host: Host) -> Trace:
     """Replay the schedule. The result has the violations of the replay."""
     outcome, steps = _run(host, scope, trace.requests, trace.choices)
     return _trace(trace.subject, scope, trace.requests, trace.requirement, outcome, steps)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """The state of a run before its first step, or after a step."""
-
-    step: Step | None
-    history: str
-    """The history so far."""
-    files: frozenset[str]
-    """The paths of all files."""
-    enabled: dict[str, str]
-    """For each client that can continue, its next effect."""
-
-
-def watched(trace: Trace, scope: Scope, host: Host, clients: Sequence[str]) -> tuple[Outcome, list[Watched]]:
-    """Run the requests of a trace with a list of choices, and return the state after each step."""
-    seen: list[Watched] = []
-
-    def watch(run: ScopeRun) -> None:
-        steps = run.scheduler.steps
-        try:
-            enabled = {name: f"{effect.kind.value} {effect.target}" for name, effect in run.scheduler.enabled().items()}
-        except Deadlock:
-            enabled = {}
-        last, files = steps[-1] if steps else None, frozenset(host.files())
-        seen.append(Watched(step=last, history=run.recorded, files=files, enabled=enabled))
-
-    return _run(host, scope, trace.requests, clients, watch)[0], seen
 
 
 def shrunk(subject: str, scope: Scope, host: Host, steps: Iterable[Step], requirement: str) -> Trace:
@@ -260,18 +231,12 @@ def explore_scope(
     return result
 
 
-def _run(
-    host: Host,
-    scope: Scope,
-    requests: Requests,
-    clients: Sequence[str],
-    watch: Callable[[Any], None] = lambda _run: None,
-) -> tuple[Outcome, list[Step]]:
+def _run(host: Host, scope: Scope, requests: Requests, clients: Sequence[str]) -> tuple[Outcome, list[Step]]:
     start = prepare(scope, host)
     wanted = {client: tuple(todo[at] for at in requests[client]) for client, todo in scope.requests(start).items()
               if client in requests}  # fmt: skip
     smaller = replace(scope, requests=lambda _start: wanted)
-    outcome, steps = follow(lambda: ScopeRun(smaller, host, start), list(clients), watch)
+    outcome, steps = follow(lambda: ScopeRun(smaller, host, start), list(clients))
     return cast(Outcome, outcome), steps
 
 

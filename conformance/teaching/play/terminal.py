@@ -131,7 +131,7 @@ class Player(App[Exception]):
         choices = self.steps[self.at].choices
         before = [step for step in self.steps if len(step.choices) <= len(choices)]
         self.steps = [*before, *self.story.forks.follow(choices, option)]
-        self.forks.append(f"{option} goes next" if option in self.story.clients else option)
+        self.forks.append(option)
         self.at = min(len(before), len(self.steps) - 1)
         self._show_steps()
 

@@ -56,6 +56,9 @@ class _Mutant:
     change: Change = unchanged
     patch: Patch = contextlib.nullcontext
 
+    def host(self) -> SimulatedReference:
+        return SimulatedReference(change=self.change, patch=self.patch)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleMutant(_Mutant):
@@ -64,9 +67,6 @@ class ScheduleMutant(_Mutant):
     needs_clocks: bool = False
     """Whether two clocks with a difference of an hour expose the mutant, even without an interleaving."""
     family = "schedule"
-
-    def host(self) -> SimulatedReference:
-        return SimulatedReference(change=self.change, patch=self.patch)
 
     def hunt(self) -> Hunt:
         scope = scope_of(self)
@@ -128,7 +128,7 @@ class CrashMutant(_Mutant):
     family = "crash"
 
     def hunt(self) -> Hunt:
-        with SimulatedReference(change=self.change, patch=self.patch) as host:
+        with self.host() as host:
             result = crash.explore(host, operation_named(self.scope))
         if not result.violations:
             return Hunt(found=None, tried=result.runs)

@@ -228,6 +228,16 @@ def test_names_of_different_files_survive_in_any_combination(files: SimulatedFil
     assert left(files) == [{}, {"a": b"a"}, {"b": b"b"}, {"a": b"a", "b": b"b"}]
 
 
+def test_a_listing_has_no_order(files: SimulatedFiles) -> None:
+    """An owner that takes the entry listed last as the newest one must fail."""
+    names = [f"{version}.json" for version in range(9)]
+    for name in names:
+        write(files, name, b"", synced=True)
+    listed = [entry.name for entry in files.list_directory(LOG)]
+    assert listed != names
+    assert sorted(listed) == names
+
+
 def test_changes_of_one_name_survive_in_their_order(files: SimulatedFiles) -> None:
     temporary = write(files, "t", b"one", synced=True)
     files.link(temporary, LOG / "a")

@@ -97,7 +97,7 @@ def test_an_interruption_exposes_a_mutant(mutant: hunting.CrashMutant | hunting.
 @pytest.mark.parametrize("mutant", sampled(CRASH_MUTANTS, 5), ids=lambda mutant: mutant.id)
 def test_a_crash_mutant_conforms_without_interruption(mutant: hunting.CrashMutant) -> None:
     """Otherwise the interruption would not be the cause. The mutant starts again once, after the operation."""
-    with SimulatedReference(change=mutant.change, patch=mutant.patch) as host:
+    with mutant.host() as host:
         result = crash.explore(host, hunting.operation_named(mutant.scope), ())
     assert result.states == 1
     assert result.violations == []

@@ -1,4 +1,4 @@
-"""The player: opening a finding, a history or a trace; the terminal, the page, and the commands `play` and
+"""The player: opening a finding or a history; the terminal, the page, and the commands `play` and
 `puzzle`. Every puzzle has one solution, which the checker found. The score stays on this machine.
 """
 
@@ -32,7 +32,6 @@ from conformance.teaching.play.scenarios import SCENARIOS
 from conformance.teaching.play.terminal import Player
 from spec_tests.conformance.drafts import Draft, commit, log, read
 from spec_tests.conformance.reports import runs
-from spec_tests.conformance.simulation.test_commands import UnlockedOwner, simulate
 from spec_tests.support.terminal import in_terminal
 
 pytestmark = pytest.mark.xdist_group("stories")
@@ -295,7 +294,7 @@ def test_the_page_has_all_puzzles_and_loads_nothing(tmp_path: Path) -> None:
     assert [puzzle["number"] for puzzle in data_of((tmp_path / "a/puzzles.html").read_text())] == [*EVERY]
 
 
-# Opening a finding, a history or a trace
+# Opening a finding or a history
 
 
 FOUND = sorted((Path(reports.__file__).parents[1] / "findings/found").iterdir())
@@ -394,34 +393,6 @@ def test_a_long_good_history_shows_its_beginning(tmp_path: Path) -> None:
     assert story.ends == "No violation."
 
 
-# Traces
-
-
-@pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("trace") / "trace.json"
-    subject = f"python:{UnlockedOwner.__module__}:UnlockedOwner"
-    assert simulate("explore", "two-writers", "--subject", subject, "--trace", str(file)) == 1
-    return file
-
-
-def test_a_trace_is_replayed_effect_by_effect(trace: Path) -> None:
-    story = open_story(trace)
-    effects = [step.text for step in story.steps if step.happening.kind in ("read", "write", "replace")]
-    assert effects[-2:] == ["bob replaces ledger.json", "alice replaces ledger.json"]
-    assert before_violation(story).text.startswith("alice gets the answer")
-    assert story.ends == "1 violation of CM-COMMIT-08."
-
-
-def test_a_trace_with_another_order_gives_another_run(trace: Path) -> None:
-    story = open_story(trace)
-    assert story.forks is not None
-    first = next(step for step in story.steps if step.choices)
-    assert [name for name, _ in story.forks.options(first.choices)] == ["alice", "bob"]
-    steps = story.forks.follow(first.choices, "alice")
-    assert not any(step.violates for step in steps), "without a race, no write may be lost"
-
-
 # Files that cannot be played
 
 
@@ -432,17 +403,16 @@ HEADER, *EVENTS = bad("lost-on-restart").read_text().splitlines(keepends=True)
     ("text", "message"),
     [
         ("", "is empty; expected a finding"),
-        ("hello\n", "line 1: 'hello'; expected a finding (finding.json), a history (JSON Lines), or a trace"),
+        ("hello\n", "line 1: 'hello'; expected a finding (finding.json) or a history"),
         ("{}", "line 1: '{}'; expected"),
         ("[" * 100_000, "line 1: '[["),
         (EVENTS[0], "line 1: this history cannot be played: a history begins with its header, not with `invoke`"),
         (HEADER, "it ends after line 1 without a footer"),
         (HEADER + EVENTS[0] + "x\n", "line 3: this history cannot be played: not an event of a history"),
         ("".join([HEADER, *EVENTS])[:-20], "line 9: this history cannot be played: cut off after"),
-        ('{"turns": 1}', "cannot be run again here"),
         ('{"violations": 1}', "is not a finding"),
     ],
-    ids=["empty", "text", "object", "nested", "headless", "header-only", "line", "truncated", "trace", "finding"],
+    ids=["empty", "text", "object", "nested", "headless", "header-only", "line", "truncated", "finding"],
 )  # fmt: skip
 def test_the_error_for_a_file_that_cannot_be_played_says_why(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "file.json").write_text(text)
