@@ -129,11 +129,11 @@ TABLE_BY_LOCATION: Final = (
     _TABLE + "WHERE location = ? AND state <> 'dropped' ORDER BY state = 'handed-back', key DESC LIMIT 1"
 )
 TABLES: Final = _TABLE + "WHERE state = ifnull(?, state) AND location = ifnull(?, location) ORDER BY name, key"
-_LIVE: Final = "SELECT key FROM tables WHERE state IN ('staging', 'taking-over', 'active') AND"
+_PLACED: Final = "SELECT key FROM tables WHERE state IN ('staging', 'taking-over', 'active') AND"
 TABLES_OVERLAPPING: Final = f"""{_TABLE} WHERE key IN (
-    {_LIVE} location IN (SELECT value FROM json_each(:around))
-    UNION {_LIVE} location > :place || '/' AND location < :place || '0'
-    UNION {_LIVE} :everything AND location NOT LIKE '/%'
+    {_PLACED} location IN (SELECT value FROM json_each(:around))
+    UNION {_PLACED} location > :place || '/' AND location < :place || '0'
+    UNION {_PLACED} :everything AND location NOT LIKE '/%'
 ) ORDER BY key
 """  # around it, or in it: '0' is the character after '/'; each SELECT can use the index `live_location`
 NAMES_ACTIVE: Final = "SELECT name FROM tables WHERE state = 'active' AND name IS NOT NULL ORDER BY name LIMIT ?"
