@@ -46,17 +46,21 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
             pending.append(child)
 
 
-def statements(body: list[ast.stmt], *, for_types: bool) -> Iterator[ast.stmt]:
+@cache
+def statements(module: str, *, for_types: bool) -> list[ast.stmt]:
     """All statements at any depth, without their expressions. `for_types`: also those under `if TYPE_CHECKING:`."""
-    for statement in body:
+    found: list[ast.stmt] = []
+    waiting: list[ast.AST] = [*tree_of(module).body]
+    while waiting:
+        statement = waiting.pop()
         condition = statement.test if isinstance(statement, ast.If) else None
         if isinstance(condition, ast.Name) and condition.id == "TYPE_CHECKING" and not for_types:
             continue
-        yield statement
-        for block in ("body", "orelse", "finalbody"):
-            yield from statements(getattr(statement, block, []), for_types=for_types)
-        for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-            yield from statements(part.body, for_types=for_types)
+        if isinstance(statement, ast.stmt):
+            found.append(statement)
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(statement, block, ())
+    return found
 
 
 @cache
@@ -65,7 +69,7 @@ def imports_of(module: str, *, for_types: bool = False) -> frozenset[str]:
     checkers."""
     imports: set[str] = set()
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
-    for node in statements(tree_of(module).body, for_types=for_types):
+    for node in statements(module, for_types=for_types):
         if isinstance(node, ast.Import):
             imports |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -202,7 +206,7 @@ def private_uses() -> set[tuple[str, str]]:
     uses = set()
     for module in MODULES:
         modules: set[str] = set()
-        for node in statements(tree_of(module).body, for_types=False):
+        for node in statements(module, for_types=False):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES:
                 names = {alias.name for alias in node.names}
                 modules |= {alias.asname or alias.name for alias in node.names}
@@ -394,7 +398,7 @@ def test_importing_the_package_loads_no_other_library() -> None:
 def test_no_utils_module_and_no_manager_class() -> None:
     """A module or class is named after its subject, not after its role."""
     assert [m for m in MODULES if m.rpartition(".")[2] in ("utils", "util", "helpers", "common", "misc")] == []
-    everything = (node for m in MODULES for node in statements(tree_of(m).body, for_types=True))
+    everything = (node for m in MODULES for node in statements(m, for_types=True))
     named = [node.name for node in everything if isinstance(node, ast.ClassDef)]
     assert [name for name in named if name.endswith(("Manager", "Helper", "Util", "Utils"))] == []
 

@@ -31,7 +31,7 @@ REFUSED = dict.fromkeys(
 """Checks without a verdict, because the reference rejects a request, as the documents permit."""
 
 
-PROGRAMS, SEED = 12, 8
+PROGRAMS, SEED = 6, 8
 
 
 def checks_of(side: str, layer: Layer = Layer.EXAMPLE) -> dict[Family, list[Check]]:
