@@ -28,12 +28,12 @@ from conformance.simulation.host import Host, Prepared, Process
 from conformance.simulation.schedule import WRITER
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from refimpl.owner.ledger import FOLD_PAGES
-from refimpl.owner.tables import OWNER_FOLDER
 from refimpl.protocol.commit_owner import Maintenance
 from refimpl.protocol.errors import OwnerUnavailableError
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.storage.environment import Environment, HostLock, ThreadTurn
 from refimpl.storage.files import Files
+from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.warehouse import HostOwner
 
 START_MS: Final = 1_700_000_000_000

@@ -9,10 +9,10 @@ from typing import Final
 from refimpl.care.watched_ledger import WatchedLedger
 from refimpl.owner import decide
 from refimpl.owner.local import Decision, LocalOwner
-from refimpl.owner.records import TableRecord, checked_policy
+from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import Writer
 from refimpl.owner.tables import disk_errors
-from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.protocol.commit_owner import MaintenancePolicy, checked_policy
 from refimpl.protocol.commits import AttemptId
 from refimpl.protocol.errors import DeltaError
 from refimpl.protocol.log_path import Version

@@ -172,7 +172,7 @@ def open_folder(warehouse: str | None) -> Warehouse:
     Raises `InvalidRequestError` for a server, and if there is no warehouse: only `init` creates one.
     """
     import refimpl
-    from refimpl.owner.tables import OWNER_FOLDER
+    from refimpl.storage.locations import OWNER_FOLDER
     from refimpl.warehouse import is_url
 
     if is_url(warehouse):
@@ -306,7 +306,7 @@ def duration_ms(given: str) -> int:
 
 def moment_of(version: int | None, timestamp: str | None) -> int | None:
     """The value of `--timestamp` in ms since the epoch. Raises `InvalidRequestError` if there is a version, too."""
-    from refimpl.log.in_commit_timestamp import checked
+    from refimpl.protocol.in_commit_timestamp import checked
 
     if version is not None and timestamp is not None:
         raise InvalidRequestError("--version and --timestamp are mutually exclusive; pass one of them")

@@ -44,7 +44,7 @@ def init(
     has tables.
     """
     import refimpl
-    from refimpl.owner.tables import OWNER_FOLDER
+    from refimpl.storage.locations import OWNER_FOLDER
 
     target = directory or options.default_root()
     existed = (target / OWNER_FOLDER).is_dir()

@@ -15,9 +15,9 @@ import pyarrow as pa
 from refimpl.client.row_changes import DELETED, INSERTED
 from refimpl.client.snapshot import Snapshot, at
 from refimpl.log.history import commits_between
-from refimpl.log.in_commit_timestamp import CommitTimes
 from refimpl.protocol.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
 from refimpl.protocol.errors import InvalidRequestError, NotFoundInHistoryError
+from refimpl.protocol.in_commit_timestamp import CommitTimes
 from refimpl.protocol.log_path import Version
 from refimpl.rows import deletion_vectors
 from refimpl.rows.data_files import read_file

@@ -32,12 +32,12 @@ from refimpl.client.proposing import DEFAULT_MAX_TRIES, MAX_LOOKS, Lost, OwnerPr
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import CommitLoop, Committed, Transaction
-from refimpl.log.in_commit_timestamp import Moment
 from refimpl.protocol import errors
 from refimpl.protocol.actions import Txn
 from refimpl.protocol.commit_owner import CommitOwner, ResolvedTable
 from refimpl.protocol.commits import Conflict, Landed, Proposal, Rejected, RejectionReason, StagedProposal, VersionGap
 from refimpl.protocol.groups import MAX_MEMBERS, GroupOwner, GroupRatified, GroupRefused, Member, commits_groups
+from refimpl.protocol.in_commit_timestamp import Moment
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.rows import data_files

@@ -16,7 +16,6 @@ from refimpl.client.create import owned_metadata
 from refimpl.client.proposing import DEFAULT_MAX_TRIES, CommitBytes, RetryPolicy, commit_info
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.log.in_commit_timestamp import next_timestamp
 from refimpl.protocol import log_path
 from refimpl.protocol.actions import Metadata, Protocol
 from refimpl.protocol.commit_owner import CommitOwner, MaintenancePolicy
@@ -29,6 +28,7 @@ from refimpl.protocol.errors import (
     OutcomeUnknown,
     ProtocolChangedError,
 )
+from refimpl.protocol.in_commit_timestamp import next_timestamp
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 from refimpl.schema import features

@@ -21,7 +21,6 @@ import msgspec
 
 from refimpl.client.conflicts import Winner
 from refimpl.client.snapshot import Snapshot
-from refimpl.log.in_commit_timestamp import stamp_enablement
 from refimpl.log.loading import load
 from refimpl.log.log_reading import LogReader, last_checkpoint
 from refimpl.protocol import errors, log_path
@@ -44,6 +43,7 @@ from refimpl.protocol.commits import (
     StagedProposal,
     VersionGap,
 )
+from refimpl.protocol.in_commit_timestamp import stamp_enablement
 from refimpl.protocol.log_path import CHECKPOINT_KINDS, FileKind, Version
 from refimpl.protocol.release import __version__
 from refimpl.protocol.table_feature import CommitMode

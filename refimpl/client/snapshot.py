@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from refimpl.log import loading
 from refimpl.log.history import commit_times
-from refimpl.log.in_commit_timestamp import CommitTimes, Enablement, enablement
 from refimpl.log.log_reading import Loaded, LogReader
 from refimpl.log.table_state import ReplayedState
 from refimpl.protocol.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.protocol.errors import CorruptLogError, InvalidTableError, PathAccessError
+from refimpl.protocol.in_commit_timestamp import CommitTimes, Enablement, enablement
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import TableFeature, feature_of, in_commit_timestamps_enabled
 from refimpl.rows import deletion_vectors, file_statistics

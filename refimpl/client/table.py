@@ -22,7 +22,6 @@ import msgspec
 from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.client.transaction import Committed, Transaction
 from refimpl.log.history import HistoryEntry, history
-from refimpl.log.in_commit_timestamp import Moment, checked
 from refimpl.log.log_reading import LogReader, Replay
 from refimpl.protocol import log_path
 from refimpl.protocol.actions import Protocol
@@ -34,6 +33,7 @@ from refimpl.protocol.errors import (
     TableNotFoundError,
     check_type,
 )
+from refimpl.protocol.in_commit_timestamp import Moment, checked
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CommitMode, TableFeature
 from refimpl.schema.features import has_rules

@@ -34,12 +34,12 @@ from refimpl.client.proposing import (
     commit_info,
 )
 from refimpl.client.snapshot import Snapshot
-from refimpl.log.in_commit_timestamp import after_lost_race, next_timestamp
 from refimpl.log.log_reading import LogReader
 from refimpl.protocol import log_path, table_feature
 from refimpl.protocol.actions import Action, Add, Cdc, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.protocol.commits import AttemptId
 from refimpl.protocol.errors import CERTAINLY_NOT_COMMITTED, CorruptLogError, InvalidRequestError, PathAccessError
+from refimpl.protocol.in_commit_timestamp import after_lost_race, next_timestamp
 from refimpl.protocol.log_path import Version
 from refimpl.rows import row_tracking, type_widening
 from refimpl.rows.condition import FileTest

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import unquote
 
 import msgspec
 
@@ -35,7 +36,6 @@ from refimpl.protocol.commits import Landed, Ratified, Rejected, RejectionReason
 from refimpl.protocol.errors import InvalidRequestError, PathAccessError
 from refimpl.protocol.release import how_to_install
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
-from refimpl.rows.partition_values import local_path
 from refimpl.spark import find_java
 from refimpl.warehouse import Warehouse
 
@@ -344,7 +344,7 @@ def check_versions(stage: Stage, writers: Sequence[Worker], never_landed: Sequen
     staged = [table.log.read_staged(CATALOG_MANAGED.staging_folder, file) for file in never_landed]
     decoded = actions.decode(b"".join(staged), source=f"the staged files {', '.join(never_landed)}")
     added = [action for action in decoded if isinstance(action, actions.Add)]
-    left = {add.path for add in added if local_path(table.location, add.path).exists()}
+    left = {add.path for add in added if (table.location / unquote(add.path)).exists()}
     active = {add.path for add in snapshot.files.values()}
     detail = f"the killed writer left {counted(len(left), 'data file')} besides the {len(active)} of the table; "
     detail += f"the newest version names {len(active & left)} of them"

@@ -7,11 +7,11 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
 
-from refimpl.log.in_commit_timestamp import CommitTimes, Enablement, monotonic
 from refimpl.log.log_reading import LogReader
 from refimpl.log.log_segment import Commit, known_commits
 from refimpl.protocol.actions import Action, CommitInfo
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError, NotFoundInHistoryError
+from refimpl.protocol.in_commit_timestamp import CommitTimes, Enablement, monotonic
 from refimpl.protocol.log_path import LogPath, Version
 
 Found = TypeVar("Found")

@@ -17,7 +17,7 @@ from refimpl.owner.tables import Tables
 from refimpl.protocol import log_path
 from refimpl.protocol.actions import same_actions
 from refimpl.protocol.commit_owner import Backfilled, TableState
-from refimpl.protocol.commits import RatifiedCommit
+from refimpl.protocol.commits import MAX_COMMIT_BYTES, RatifiedCommit
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError
 from refimpl.protocol.log_path import LogPath, Version
 from refimpl.storage.environment import LOCK_POLL_SECONDS
@@ -186,7 +186,7 @@ def confirm_published(writer: Writer, table: TableRecord, log: LogStore, version
 def _published_bytes(log: LogStore, path: LogPath, commit: RatifiedCommit, digest: bytes) -> bytes | None:
     """The file's bytes if it is the ratified commit. Checks the size first: the file is read under the owner's lock,
     and could be of any size."""
-    if path.size > records.MAX_COMMIT_BYTES or (commit.content is None and path.size != commit.size):
+    if path.size > MAX_COMMIT_BYTES or (commit.content is None and path.size != commit.size):
         return None
     try:
         content = log.read(path.name)

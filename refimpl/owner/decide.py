@@ -26,7 +26,7 @@ import msgspec
 
 from refimpl.owner import records
 from refimpl.owner.records import AttemptRecord, Examined, TableRecord, unknown_attempt
-from refimpl.protocol import actions, log_path, table_feature
+from refimpl.protocol import actions, commits, log_path, table_feature
 from refimpl.protocol.actions import CommitInfo, DomainMetadata, Metadata, Protocol
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.commits import (
@@ -92,7 +92,7 @@ def unread(version: Version, proposal: StagedProposal, size: int | None) -> Exam
 
 def size_limit(commit_mode: table_feature.CommitMode) -> int:
     """The maximum size of a commit in bytes."""
-    return records.MAX_INLINE_BYTES if commit_mode is table_feature.CommitMode.INLINE else records.MAX_COMMIT_BYTES
+    return records.MAX_INLINE_BYTES if commit_mode is table_feature.CommitMode.INLINE else commits.MAX_COMMIT_BYTES
 
 
 def _too_large(commit_mode: table_feature.CommitMode, size: int) -> Rejected:

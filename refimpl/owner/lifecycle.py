@@ -20,12 +20,19 @@ from typing import Final
 
 from refimpl.owner import decide
 from refimpl.owner.backfill import backfill, finish
-from refimpl.owner.records import Examined, PromiseKind, TableRecord, checked_commit_mode, checked_name, checked_policy
+from refimpl.owner.records import Examined, PromiseKind, TableRecord, checked_commit_mode, checked_name
 from refimpl.owner.statements import View, Writer
 from refimpl.owner.tables import Tables, commit_errors, contiguous_end, disk_errors
 from refimpl.protocol import actions, commits, log_path
 from refimpl.protocol.actions import CommitInfo
-from refimpl.protocol.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
+from refimpl.protocol.commit_owner import (
+    MaintenancePolicy,
+    NameTaken,
+    Registered,
+    ResolvedTable,
+    TableState,
+    checked_policy,
+)
 from refimpl.protocol.errors import (
     CorruptionError,
     DeltaError,

@@ -8,19 +8,14 @@ from typing import Final
 import msgspec
 
 from refimpl.protocol.actions import DomainMetadata, Metadata, Protocol
-from refimpl.protocol.commit_owner import MaintenancePolicy, TableSummary
+from refimpl.protocol.commit_owner import TableSummary
 from refimpl.protocol.commits import AttemptId, Proposal, RatifiedCommit, Rejected
-from refimpl.protocol.errors import InvalidRequestError, check_type
+from refimpl.protocol.errors import InvalidRequestError
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CommitMode, TableFeature
 
 MAX_INLINE_BYTES: Final = 16 * 2**20
 """An inline commit is held in the ledger and sent to every reader until it is published."""
-
-MAX_COMMIT_BYTES: Final = 512 * 2**20
-"""For all other commits: the owner reads the whole commit into memory, to check and to publish it."""
-
-MAX_BACKLOG_LIMIT: Final = 100_000
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){0,2}", re.ASCII)
 MAX_NAME_LENGTH: Final = 255
@@ -114,21 +109,3 @@ def checked_commit_mode(feature: TableFeature, commit_mode: CommitMode | None) -
             f"{feature.name} has no {chosen.value} commits; expected one of {known}", commit_mode=chosen.value
         )
     return chosen
-
-
-def checked_policy(policy: MaintenancePolicy | None) -> MaintenancePolicy:
-    """The policy, by default the default one; `InvalidRequestError` for a field of another type or out of range."""
-    policy = MaintenancePolicy() if policy is None else policy
-    check_type("policy", policy, MaintenancePolicy, "a `MaintenancePolicy`")
-    try:
-        policy = msgspec.convert(msgspec.to_builtins(policy), MaintenancePolicy)
-    except msgspec.ValidationError as error:
-        raise InvalidRequestError(f"invalid policy {policy!r}: {error}; expected a `MaintenancePolicy`") from None
-    if not 1 <= policy.backlog_limit <= MAX_BACKLOG_LIMIT:
-        raise InvalidRequestError(f"invalid backlog limit {policy.backlog_limit}; expected 1 to {MAX_BACKLOG_LIMIT}")
-    if policy.backfill_every is not None and not 1 <= policy.backfill_every <= policy.backlog_limit:
-        raise InvalidRequestError(
-            f"cannot publish after every {policy.backfill_every} commits with a backlog limit of "
-            f"{policy.backlog_limit}; expected a number from 1 to this limit, or never"
-        )
-    return policy

@@ -31,9 +31,9 @@ from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.storage.environment import Environment, HostLock
 from refimpl.storage.files import UncertainError
+from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.storage.log_store import LogStore
 
-OWNER_FOLDER: Final = "_owner"
 LOCK_FILE: Final = "lock"
 DEFAULT_NAME: Final = "refimpl"
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -21,6 +21,7 @@ from refimpl.protocol.commits import (
     Proposal,
     RatifiedCommit,
 )
+from refimpl.protocol.errors import InvalidRequestError, check_type
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import TABLE_FEATURES, CommitMode, TableFeature
 
@@ -61,6 +62,27 @@ class MaintenancePolicy(msgspec.Struct, frozen=True, kw_only=True):
         if self.backfill_every is None:
             return "on request"
         return "after every commit" if self.backfill_every == 1 else f"after every {self.backfill_every} commits"
+
+
+MAX_BACKLOG_LIMIT: Final = 100_000
+
+
+def checked_policy(policy: MaintenancePolicy | None) -> MaintenancePolicy:
+    """The policy, by default the default one; `InvalidRequestError` for a field of another type or out of range."""
+    policy = MaintenancePolicy() if policy is None else policy
+    check_type("policy", policy, MaintenancePolicy, "a `MaintenancePolicy`")
+    try:
+        policy = msgspec.convert(msgspec.to_builtins(policy), MaintenancePolicy)
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"invalid policy {policy!r}: {error}; expected a `MaintenancePolicy`") from None
+    if not 1 <= policy.backlog_limit <= MAX_BACKLOG_LIMIT:
+        raise InvalidRequestError(f"invalid backlog limit {policy.backlog_limit}; expected 1 to {MAX_BACKLOG_LIMIT}")
+    if policy.backfill_every is not None and not 1 <= policy.backfill_every <= policy.backlog_limit:
+        raise InvalidRequestError(
+            f"cannot publish after every {policy.backfill_every} commits with a backlog limit of "
+            f"{policy.backlog_limit}; expected a number from 1 to this limit, or never"
+        )
+    return policy
 
 
 class TableState(Enum):

@@ -12,6 +12,9 @@ import msgspec
 from refimpl.protocol.log_path import Version
 from refimpl.protocol.table_feature import CommitMode
 
+MAX_COMMIT_BYTES: Final = 512 * 2**20
+"""The owner reads a whole commit into memory, to check and to publish it. For an inline commit it may want less."""
+
 AttemptId = str
 """The id of one try to commit one version: a lower-case uuid, new for every try. A staged file has it in its name."""
 

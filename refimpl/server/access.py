@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from refimpl.catalog.messages import is_loopback
-from refimpl.owner.tables import OWNER_FOLDER
 from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.server.errors import ApiError
+from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.warehouse import Warehouse
 
 FILE_NAME: Final = "tokens.json"

@@ -53,7 +53,6 @@ from refimpl.catalog.messages import (
     tag_of,
 )
 from refimpl.catalog.owner import AttemptLookup, CatalogOwner, PreconditionFailed, TableDescription, UpdatePreconditions
-from refimpl.owner.records import MAX_COMMIT_BYTES, checked_policy
 from refimpl.protocol import actions, errors, log_path
 from refimpl.protocol.actions import Action, Metadata, Protocol
 from refimpl.protocol.commit_owner import (
@@ -63,8 +62,10 @@ from refimpl.protocol.commit_owner import (
     ResolvedTable,
     TableState,
     TableSummary,
+    checked_policy,
 )
 from refimpl.protocol.commits import (
+    MAX_COMMIT_BYTES,
     AttemptId,
     Conflict,
     DirectProposal,

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.log.in_commit_timestamp import milliseconds
 from refimpl.protocol import actions
 from refimpl.protocol.actions import Add
 from refimpl.protocol.errors import CorruptDataError, CorruptLogError, InvalidRequestError
+from refimpl.protocol.in_commit_timestamp import milliseconds
 from refimpl.rows import partition_values
 from refimpl.rows.partition_values import FileLayout
 from refimpl.schema.schema import ColumnMapping, DataType, Field, Primitive, Struct

@@ -8,6 +8,9 @@ from refimpl.protocol.errors import LocationError
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.storage.files import Files
 
+OWNER_FOLDER: Final = "_owner"
+"""Below a warehouse; has the files of its owner."""
+
 _LONGEST_FILE_NAME: Final = 255
 """Bytes; the limit of common file systems."""
 

@@ -23,7 +23,7 @@ from refimpl.care.owner import WatchedOwner
 from refimpl.groups.owner import TableGroups
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.statements import View
-from refimpl.owner.tables import DEFAULT_NAME, OWNER_FOLDER, disk_errors
+from refimpl.owner.tables import DEFAULT_NAME, disk_errors
 from refimpl.protocol.commit_owner import CommitOwner, MaintenancePolicy, TableSummary
 from refimpl.protocol.errors import (
     CorruptLedgerError,
@@ -38,6 +38,7 @@ from refimpl.protocol.errors import (
 from refimpl.protocol.owner_conf import conf_flaw
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 from refimpl.storage.environment import Environment, HostLock
+from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.storage.object_store import check_store, record_stores, with_stores
 
 if TYPE_CHECKING:

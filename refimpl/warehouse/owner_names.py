@@ -19,12 +19,13 @@ import msgspec
 
 from refimpl.client.table import Table
 from refimpl.log.loading import definition
-from refimpl.owner.tables import DEFAULT_NAME, OWNER_FOLDER
+from refimpl.owner.tables import DEFAULT_NAME
 from refimpl.protocol.actions import Metadata
 from refimpl.protocol.commit_owner import CommitOwner
 from refimpl.protocol.errors import InvalidRequestError, InvalidTableError
 from refimpl.protocol.table_feature import TableFeature
 from refimpl.storage.environment import Environment
+from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.warehouse import open as open_warehouse
 
 OwnerBuilder = Callable[[str, Mapping[str, str]], CommitOwner]

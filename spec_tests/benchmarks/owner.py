@@ -24,12 +24,13 @@ from conformance.adapters.stdio import StdioSubject
 from conformance.command.listing import files
 from conformance.interface import messages as m
 from refimpl.owner import ledger
-from refimpl.owner.tables import LOCK_FILE, OWNER_FOLDER
+from refimpl.owner.tables import LOCK_FILE
 from refimpl.protocol import log_path
 from refimpl.protocol.commits import InlineProposal, Ratified, StagedProposal
 from refimpl.protocol.groups import GroupRatified, Member
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.storage.environment import host_lock
+from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.storage.log_store import LogStore
 from spec_tests.benchmarks import measure, table
 from spec_tests.benchmarks.measure import Options, Work, Works

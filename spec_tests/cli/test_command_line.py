@@ -20,9 +20,9 @@ from refimpl.cli.application import application
 from refimpl.cli.options import duration_ms
 from refimpl.cli.output import ExitCode, exit_code, message
 from refimpl.client.maintenance import write_checkpoint
-from refimpl.log.in_commit_timestamp import checked, milliseconds
 from refimpl.protocol import errors
 from refimpl.protocol.errors import InvalidRequestError
+from refimpl.protocol.in_commit_timestamp import checked, milliseconds
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine
 

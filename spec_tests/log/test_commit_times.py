@@ -7,7 +7,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from refimpl.log.history import Stored
-from refimpl.log.in_commit_timestamp import (
+from refimpl.log.loading import load
+from refimpl.protocol import log_path
+from refimpl.protocol.actions import CommitInfo, Metadata, Protocol, encode
+from refimpl.protocol.errors import CorruptLogError, InvalidRequestError, InvalidTableError, NotFoundInHistoryError
+from refimpl.protocol.in_commit_timestamp import (
     CommitTimes,
     Enablement,
     after_lost_race,
@@ -16,10 +20,6 @@ from refimpl.log.in_commit_timestamp import (
     next_timestamp,
     stamp_enablement,
 )
-from refimpl.log.loading import load
-from refimpl.protocol import log_path
-from refimpl.protocol.actions import CommitInfo, Metadata, Protocol, encode
-from refimpl.protocol.errors import CorruptLogError, InvalidRequestError, InvalidTableError, NotFoundInHistoryError
 from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     ENABLEMENT_TIMESTAMP,

@@ -13,13 +13,14 @@ import refimpl
 from refimpl.care.repair import Action, repair
 from refimpl.catalog.owner import UpdatePreconditions
 from refimpl.owner import backfill
-from refimpl.owner.tables import LOCK_FILE, OWNER_FOLDER
+from refimpl.owner.tables import LOCK_FILE
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import Backfilled, MaintenancePolicy
 from refimpl.protocol.commits import DirectProposal, Ratified
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.storage.environment import Environment, HostLock, host_lock
+from refimpl.storage.locations import OWNER_FOLDER
 from spec_tests.support.builders import START, OwnedTable, append, create, hand_back_commit, new_attempt, owned
 from spec_tests.support.faults import OPENING, Faults, Result, disk_is_broken
 from spec_tests.support.lock_watch import watched_lock

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import msgspec
 from conformance.adapters.reference.owner import ReferenceOwner
 from refimpl.owner.local import LocalOwner
-from refimpl.owner.tables import OWNER_FOLDER
+from refimpl.storage.locations import OWNER_FOLDER
 
 
 class Core(ReferenceOwner):

@@ -18,7 +18,7 @@ from refimpl.owner import decide, records
 from refimpl.owner.records import AttemptRecord, Examined, TableRecord
 from refimpl.protocol import actions, commits, log_path
 from refimpl.protocol.actions import Action, Metadata, Protocol
-from refimpl.protocol.commit_owner import MaintenancePolicy, Registered, TableState
+from refimpl.protocol.commit_owner import MAX_BACKLOG_LIMIT, MaintenancePolicy, Registered, TableState
 from refimpl.protocol.commits import (
     Conflict,
     DirectProposal,
@@ -197,12 +197,12 @@ def test_a_commit_has_a_size_limit(
     """The ledger stores inline commits, and every reader gets them. The owner reads other commits as a whole."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     content = append(START + 1, lines=10)
-    limit = "MAX_INLINE_BYTES" if commit_mode is CommitMode.INLINE else "MAX_COMMIT_BYTES"
-    monkeypatch.setattr(records, limit, len(content) - 1)
+    limit = (records, "MAX_INLINE_BYTES") if commit_mode is CommitMode.INLINE else (commits, "MAX_COMMIT_BYTES")
+    monkeypatch.setattr(*limit, len(content) - 1)
     proposal = table.propose(1, content, commit_mode=commit_mode)
     refused(table.owner.commit(table.table_id, 1, proposal), RejectionReason.TOO_LARGE)
     assert table.latest == 0
-    monkeypatch.setattr(records, limit, len(content))
+    monkeypatch.setattr(*limit, len(content))
     assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
 
 
@@ -347,7 +347,7 @@ def test_a_missing_published_version_costs_one_listing(tmp_path: Path) -> None:
 def test_policies_out_of_range_are_refused(warehouse: refimpl.Warehouse) -> None:
     for bad in (
         MaintenancePolicy(backlog_limit=0),
-        MaintenancePolicy(backlog_limit=records.MAX_BACKLOG_LIMIT + 1),
+        MaintenancePolicy(backlog_limit=MAX_BACKLOG_LIMIT + 1),
         MaintenancePolicy(backfill_every=0),
         MaintenancePolicy(backfill_every=11, backlog_limit=10),
     ):
@@ -358,7 +358,7 @@ def test_policies_out_of_range_are_refused(warehouse: refimpl.Warehouse) -> None
     with pytest.raises(InvalidRequestError):
         warehouse.owner.set_policy(table.table_id, MaintenancePolicy(backlog_limit=0))
     assert warehouse.owner.resolve("orders").policy == good
-    for limit, every in ((1, 1), (records.MAX_BACKLOG_LIMIT, 1), (1, None)):
+    for limit, every in ((1, 1), (MAX_BACKLOG_LIMIT, 1), (1, None)):
         bound = MaintenancePolicy(allowed=frozenset(), backfill_every=every, backlog_limit=limit)
         warehouse.owner.set_policy(table.table_id, bound)
         assert warehouse.owner.resolve("orders").policy == bound

@@ -49,7 +49,6 @@ from refimpl.client import maintenance, ownership
 from refimpl.client.table import Table
 from refimpl.demo.workers import Ended, WorkerPool
 from refimpl.log import checkpoint_format
-from refimpl.owner.tables import OWNER_FOLDER
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.protocol.errors import DeltaError
@@ -57,6 +56,7 @@ from refimpl.protocol.log_path import LOG_FOLDER, SIDECAR_FOLDER
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, CommitMode
 from refimpl.storage import parquet_seal
 from refimpl.storage.environment import Environment
+from refimpl.storage.locations import OWNER_FOLDER
 from spec_tests.support.written_log import WatchedFiles
 
 FIXTURES: Final = Path(__file__).parents[2] / "fixtures" / "delta_spark"

@@ -24,12 +24,12 @@ import refimpl
 from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.local import LocalOwner
-from refimpl.owner.tables import OWNER_FOLDER
 from refimpl.protocol import actions, errors, log_path
 from refimpl.protocol.actions import Add
 from refimpl.protocol.commit_owner import NameTaken, Registered, TableState
 from refimpl.protocol.commits import Conflict, DirectProposal, Landed, Outcome, Proposal, Ratified, Rejected, VersionGap
 from refimpl.protocol.table_feature import TABLE_FEATURES, CommitMode
+from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.storage.log_store import LogStore
 from spec_tests.support.builders import (
     ON_REQUEST,

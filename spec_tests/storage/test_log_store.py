@@ -17,12 +17,12 @@ import pytest
 
 from conformance.simulation.disk import Disk, PowerCut, SimulatedFiles
 from conformance.simulation.effects import Effect
-from refimpl.owner.tables import OWNER_FOLDER
 from refimpl.protocol import log_path
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
 from refimpl.protocol.log_path import MAX_VERSION, SIDECAR_FOLDER
 from refimpl.storage.environment import Environment
 from refimpl.storage.files import HAS_DESCRIPTION_LOCKS, Files, PosixFiles, lock_description, reserve_private
+from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.storage.log_store import LogStore
 from refimpl.warehouse import make_folders
 from spec_tests.support.builders import new_attempt

@@ -24,7 +24,6 @@ from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from conformance.story import Happening, Rows, View
 from refimpl.client.table import Table
 from refimpl.owner.ledger import FILE_NAME
-from refimpl.owner.tables import OWNER_FOLDER
 from refimpl.protocol.commit_owner import Backfilled, CommitOwner, ResolvedTable
 from refimpl.protocol.commits import CommitsAnswer, Conflict, Landed, Ratified, Rejected, VersionGap
 from refimpl.protocol.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError
@@ -32,6 +31,7 @@ from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.protocol.table_feature import CATALOG_MANAGED, TableFeature
 from refimpl.storage.environment import Environment, HostLock
 from refimpl.storage.files import Files
+from refimpl.storage.locations import OWNER_FOLDER
 
 START_MS: Final = 1_700_000_000_000
 TABLE: Final = "orders"

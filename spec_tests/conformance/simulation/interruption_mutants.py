@@ -16,13 +16,14 @@ from refimpl.owner import lifecycle
 from refimpl.owner.local import Decision
 from refimpl.owner.records import Promise, PromiseKind, TableRecord
 from refimpl.owner.statements import Writer
-from refimpl.owner.tables import OWNER_FOLDER, Tables
+from refimpl.owner.tables import Tables
 from refimpl.protocol import log_path
 from refimpl.protocol.commits import RatifiedCommit
 from refimpl.protocol.errors import CorruptLogError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.protocol.log_path import LOG_FOLDER, Version
 from refimpl.served.group import GroupCommit, Waiting
 from refimpl.storage.environment import Environment
+from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.storage.log_store import LogStore
 from spec_tests.conformance.simulation.hunting import CrashMutant, PowerMutant, Wrapped, connected, recorded, with_lock
 from spec_tests.conformance.simulation.schedule_mutants import recorded_before_it_is_visible, trusts_the_lock
