@@ -104,8 +104,7 @@ TimeoutOption = Annotated[str, option("--timeout TIME", "timeout of one answer, 
 TIMEOUT_TEXT: Final = f"{TIMEOUT:g}s"
 
 
-PROGRAM = "delta-commit-conformance"
-"""The program in the examples; `commit-owner` runs `play` under its own name."""
+PROGRAM: Final = "delta-commit-conformance"
 
 
 def examples(*words: str) -> str:

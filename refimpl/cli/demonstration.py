@@ -1,4 +1,4 @@
-"""The commands `demo` and `play`, and the display of `demo`."""
+"""The command `demo`, and its display."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import typer
 
 from refimpl.cli import output
-from refimpl.cli.commands import command, commands
+from refimpl.cli.commands import command
 from refimpl.cli.output import ExitCode
 from refimpl.protocol.release import how_to_install
 
@@ -46,23 +46,6 @@ def demo(
     conformant = not conformance or _conforms(to_stderr=json)
     if not (result.ok and conformant):
         raise typer.Exit(ExitCode.REFUSED)
-
-
-_PLAY: Final = (
-    "from conformance.command import output; output.PROGRAM = 'commit-owner'; "
-    "from conformance.command.application import application; application(prog_name='commit-owner')"
-)
-
-
-@commands.command(
-    rich_help_panel=_PANEL,
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
-def play(context: typer.Context) -> None:
-    """Watch the protocol step by step: commits, races, crashes and power cuts. `play` alone lists the scenarios."""
-    ran = subprocess.run([sys.executable, "-c", _PLAY, "play", *context.args], check=False)
-    raise typer.Exit(ran.returncode)
 
 
 _KIT: Final = ("conformance", "jinja2")

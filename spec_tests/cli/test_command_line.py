@@ -399,10 +399,8 @@ def test_refused_call_says_what_is_wrong_and_changes_nothing(
 
 # Help
 
-KIT = {"play"}
-"""Commands of the kit, which run in another process. Their tests are in `spec_tests/conformance/teaching/play`."""
 COMMANDS = sorted(
-    {command.name or command.callback.__name__ for command in application.registered_commands if command.callback} - KIT
+    {command.name or command.callback.__name__ for command in application.registered_commands if command.callback}
 )
 ISSUED = {
     *("demo", "init", "create", "ingest", "show", "log", "commits", "backfill", "checkpoint", "cleanup"),

@@ -5,8 +5,6 @@
 import asyncio
 import json
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Awaitable, Callable
 from functools import cache, partial
@@ -95,13 +93,6 @@ def test_the_error_for_a_small_terminal_has_both_sizes(monkeypatch: pytest.Monke
     monkeypatch.setenv("LINES", "20")
     with pytest.raises(Exception, match="60 columns and 20 lines, and the player needs 80 and 24"):
         playing._watch("commit")
-
-
-@pytest.mark.longer
-def test_the_owners_command_has_the_player_too() -> None:
-    words = [sys.executable, "-c", "from refimpl.cli import main; main()", "play", "commit", "--decisions"]
-    ran = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert "This is the decision" in ran.stdout
 
 
 @cache
