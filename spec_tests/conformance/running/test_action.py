@@ -72,6 +72,7 @@ def test_a_bad_owner_is_annotated(installed: Path) -> None:
     assert "PROFILE-CORE-05" in (installed / "summary").read_text("utf-8")
 
 
+@pytest.mark.longer
 def test_a_broken_adapter_and_an_invalid_option_have_no_report(installed: Path) -> None:
     broken, output = check(installed, "stdio:true")
     assert (broken.returncode, output) == (2, {"exit-code": "2"})
