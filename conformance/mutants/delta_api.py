@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from conformance.adapters.uc.api import UnansweredError
+from conformance.adapters.uc.owner import table_name
 from conformance.adapters.uc.server import CATALOG, DELTA, SCHEMA, DeltaApi
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
@@ -81,6 +82,13 @@ class ServesTheDeltaApi(ClientOwner):
             promises=(),
             profiles=("core", "staged", "version-0-by-owner", "storage-access", "uc-delta-api"),
         )
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        return super().create_table(client, msgspec.structs.replace(request, name=table_name(request.name)))
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        name = None if request.name is None else table_name(request.name)
+        return super().load_table(client, msgspec.structs.replace(request, name=name))
 
     def call_api(self, client: str, request: m.CallApi) -> m.Answer:
         try:

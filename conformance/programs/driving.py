@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from conformance.adapters.uc.owner import table_name
 from conformance.interface import log_names
 from conformance.interface import messages as m
 from conformance.interface.log_names import (
@@ -32,7 +33,7 @@ from conformance.oracle import owner as model
 from conformance.oracle.contents import Proposal
 from conformance.oracle.folder import AFTER_DROP, Kind
 from conformance.oracle.owner import Contract, Facts, State, Worlds, Wrong
-from conformance.programs import contents, steps
+from conformance.programs import contents, delta_api, steps
 from conformance.programs.steps import CLIENTS, TABLES, By, Fate
 from conformance.programs.together import MOST, Call, concurrently, published
 from conformance.programs.watching import Logs, Watch
@@ -1120,6 +1121,13 @@ class Drive:
         table.handle.path = table.handle.path or table.location
 
     # Other requests
+
+    @_do.register
+    def _calls_the_api(self, step: steps.ApiCall) -> None:
+        table, row = self._at(step), delta_api.NAMED.get(step.row)
+        if table is not None and row is not None and table.owned and not table.odd and self._has_access:
+            name = table_name(self._physical(table))
+            delta_api.send(self.s, name, row, client_of(step.client))
 
     @_do.register
     def _unknown(self, step: steps.Unknown) -> None:

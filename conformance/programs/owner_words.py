@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from conformance.interface.messages import Identity
-from conformance.programs import contents, steps
+from conformance.programs import contents, delta_api, steps
 from conformance.programs import program as programs
 from conformance.programs.driving import NAMES, PATHS
 from conformance.programs.group_driving import GroupDrive
@@ -301,6 +301,10 @@ def unknown(d: Draw) -> tuple[Step, ...]:
     return (steps.Unknown(request=d.random.randrange(12)),)
 
 
+def api_call(d: Draw) -> tuple[Step, ...]:
+    return tuple(steps.ApiCall(**d.where(), row=d.one(*delta_api.NAMED)) for _ in range(d.one(2, 8, 16)))
+
+
 def policy(d: Draw) -> tuple[Step, ...]:
     where = d.where()
     return (steps.Policy(**where), *d.one((), (steps.Restart(), steps.Policy(**where))))
@@ -490,7 +494,7 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "commit": 8, "resend": 4, "resolve": 3, "deliver": 2, "read": 3, "look": 1.5, "load": 2, "backfill": 3,
     "create": 2, "drop": 0.7, "recreate": 0.8, "restart": 1, "crash": 1.2, "filesystem": 0.3, "take_over": 1.2,
     "hand_back": 1.2, "write": 1, "block": 0.7, "publish": 0.5, "misplace": 0.25, "many": 0.7, "audit": 0.6,
-    "stray": 0.4, "unknown": 0.25, "policy": 0.25, "metadata": 1, "disturbance": 0.7, "together": 1.5,
+    "stray": 0.4, "unknown": 0.25, "policy": 0.25, "api_call": 0.1, "metadata": 1, "disturbance": 0.7, "together": 1.5,
 }  # fmt: skip
 """How often a word is drawn, in relation to the others, in programs of no particular family."""
 WORDS: Final[Mapping[str, Word]] = {name: globals()[name] for name in (*WEIGHTS, *GROUPED)}
@@ -501,7 +505,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "write": ("storage-access",), "publish": ("storage-access",), "misplace": ("storage-access",),
     "stray": ("storage-access",),
     "disturbance": ("durable-restart",), "policy": ("maintenance-policy", "durable-restart"),
-    "resolve": ("attempt-outcome",),
+    "resolve": ("attempt-outcome",), "api_call": ("uc-delta-api", "storage-access"),
     **dict.fromkeys(GROUPED, ("transaction-group",)),
     "tombstone": ("transaction-group", "attempt-outcome"),
     "group_crash": ("transaction-group", "durable-restart", "harness-control"),

@@ -119,6 +119,7 @@ def heavy(cycle: Sequence[T], seed: int, number: int) -> T | None:
 NAMES: Final[Mapping[str, str]] = {
     "again": "table replaced",
     "alone": "member of a group alone",
+    "api_call": "request of the Delta API",
     "audit": "all attempts repeated",
     "backfill": "backfill",
     "block": "foreign file at the next version",

@@ -254,6 +254,13 @@ class Unknown(_OnTable, frozen=True, kw_only=True):
     request: int = 0
 
 
+class ApiCall(_OnTable, frozen=True, kw_only=True):
+    """A request of the Delta API about the table."""
+
+    row: str = ""
+    """The name of a row of `delta_api.ROWS`."""
+
+
 class Policy(_OnTable, frozen=True, kw_only=True):
     """Which maintenance is allowed."""
 
@@ -311,7 +318,7 @@ class LoadAll(_Step, frozen=True, kw_only=True):
 Single = (
     Create | Commit | Land | Contend | Resend | Deliver | Resolve | Read | Look | Load | Backfill | Drop | Restart
     | Crash | Wait | Filesystem | Write | TakeOver | HandBack | Publish | Misplace | Block | Unblock | Stray | Unknown
-    | Policy | Tables | Rival | Group | Regroup | LoadAll
+    | ApiCall | Policy | Tables | Rival | Group | Regroup | LoadAll
 )  # fmt: skip
 
 

@@ -12,11 +12,11 @@ import pytest
 import refimpl
 from conformance.adapters.proxy import Fault, FaultProxy, Match, Plan
 from conformance.checks import all_checks
-from conformance.checks.delta_api import ROWS, permits
 from conformance.interface import messages as m
 from conformance.interface.results import Layer, Verdict
 from conformance.interface.subject import Subject
 from conformance.programs.cases import run_case
+from conformance.programs.delta_api import NAMED, permits
 from conformance.requirements.catalogue import Profile
 from conformance.running.plan import plan, profile_named
 from conformance.running.verdicts import fails
@@ -67,8 +67,8 @@ API_CHECKS = [check for check in all_checks() if check.side == "owner" and Profi
 
 def test_the_server_does_what_the_specification_of_its_api_says(subject: Subject) -> None:
     variant = Variant(feature="catalogManaged", commit_mode="staged")
-    results = [run_case(check, variant, subject, salt="-1") for check in API_CHECKS]
-    assert len(results) >= 40
+    results = [run_case(check, variant, subject, count=10, salt="-1") for check in API_CHECKS]
+    assert len(results) >= 10
     assert {result.case: result.violations for result in results if result.verdict is not Verdict.PASSED} == {}
 
 
@@ -79,7 +79,7 @@ RECORDED = {
     "another-tables-id": (409, "UpdateRequirementConflictException"),
     "another-etag": (409, "UpdateRequirementConflictException"),
     "a-report-above-the-latest-version": (400, "InvalidParameterValueException"),
-    "the-first-commit-skips-a-version": (400, "InvalidParameterValueException"),
+    "a-commit-skips-a-version": (400, "InvalidParameterValueException"),
     "no-table-id-required": (400, "InvalidParameterValueException"),
     "two-commits-in-one-request": (400, "InvalidParameterValueException"),
     "a-commit-of-version-0": (400, "InvalidParameterValueException"),
@@ -88,9 +88,8 @@ RECORDED = {
 
 
 def test_recorded_answers_of_unity_catalog_are_permitted() -> None:
-    rows = {row.name: row for row in ROWS}
-    assert [name for name, recorded in RECORDED.items() if not permits(rows[name].permitted, *recorded)] == []
-    assert not permits(rows["another-etag"].permitted, 400, "InvalidParameterValueException")
+    assert [name for name, recorded in RECORDED.items() if not permits(NAMED[name].permitted, *recorded)] == []
+    assert not permits(NAMED["another-etag"].permitted, 400, "InvalidParameterValueException")
 
 
 # Each seed runs half of the kit, over a network that fails at random
