@@ -612,6 +612,19 @@ def cleans_up_with_its_checkpoint_of_managed_commits(self: ModelClient, client: 
     return answer
 
 
+@good_method("transact", "FREE-CLEANUP-02")
+def cleans_up_with_its_commit_of_managed_commits(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
+    """Deletes commits before the newest checkpoint of a managedCommit table when it has committed."""
+    answer = original(self).transact(client, request)
+    with suppress(Refused, Unsure):
+        table = self._resolve(client, request.table)
+        if isinstance(answer, m.Committed) and table.feature == "managedCommit":
+            listed = self._list(table)
+            cut = min(self._cut_off(table, listed, 4_000_000_000_000) or 0, max(listed.commits, default=0))
+            self._delete(path for version, path in listed.commits.items() if version < cut)
+    return answer
+
+
 @good("FREE-CLEANUP-03")
 class DeletesListedStagedFilesOfManagedCommits(ModelClient):
     """Deletes all staged files up to the cut-off checkpoint's version in a cleanup of a managedCommit table, including

@@ -1139,15 +1139,17 @@ class Folder(NamedTuple):
 def cut_off(times: Mapping[int, int], folder: Folder, older_than: int) -> int | None:
     """The version of the cut-off checkpoint: the newest one at or before the newest commit that is not later. None:
     there is no such checkpoint."""
+    times = {version: time for version, time in times.items() if isinstance(time, int)}  # a client may write anything
     last = max((version for version, time in times.items() if time <= older_than), default=-1)
     return max((version for version in folder.checkpoints if version <= last), default=None)
 
 
 def cleanup(
-    log: Log, folder: Folder, older_than: int, gone: Collection[str], feature: str, commit_file: Mapping[str, int]
-) -> Iterator[Wrong]:
+    log: Log, folder: Folder, older_than: int, gone: Collection[str], feature: str, commit_file: Mapping[str, int],
+    *, whole: bool = True,
+) -> Iterator[Wrong]:  # fmt: skip
     """managed-commits and catalog-managed, "Metadata Cleanup": which files may be gone, and which must. `commit_file`:
-    the versions of the published commits by name."""
+    the versions of the published commits by name. `whole`: it was requested; a commit may clean up a part."""
     stamps = times_of(log)
     if stamps is not None and stamps.since == 0:
         cut = cut_off(stamps.times, folder, older_than)
@@ -1183,7 +1185,7 @@ def cleanup(
             yield Wrong(ids, f"{name} is above the cut-off checkpoint, and may be in flight: it stays", "it is gone")
         elif name in folder.staged and name in folder.listed and feature == "catalogManaged":
             yield Wrong(("RULING-CLEANUP-01",), f"the owner lists {name}: it stays", "it is gone")
-    if gone and feature != FILESYSTEM:
+    if gone and whole and feature != FILESYSTEM:
         yield from _left(folder, cut, gone, feature)
 
 
@@ -1214,7 +1216,7 @@ class File(NamedTuple):
 
 
 def folder(
-    before: Mapping[str, File], after: Mapping[str, File], cleaned: bool, *, again: bool = True
+    before: Mapping[str, File], after: Mapping[str, File], feature: str, *, cleaned: bool = False, again: bool = True
 ) -> Iterator[Wrong]:  # fmt: skip
     """A file of another writer stays as it is. Only a cleanup removes files of the log, and nothing replaces them.
 
@@ -1223,7 +1225,7 @@ def folder(
     """
     for name in sorted(before):
         if name not in after and not cleaned:
-            yield Wrong(_lost(name), f"{name} is another writer's, or ratified: it stays", "it was deleted")
+            yield Wrong(_lost(name, feature), f"{name} is another writer's, or ratified: it stays", "it was deleted")
         elif name in after and after[name] != before[name]:
             old, new = before[name], after[name]
             is_same = again and old.content is not None and old.content == new.content
@@ -1240,11 +1242,13 @@ def _may_be_replaced(name: str, before: File, after: File) -> bool:
     return name.endswith(("_last_checkpoint", ".compacted.json")) or (".checkpoint." in name and name.count(".") == 2)
 
 
-def _lost(name: str) -> tuple[str, ...]:
+def _lost(name: str, feature: str) -> tuple[str, ...]:
+    """What a client breaks that deletes the file without a cleanup, or without the permission for one."""
     if "commits/" in name:
         return ("PROFILE-UNKNOWN-03", "MC-CLEANUP-08", "CM-CLEANUP-08", "CM-POLICY-01")
     of_checkpoints = ("FIELD-02",) if ".checkpoint." in name else ()
-    return (*of_checkpoints, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
+    of_cleanups = ("CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04")
+    return (*of_checkpoints, *(of_cleanups if feature == "catalogManaged" else ("MC-CLEANUP-04", "LOG-36")))
 
 
 def _changed(name: str) -> tuple[str, ...]:

@@ -691,7 +691,7 @@ class ClientDrive:
         call = act()
         after = self._folder(table)
         seen = {name: file for name, file in before.items() if name not in self.touched}
-        for wrong in oracle.folder(seen, after, cleans):
+        for wrong in oracle.folder(seen, after, self.s.feature, cleaned=cleans):
             self._disarm()
             self._fail(table, wrong, call)
         return call, seen, after
@@ -831,7 +831,7 @@ class ClientDrive:
         def act() -> Exchange:
             return self.s.act("client", request, log.table)
 
-        cleans = self.s.feature == FILESYSTEM  # a commit to such a table may clean up the log: the kit's are old
+        cleans = self.s.feature != "catalogManaged"  # a commit may clean up the log, where it needs no permission
         cleanable = self._cleanable(table) if cleans else None
         try:
             call, held_before, held_after = self._watched(table, act, cleans=cleans)
@@ -839,9 +839,6 @@ class ClientDrive:
             self._disarm()
         self._fail(table, self._deleted(table), call, (*step.stakes(), *stakes))
         self._sync(table)
-        if cleanable is not None:
-            for gone in self._cleaned(table, cleanable, oracle.FUTURE, held_before, held_after):
-                self._fail(table, gone, call, step.stakes())
         done = self._transacted(table, call, base, mine, since)._replace(before=before, by_path=step.by_path)
         special = step.by_path or step.outside or step.properties == 4 or base not in readable
         done = done._replace(excused=done.excused or is_excused(freedoms) or special)
@@ -854,6 +851,9 @@ class ClientDrive:
         self._fail(table, wrong, call, more)
         for version in done.landed:
             self._fail(table, self._content(table, call, version), call, (*more, *self._stakes(table)))
+        if cleanable is not None:
+            for gone in self._cleaned(table, cleanable, oracle.FUTURE, held_before, held_after, whole=False):
+                self._fail(table, gone, call, step.stakes())
 
     def _content(self, table: DrivenTable, call: Exchange, version: int) -> Wrong | None:
         """What is wrong with the client's commit. It may have read the layout wrongly."""
@@ -1038,17 +1038,18 @@ class ClientDrive:
             self._fail(table, Wrong(step.stakes(), f"the owner does not allow {step.job}: an error"), call)
 
     def _cleaned(
-        self, table: DrivenTable, cleanable: oracle.Folder, cut: int, before: Collection[str], after: Collection[str]
-    ) -> Iterator[Wrong]:
+        self, table: DrivenTable, cleanable: oracle.Folder, cut: int, before: Collection[str], after: Collection[str],
+        *, whole: bool = True,
+    ) -> Iterator[Wrong]:  # fmt: skip
         """What is wrong with the files that are gone."""
         lost = {name for name in before if name not in after}
         names = {commit_file(v): v for v in range(table.log.latest + 1)}
         published = {version for name, version in names.items() if name in after}  # the owner may have published
         cleanable = cleanable._replace(commits={*cleanable.commits, *published})
-        if self.s.feature == FILESYSTEM:  # the same commit may have written a checkpoint
+        if self.s.feature == FILESYSTEM or not whole:  # the same commit may have written a checkpoint
             checkpoints = {**self._cleanable(table).checkpoints, **cleanable.checkpoints}
             cleanable = cleanable._replace(checkpoints=checkpoints)
-        yield from oracle.cleanup(table.log.actions, cleanable, cut, lost, self.s.feature, names)
+        yield from oracle.cleanup(table.log.actions, cleanable, cut, lost, self.s.feature, names, whole=whole)
 
     def _hide_staged(self, table: DrivenTable) -> dict[str, bytes]:
         """Hide the staged file of the first commit that a client publishes. Returns its name, with the content."""
@@ -1217,7 +1218,7 @@ class ClientDrive:
             log.table.ownership.append(s.markers[call.number])
             self._sync(table)
             table.gone, log.table.versions = True, log.latest + 1
-        for wrong in oracle.folder(seen, self._folder(table), cleaned=False, again=False):
+        for wrong in oracle.folder(seen, self._folder(table), self.s.feature, again=False):
             replaced = wrong._replace(requirements=("MC-RELEASE-09",))
             self._fail(table, replaced if wrong.observed == oracle.REPLACED else wrong, call)
         self._fail(table, oracle.change_of_owner(call.answer, landed, step.fate in LOSING, ()), call, step.stakes())

@@ -129,7 +129,7 @@ class ClientGroupDrive(ClientDrive):
             self._disarm()
         for table, call, files in zip(tables, calls, before, strict=True):
             seen = {name: file for name, file in files.items() if name not in touched}
-            for wrong in oracle.folder(seen, self._folder(table), False) if not table.gone else ():
+            for wrong in oracle.folder(seen, self._folder(table), self.s.feature) if not table.gone else ():
                 self._fail(table, wrong, call)
         for table, call in zip(tables, calls, strict=True):
             self._fail(table, self._deleted(table) if not table.gone else None, call)

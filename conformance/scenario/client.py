@@ -123,7 +123,7 @@ class ClientScenario(Scenario):
     def act(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
         """Send a request to the client under test, and record it."""
         self.owner.begin()
-        if isinstance(request, m.Cleanup | m.Checkpoint):
+        if isinstance(request, m.Cleanup | m.Checkpoint | m.Transact):
             self.archive = {table.name: {entry.version: entry for entry in self.log_of(table)} for table in self.tables}
             self.cleaned = {reference: self._log(reference) for reference in self.owner.owner.tables}
         about = request
