@@ -68,9 +68,10 @@ def line(kind: str, body: object) -> str:
     return json.dumps({kind: body}, separators=(",", ":"))
 
 
-def commit_info(attempt: str, timestamp: int, operation: str = "WRITE", **more: Any) -> str:
-    """The first action of a commit, with its in-commit timestamp."""
-    body = {"inCommitTimestamp": timestamp, "timestamp": timestamp, "operation": operation, "txnId": attempt, **more}
+def commit_info(attempt: str, timestamp: int, operation: str = "WRITE", *, ms: int = 0, **more: Any) -> str:
+    """The first action of a commit, with its in-commit timestamp. Its writer began so many `ms` before that."""
+    body = {"inCommitTimestamp": timestamp, "timestamp": timestamp - ms, "operation": operation, "txnId": attempt}
+    body |= more
     return line("commitInfo", body)
 
 

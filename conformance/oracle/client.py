@@ -421,7 +421,7 @@ def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
         right, ids_of_time = reading.modified.get(answer.version), "ICT-22" if stamps is None else "ICT-17"
     if not different and right is not None and answer.timestamp not in (None, right):
         ids = (ids_of_time, "PROFILE-CLIENT-01")
-        different = [f"the time of version {answer.version} is {answer.timestamp}, and must be {right}"]
+        return Wrong(ids, f"the time of version {answer.version} is {right}", f"{answer.timestamp}", answer.version)
     if not different:
         return None
     nulls = {path: value or None for path, value in (answer.partitions or {}).items()}
@@ -759,6 +759,10 @@ def _lands_if_it_may(done: Transacted) -> Wrong | None:
     removed = any("remove" in action for v in range(done.base + 1, max(done.log) + 1) for action in done.log[v])
     if removed and BLIND in ids and isinstance(done.answer, m.Conflict):
         return Wrong((BLIND,), wanted, observed, alone=True)  # that it is no conflict is only advice
+    if done.request.reads is not None and isinstance(done.answer, m.Conflict):
+        everything = outcomes(msgspec.structs.replace(done.request, reads="*"), done.log, done.base, max(done.log))
+        if everything.outcome is not Outcome.MUST_LAND:  # to compare partitions is advice, too
+            return Wrong(("CONFLICT-FILES-04",), wanted, observed, alone=True)
     return Wrong((*ids, "FIELD-04"), wanted, observed)
 
 

@@ -224,7 +224,8 @@ class ClientDrive:
         """A filesystem table whose files have these times, without in-commit timestamps."""
         log = LogBuilder.filesystem(self.s, name)
         info = proposals.line("commitInfo", {"timestamp": proposals.BASE_TIME - HOUR, "operation": "WRITE"})
-        properties = {"a.property": "1", "delta.appendOnly": "true"} if protocol is not None else {}
+        left = {ENABLEMENT_VERSION: "0", ENABLEMENT_TIMESTAMP: "1"}  # of an earlier owner
+        properties = {"a.property": "1", "delta.appendOnly": "true", **left} if protocol is not None else {}
         metadata = proposals.metadata(self.s.attempt(), proposals.BASE_TIME, properties, stamped=False)
         old = proposals.line("protocol", protocol or {"minReaderVersion": 1, "minWriterVersion": 2})
         log.write(info, old, metadata, modified=modified[0])
@@ -337,6 +338,8 @@ class ClientDrive:
                 yield from self._add(table, path, partition)
             case Change.AGAIN if chosen and not chosen.get("deletionVector"):
                 yield proposals.line("add", {**chosen, "size": chosen["size"] + 1, "dataChange": False})
+            case Change.RESTORE if removed := self._removed(table):
+                yield proposals.line("add", removed[which % len(removed)])
             case Change.VECTOR if chosen and "deletionVectors" in table.make.features:
                 offset = (chosen.get("deletionVector") or {}).get("offset", 0) + 46
                 new = {**vector("ab^-aqEH.-t@S}K{vb[*k^"), "storageType": "u", "offset": offset}
@@ -366,6 +369,14 @@ class ClientDrive:
                 return
             case _:
                 yield from self._add(table, path, partition)
+
+    def _removed(self, table: DrivenTable) -> list[oracle.Action]:
+        """The last additions of the files that were removed. One with row ids or deletion vectors gets others."""
+        if {"rowTracking", "deletionVectors"} & {*table.make.features}:
+            return []
+        gone = {action["remove"]["path"] for action in table.state() if "remove" in action}
+        adds = (action["add"] for actions in table.log.actions.values() for action in actions if "add" in action)
+        return list({add["path"]: add for add in adds if add["path"] in gone}.values())
 
     def _add(self, table: DrivenTable, path: int, partition: int, **more: Any) -> Iterator[str]:
         name = quote(self._name(table, path), safe="/+")

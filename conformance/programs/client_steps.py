@@ -74,6 +74,8 @@ class Change(StrEnum):
     REPLACE = "replace"
     AGAIN = "again"
     """Add a file again that was added before, with another size."""
+    RESTORE = "restore"
+    """Add a file again that was removed."""
     APPLICATION = "application"
     EARLIER = "earlier application"
     """Record an earlier batch of an application than before."""

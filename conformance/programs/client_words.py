@@ -83,7 +83,9 @@ CONTESTED: Final[dict[Change, float]] = {
     Change.PROPERTIES: 2, Change.SCHEMA: 1.5, Change.PARTITIONING: 1, Change.FEATURE: 2, Change.UNKNOWN_WRITER: 1.5,
     Change.AGAIN: 0.5, Change.NO_DOMAIN: 0.5, Change.UNKNOWN_ACTION: 0.5,
 }  # fmt: skip
-RARER: Final = {Change.APPLICATION: Change.EARLIER, Change.DOMAIN: Change.NO_DOMAIN}
+RARER: Final = {
+    Change.APPLICATION: Change.EARLIER, Change.DOMAIN: Change.NO_DOMAIN, Change.AGAIN: Change.RESTORE,
+}  # fmt: skip
 AGAINST: Final[dict[Change, tuple[str, ...]]] = {
     Change.APPEND: ("adds", "adds", "rewrite", "properties", "repartition"), Change.REMOVE: ("removes", "adds"),
     Change.REPLACE: ("rewrite",), Change.VECTOR: ("rewrite",), Change.APPLICATION: ("application",),
@@ -244,7 +246,8 @@ def copy(d: Draw, job: Job) -> tuple[Step, ...]:
     """Another file has the name of the first version that a client publishes, or its staged file is missing."""
     chance = d.details.random() if job is Job.PUBLISH else 1
     what = Freedom.FOREIGN_COPY if chance < 0.35 else Freedom.MISSING_STAGED
-    return (steps.Free(what=what),) if chance < 0.7 else ()
+    several = (steps.Land(times=2),) if what is Freedom.MISSING_STAGED else ()
+    return (*several, steps.Free(what=what)) if chance < 0.7 else ()
 
 
 def layers(d: Draw) -> tuple[Step, ...]:
@@ -266,7 +269,8 @@ PREPARED: Final = (
 def prepared(d: Draw) -> tuple[Step, ...]:
     """Versions that change what earlier ones have, and a job that summarizes them."""
     behind, job = d.one(0, 0, 0, 1), d.one(*PREPARED)
-    program = (*land(d), *changed(d), *d.one((), changed(d)), *d.one((), backfill(d)))
+    summed = (steps.Checksum(),) if job is Job.CHECKSUM else ()
+    program = (*land(d), *summed, *changed(d), *d.one((), changed(d)), *d.one((), backfill(d)))
     job_step = steps.Maintain(job=job, behind=behind, width=d.one(1, 2, 3))
     return (
         *program,
@@ -285,6 +289,8 @@ def clean_up(d: Draw) -> tuple[Step, ...]:
     for _ in range(d.one(1, 2, 3, 4)):
         [drawn] = d.weighted(files)(d)
         program += (msgspec.structs.replace(drawn, behind=cut) if d.chance(0.4) else drawn,)
+    if d.details.random() < 0.2:  # the sidecar of its checkpoint is missing
+        program += (steps.Checkpoint(behind=cut, form=Form.PARQUET, harm=Harm.HALF),)
     listed = (steps.Free(what=Freedom.LIST_PUBLISHED),) if d.chance(0.5) else ()
     return (*program, *listed, steps.Maintain(job=Job.CLEANUP, behind=cut), steps.Read(fresh=True))
 
@@ -320,7 +326,7 @@ def transfer(d: Draw) -> tuple[Step, ...]:
 
 
 def again(d: Draw) -> tuple[Step, ...]:
-    return (steps.Again(empty=d.chance(0.3)), steps.Read())
+    return (steps.Again(empty=d.chance(0.3)), steps.Read(), steps.Read(by=By.VERSION, behind=1))
 
 
 FATES: Final = (Freedom.LOSE_ANSWER, Freedom.REPEAT, Freedom.REFUSE_AFTER, Freedom.REFUSE, Freedom.LAND)

@@ -86,7 +86,7 @@ class LogBuilder:
         version, attempt = self.table.versions, self.s.attempt()
         time = self.s.timestamp(version) if timestamp is None else timestamp
         more: dict[str, Any] = {} if blind is None else {"isBlindAppend": blind}
-        lines = (proposals.commit_info(attempt, time, **more), *actions)
+        lines = (proposals.commit_info(attempt, time, ms=60_000, **more), *actions)
         exchange = self.s.land(self.table, attempt=attempt, actions=lines)
         self.actions[version] = [json.loads(line) for line in lines]
         self.committed[version] = exchange
