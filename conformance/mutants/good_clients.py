@@ -612,6 +612,12 @@ def cleans_up_with_its_checkpoint_of_managed_commits(self: ModelClient, client: 
     return answer
 
 
+@good_method("_was_read")
+def compares_no_partitions(self: ModelClient, request: m.Transact, base: State, file: dict[str, Any]) -> bool:
+    """Checks each read of a partition as one of the whole table, so that more winners conflict with it."""
+    return request.reads is not None
+
+
 @good_method("transact", "FREE-CLEANUP-02")
 def cleans_up_with_its_commit_of_managed_commits(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
     """Deletes commits before the newest checkpoint of a managedCommit table when it has committed."""

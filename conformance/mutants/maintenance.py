@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -52,6 +53,29 @@ def writes_the_checkpoint_first(self: ModelClient, client: str, table: Resolved,
     """Writes a checkpoint before its version is published."""
     (table.log / checkpoint_file(version)).write_bytes(b"")
     original(self)._checkpoint(client, table, version)
+
+
+@mutant_method("_apply_action", "LOG-41", "LOG-34")
+def keeps_the_removal_of_a_restored_file(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
+    """Adds a file again that was removed, and keeps its removal: its checkpoints have both."""
+    removal = state.removed.get(file_of(body)) if kind == "add" else None
+    original(self)._apply_action(state, kind, body)
+    if removal is not None:
+        state.removed[file_of(body)] = removal
+
+
+@mutant_method("_checksum", "LOG-44")
+def counts_actions_for_a_checksum(self: ModelClient, client: str, table: Resolved, version: int) -> None:
+    """Continues the checksum of the version before: adds the additions, and subtracts the removals."""
+    original(self)._checksum(client, table, version)
+    listed = self._list(table)
+    if version - 1 in listed.checksums and version in listed.commits:
+        with suppress(ValueError, KeyError):
+            before = json.loads(listed.checksums[version - 1].read_text("utf-8"))
+            own = json.loads(listed.checksums[version].read_text("utf-8"))
+            kinds = [next(iter(action)) for action in actions_in(listed.commits[version])]
+            own["numFiles"] = before["numFiles"] + kinds.count("add") - kinds.count("remove")
+            listed.checksums[version].write_text(json.dumps(own), encoding="utf-8")
 
 
 @mutant_method("_check_published", "FIELD-05", bugs=("FB45",))

@@ -591,6 +591,21 @@ def deletes_commits_after_a_hand_back(self: ModelOwner, client: str, request: m.
 # Clients that change the owner of a table wrongly, or do not notice that it changed.
 
 
+@mutant_method("_ownership_change", "ICT-10", "ICT-15")
+def keeps_the_enablement_of_an_earlier_owner(
+    self: ModelClient, request: m.TakeOver, state: State, listed: Listing
+) -> tuple[str, ...]:
+    """Takes a table over, and keeps the properties of an enablement that an earlier owner left."""
+    left = {name: state.properties[name] for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)
+            if name in state.properties}  # fmt: skip
+    lines = original(self)._ownership_change(request, state, listed)
+    actions = [json.loads(line) for line in lines]
+    for action in actions:
+        if "metaData" in action:
+            action["metaData"]["configuration"] |= left
+    return tuple(json.dumps(action, separators=(",", ":")) for action in actions) if left else lines
+
+
 @mutant_method("_enablement", "ICT-10")
 def omits_the_enablement(self: ModelClient, version: int, timestamp: int) -> dict[str, str]:
     """Enables in-commit timestamps in an existing table without recording the enabling version."""

@@ -371,6 +371,18 @@ def _modified(listed: Listing, version: int) -> int:
     return 0 if path is None else path.stat().st_mtime_ns // 1_000_000
 
 
+@mutant_method("_times", "ICT-16", "ICT-20")
+def travels_by_the_time_of_the_writer(
+    self: ModelClient, table: Resolved, listed: Listing, latest: State
+) -> dict[int, int]:
+    """Travels by `commitInfo.timestamp`, at which the writer began, instead of the in-commit timestamp."""
+    times = original(self)._times(table, listed, latest)
+    began = {v: action["commitInfo"].get("timestamp") for v in times
+             for action in self._commit(table, listed, table.owned, v) if "commitInfo" in action}  # fmt: skip
+    since = latest.enabled_since
+    return {v: began.get(v) or time if since is not None and v >= since else time for v, time in times.items()}
+
+
 @mutant_method("_time", "ICT-16", "ICT-20", bugs=("FB20",))
 def uses_modification_times(self: ModelClient, table: Resolved, listed: Listing, state: State, version: int) -> int:
     """Uses modification times of files as commit times, even with in-commit timestamps."""
