@@ -52,7 +52,7 @@ api_check = partial(check, Family.INTERFACE, needs=(Profile.UC_DELTA_API,), feat
 def any_sequence_of_api_requests(g: Generation) -> None:
     """Generated requests of the Delta API, most of them wrong, between commits: each gets an answer that the API
     permits, and a rejected one changes nothing."""
-    g.run(OwnerFamily(name=g.check.family, factors={"api_call": 500}))
+    g.run(OwnerFamily(name=g.check.family, factors={"api_call": 500}, calls=True))
 
 
 # Several requests

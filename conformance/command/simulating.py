@@ -260,6 +260,8 @@ def replay(file: Annotated[Path, argument("FILE", "file that `explore --trace` w
         if isinstance(error, OSError):
             problem = f"cannot read {file}: {error.strerror}"
         raise UnusableError(f"{problem}; expected the file of `simulate explore --trace`") from error
+    if trace.subject != "reference":
+        raise UnusableError(f"{file} is a trace of {trace.subject!r}; the simulator runs the reference alone")
     with _host() as host:
         again = traces.replayed(trace, scope, host)
     for effect in again.effects:

@@ -67,9 +67,10 @@ def keeps_the_removal_of_a_restored_file(self: ModelClient, state: State, kind: 
 @mutant_method("_checksum", "LOG-44")
 def counts_actions_for_a_checksum(self: ModelClient, client: str, table: Resolved, version: int) -> None:
     """Continues the checksum of the version before: adds the additions, and subtracts the removals."""
+    is_new = version not in self._list(table).checksums
     original(self)._checksum(client, table, version)
     listed = self._list(table)
-    if version - 1 in listed.checksums and version in listed.commits:
+    if is_new and version - 1 in listed.checksums and version in listed.commits:
         with suppress(ValueError, KeyError):
             before = json.loads(listed.checksums[version - 1].read_text("utf-8"))
             own = json.loads(listed.checksums[version].read_text("utf-8"))

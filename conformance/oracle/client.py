@@ -1157,7 +1157,7 @@ def cleanup(
     stamps = times_of(log)
     if stamps is not None and stamps.since == 0:
         cut = cut_off(stamps.times, folder, older_than)
-    elif feature == FILESYSTEM:
+    elif feature == FILESYSTEM or not whole:
         cut = max(folder.checkpoints, default=None)  # the times of files decide, too, but no commit after it may go
     else:
         return
@@ -1181,7 +1181,7 @@ def cleanup(
         elif version is not None and version >= cut:
             yield Wrong(kept, f"{name} is not before the cut-off checkpoint of version {cut}: it stays", "it is gone")
         elif folder.checksums.get(name, -1) >= cut:
-            yield Wrong(("CM-CLEANUP-04",), f"{name} is not before the cut-off checkpoint: it stays", "it is gone")
+            yield Wrong(kept, f"{name} is not before the cut-off checkpoint: it stays", "it is gone")
         elif name in folder.compactions and folder.compactions[name][0] > cut:
             yield Wrong(kept, f"{name} starts after the cut-off checkpoint: it stays", "it is gone")
         elif name in folder.staged and folder.staged[name] > cut:

@@ -1,4 +1,4 @@
-"""Unity Catalog's Delta API, by HTTP requests that no client of Delta would change: UC_DELTA_API.md.
+"""Unity Catalog's Delta API, by HTTP requests, most of which no client of Delta would send: UC_DELTA_API.md.
 
 `ROWS` is a table: a request about a table, and the answers that the specification permits, whatever happened to the
 table before. A rejected request must leave the table as it was. Every answer with an error has the API's form
@@ -148,7 +148,7 @@ def kind_of(answer: m.Answer) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class ApiTable:
-    """A table that the check created."""
+    """A table of the program or the check."""
 
     name: str
     staged: StagedTable
@@ -313,7 +313,7 @@ CLUSTERING: Final = {"action": "set-domain-metadata", "updates": {"delta.cluster
 UNCLUSTERED: Final = {"action": "remove-domain-metadata", "domains": ["delta.clustering"]}
 HISTOGRAM: Final = {"sorted-bin-boundaries": [0, 8], "file-counts": [1, 2], "total-bytes": [3]}
 
-# One request for a new table
+# One request about a table
 
 Request = Callable[[Api, ApiTable], tuple[str, str, Any]]
 
@@ -377,7 +377,7 @@ ROWS: Final = (
         title="A request for the configuration of an unknown catalog: 404.",
         request=_get("/v1/config?catalog=no_such_catalog&protocol-versions=1.0")),
     Row(requirement="UC-STAGE-02", name="stage-an-existing-name", permitted=EXISTS,
-        title="A staged table of an existing table's name: 409.",
+        title="Staging a table under an existing name: 409.",
         request=lambda _, table: ("POST", f"{SCHEMA}/staging-tables", {"name": table.name})),
     Row(requirement="UC-STAGE-05", name="stage-without-a-name", permitted=INVALID,
         title="A staged table without a name: 400.",
@@ -398,7 +398,7 @@ ROWS: Final = (
     Row(requirement="UC-UPDATE-02", name="two-commits-in-one-request", permitted=INVALID,
         title="Two `add-commit` actions in one request: 400.", request=_updates(_next(), _next(ahead=1))),
     Row(requirement="UC-UPDATE-02", name="two-reports-in-one-request", permitted=INVALID,
-        title="Two actions of another type in one request: 400.", request=_updates(report(0), report(0))),
+        title="Two reports of the published version in one request: 400.", request=_updates(report(0), report(0))),
     Row(requirement="UC-UPDATE-03", name="one-requirement-twice", permitted=INVALID,
         title="Two requirements of one type: 400.", request=_update(_twice_required)),
     Row(requirement="UC-UPDATE-04", name="no-table-id-required", permitted=INVALID,
@@ -419,7 +419,7 @@ ROWS: Final = (
     Row(requirement="UC-UPDATE-11", name="names-with-underscores", permitted=INVALID,
         title="The field names of an earlier version, with underscores: 400.", request=_update(_snake)),
     Row(requirement="UC-COMMIT-01", name="a-commit-skips-a-version", permitted=((400, ()), (409, ())),
-        title="A commit proposes the version after the next one.", request=_updates(_next(ahead=1))),
+        title="A commit that skips a version: 400 or 409.", request=_updates(_next(ahead=1))),
     Row(requirement="UC-COMMIT-03", name="another-tables-id", permitted=(*REQUIREMENT, *NO_TABLE),
         title="A requirement with another table's id: 409.",
         request=_update(lambda api, table: api.body(table, api.commit(table), uuid=NO_ID))),

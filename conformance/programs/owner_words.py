@@ -563,6 +563,8 @@ class OwnerFamily:
     """The factors of the weights."""
     groups: bool = False
     """Whether its programs have groups of several tables."""
+    calls: bool = False
+    """Whether its first program sends each request of `delta_api.ROWS` at the end."""
     kind: type[OwnerProgram] = OwnerProgram
     side: str = "owner"
 
@@ -586,6 +588,9 @@ class OwnerFamily:
         end = [step for table in sorted(set(d.tables)) for step in ritual(table)]
         if self.groups:
             end = [*group_ritual(), *end]
+        if self.calls and number == 0:
+            end += [steps.ApiCall(row=row) for row in d.random.sample([*delta_api.NAMED], len(delta_api.NAMED))]
+            words = (*words, *[api_call.__name__] * len(delta_api.NAMED))
         return self._program(seed + number, words, (*first, *drawn, *end))
 
     def suspect(self, program: programs.Program[Step]) -> None:

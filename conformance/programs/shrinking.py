@@ -55,7 +55,7 @@ def _simpler_steps(steps: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 def _simpler_step(step: Any) -> Iterator[Any]:
     for attribute in msgspec.structs.fields(step):
         value = getattr(step, attribute.name)
-        for simple in _simpler_value(value, attribute.default):
+        for simple in _simpler_value(value, attribute.default) if value != attribute.default else ():
             yield msgspec.structs.replace(step, **{attribute.name: simple})
 
 

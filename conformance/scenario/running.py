@@ -61,7 +61,7 @@ OF_CLIENTS: Final[dict[Rule, tuple[str, ...]]] = {
     Rule.PUBLISHED_THEN_GONE: (),
 }
 """The same for a client under test, whose owner is the kit's own and correct. What is gone at the end, the client
-deleted: the oracle judges that when it happens."""
+deleted; each deletion is judged when it happens."""
 
 OF_RESTARTS: Final = frozenset({Rule.RATIFIED_BUT_LOST, Rule.COMMIT_FORGOTTEN})
 """Rules whose violation by a restarted subject first of all breaks its promise of durability."""

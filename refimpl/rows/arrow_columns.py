@@ -2,7 +2,6 @@
 
 import datetime
 import decimal
-import functools
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +28,6 @@ _UNIFORM: Final = datetime.datetime(1900, 1, 1)  # noqa: DTZ001 - Spark's limit,
 """From this moment on, calendars and time zones agree in all of Spark's rebase modes."""
 
 
-@functools.lru_cache
 def all_nullable(schema: pa.Schema) -> pa.Schema:
     """The schema of the files: every column is optional, as in Spark's files; nulls are checked before. Keeps only the
     field ids of the metadata."""

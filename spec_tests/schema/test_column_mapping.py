@@ -20,6 +20,7 @@ from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.protocol.actions import Metadata, Protocol
 from refimpl.protocol.errors import CorruptionError, InvalidRequestError, InvalidTableError, MetadataChangedError
+from refimpl.rows import arrow_columns
 from refimpl.schema import schema as delta_schema
 from refimpl.schema.schema import Array, Field, Map, Primitive, Struct
 from refimpl.storage.environment import Environment
@@ -197,6 +198,12 @@ def rows_of(table: Table, *rows: tuple[int, str]) -> pa.Table:
 
 def ids(table: Table, where: str | None = None) -> list[int]:
     return sorted(table.snapshot().to_arrow(["id"], where).column("id").to_pylist())
+
+
+def test_schemas_that_differ_in_field_ids_stay_apart() -> None:
+    for number in (1, 2):
+        [column] = arrow_columns.all_nullable(pa.schema([numbered("a", number)]))
+        assert column.metadata == {b"PARQUET:field_id": str(number).encode()}
 
 
 @MODES
