@@ -1125,7 +1125,8 @@ class Drive:
     @_do.register
     def _calls_the_api(self, step: steps.ApiCall) -> None:
         table, row = self._at(step), delta_api.NAMED.get(step.row)
-        if table is not None and row is not None and table.owned and not table.odd and self._has_access:
+        can = {"uc-delta-api", "storage-access"} <= self.contract.profiles
+        if can and table is not None and row is not None and table.owned and not table.odd:
             name = table_name(self._physical(table))
             delta_api.send(self.s, name, row, client_of(step.client))
 

@@ -572,6 +572,8 @@ class OwnerFamily:
         d = Draw(programs.random_of(seed, number))
         if self.groups:
             d.tables, d.names = d.one((0, 1), (0, 1), (0, 1, 2)), 0
+        if self.calls:
+            d.names = 0  # requests of the API are about tables whose name no server rejects
         weights = {
             word: weight * self.factors.get(word, 1)
             for word, weight in (*WEIGHTS.items(), *(GROUPED.items() if self.groups else ()))
