@@ -732,11 +732,10 @@ class ClientDrive:
         def act() -> Exchange:
             return ask(log, client, **fields)[0]
 
-        wrong_copies: list[Path] = []
         try:
             call, _, _ = self._watched(table, act)
         finally:
-            wrong_copies += self.copies
+            copied = bool(self.copies)
             self._disarm()
             for name, content in harmed.items():
                 log.plant(name, content)
@@ -753,7 +752,7 @@ class ClientDrive:
             published_after=log.published, returned=newest_returned(self.s, since),
             remembered=log.latest if step.fresh or harmed else max(published, table.seen.get(client, -1)),
             readable=readable, feature=self.s.feature, location=log.location,
-            asked=bool(asked or wrong_copies),  # they may hide that the table has a catalog
+            asked=bool(asked) or copied,  # a wrong copy may hide that the table has a catalog
             promises_fresh=Promise.FRESH_SNAPSHOTS.value in self.s.identity.promises,
             may_refuse=(
                 lost or timeless or bool(harmed) or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"})
@@ -824,6 +823,11 @@ class ClientDrive:
 
     # Transactions
 
+    @property
+    def _commits_may_clean(self) -> bool:
+        """Whether a commit may clean up the log: a client needs no permission for that."""
+        return self.s.feature != "catalogManaged"
+
     def _transact(self, table: DrivenTable, step: steps.Transact) -> None:
         if table.make.columns is Columns.READERS_ONLY:  # the documents do not say what its writers do
             self.pending.clear()
@@ -842,7 +846,7 @@ class ClientDrive:
         def act() -> Exchange:
             return self.s.act("client", request, log.table)
 
-        cleans = self.s.feature != "catalogManaged"  # a commit may clean up the log, where it needs no permission
+        cleans = self._commits_may_clean
         cleanable = self._cleanable(table) if cleans else None
         try:
             call, held_before, held_after = self._watched(table, act, cleans=cleans)

@@ -129,9 +129,8 @@ class ClientGroupDrive(ClientDrive):
             self._disarm()
         for table, call, files in zip(tables, calls, before, strict=True):
             seen = {name: file for name, file in files.items() if name not in touched}
-            after = {} if table.gone else self._folder(table)
-            cleans = self.s.feature != "catalogManaged"  # a commit may clean up the log
-            for wrong in oracle.folder(seen if after else {}, after, self.s.feature, cleaned=cleans):
+            after = seen if table.gone else self._folder(table)
+            for wrong in oracle.folder(seen, after, self.s.feature, cleaned=self._commits_may_clean):
                 self._fail(table, wrong, call)
         for table, call in zip(tables, calls, strict=True):
             self._fail(table, self._deleted(table) if not table.gone else None, call)

@@ -200,9 +200,9 @@ def _kept(proposed: Proposed, feature: str, properties: Mapping[str, str], befor
                 ("MC-ENABLE-07",), f"{OWNER_CONF} is opaque and stays {before.properties.get(OWNER_CONF)!r}",
                 f"{at}: {properties.get(OWNER_CONF)!r}",
             )  # fmt: skip
-    for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP):
-        enabled = before.properties.get(TIMESTAMPS, "").lower() == "true"  # otherwise they are of an earlier owner
-        if enabled and name in before.properties and properties.get(name) != before.properties[name]:
+    enabled = before.properties.get(TIMESTAMPS, "").lower() == "true"  # otherwise they are of an earlier owner
+    for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP) if enabled else ():
+        if name in before.properties and properties.get(name) != before.properties[name]:
             yield Problem(("ICT-21",), f"{name} stays {before.properties[name]}", f"{at}: {properties.get(name)!r}")
 
 

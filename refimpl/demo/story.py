@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import unquote
 
 import msgspec
 
@@ -344,7 +343,7 @@ def check_versions(stage: Stage, writers: Sequence[Worker], never_landed: Sequen
     staged = [table.log.read_staged(CATALOG_MANAGED.staging_folder, file) for file in never_landed]
     decoded = actions.decode(b"".join(staged), source=f"the staged files {', '.join(never_landed)}")
     added = [action for action in decoded if isinstance(action, actions.Add)]
-    left = {add.path for add in added if (table.location / unquote(add.path)).exists()}
+    left = {add.path for add in added if snapshot.layout.path_of(add.path).exists()}
     active = {add.path for add in snapshot.files.values()}
     detail = f"the killed writer left {counted(len(left), 'data file')} besides the {len(active)} of the table; "
     detail += f"the newest version names {len(active & left)} of them"
