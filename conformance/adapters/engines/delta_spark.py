@@ -280,8 +280,10 @@ class DeltaSpark(EngineClient):
             return self._spark.failure(error.java_exception, proposed=proposed)
 
     def close(self) -> None:
-        super().close()
-        self._spark.close()
+        try:
+            super().close()
+        finally:
+            self._spark.close()
 
 
 class Spark:
