@@ -4,11 +4,7 @@
     files.inferred()                            # the columns of a new table
     for batch in files.typed(schema).batches(): ...
 
-A CSV file is RFC 4180: values with a delimiter, a quote or a line break are quoted, quotes in them are doubled, a
-backslash is an ordinary character. A quote begins and ends a whole value, so the number of quotes before a position
-says whether it is inside a value. Blocks are cut at the last end of a record within `block_bytes`. A block depends only
-on where it begins: the client reads one after the other, Spark's tasks read some each, and both get the same batches
-and the same errors. In a block, the first fault in the order of the file is reported.
+Arrow splits CSV files into texts; a text becomes a value only if the value has all of its digits.
 """
 
 from __future__ import annotations
@@ -18,17 +14,13 @@ import contextlib
 import dataclasses
 import functools
 import gzip
-import os
-import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, DecimalException
-from itertools import product
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,11 +36,10 @@ CSV: Final = ".csv"
 PARQUET: Final = ".parquet"
 """The kinds of files, by the ends of their names."""
 BLOCK_BYTES: Final = 8 * 1024 * 1024
+"""Of a CSV file; a longer row is an error."""
 BATCH_ROWS: Final = 131_072
 _SHOWN: Final = 100
 """Maximum number of characters of a value in a message."""
-_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-_BOOLEANS: Final = [["".join(word) for word in product(*zip(w, w.upper(), strict=True))] for w in ("true", "false")]
 _ZONE: Final = r"\d\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 _UNZONED: Final = pa.timestamp("us")
 _INT96: Final = b"int96"
@@ -84,114 +75,78 @@ class Dialect:
     delimiter: str = ","
     quote: str = '"'
     """Empty: no value is quoted."""
-    escape: str = ""
     null: str = ""
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
-        for option, value in (("--delimiter", self.delimiter), ("--quote", self.quote), ("--escape", self.escape)):
+        for option, value in (("--delimiter", self.delimiter), ("--quote", self.quote)):
             known = len(value) == 1 and value.isascii() and value not in "\r\n\0"
             if not known and (value or option == "--delimiter"):
                 raise InvalidRequestError(f"invalid {option} {value!r}; expected one ASCII character")
-        given = [character for character in (self.delimiter, self.quote, self.escape) if character]
-        if len(set(given)) != len(given):
-            raise InvalidRequestError(
-                f"--delimiter, --quote and --escape are {' '.join(given)}; expected different ones"
-            )
+        if self.delimiter == self.quote:
+            raise InvalidRequestError(f"--delimiter and --quote are both {self.quote}; expected different ones")
         try:
             "".encode(self.encoding)  # a codec that is not of text, such as rot13, is a LookupError here
             codecs.getincrementaldecoder(self.encoding)
         except (LookupError, ValueError):
             raise InvalidRequestError(f"unknown --encoding {self.encoding!r}; expected for example latin-1") from None
 
-    @property
-    def is_utf8(self) -> bool:
-        return codecs.lookup(self.encoding).name == "utf-8"
+    @contextlib.contextmanager
+    def opened(self, path: Path, names: Sequence[str] | None) -> Iterator[pa.csv.CSVStreamingReader]:
+        """The rows of a file below its header, as texts in columns of these names; None: with those of the header."""
+        with _readable(path), (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as raw:
+            yield pa.csv.open_csv(
+                _Content(raw, path, self),
+                pa.csv.ReadOptions(
+                    use_threads=False,  # with threads, Arrow's errors do not name the row
+                    block_size=BLOCK_BYTES,
+                    column_names=names,
+                    skip_rows_after_names=0 if names is None else 1,
+                ),
+                pa.csv.ParseOptions(
+                    delimiter=self.delimiter, quote_char=self.quote or False, newlines_in_values=bool(self.quote)
+                ),
+                pa.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names or (), pa.string()),
+                    null_values=[self.null],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
 
-    def masked(self, data: bytes) -> bytes:
-        """The same number of bytes, without escaped characters."""
-        escape = self.escape.encode()
-        if escape and escape in data:
-            data = re.sub(re.escape(escape) + b"[\x00-\xff]", b"xx", data, flags=re.DOTALL)
-        return data
 
-    def record_end(self, data: bytes) -> int:
-        """The position after the last line break outside quotes, or 0. `data` is masked, and begins outside quotes."""
-        quote = self.quote.encode()
-        for mark in (b"\n", b"\r"):
-            end = data.rfind(mark, 0, max(len(data) - (mark == b"\r"), 0))  # "\n" may follow a final "\r"
-            inside = bool(quote) and data.count(quote, 0, max(end, 0)) % 2 == 1
-            while end >= 0:
-                if not inside:
-                    return end + 1
-                previous = data.rfind(mark, 0, end)
-                inside ^= data.count(quote, max(previous, 0), end) % 2 == 1
-                end = previous
-        return 0
+class _Content:
+    """The content of an opened CSV file in UTF-8; with a line break at its end, because Arrow takes a last empty value
+    without one for a quoted one. Raises `InvalidRequestError` at the end if the number of quotes is odd: the last one
+    may hold the rest of the file."""
 
-    def misplaced_quote(self, data: bytes) -> int | None:
-        """The position of the first quote in masked data that neither begins nor ends a value, nor is doubled; or of
-        the last one, if it begins a value that does not end."""
-        quote = self.quote.encode()
-        if not quote or quote not in data:
-            return None
-        padded = pa.Array.from_buffers(pa.uint8(), len(data) + 2, [None, pa.py_buffer(b"\n" + data + b"\n")])
-        quotes = pc.indices_nonzero(pc.equal(padded, quote[0])).cast(pa.int64())
-        allowed = pa.array([*quote, *self.delimiter.encode(), *b"\r\n"], pa.uint8())
-        faults = [quotes[len(quotes) - 1].as_py()] if len(quotes) % 2 else []
-        for first, step in ((0, -1), (1, 1)):  # opening quotes and what is before them; closing ones and what is after
-            places = quotes.take(pa.arange(first, len(quotes), 2))
-            if step == 1 or len(places):
-                beside = padded.take(pc.add(places, step))
-                fault = pc.index(pc.is_in(beside, allowed), False).as_py()
-                faults += [places[fault].as_py()] if fault >= 0 else []
-        return min(faults) - 1 if faults else None
+    closed = False
 
-    def records(self, data: bytes, *, blank: bool) -> Iterator[tuple[int, int, int]]:
-        """Begin and end of each record of masked data, and the end of its line break; without blank lines unless
-        `blank`. Ends before a record whose quotes are not in order."""
-        quote = re.escape(self.quote.encode())
-        inner = b"(?:[^%b\r\n]++|%b[^%b]*+%b)*+" % (quote, quote, quote, quote) if quote else b"[^\r\n]*+"
-        end = 0
-        for record in re.finditer(b"(" + inner + b")(?:\r\n|\n|\r|\\Z)", data):
-            if record.start() != end:
-                return
-            end = record.end()
-            if record[1] or (blank and record[0]):
-                yield *record.span(1), end
+    def __init__(self, raw: Any, path: Path, dialect: Dialect) -> None:
+        self._raw, self._path, self._quote = raw, path, dialect.quote.encode()
+        utf8 = codecs.lookup(dialect.encoding).name == "utf-8"
+        self._decoder = None if utf8 else codecs.getincrementaldecoder(dialect.encoding)()
+        self._quotes, self._last, self._ended = 0, b"\n", False
 
-    def width(self, record: bytes) -> int:
-        """The number of values of a masked record."""
-        quote = re.escape(self.quote.encode())
-        plain = re.sub(quote + b"[^%b]*" % quote + quote, b"", record) if quote else record
-        return plain.count(self.delimiter.encode()) + 1
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes: a character has at most four, and at least one in any other encoding."""
+        room = size - 1 if self._decoder is None else size // 4 - 1
+        if self._ended:
+            return b""
+        data: bytes = self._raw.read(room)
+        self._ended = len(data) < room
+        if self._decoder is not None:
+            data = self._decoder.decode(data, final=self._ended).encode()
+        self._quotes += data.count(self._quote) if self._quote else 0
+        if self._ended and self._quotes % 2:
+            quotes = f"{self._quotes} quotes ({self._quote.decode()})"
+            problem = f"{self._path} has {quotes}; expected an even number: quote each value that has one and "
+            raise InvalidRequestError(problem + "double it, or pass --quote '' if they are ordinary characters")
+        self._last = data[-1:] or self._last
+        return data + b"\n" if self._ended and self._last not in b"\r\n" else data
 
-    def parsed(self, data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
-        """The rows of well-formed records in these types, by Arrow. Raises `ArrowInvalid`."""
-        quoted = bool(self.quote) and self.quote.encode() in data
-        if not data.endswith((b"\n", b"\r")):  # at the end of a file, Arrow takes a last empty value for a quoted one
-            data += b"\n"
-        return pa.csv.read_csv(
-            pa.BufferReader(data),
-            pa.csv.ReadOptions(column_names=list(types), block_size=len(data) + 1),
-            pa.csv.ParseOptions(
-                delimiter=self.delimiter,
-                quote_char=self.quote or False,
-                double_quote=True,
-                escape_char=self.escape or False,
-                newlines_in_values=quoted or bool(self.escape),
-                ignore_empty_lines=len(types) > 1,
-            ),
-            pa.csv.ConvertOptions(
-                column_types=types,
-                null_values=[self.null],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-                true_values=_BOOLEANS[0],
-                false_values=_BOOLEANS[1],
-                check_utf8=False,  # the whole block is checked
-            ),
-        )
+    def close(self) -> None:
+        """The file is closed where it was opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,104 +155,59 @@ class InputFile:
     size: int
     modified: int
     """In ns since the epoch."""
-    folders: tuple[tuple[str, str | None], ...] = ()
-    """Columns and their values by the names of folders (`month=1`), inside the folder that was given."""
 
     @classmethod
-    def of(cls, path: Path, folders: tuple[tuple[str, str | None], ...] = ()) -> InputFile:
-        status = path.stat()
-        return cls(path=path, size=status.st_size, modified=status.st_mtime_ns, folders=folders)
+    def of(cls, path: Path) -> InputFile:
+        with _readable(path):
+            if not path.is_file():
+                files = f"; give its files: {path}/*" if path.is_dir() else ""
+                problem = f"is not a file{files}" if path.exists() else "does not exist"
+                raise InvalidRequestError(f"{path} {problem}")
+            status = path.stat()
+        return cls(path=path, size=status.st_size, modified=status.st_mtime_ns)
 
     def check_unchanged(self) -> None:
-        """Raise `InvalidRequestError` if the file is another than the one that was found: its columns and the places of
-        its records would be others."""
-        if InputFile.of(self.path, self.folders) != self:
+        """Raise `InvalidRequestError` if the file is another than the one that was found: its columns would be
+        others."""
+        if InputFile.of(self.path) != self:
             raise InvalidRequestError(
                 f"{self.path} was changed while it was read; ingest it when it is complete, or ingest a copy"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """A part of a CSV file, from byte `start` to `end` (None: to its end); or row group `start` of a Parquet file."""
-
-    file: InputFile
-    start: int
-    end: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kinds:
-    """The types that all values of each column have, by its position; None for a column without values."""
-
-    rows: int
-    columns: list[list[str] | None]
-
-
-def merged(parts: Iterable[Kinds]) -> Kinds:
-    """The types of the rows of all parts, which have the same columns."""
-    rows = 0
-    columns: list[list[str] | None] = []
-    for part in parts:
-        before = columns or [None] * len(part.columns)
-        rows += part.rows
-        columns = [
-            right if left is None else left if right is None else [kind for kind in left if kind in right]
-            for left, right in zip(before, part.columns, strict=True)
-        ]
-    return Kinds(rows=rows, columns=columns)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InputFiles:
-    """Files of one kind with the same columns. Small and picklable."""
+    """Files of one kind with the same columns."""
 
     kind: str
     files: tuple[InputFile, ...]
     names: tuple[str, ...] = ()
-    """The columns, those of the folders included."""
     dialect: Dialect = Dialect()
     schema: Struct | None = None
     """The table's columns of these names, in this order; None before `typed`."""
-    block_bytes: int = BLOCK_BYTES
 
     @classmethod
-    def of(
-        cls, paths: Sequence[Path], *, kind: str, dialect: Dialect | None = None, block_bytes: int = BLOCK_BYTES
-    ) -> InputFiles:
-        """Raises `InvalidRequestError` for a path without files, and for files whose columns differ."""
-        files = tuple(file for path in paths for file in inside(path))
-        _check_given_once(files)
-        draft = cls(kind=kind, files=files, dialect=dialect or Dialect(), block_bytes=block_bytes)
+    def of(cls, paths: Sequence[Path], *, kind: str, dialect: Dialect | None = None) -> InputFiles:
+        """Raises `InvalidRequestError` for files whose columns differ."""
+        draft = cls(kind=kind, files=tuple(map(InputFile.of, paths)), dialect=dialect or Dialect())
+        _check_given_once(draft.files)
         first: tuple[str, ...] = ()
-        for file in files:
-            names = (*draft._header(file), *(name for name, _ in file.folders))
+        for file in draft.files:
+            names = draft._header(file)
             _check_names(file.path, names)
             first = first or names
             same = names == first if kind == CSV else {n.lower() for n in names} == {n.lower() for n in first}
             if not same:
                 raise InvalidRequestError(
-                    f"{file.path} has the columns {', '.join(names)}, but {files[0].path} has {', '.join(first)}; "
-                    "ingest them separately"
+                    f"{file.path} has the columns {', '.join(names)}, but {draft.files[0].path} has "
+                    f"{', '.join(first)}; ingest them separately"
                 )
         return dataclasses.replace(draft, names=first)
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return sum(file.size for file in self.files)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns, as the table spells them."""
         return self.names if self.schema is None else self.schema.names
-
-    @property
-    def _other_delimiter(self) -> str:
-        """A remedy, if the only name is one that a new table cannot have, and looks like several."""
-        only = self.names[0] if self.kind == CSV and len(self.names) == 1 else ""
-        mark = next((mark for mark in ";\t" if mark in only), None)
-        return f"if {mark!r} is between its columns, pass --delimiter {mark!r}" if mark else ""
 
     def typed(self, schema: Struct) -> InputFiles:
         """The same files, whose rows have the types and the names of a table. Raises `InvalidRequestError` for a column
@@ -307,7 +217,8 @@ class InputFiles:
         if surplus:
             raise InvalidRequestError(
                 f"the table has no column {', '.join(map(repr, surplus))}; its columns are {', '.join(schema.names)}: "
-                + (self._other_delimiter or "rename the column in the file, or leave it out")
+                "rename the column in the file, or leave it out"
+                + (", or pass the right --delimiter" * (self.kind == CSV))
             )
         columns = tuple(known[name.lower()] for name in self.names)
         for column in columns:
@@ -329,39 +240,16 @@ class InputFiles:
                     missing |= _missing_members(item.type, column.type, column.name)
         return missing
 
-    def batches(self, pieces: Iterable[Piece] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of these pieces, or of all files, in their order. Raises `InvalidRequestError` with the file, the
-        line or row, and the column."""
-        if self.kind == PARQUET:
-            for piece in self.pieces() if pieces is None else pieces:
-                yield from self._row_group(piece)
-            return
-        whole = (Piece(file=file, start=0) for file in self.files)
-        for place, data in self._blocks(whole if pieces is None else pieces):
-            yield from self._block(place, data).combine_chunks().to_batches()
-
-    def pieces(self) -> Iterator[Piece]:
-        """The pieces of all files. A CSV file that is compressed, or not in UTF-8, is one piece."""
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows of all files. Raises `InvalidRequestError` with the file, the row and the column."""
         for file in self.files:
-            if self.kind == PARQUET:
-                with _parquet(file.path) as parquet:
-                    groups = parquet.num_row_groups
-                file.check_unchanged()
-                yield from (Piece(file=file, start=group) for group in range(groups))
-            elif _is_compressed(file.path) or not self.dialect.is_utf8:
-                yield Piece(file=file, start=0)
-            else:
-                yield from (place for place, _ in self._blocks([Piece(file=file, start=0)]))
+            yield from self._row_groups(file) if self.kind == PARQUET else self._csv_rows(file)
 
-    def inferred(self, found: Iterable[Kinds] | None = None) -> Struct:
-        """The columns of a new table. `found`: the `kinds` of all pieces (default: reads the files).
+    def inferred(self) -> Struct:
+        """The columns of a new table. Reads CSV files as a whole.
 
         Raises `InvalidRequestError` for CSV files without rows, and for Parquet files with different types.
         """
-        if self._other_delimiter:
-            raise InvalidRequestError(
-                f"{self.files[0].path} has one column, {self.names[0]!r}; {self._other_delimiter}"
-            )
         columns: dict[str, Field] = {}
         for file in self.files if self.kind == PARQUET else ():
             for column in _columns_of(file.path).fields:
@@ -371,209 +259,66 @@ class InputFiles:
                         f"the column {column.name!r} is {column.type} in {file.path}, but {first.type} in "
                         f"{self.files[0].path}; create the table first, or ingest them separately"
                     )
-        kinds = merged([self.kinds()] if found is None else [self.kinds(()), *found])
-        if self.kind == CSV and not kinds.rows:
+        if self.kind == CSV:
+            kinds = self._kinds()
+            names = [next((kind for kind in _PATTERNS if kind in (found or ())), "string") for found in kinds]
+            fields = zip(self.names, names, strict=True)
+            return Struct(fields=tuple(Field(name=name, type=Primitive(name=kind)) for name, kind in fields))
+        return Struct(fields=tuple(columns[name.lower()] for name in self.names))
+
+    def _kinds(self) -> list[list[str] | None]:
+        """The types that all values of each column of CSV files have; None for a column without values."""
+        kinds: list[list[str] | None] = [None] * len(self.names)
+        rows, text = 0, Primitive(name="string")
+        as_text = self.typed(Struct(fields=tuple(Field(name=name, type=text) for name in self.names)))
+        for batch in as_text.batches():
+            rows += batch.num_rows
+            found = [_kinds_of(column, self.dialect.null) for column in batch.columns]
+            kinds = [
+                new if old is None else old if new is None else [kind for kind in old if kind in new]
+                for old, new in zip(kinds, found, strict=True)
+            ]
+        if not rows:
             raise InvalidRequestError(
                 f"no rows in {', '.join(str(file.path) for file in self.files)}; types cannot be inferred; create the "
                 "table first: commit-owner create"
             )
-        for name, possible in zip(self.names, kinds.columns, strict=True):
-            kind = next((kind for kind in _PATTERNS if kind in (possible or ())), "string")
-            columns.setdefault(name.lower(), Field(name=name, type=Primitive(name=kind)))
-        return Struct(fields=tuple(columns[name.lower()] for name in self.names))
-
-    def kinds(self, pieces: Iterable[Piece] | None = None) -> Kinds:
-        """The types that all values have: of the CSV columns in these pieces, and of the columns of folders."""
-        found = Kinds(rows=0, columns=[None] * len(self.names))
-        for file in self.files:
-            folders = dict(file.folders)
-            texts = [pa.array([folders.get(name)], pa.string()) for name in self.names]
-            found = merged([found, Kinds(rows=0, columns=[_kinds_of(text) for text in texts])])
-        if self.kind == CSV:
-            text = Primitive(name="string")
-            as_text = self.typed(Struct(fields=tuple(Field(name=name, type=text) for name in self.names)))
-            for batch in as_text.batches(pieces):
-                columns = [_kinds_of(column, self.dialect.null) for column in batch.columns]
-                found = merged([found, Kinds(rows=batch.num_rows, columns=columns)])
-        return found
-
-    # CSV
-
-    def _blocks(self, pieces: Iterable[Piece]) -> Iterator[tuple[Piece, bytes]]:
-        """The blocks of pieces, with their places. A record that is longer than a block makes the block longer."""
-        dialect = self.dialect
-        for piece in pieces:
-            with _readable(piece.file.path), self._open(piece.file.path) as content:
-                start, rest, ended = piece.start, b"", False
-                if start:
-                    content.seek(start)
-                while not ended and (piece.end is None or start < piece.end):
-                    cut, goal = 0, 0
-                    while not (cut or ended):
-                        goal += self.block_bytes
-                        while len(rest) < goal and (more := content.read(goal - len(rest))):
-                            rest += more
-                        masked, ended = dialect.masked(rest), len(rest) < goal
-                        cut = dialect.record_end(masked)
-                        fault = None if cut else dialect.misplaced_quote(masked)
-                        # without this, one quote too many would read the whole file; the last quote may be in order
-                        ended |= fault is not None and fault != masked.rfind(dialect.quote.encode())
-                    cut = len(rest) if ended else cut
-                    place = Piece(file=piece.file, start=start, end=None if ended else start + cut)
-                    piece.file.check_unchanged()
-                    if cut or not start:
-                        yield place, rest[:cut]
-                    start, rest = start + cut, rest[cut:]
-
-    def _line(self, file: InputFile, start: int) -> int:
-        """The number of the line in which a block begins. Only an error needs it, so the file is read again."""
-        line, left, rest = 1, start, b""
-        with self._open(file.path) as content:
-            while left and (data := content.read(min(left, self.block_bytes))):
-                rest += data[:left]
-                left -= min(left, len(data))
-                end = len(rest) - rest.endswith(b"\r")  # "\n" may follow
-                line, rest = line + _lines(rest[:end]), rest[end:]
-        return line + _lines(rest)
-
-    def _open(self, path: Path) -> Any:
-        raw: Any = (gzip.open if _is_compressed(path) else open)(path, "rb")
-        return raw if self.dialect.is_utf8 else _Recoded(raw, path, self.dialect.encoding)
+        return kinds
 
     def _header(self, file: InputFile) -> tuple[str, ...]:
         """The names of a file's columns. An empty name is replaced as in Spark."""
         if self.kind == PARQUET:
             return tuple(_schema_of(file.path).names)
-        data = next(self._blocks([Piece(file=file, start=0)]))[1].removeprefix(codecs.BOM_UTF8)
-        masked = self.dialect.masked(data)
-        first = next(self.dialect.records(masked, blank=False), None)
-        fault = self._fault(data, masked)
-        if fault is not None and (first is None or fault[0] < first[1]):
-            raise InvalidRequestError(f"{file.path}, line {1 + _lines(data[: fault[0]])}: {fault[1]}")
-        if first is None:
-            raise InvalidRequestError(f"{file.path} is empty; expected a header with the column names")
-        numbers = [str(number) for number in range(self.dialect.width(masked[slice(*first[:2])]))]
-        form = dataclasses.replace(self.dialect, null="")
-        (values,) = form.parsed(data[first[0] : first[2]], dict.fromkeys(numbers, pa.string())).to_pylist()
-        return tuple(values[number] or f"_c{number}" for number in numbers)
+        with self.dialect.opened(file.path, None) as content:
+            return tuple(name or f"_c{number}" for number, name in enumerate(content.schema.names))
 
-    def _fault(self, data: bytes, masked: bytes) -> tuple[int, str] | None:
-        """The position of the first byte that is no UTF-8, or of the first misplaced quote, and what is wrong."""
-        try:
-            position = len(data) if data.isascii() else len(data.decode() and data)
-            problem = ""
-        except UnicodeDecodeError as error:
-            position = error.start
-            wide = not position and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-            remedy = "pass --encoding utf-16" if wide else "or the right --encoding, such as latin-1"
-            problem = f"invalid UTF-8 byte {data[position]:#04x}; expected UTF-8, {remedy}"
-        quote = self.dialect.misplaced_quote(masked)
-        if quote is not None and quote < position:
-            return quote, (
-                f"misplaced quote in {data[max(quote - 20, 0) : quote + 20].decode(errors='replace')!r}; expected a "
-                "quoted value to begin and end next to a delimiter or a line break; quote the value and double the "
-                "quotes in it, or pass --quote '' if quotes are ordinary characters"
-            )
-        escape = self.dialect.escape.encode()
-        if escape and not problem and masked.endswith(escape):
-            position = len(data) - 1
-            problem = f"the file ends with the escape character {escape.decode()!r}; expected a character after it"
-        return (position, problem) if problem else None
-
-    def _block(self, place: Piece, data: bytes) -> pa.Table:
-        """The typed rows of a block. Arrow reads it directly; where that would refuse or change values that fit,
-        `_carefully` decides."""
-        masked, start = self.dialect.masked(data), place.start
-        if not start:
-            begin = len(data) - len(data.removeprefix(codecs.BOM_UTF8))
-            end = begin + next(self.dialect.records(masked[begin:], blank=False))[2]
-            data, masked, start = data[end:], masked[end:], end
-        fault, columns = self._fault(data, masked), self._columns(place.file)
-        arrays: list[Any] = [None]
-        if fault is None and data and not _has_hexadecimal(data):
-            with contextlib.suppress(pa.ArrowInvalid):
-                rows = self.dialect.parsed(data, {column.name: _read_as(column) for column in columns})
-                arrays = [_direct(c, self.dialect.null, rows.column(c.name)) for c in columns]
-        if any(array is None for array in arrays):
-            arrays = self._carefully(place.file, start, data, masked, fault)
-        return self._with_folders(place.file, pa.table(arrays, [column.name for column in columns]))
-
-    def _carefully(
-        self, file: InputFile, begin: int, data: bytes, masked: bytes, fault: tuple[int, str] | None
-    ) -> list[Any]:
-        """The typed columns of a block. Raises `InvalidRequestError` for the first fault."""
-
-        def line_of(position: int) -> int:
-            return self._line(file, begin) + _lines(data[:position])
-
-        columns = self._columns(file)
-        records = list(self.dialect.records(masked, blank=len(columns) == 1))
-        problem = None
-        if fault is not None:
-            records = [record for record in records if record[1] <= fault[0]]
-            problem = f"line {line_of(fault[0])}: {fault[1]}"
-        texts = pa.table({column.name: pa.array([], pa.string()) for column in columns})
-        for last in (True, False):
-            try:
-                if records:
-                    end = records[-1][2]
-                    texts = self.dialect.parsed(data[:end], {column.name: pa.string() for column in columns})
-                break
-            except pa.ArrowInvalid as error:
-                widths = (self.dialect.width(masked[start:end]) for start, end, _ in records)
-                ragged = next((number for number, width in enumerate(widths) if width != len(columns)), None)
-                if ragged is None or not last:
-                    raise InvalidRequestError(f"{file.path} cannot be read as CSV: {error}") from error
-                start, end, _ = records[ragged]
-                width = self.dialect.width(masked[start:end])
-                problem = (
-                    f"line {line_of(start)} has {width} {'value' if width == 1 else 'values'}, "
-                    f"{_shown(data[start:end].decode())}; expected {len(columns)}: {', '.join(self.names)}"
-                )
-                records = records[:ragged]
-        arrays = [_typed(column, self.dialect.null, texts.column(column.name)) for column in columns]
-        faults = [
-            (_first(texts.column(column.name), functools.partial(_typed, column, self.dialect.null)), position)
-            for position, (column, values) in enumerate(zip(columns, arrays, strict=True))
-            if values is None
-        ]
-        if faults:
-            row, position = min(faults)
-            where = f"line {line_of(records[row][0])}, column {columns[position].name!r}"
-            problem = f"{where}: {_misfit(columns[position], texts.column(position)[row].as_py())}"
-        if problem is not None:
-            raise InvalidRequestError(f"{file.path}, {problem}")
-        return arrays
-
-    def _columns(self, file: InputFile) -> tuple[Field, ...]:
-        """The columns that are in the file itself."""
+    def _csv_rows(self, file: InputFile) -> Iterator[pa.RecordBatch]:
         assert self.schema is not None
-        return self.schema.fields[: len(self.names) - len(file.folders)]
+        row, null = 0, self.dialect.null
+        with self.dialect.opened(file.path, self.names) as content:
+            for batch in content:
+                arrays = []
+                for column, texts in zip(self.schema.fields, batch.columns, strict=True):
+                    values = _typed(column, null, texts)
+                    if values is None:
+                        first = _first(texts, functools.partial(_typed, column, null))
+                        where = f"row {row + first + 1} below the header, column {column.name!r}"
+                        raise InvalidRequestError(f"{file.path}, {where}: {_misfit(column, texts[first].as_py())}")
+                    arrays.append(values)
+                row += batch.num_rows
+                file.check_unchanged()
+                yield pa.record_batch(arrays, list(self.schema.names))
 
-    def _with_folders(self, file: InputFile, rows: pa.Table) -> pa.Table:
+    def _row_groups(self, file: InputFile) -> Iterator[pa.RecordBatch]:
+        """The typed rows of a Parquet file: a value is converted only if it stays the same, as in `Table.append`."""
         assert self.schema is not None
-        for name, text in file.folders:
-            column = next(column for column in self.schema.fields if column.name.lower() == name.lower())
-            value = _typed(column, None, pa.array([text], pa.string()))
-            if value is None:
-                problem = _misfit(column, text, kind=PARQUET)
-                raise InvalidRequestError(f"{file.path}, folder of the column {name!r}: {problem}")
-            rows = rows.append_column(column.name, pa.repeat(value[0], rows.num_rows))
-        return rows
-
-    # Parquet
-
-    def _row_group(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The typed rows of a row group: a value is converted only if it stays the same, as in `Table.append`."""
-        assert self.schema is not None
-        path, schema = piece.file.path, _schema_of(piece.file.path)
+        path, schema, row = file.path, _schema_of(file.path), 0
         own = {column.name.lower(): column for column in self.schema.fields}
         with _readable(path), _parquet(path) as parquet:
-            row = sum(parquet.metadata.row_group(group).num_rows for group in range(piece.start))
             legacy = (parquet.metadata.metadata or {}).keys() & LEGACY_CALENDAR
-            _check_int96(path, piece.start, [item.name for item in schema if _INT96 in (item.metadata or {})])
-            for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[piece.start]):
-                piece.file.check_unchanged()
+            _check_int96(path, [item.name for item in schema if _INT96 in (item.metadata or {})])
+            for batch in parquet.iter_batches(BATCH_ROWS):
+                file.check_unchanged()
                 arrays = {}
                 for values, item in zip(batch.columns, schema, strict=True):
                     given = values.cast(item.type) if _INT96 in (item.metadata or {}) else values
@@ -584,45 +329,7 @@ class InputFiles:
                             "Spark 2; rewrite the file there in the rebase mode CORRECTED"
                         )
                 row += batch.num_rows
-                yield from self._with_folders(piece.file, pa.table(arrays)).to_batches()
-
-
-def inside(path: Path) -> list[InputFile]:
-    """The files in a folder, at any depth, without hidden ones. For a file: the file itself, whatever its name is.
-
-    The paths are absolute, because Spark's tasks may run in another folder."""
-    path = path.absolute()
-    with _readable(path):
-        if not path.exists():
-            raise InvalidRequestError(f"{path} does not exist")
-        if not path.is_dir():
-            if not path.is_file():
-                raise InvalidRequestError(f"{path} is neither a file nor a folder; copy its content to a file first")
-            return [InputFile.of(path)]
-        files = [InputFile.of(file, folders=_folders(file.relative_to(path))) for file in sorted(_walk(path))]
-    if not files:
-        raise InvalidRequestError(f"no file in the folder {path}; expected CSV or Parquet files")
-    return files
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    """The files below a folder, except hidden ones. Whatever else is there is an error: its rows would be missing."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    for at, folders, names in os.walk(folder, onerror=fail):
-        folders[:] = [name for name in folders if not _is_hidden(Path(name))]
-        for found in (Path(at, name) for name in folders):
-            if found.is_symlink():
-                raise InvalidRequestError(f"{found} is a link to a folder; expected files: {_INSTEAD}")
-        for found in (Path(at, name) for name in names if not _is_hidden(Path(name))):
-            if not found.is_file():
-                raise InvalidRequestError(f"{found} is neither a file nor a folder; expected files: {_INSTEAD}")
-            yield found
-
-
-_INSTEAD: Final = "ingest it by itself, or move it"
+                yield pa.record_batch(arrays)
 
 
 def _check_given_once(files: Iterable[InputFile]) -> None:
@@ -634,16 +341,6 @@ def _check_given_once(files: Iterable[InputFile]) -> None:
             raise InvalidRequestError(f"{file.path} is given twice{again}; its rows would be too: leave one out")
 
 
-def _is_hidden(path: Path) -> bool:
-    """By the name of the file or of a folder, as in Spark. A folder `column=value` is never hidden."""
-    return any(part.startswith((".", "_")) and "=" not in part for part in path.parts)
-
-
-def _folders(path: Path) -> tuple[tuple[str, str | None], ...]:
-    pairs = [part.partition("=") for part in path.parts[:-1] if "=" in part]
-    return tuple((unquote(name), None if value == _NO_VALUE else unquote(value)) for name, _, value in pairs)
-
-
 def _check_names(path: Path, names: Sequence[str]) -> None:
     if not names:
         raise InvalidRequestError(f"{path} has no columns; expected at least one")
@@ -653,10 +350,6 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         raise InvalidRequestError(f"{path} has the column {twice[-1]!r} twice; rename one of them")
 
 
-def _is_compressed(path: Path) -> bool:
-    return path.suffix.lower() == ".gz"
-
-
 @contextlib.contextmanager
 def _readable(path: Path) -> Iterator[None]:
     try:
@@ -664,57 +357,6 @@ def _readable(path: Path) -> Iterator[None]:
     except (EOFError, zlib.error, UnicodeError, OSError, pa.ArrowException) as error:
         problem = str(error).rstrip(".")
         raise InvalidRequestError(f"{path} cannot be read: {problem}; expected a complete file") from error
-
-
-class _Recoded:
-    """The content of a file in another encoding, as UTF-8."""
-
-    def __init__(self, raw: Any, path: Path, encoding: str) -> None:
-        self._raw = raw
-        self._path = path
-        self._encoding = encoding
-        self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._decoded = 0
-        """Bytes that were given to the decoder."""
-
-    def __enter__(self) -> _Recoded:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._raw.close()
-
-    def read(self, size: int) -> bytes:
-        """The next bytes; none at the end."""
-        text = ""
-        while not text:
-            given, (waiting, _) = self._raw.read(size), self._decoder.getstate()
-            try:
-                text = self._decoder.decode(given, final=not given)
-            except UnicodeError as error:
-                raise self._unreadable(error, self._decoded - len(waiting)) from None
-            self._decoded += len(given)
-            if not given:
-                break
-        return text.encode()
-
-    def _unreadable(self, error: UnicodeError, begin: int) -> InvalidRequestError:
-        """`begin`: the position of the bytes that were decoded. Only here, their line is counted."""
-        place, what = str(self._path), str(error)
-        if isinstance(error, UnicodeDecodeError):
-            self._raw.seek(0)
-            before = codecs.getincrementaldecoder(self._encoding)().decode(self._raw.read(begin + error.start))
-            place = f"{place}, line {1 + _lines(before.encode())}"
-            what = f"invalid byte {error.object[error.start]:#04x} ({error.reason})"
-        return InvalidRequestError(f"{place}: {what}; expected --encoding {self._encoding}: pass the right one")
-
-
-def _lines(data: bytes) -> int:
-    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
-
-
-def _has_hexadecimal(data: bytes) -> bool:
-    """Whether Arrow might read a text as a hexadecimal number. One byte is found faster than two."""
-    return any(mark[1:] in data and mark in data for mark in (b"0x", b"0X"))
 
 
 def _shown(text: str) -> str:
@@ -770,16 +412,17 @@ def _missing_members(given: pa.DataType, wanted: pa.DataType, path: str) -> Iter
         yield from _missing_members(given.value_type, wanted.value_type, f"{path}.element")
 
 
-def _check_int96(path: Path, group: int, names: list[str]) -> None:
+def _check_int96(path: Path, names: list[str]) -> None:
     """Raise `InvalidRequestError` for a time with digits beyond the microsecond."""
-    with pq.ParquetFile(path) as fine, _parquet(path) as coarse:
-        for name in names:
-            nanoseconds = fine.read_row_group(group, [name]).column(0).cast(pa.int64())
-            microseconds = coarse.read_row_group(group, [name]).column(0).cast(pa.int64())
-            if pc.any(pc.not_equal(nanoseconds, pc.multiply(microseconds, 1000))).as_py():  # both may wrap around
-                raise InvalidRequestError(
-                    f"{path}, column {name!r}: INT96 times with nanoseconds; expected microseconds: round them first"
-                )
+    for name in names:
+        with pq.ParquetFile(path) as fine, _parquet(path) as coarse:
+            batches = (file.iter_batches(BATCH_ROWS, columns=[name]) for file in (fine, coarse))
+            for times in zip(*batches, strict=True):
+                nanoseconds, microseconds = (batch.column(0).cast(pa.int64()) for batch in times)
+                if pc.any(pc.not_equal(nanoseconds, pc.multiply(microseconds, 1000))).as_py():  # both may wrap around
+                    raise InvalidRequestError(
+                        f"{path}, column {name!r}: INT96 times with nanoseconds; expected microseconds; round them"
+                    )
 
 
 def _fit(column: Field, values: pa.Array, path: Path, row: int) -> pa.Array:
@@ -805,25 +448,6 @@ def _fit(column: Field, values: pa.Array, path: Path, row: int) -> pa.Array:
     return fitted
 
 
-def _read_as(column: Field) -> pa.DataType:
-    """The type as which Arrow reads a CSV column. Decimals are texts: Arrow does not check their precision. So are
-    bytes. A column of
-    times with zones is first read as one of times without."""
-    kind = arrow_type(column.type)
-    by_text = pa.types.is_decimal(kind) or pa.types.is_binary(kind)
-    return pa.string() if by_text else _UNZONED if pa.types.is_timestamp(kind) else kind
-
-
-def _direct(column: Field, null: str, values: Any) -> Any:
-    """Values that were read as `_read_as` in the column's type. None if Arrow may have changed one (a number beyond the
-    floats is infinite), or if one does not fit."""
-    if values.type != arrow_type(column.type) and pa.types.is_string(values.type):
-        return _typed(column, null, values)
-    if pa.types.is_floating(values.type) and pc.any(pc.is_inf(values)).as_py():
-        return None
-    return None if not column.nullable and values.null_count else values.cast(arrow_type(column.type))
-
-
 def _first(values: Any, fitted: Callable[[Any], object]) -> int:
     """The number of the first value for which `fitted` gives None; there must be one."""
     first, count = 0, len(values)
@@ -840,9 +464,12 @@ def _typed(column: Field, null: str | None, texts: Any) -> Any:
     """The texts as values of the column's type; None if one is not. Text `null` is null, except in texts and bytes."""
     kind = arrow_type(column.type)
     try:
-        if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-            texts = pc.utf8_trim(_without(texts, null), " \t")
-        values = _converted(texts, kind)
+        try:
+            values = _converted(texts, kind)
+        except pa.ArrowInvalid:
+            if pa.types.is_string(kind) or pa.types.is_binary(kind):
+                return None
+            values = _converted(pc.utf8_trim(_without(texts, null), " \t"), kind)
     except pa.ArrowInvalid:
         return None
     return None if not column.nullable and values.null_count else values
@@ -874,10 +501,13 @@ def _converted(texts: Any, kind: pa.DataType) -> Any:
         # Arrow's cast may overflow for more than 38 digits, zeros included
         texts = pc.replace_substring_regex(texts, rf"(\.\d{{{kind.scale}}})0+$", r"\1")
         texts = pc.replace_substring_regex(texts, r"^([+-]?)0+(\d)", r"\1\2")
-    if pa.types.is_integer(kind) and pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+    if (
+        pa.types.is_integer(kind)
+        and pc.any(pc.or_(pc.match_substring(texts, "x"), pc.match_substring(texts, "X"))).as_py()
+    ):
         raise pa.ArrowInvalid("hexadecimal")
     values = texts.cast(kind)
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(kind) and pc.any(pc.is_inf(values)).as_py():
         grown = pc.and_(pc.is_inf(values), pc.invert(pc.match_substring(texts, "inf", ignore_case=True)))
         if pc.any(grown).as_py():
             raise pa.ArrowInvalid("beyond the range")
