@@ -70,7 +70,26 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+SAMPLE = 8
+"""The number of cases of one test that have no mark `longer`. The kit's tests choose their own samples."""
+
+
+def sample(items: list[pytest.Item]) -> None:
+    """Of a test with many cases and no other engine, all except a sample get the mark `longer`."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not item.nodeid.startswith("spec_tests/conformance/") and {"longer", "engines"}.isdisjoint(
+            mark.name for mark in item.iter_markers()
+        ):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in tests.values():
+        kept = {number * (len(cases) - 1) // (SAMPLE - 1) for number in range(SAMPLE)}
+        for number, case in enumerate(cases):
+            if len(cases) > SAMPLE and number not in kept:
+                case.add_marker(pytest.mark.longer)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest reads the marks, and xdist the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with a Spark session need the mark `engines`. Run them in one process, because another session takes as
     long as a hundred tests. Run those of Delta Spark, which are long, in a second process. All tests with Spark come
@@ -82,6 +101,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.engines)
             item.add_marker(pytest.mark.xdist_group("delta-spark" if "delta_spark" in fixtures else "spark"))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    sample(items)
 
 
 @pytest.fixture(scope="session")

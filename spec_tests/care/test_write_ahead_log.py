@@ -267,7 +267,7 @@ def test_a_restart_rewrites_the_last_transaction_first() -> None:
         again.close()
 
 
-@pytest.mark.parametrize("kib", [60, 120, 130, 1000, 5000])
+@pytest.mark.parametrize("kib", [60, 130, 1000])
 def test_a_ledger_whose_last_transaction_is_large_is_opened(tmp_path: Path, kib: int) -> None:
     """SQLite cannot write 128 KiB at once: the owner reported a full disk at every start."""
     with refimpl.open(tmp_path / "w", create=True) as warehouse:

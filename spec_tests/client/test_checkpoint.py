@@ -581,6 +581,7 @@ def test_the_time_of_a_checkpointed_version_comes_from_its_commit(tmp_path: Path
         _ = without.timestamp
 
 
+@pytest.mark.longer
 def test_first_operations_of_a_process_import_no_pandas(tmp_path: Path) -> None:
     """Arrow imports it for the first number that Python hands over; that takes more time than the operation."""
     schema = pa.schema([("id", pa.int64()), ("price", pa.float64()), ("day", pa.date32())])

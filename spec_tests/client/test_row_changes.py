@@ -386,6 +386,7 @@ OPERATIONS: list[Callable[[Table], object]] = [
 ]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("change", OPERATIONS, ids=["delete", "update", "merge"])
 @pytest.mark.parametrize("fault", ["unreadable", "full", "interrupt"])
 def test_failure_among_files_that_are_rewritten_at_once(

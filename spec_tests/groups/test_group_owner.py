@@ -198,6 +198,7 @@ def test_invalid_group_changes_nothing(warehouse: refimpl.Warehouse, tables: Tab
     assert state(tables) == before
 
 
+@pytest.mark.longer
 def test_interrupted_group_lands_completely_or_not_at_all(tmp_path: Path) -> None:
     """Every effect of the owner, from the request to the end of both publications, is the last one, or the first that
     fails. Afterwards all answers agree, and both tables accept commits."""

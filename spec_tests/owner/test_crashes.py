@@ -5,6 +5,8 @@ After every interruption:
 - any other commit is there completely or not at all, and the owner's answer about it is final;
 - "owner unavailable" means that nothing landed;
 - nothing that existed before has changed, and the table accepts commits.
+
+`.ci/run` runs these tests; without the mark `longer`, the simulator interrupts the owner's commits.
 """
 
 import itertools
@@ -56,6 +58,7 @@ from spec_tests.support.faults import (
     read_only,
 )
 
+pytestmark = pytest.mark.longer
 Act = Callable[[refimpl.Warehouse], object]
 
 

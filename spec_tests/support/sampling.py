@@ -1,4 +1,4 @@
-"""Samples of long lists of similar tests. The rest has the mark `longer`: `.ci/run` runs that of the mutation score."""
+"""Samples of slow cases. The rest has the mark `longer`: `.ci/run` runs that of the mutation score."""
 
 from collections.abc import Iterable
 
