@@ -24,13 +24,6 @@ DELTA_BASE: Final = f"{LEGACY_BASE}/delta"
 DEFAULT_CATALOG: Final = "unity"
 DEFAULT_SCHEMA: Final = "default"
 
-UNPUBLISHED_COMMITS: Final = 10
-"""Unity Catalog rejects a commit when this many commits of the table are unpublished."""
-SERVER_PUBLISHES_AFTER: Final = UNPUBLISHED_COMMITS // 2
-CLIENT_PUBLISHES_AFTER: Final = UNPUBLISHED_COMMITS - 2
-"""The server here publishes at a lower count. With other servers the client publishes; this leaves room for the
-proposals of other clients."""
-
 TABLE_ID: Final = "io.unitycatalog.tableId"
 MANAGED: Final = "MANAGED"
 LAST_VERSION: Final = "delta.lastUpdateVersion"

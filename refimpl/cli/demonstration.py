@@ -15,19 +15,13 @@ from refimpl.cli.output import ExitCode
 from refimpl.protocol.release import how_to_install
 
 if TYPE_CHECKING:
-    from refimpl.demo.story import Check, Result, Timeline
+    from refimpl.demo.story import Check, Result
 
 _PANEL = "Start here"
 
 
-@command(_PANEL, "demo", "demo --warehouse /tmp/demo", "demo --input orders.parquet --partition-by region --json")
-def demo(
-    input: Path | None = None,  # noqa: A002 - the option's name
-    partition_by: str = "month",
-    folder: Path | None = None,
-    conformance: bool = True,
-    json: bool = False,
-) -> None:
+@command(_PANEL, "demo", "demo --warehouse /tmp/demo", "demo --json")
+def demo(folder: Path | None = None, conformance: bool = True, json: bool = False) -> None:
     """Run a demonstration: competing writers commit real data, and nothing is lost.
 
     Eight processes race to create one table; three ingest a year of flights through Spark while another one reads;
@@ -38,7 +32,7 @@ def demo(
     from refimpl.demo.story import run
 
     with _Stage(to_stderr=json) as stage:
-        result = run(stage, input, partition_by, folder)
+        result = run(stage, folder)
     if json:
         output.show_json(result)
     else:
@@ -116,46 +110,15 @@ class _Stage:
 
 
 def _show_result(result: "Result") -> None:
-    for timeline in result.timelines:
-        output.show_line()
-        _show_timeline(timeline)
     failed = [check.name for check in result.checks if not check.ok]
     held = len(result.checks) - len(failed)
     output.show_line()
     output.show_line(
-        f"{held} of {len(result.checks)} checks passed, {result.rows:,} rows in {result.parts} parts, "
+        f"{held} of {len(result.checks)} checks passed, {result.rows:,} rows, "
         f"{result.seconds:.1f} s" + (f"; FAILED: {', '.join(failed)}" if failed else ""),
         style="bold red" if failed else "bold green",
     )
     if result.kept:
-        name = result.timelines[0].table
-        output.show_line(f"kept in {result.warehouse}; next: commit-owner explain {name} 1 -w {result.warehouse}")
+        output.show_line(f"kept in {result.warehouse}; next: commit-owner log flights -w {result.warehouse}")
     else:
         output.show_line("the temporary warehouse was removed; to keep it: commit-owner demo --warehouse FOLDER")
-
-
-def _show_timeline(timeline: "Timeline") -> None:
-    start = timeline.rows[0]["ratified_at"]
-    output.Table(
-        columns=("v", "writer", "operation", "mode", "ratified", "backfilled", "in-commit"),
-        rows=[_timeline_row(row, start) for row in timeline.rows],
-        right=("v", "ratified", "backfilled"),
-        whole=("writer", "mode", "in-commit"),
-        title=f"{timeline.table}: {timeline.feature}, backfilled {timeline.backfill}; seconds after version 0",
-    ).show()
-    lost = [f"{row['version']} ({', '.join(row['lost'])})" for row in timeline.rows if row["lost"]]
-    if lost:
-        output.show_line(f"lost proposals by version: {'; '.join(lost)}")
-
-
-def _timeline_row(row: dict[str, Any], start: int) -> tuple[str, ...]:
-    lost, published = len(row["lost"]), row["published_at"]
-    return (
-        str(row["version"]),
-        row["writer"],
-        f"{row['operation']} ({lost} lost)" if lost else row["operation"],
-        row["commit_mode"],
-        f"{(row['ratified_at'] - start) / 1000:+.3f}",
-        "-" if published is None else f"{(published - start) / 1000:+.3f}",
-        output.moment(row["in_commit_timestamp"])[11:23],
-    )

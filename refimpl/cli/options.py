@@ -38,10 +38,6 @@ def _argument(metavar: str, text: str) -> Any:
 
 
 PARAMETERS: Final[dict[str, Any]] = {
-    "input": _option("--input", "FILE", "input rows: CSV with a header, or Parquet (default: a year of flights)"),
-    "demo partition_by": _option(
-        "--partition-by -p", "COLUMN", "partition column; each of its values is ingested separately"
-    ),
     "folder": _option("--warehouse -w", "FOLDER", "new folder, kept afterwards (default: a temporary one)"),
     "conformance": _flag("--conformance/--no-conformance", "run the conformance kit at the end (about a minute)"),
     "json": _flag("--json", "print one JSON document to stdout"),

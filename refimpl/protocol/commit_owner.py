@@ -44,6 +44,13 @@ class Maintenance(Enum):
 
 ALLOWED_BY_DEFAULT = frozenset({Maintenance.CHECKPOINT, Maintenance.LOG_COMPACTION, Maintenance.CHECKSUM})
 
+UNPUBLISHED_COMMITS: Final = 10
+"""Unity Catalog rejects a commit when this many commits of the table are unpublished."""
+SERVER_PUBLISHES_AFTER: Final = UNPUBLISHED_COMMITS // 2
+CLIENT_PUBLISHES_AFTER: Final = UNPUBLISHED_COMMITS - 2
+"""The server here publishes at a lower count. With other servers the client publishes; this leaves room for the
+proposals of other clients."""
+
 
 class MaintenancePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What the owner of a table lets clients do, and how often the owner publishes by itself."""

@@ -25,12 +25,10 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from refimpl.catalog.messages import (
-    CLIENT_PUBLISHES_AFTER,
     FEATURE_PREFIX,
     FORBIDDEN_JOBS,
     OPERATIONS,
     TRANSACTIONS,
-    UNPUBLISHED_COMMITS,
     AddCommit,
     AssertTableUuid,
     CommitTransaction,
@@ -107,7 +105,7 @@ TABLES_KEPT: Final = 10_000
 _MANAGED_PROPERTY: Final = f"{FEATURE_PREFIX}{CATALOG_MANAGED.name}"
 _STAGING: Final = CATALOG_MANAGED.staging_folder
 _POLICY: Final = commit_owner.MaintenancePolicy(
-    backfill_every=CLIENT_PUBLISHES_AFTER, backlog_limit=UNPUBLISHED_COMMITS, hand_back=False
+    backfill_every=commit_owner.CLIENT_PUBLISHES_AFTER, backlog_limit=commit_owner.UNPUBLISHED_COMMITS, hand_back=False
 )
 """What is allowed by default, with Unity Catalog's limit. `FORBIDDEN_JOBS` of a server's answer restricts it, and
 `allowed-maintenance-operations` adds jobs."""
@@ -605,7 +603,7 @@ class RemoteOwner:
         self._forget(group)
         if isinstance(outcome, GroupRatified):
             for table, request in zip(tables, requests, strict=True):
-                if request.version % CLIENT_PUBLISHES_AFTER == 0:
+                if request.version % commit_owner.CLIENT_PUBLISHES_AFTER == 0:
                     with contextlib.suppress(DeltaError):  # the group landed
                         current = self._load_known(table.table_id, tries=1)
                         self._publish_if_due(current.name, current.loaded)
@@ -778,7 +776,7 @@ class RemoteOwner:
 
     def _publish_if_due(self, full_name: _FullName, loaded: LoadedTable) -> None:
         """Publish after a commit landed. A failure to publish does not change the commit's outcome."""
-        if len(loaded.commits or ()) < CLIENT_PUBLISHES_AFTER:
+        if len(loaded.commits or ()) < commit_owner.CLIENT_PUBLISHES_AFTER:
             return
         try:
             self._publish(self._remember(full_name, loaded), None, tries=1)

@@ -17,8 +17,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import refimpl
-from refimpl.catalog.messages import SERVER_PUBLISHES_AFTER, is_loopback
-from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.catalog.messages import is_loopback
+from refimpl.protocol.commit_owner import SERVER_PUBLISHES_AFTER, MaintenancePolicy
 from refimpl.protocol.errors import InvalidRequestError
 from refimpl.server.application import Limits, Server, line
 from refimpl.server.names import Names

@@ -18,8 +18,7 @@ import psutil
 import pyarrow as pa
 
 import refimpl
-from refimpl.catalog.messages import SERVER_PUBLISHES_AFTER
-from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.protocol.commit_owner import SERVER_PUBLISHES_AFTER, MaintenancePolicy
 from refimpl.protocol.commits import Conflict, Ratified, StagedProposal
 from refimpl.storage.log_store import LogStore
 from spec_tests.benchmarks import measure, table

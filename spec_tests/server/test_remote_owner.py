@@ -24,7 +24,7 @@ import pytest
 import refimpl
 from conformance.adapters.proxy import Fault, FaultProxy, Handler, Listener, Match, Plan
 from refimpl.care import dropping
-from refimpl.catalog.messages import CLIENT_PUBLISHES_AFTER, LoadedTable, SetDomainMetadata
+from refimpl.catalog.messages import LoadedTable, SetDomainMetadata
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_maintenance import optimize, reorg, vacuum
@@ -32,7 +32,13 @@ from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
 from refimpl.protocol import log_path
-from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT, Backfilled, Maintenance, MaintenancePolicy
+from refimpl.protocol.commit_owner import (
+    ALLOWED_BY_DEFAULT,
+    CLIENT_PUBLISHES_AFTER,
+    Backfilled,
+    Maintenance,
+    MaintenancePolicy,
+)
 from refimpl.protocol.commits import Conflict, Landed, NotLanded, Rejected, StagedProposal
 from refimpl.protocol.errors import (
     InvalidRequestError,
@@ -357,7 +363,7 @@ def test_a_forked_child_reads_no_answer_of_its_parent(listen: Listen) -> None:
 def test_full_backlog_is_published_and_the_commit_lands(catalog: str, reach: Reach) -> None:
     """Another client left ten commits unpublished: 429."""
     table = reach(catalog, **PLACE).create_table("orders", SCHEMA)
-    with patch("refimpl.remote_owner.owner.CLIENT_PUBLISHES_AFTER", 100):
+    with patch("refimpl.protocol.commit_owner.CLIENT_PUBLISHES_AFTER", 100):
         for number in range(12):
             table.append(rows(number))
     assert ids_in(table) == list(range(12))
