@@ -202,6 +202,11 @@ def test_no_folder_imports_itself_through_others() -> None:
     assert circles((module.rpartition(".")[0], name.rpartition(".")[0]) for module, name in edges()) == set()
 
 
+def test_folders_of_the_reference_import_few_others() -> None:
+    arrows = {(module.split(".")[1], name.split(".")[1]) for module, name in edges() if below(module, "refimpl")}
+    assert len([arrow for arrow in arrows if len(set(arrow)) == 2]) <= 70
+
+
 def private_uses() -> set[tuple[str, str]]:
     uses = set()
     for module in MODULES:
