@@ -10,6 +10,7 @@ source (all of them if a clause is for target rows without a source row). Durabi
 """
 
 import contextlib
+import itertools
 import json
 import math
 from collections import Counter
@@ -22,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from refimpl.client.row_changes import AFTER, BEFORE, DELETED, INSERTED, Recorded, RowChange, RowsChanged
+from refimpl.client.row_changes import AFTER, BEFORE, DELETED, INSERTED, Recorded, RowChange, RowsChanged, touched
 from refimpl.client.transaction import Transaction
 from refimpl.protocol.actions import Add
 from refimpl.protocol.errors import InvalidRequestError
@@ -230,11 +231,11 @@ def _has_times(kind: pa.DataType) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class _Merged:
-    """The result of one file."""
+    """The result of one group of files."""
 
     matched: pa.Array
-    """The numbers of the source rows that match one of its rows."""
-    rewritten: bool = False
+    """The numbers of the source rows that match one of their rows."""
+    rewritten: list[Add] = field(default_factory=list)
     changes: list[Recorded] = field(default_factory=list)
     metrics: Counter[str] = field(default_factory=Counter)
 
@@ -265,12 +266,12 @@ class _Run:
         change, transaction = self._change, self._change.transaction
         by_source = self._clauses[Kind.NOT_MATCHED_BY_SOURCE]
         files = transaction.read_whole_table() if by_source else transaction.read_files(self._test)
-        files = sorted(files, key=lambda add: add.path)
-        with contextlib.closing(data_files.side_by_side(files, self._file, workers=change.workers)) as results:
-            for add, done in results:
+        groups = data_files.groups(files)
+        with contextlib.closing(data_files.side_by_side(groups, self._merged, workers=change.workers)) as results:
+            for _, done in results:
                 self._matched.append(done.matched)
                 self._metrics.update(done.metrics)
-                if done.rewritten:
+                for add in done.rewritten:
                     change.remove(add)
                 for change_type, rows in done.changes:
                     change.record(change_type, rows)
@@ -313,38 +314,46 @@ class _Run:
 
     # Files
 
-    def _file(self, add: Add) -> "_Merged":
-        """Match one file's rows with source rows, and write its new rows. Several threads call it."""
+    def _merged(self, group: Sequence[Add]) -> _Merged:
+        """Match the rows of some files with source rows, and write their new rows. Several threads call it."""
         change = self._change
         used = {target.path[1] for target, _ in self._keys} | {
             column.path[1] for condition in self._rest for column in condition.columns() if self._of_target(column)
         }
-        with change.opened(add) as stored:
-            rows = change.read(stored, used)
-            pairs = self._pairs(rows)
+        matched, by_source = self._clauses[Kind.MATCHED], self._clauses[Kind.NOT_MATCHED_BY_SOURCE]
+        with contextlib.ExitStack() as opening:
+            stored = [opening.enter_context(change.opened(add)) for add in group]
+            files = [change.read(one, used) for one in stored]
+            known = pa.concat_tables(files).combine_chunks()
+            pairs = self._pairs(known)
             done = _Merged(matched=pairs.column("source").combine_chunks())
-            matched, by_source = self._clauses[Kind.MATCHED], self._clauses[Kind.NOT_MATCHED_BY_SOURCE]
             if not (matched and pairs.num_rows) and not by_source:
                 return done
-            pairs = self._single(pairs, rows)
-            rows = change.read(stored, known=rows)
+            if not by_source:
+                chosen, inside = touched(files, _marked(known, pairs.column("target").combine_chunks()))
+                group, stored, files = (list(itertools.compress(items, chosen)) for items in (group, stored, files))
+                known = known.filter(inside)
+                pairs = pairs if all(chosen) else self._pairs(known)
+            pairs = self._single(pairs, known)
+            rows = change.read_all(stored, known)
         parts: list[pa.Table] = []
-        touched: list[pa.Array] = []
+        leaving: list[pa.Array] = []
         if matched:
             numbers = pairs.column("target").combine_chunks()
             scope = self._scope(rows.take(numbers), self._source.take(pairs.column("source")))
-            touched += self._apply(matched, scope, rows, numbers, parts, "Matched", done)
+            leaving += self._apply(matched, scope, rows, numbers, parts, "Matched", done)
         if by_source:
-            numbers = pa.arange(0, rows.num_rows)
-            numbers = numbers.filter(pc.invert(pc.is_in(numbers, pairs.column("target").combine_chunks())))
+            unmatched = pc.invert(_marked(rows, pairs.column("target").combine_chunks()))
+            numbers = pa.arange(0, rows.num_rows).filter(unmatched)
             scope = self._scope(rows.take(numbers), None)
-            touched += self._apply(by_source, scope, rows, numbers, parts, "NotMatchedBySource", done)
-        if not touched:
+            leaving += self._apply(by_source, scope, rows, numbers, parts, "NotMatchedBySource", done)
+        if not leaving:
             return done
-        gone = pa.concat_arrays(touched)
-        kept = rows.filter(pc.invert(pc.is_in(pa.arange(0, rows.num_rows), gone)))
+        gone = _marked(rows, pa.concat_arrays(leaving))
+        chosen, inside = touched(files, gone)
+        kept = rows.filter(pc.and_not(inside, gone))
         change.write(kept, *parts)
-        done.rewritten = True
+        done.rewritten += itertools.compress(group, chosen)
         done.metrics["numTargetRowsCopied"] += kept.num_rows
         return done
 
@@ -496,6 +505,11 @@ def _comparable(keys: pa.ChunkedArray) -> pa.ChunkedArray:
     if not pa.types.is_floating(keys.type):
         return keys
     return pc.if_else(pc.is_nan(keys), pa.scalar(math.nan, keys.type), pc.add(keys, pa.scalar(0, keys.type)))
+
+
+def _marked(rows: pa.Table, numbers: pa.Array) -> pa.BooleanArray:
+    """For each row, whether its number is one of these."""
+    return pc.is_in(pa.arange(0, rows.num_rows), numbers)
 
 
 def _first_true(clauses: Sequence[_BoundClause], scope: pa.Table) -> Iterator[tuple[_BoundClause, pa.Array]]:

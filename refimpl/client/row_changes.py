@@ -3,10 +3,10 @@
     changed = delete(table.transaction(operation="DELETE"), "month = 3 AND price IS NULL")
     changed.metrics["numDeletedRows"]
 
-One call is one transaction. Files are excluded by partition values and statistics, and the others are rewritten
-several at once, in threads: memory holds a few files, not the table (`data_files.CONCURRENT_BYTES`). A row for which
-the condition is NULL does not change. The transaction records the condition and the files that it read, so that the
-conflict rules can judge concurrent commits: DELTA.md#row-changes.
+One call is one transaction. Files are excluded by partition values and statistics, and the others are rewritten in
+groups (`data_files.groups`), several at once, in threads: memory holds a few files, not the table
+(`data_files.CONCURRENT_BYTES`). A row for which the condition is NULL does not change. The transaction records the
+condition and the files that it read, so that the conflict rules can judge concurrent commits: DELTA.md#row-changes.
 
 Durability order: the new data files and change data files are durable, with their folders, before the commit names
 them; a process that dies before leaves only files that no log names. If the commit certainly did not land, they are
@@ -17,7 +17,7 @@ as a whole, after the threads have ended.
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -28,6 +28,7 @@ from refimpl.client.transaction import Committed, Transaction
 from refimpl.protocol.actions import Add, Cdc
 from refimpl.protocol.errors import CorruptLogError
 from refimpl.rows import data_files, expression, row_tracking
+from refimpl.rows.arrow_columns import scalar
 from refimpl.rows.condition import FileTest
 from refimpl.rows.data_files import DataFileWriter, StoredRows
 from refimpl.rows.file_statistics import row_count
@@ -36,6 +37,8 @@ from refimpl.schema.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct, to_arrow
 
 DELETED, INSERTED, BEFORE, AFTER = "delete", "insert", "update_preimage", "update_postimage"
 """Delta's values of `_change_type`."""
+_ONE_ARRAY = 2**31
+"""More bytes than fit into one array of text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,7 @@ class RowChange:
         self._changes: list[Cdc] = []
         self._undo = contextlib.ExitStack()
         self.hidden = row_tracking.hidden_columns(self.snapshot.protocol, self.snapshot.metadata)
+        self._columns = to_arrow(Struct(fields=(*self.snapshot.schema.fields, *self.hidden)))
 
     def __enter__(self) -> Self:
         self._undo.enter_context(self.transaction.deleting_unless_landed(self._adds))
@@ -99,29 +103,21 @@ class RowChange:
         """See `data_files.opened`."""
         return data_files.opened(self._layout, add)
 
-    def read(
-        self, stored: StoredRows, columns: Collection[str] | None = None, known: pa.Table | None = None
-    ) -> pa.Table:
-        """One file's rows: all columns, including those that keep row ids, or the named columns.
-
-        `known`: some columns of these rows, which are not read again.
-        """
+    def read(self, stored: StoredRows, columns: Collection[str]) -> pa.Table:
+        """The named columns of one file's rows."""
         schema = self.snapshot.schema
-        names = schema.names if columns is None else columns
-        fields = tuple(
-            c for c in schema.fields if c.name in names and (known is None or c.name not in known.schema.names)
-        )
-        hidden = self.hidden if columns is None else ()
-        if known is None or fields or hidden:
-            needed = Struct(fields=fields if hidden else fields or schema.fields[:1])  # no column: no row count
-            rows = stored.read(needed, hidden)
-        else:
-            rows = known
-        if known is None:
-            return rows
-        target = to_arrow(Struct(fields=(*schema.fields, *hidden)))
-        given = known.schema.names
-        return pa.table([(known if name in given else rows).column(name) for name in target.names], schema=target)
+        fields = tuple(column for column in schema.fields if column.name in columns)
+        return stored.read(Struct(fields=fields or schema.fields[:1]))  # no column: no row count
+
+    def read_all(self, files: Iterable[StoredRows], known: pa.Table | None = None) -> pa.Table:
+        """The rows of several files: all columns, including those that keep row ids. `known`: some columns of these
+        rows, which are not read again."""
+        columns = {} if known is None else dict(zip(known.column_names, known.columns, strict=True))
+        missing = Struct(fields=tuple(column for column in self.snapshot.schema.fields if column.name not in columns))
+        if missing.fields or self.hidden:
+            rest = pa.concat_tables(stored.read(missing, self.hidden) for stored in files).combine_chunks()
+            columns |= zip(rest.column_names, rest.columns, strict=True)
+        return pa.table([columns[name] for name in self._columns.names], self._columns)
 
     def changed(self, values: Mapping[str, pc.Expression], scope: pa.Table, before: pa.Table | None = None) -> pa.Table:
         """Rows of the table with these values, one for each row of `scope`.
@@ -225,20 +221,21 @@ def delete(transaction: Transaction, where: str | None = None) -> RowsChanged:
     with RowChange(transaction) as change:
         change.transaction.check_removable()
         test = None if where is None else change.snapshot.file_test(where)
-        files = sorted(change.transaction.read_files(test), key=lambda add: add.path)
-        decided = [test is None or whole_partition(test, add) for add in files]
+        rest: list[Add] = []
         deleted = 0
-        for add in itertools.compress(files, decided):
-            change.remove(add)
-            deleted += row_count(add) or 0
+        for add in sorted(change.transaction.read_files(test), key=lambda add: add.path):
+            if test is None or whole_partition(test, add):
+                change.remove(add)
+                deleted += row_count(add) or 0
+            else:
+                rest.append(add)
 
-        def rewrite(rows: pa.Table, matches: pa.ChunkedArray | None) -> tuple[Sequence[Recorded], int, int]:
+        def rewrite(rows: pa.Table, matches: pa.ChunkedArray | None) -> tuple[Sequence[Recorded], int]:
             kept = rows.filter(pc.invert(matches))
             change.write(kept)
             gone = ((DELETED, rows.filter(matches)),) if change.feeds_changes else ()
-            return gone, rows.num_rows - kept.num_rows, kept.num_rows
+            return gone, rows.num_rows - kept.num_rows
 
-        rest = [add for add, known in zip(files, decided, strict=True) if not known]
         gone, copied = _rewritten(change, rest, test, rewrite)
         transaction.parameters |= predicate_parameter(where)
         return change.commit({"numDeletedRows": deleted + gone, "numCopiedRows": copied})
@@ -251,18 +248,33 @@ def update(transaction: Transaction, values: Mapping[str, Any], where: str | Non
         schema = change.snapshot.schema
         assignments = expression.assigned(values, columns=schema, scope=schema)
         test = None if where is None else change.snapshot.file_test(where)
-        files = sorted(change.transaction.read_files(test), key=lambda add: add.path)
+        files = change.transaction.read_files(test)
+        same = set(schema.names) - assignments.keys() - change.transaction.rules.generated.keys()
+        same |= {column.name for column in change.hidden[:1]}
 
-        def rewrite(rows: pa.Table, matches: pa.ChunkedArray | None) -> tuple[Sequence[Recorded], int, int]:
+        def rewrite(rows: pa.Table, matches: pa.ChunkedArray | None) -> tuple[Sequence[Recorded], int]:
             before = rows if matches is None else rows.filter(matches)
             after = change.changed(assignments, before, before)
-            change.write(*(() if matches is None else (rows.filter(pc.invert(matches)),)), after)
+            change.write(*((after,) if matches is None else _replaced(rows, matches, after, same)))
             changes = ((BEFORE, before), (AFTER, after)) if change.feeds_changes else ()
-            return changes, after.num_rows, rows.num_rows - after.num_rows
+            return changes, after.num_rows
 
         updated, copied = _rewritten(change, files, test, rewrite, workers=change.workers)
         transaction.parameters |= predicate_parameter(where)
         return change.commit({"numUpdatedRows": updated, "numCopiedRows": copied})
+
+
+def _replaced(rows: pa.Table, matches: pa.ChunkedArray, after: pa.Table, same: Collection[str]) -> tuple[pa.Table, ...]:
+    """The rows with those of `after` instead of those that match. No column in `same` has new values."""
+    changed = [item for item in rows.schema if item.name not in same]
+    if rows.nbytes + after.nbytes > _ONE_ARRAY or any(pa.types.is_nested(item.type) for item in changed):
+        return rows.filter(pc.invert(matches)), after
+    mask = matches.combine_chunks()
+    for item in changed:
+        new = after.column(item.name).combine_chunks() if item.name in after.column_names else scalar(None, item.type)
+        column = pc.replace_with_mask(rows.column(item.name), mask, new)
+        rows = rows.set_column(rows.column_names.index(item.name), item, column)
+    return (rows,)
 
 
 def predicate_parameter(where: str | None) -> dict[str, str]:
@@ -270,45 +282,61 @@ def predicate_parameter(where: str | None) -> dict[str, str]:
     return {"predicate": json.dumps([] if where is None else [where])}
 
 
-_Rewrite = Callable[[pa.Table, pa.ChunkedArray | None], tuple[Sequence[Recorded], int, int]]
+_Rewrite = Callable[[pa.Table, pa.ChunkedArray | None], tuple[Sequence[Recorded], int]]
 
 
 def _rewritten(
     change: RowChange,
-    files: Sequence[Add],
+    files: Iterable[Add],
     test: FileTest | None,
     rewrite: _Rewrite,
     *,
     workers: int = data_files.CONCURRENT,
 ) -> tuple[int, int]:
-    """Remove each file with a matching row, and record its changes. `rewrite` gets a file's rows and whether each
-    matches (None: all do), and returns the changes and the numbers of changed and of copied rows, which are added up.
-    Threads call it."""
+    """Remove each file with a matching row, and record its changes. `rewrite` gets the rows of some files and whether
+    each matches (None: all do), and returns the changes and the number of changed rows. Threads call it. The result is
+    the numbers of all changed and copied rows."""
     total = [0, 0]
     condition = None if test is None else test.condition.to_arrow()
     named = {column.path[0] for column in test.condition.columns()} if test else set()
 
-    def act(add: Add) -> tuple[Sequence[Recorded], int, int] | None:
-        known = matches = None
-        with change.opened(add) as stored:
-            if condition is not None:
-                known = change.read(stored, named)
-                matches = expression.matching(known, condition)
-                if not pc.any(matches).as_py():
-                    return None
-            rows = change.read(stored, known=known)
-        return rewrite(rows, matches)
+    def act(group: Sequence[Add]) -> tuple[Sequence[Add], Sequence[Recorded], int, int]:
+        with contextlib.ExitStack() as opening:
+            stored = [opening.enter_context(change.opened(add)) for add in group]
+            if condition is None:
+                return done(group, change.read_all(stored), None)
+            parts = [change.read(one, named) for one in stored]
+            known = pa.concat_tables(parts).combine_chunks()
+            matches = expression.matching(known, condition)
+            chosen, inside = touched(parts, matches)
+            if not any(chosen):
+                return (), (), 0, 0
+            rows = change.read_all(itertools.compress(stored, chosen), known.filter(inside))
+        return done(list(itertools.compress(group, chosen)), rows, matches.filter(inside))
 
-    with contextlib.closing(data_files.side_by_side(files, act, workers=workers)) as results:
-        for add, result in results:
-            if result is None:
-                continue
-            changes, changed, copied = result
-            change.remove(add)
+    def done(
+        files: Sequence[Add], rows: pa.Table, matches: pa.ChunkedArray | None
+    ) -> tuple[Sequence[Add], Sequence[Recorded], int, int]:
+        changes, changed = rewrite(rows, matches)
+        return files, changes, changed, rows.num_rows - changed
+
+    with contextlib.closing(data_files.side_by_side(data_files.groups(files), act, workers=workers)) as results:
+        for _, (removed, changes, changed, copied) in results:
+            for add in removed:
+                change.remove(add)
             for change_type, rows in changes:
                 change.record(change_type, rows)
             total = [total[0] + changed, total[1] + copied]
     return total[0], total[1]
+
+
+def touched(parts: Sequence[pa.Table], marked: pa.Array | pa.ChunkedArray) -> tuple[list[bool], pa.Array]:
+    """For each part, whether one of its rows is marked; and for each row, whether one of its part is."""
+    ends = itertools.accumulate(part.num_rows for part in parts)
+    slices = (marked.slice(end - part.num_rows, part.num_rows) for end, part in zip(ends, parts, strict=True))
+    chosen = [bool(pc.any(of_part).as_py()) for of_part in slices]
+    flags = [scalar(one, pa.bool_()) for one in chosen]
+    return chosen, pa.concat_arrays(pa.repeat(flag, part.num_rows) for flag, part in zip(flags, parts, strict=True))
 
 
 def whole_partition(test: FileTest, add: Add) -> bool:

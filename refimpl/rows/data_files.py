@@ -75,6 +75,8 @@ CONCURRENT_BYTES: Final = 128 * 1024 * 1024
 """Bytes on disk of the files that are in memory at the same time, unless one file alone is larger."""
 _LARGE: Final = 4 * 1024 * 1024
 """Bytes of a file whose columns are worth decoding in several threads."""
+GROUP_FILES: Final = 64
+"""Maximum number of small files that are rewritten as one; all of them are open at the same time."""
 _EXTENSIONS: Final = {
     "none": ".parquet", "snappy": ".snappy.parquet", "gzip": ".gz.parquet", "brotli": ".br.parquet",
     "zstd": ".zstd.parquet", "lz4": ".lz4raw.parquet",
@@ -377,28 +379,56 @@ def file_action(status: FileStatus | None, relative: str, values: dict[str, str 
     )
 
 
+def groups(files: Iterable[Add]) -> list[list[Add]]:
+    """The files in the groups that are rewritten together: small files whose rows together are at most one batch.
+
+    Neighbours were written one after the other, in one folder, so that the new files keep narrow ranges of values.
+    There are a few groups at least, whose files threads can rewrite side by side.
+    """
+    ordered = sorted(files, key=lambda add: (add.path.rpartition("/")[0], add.modification_time, add.path))
+    shares = [max(add.size / _LARGE, _rows_share(add), 1 / GROUP_FILES) for add in ordered]
+    limit = min(1.0, sum(shares) / CONCURRENT) + 1e-9
+    made: list[list[Add]] = []
+    filled = limit
+    for add, share in zip(ordered, shares, strict=True):
+        if filled + share > limit:
+            made.append([])
+            filled = 0.0
+        made[-1].append(add)
+        filled += share
+    return made
+
+
+def _rows_share(add: Add) -> float:
+    count = file_statistics.record_count(add)
+    return 1.0 if count is None else count / BATCH_ROWS
+
+
 def side_by_side(
-    files: Iterable[Add], act: Callable[[Add], Result], *, workers: int = CONCURRENT
-) -> Generator[tuple[Add, Result], None, None]:
-    """The files with the results of `act`, in their order. Threads call `act` for the next files meanwhile: Arrow
-    decodes and encodes without the lock of the interpreter.
+    groups: Iterable[Sequence[Add]], act: Callable[[Sequence[Add]], Result], *, workers: int = CONCURRENT
+) -> Generator[tuple[Sequence[Add], Result], None, None]:
+    """Groups of files with the results of `act`, in their order. Threads call `act` for the next groups meanwhile:
+    Arrow decodes and encodes without the lock of the interpreter.
 
     Memory: `CONCURRENT_BYTES`. Close the iterator (`contextlib.closing`) before undoing what `act` does: after that,
-    and after an error of `act`, it is not running for any file.
+    and after an error of `act`, it is not running for any group.
     """
-    files = list(files)
-    workers = min(workers, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else CONCURRENT, len(files))
+    groups = list(groups)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else CONCURRENT
+    workers = min(workers, cores, len(groups))
     if workers < 2:
-        yield from ((add, act(add)) for add in files)
+        yield from ((group, act(group)) for group in groups)
         return
-    pending: deque[tuple[Add, Future[Result]]] = deque()
+    pending: deque[tuple[Sequence[Add], Future[Result]]] = deque()
     threads = ThreadPoolExecutor(workers)
     try:
-        for add in files:
-            while len(pending) > workers or (pending and _bytes(pending) + add.size > CONCURRENT_BYTES):
+        for group in groups:
+            while len(pending) > workers or (
+                pending and sum(map(_bytes, (group, *(waiting for waiting, _ in pending)))) > CONCURRENT_BYTES
+            ):
                 first, result = pending.popleft()
                 yield first, result.result()
-            pending.append((add, threads.submit(act, add)))
+            pending.append((group, threads.submit(act, group)))
         while pending:
             first, result = pending.popleft()
             yield first, result.result()
@@ -406,8 +436,8 @@ def side_by_side(
         threads.shutdown(cancel_futures=True)
 
 
-def _bytes(pending: Iterable[tuple[Add, Any]]) -> int:
-    return sum(add.size for add, _ in pending)
+def _bytes(group: Iterable[Add]) -> int:
+    return sum(add.size for add in group)
 
 
 def make_folder(location: Path, folder: str) -> None:
@@ -542,7 +572,8 @@ def read_rows(
                 part = part.filter(expression.matching(part, condition))
             yield part.select(wanted.names)
 
-    done = side_by_side(matching, lambda add: list(kept(add))) if ahead else ((add, kept(add)) for add in matching)
+    alone = [[add] for add in matching]
+    done = side_by_side(alone, lambda group: list(kept(*group))) if ahead else ((one, kept(*one)) for one in alone)
     batches = (batch for _, parts in done for part in parts for batch in part.to_batches())
     return pa.RecordBatchReader.from_batches(to_arrow(wanted), batches)
 

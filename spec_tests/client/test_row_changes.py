@@ -415,6 +415,27 @@ def test_failure_among_files_that_are_rewritten_at_once(
     assert (table.snapshot().version, data_files_of(table)) == (6, files)
 
 
+@pytest.mark.parametrize("change", ["delete", "update", "merge"])
+def test_small_files_are_rewritten_together(tmp_path: Path, change: str) -> None:
+    """Every second file has a row that changes, which statistics do not show; the other files stay."""
+    table = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA)
+    for first in range(0, 320, 10):
+        middle = "m" if first % 20 else "x"
+        table.append(rows((first, 1, "a"), (first + 4, 1, middle), (first + 8, 1, "z")))
+    files, source = set(table.snapshot().files), rows(*((n, 9, "x") for n in range(4, 320, 5)))
+    if change == "merge":
+        done = table.merge(source, f"{KEY} AND source.name = target.name").when_matched_update_all().execute()
+    else:
+        done = table.delete("name = 'x'") if change == "delete" else table.update({"month": 9}, "name = 'x'")
+    left = set(table.snapshot().files)
+    assert (len(files - left), len(left - files)) == (16, 4)
+    copied = "numTargetRowsCopied" if change == "merge" else "numCopiedRows"
+    assert done.metrics[copied] == 32
+    changed = [(first + 4, 9, "x") for first in range(0, 320, 20)] if change != "delete" else []
+    assert [row for row in contents(table) if row[1] == 9 or row[2] == "x"] == changed
+    assert len(contents(table)) == 80 + len(changed)
+
+
 def test_changes_of_many_files_equal_those_of_one(tmp_path: Path) -> None:
     """The same rows and counts, whether threads rewrite twenty files at once or one thread rewrites one."""
     content = [rows(*((n, n % 7, f"{n}") for n in range(first, first + 500))) for first in range(0, 10_000, 500)]

@@ -346,6 +346,26 @@ def test_delete_removes_files_and_ignores_missing_ones(tmp_path: Path) -> None:
     assert _on_disk(tmp_path) == set()
 
 
+def test_small_neighbours_in_time_are_rewritten_together() -> None:
+    def file(name: str, time: int, rows: int | None = 1, size: int = 1000) -> Add:
+        stats = None if rows is None else f'{{"numRecords":{rows}}}'
+        return Add(path=name, size=size, modification_time=time, partition_values={}, data_change=True, stats=stats)
+
+    def grouped(files: list[Add]) -> list[list[str]]:
+        return [[add.path for add in group] for group in d.groups(files)]
+
+    small = [file(f"m={month}/{9 - day}", day) for month in (1, 2) for day in range(4)]
+    expected = [["m=1/9", "m=1/8"], ["m=1/7", "m=1/6"], ["m=2/9", "m=2/8"], ["m=2/7", "m=2/6"]]
+    assert grouped(small) == grouped(small[::-1]) == expected
+    alone = [file("unknown", 1, None), file("long", 2, d.BATCH_ROWS), file("wide", 3, 1, 2**30)]
+    assert grouped([*alone, *(file(f"{n}", 4 + n) for n in range(2))]) == [["unknown"], ["long"], ["wide"], ["0", "1"]]
+    assert {len(group) for group in d.groups([file(f"{n}", n) for n in range(1000)])} == {
+        d.GROUP_FILES,
+        1000 % d.GROUP_FILES,
+    }
+    assert d.groups([]) == []
+
+
 def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
     assert list(d.listing(_layout(tmp_path / "gone", SCHEMA))) == []
     (tmp_path / "file").write_bytes(b"")
