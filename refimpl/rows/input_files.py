@@ -104,7 +104,10 @@ class Dialect:
                     skip_rows_after_names=0 if names is None else 1,
                 ),
                 pa.csv.ParseOptions(
-                    delimiter=self.delimiter, quote_char=self.quote or False, newlines_in_values=bool(self.quote)
+                    delimiter=self.delimiter,
+                    quote_char=self.quote or False,
+                    newlines_in_values=bool(self.quote),
+                    ignore_empty_lines=names is None or len(names) > 1,  # in one column, it is a null
                 ),
                 pa.csv.ConvertOptions(
                     column_types=dict.fromkeys(names or (), pa.string()),
@@ -116,9 +119,9 @@ class Dialect:
 
 
 class _Content:
-    """The content of an opened CSV file in UTF-8; with a line break at its end, because Arrow takes a last empty value
-    without one for a quoted one. Raises `InvalidRequestError` at the end if the number of quotes is odd: the last one
-    may hold the rest of the file."""
+    """The content of an opened CSV file in UTF-8, from its header on, and with a line break at its end, because Arrow
+    takes a last empty value without one for a quoted one. Raises `InvalidRequestError` at the end if the number of
+    quotes is odd: the last one may hold the rest of the file."""
 
     closed = False
 
@@ -126,17 +129,26 @@ class _Content:
         self._raw, self._path, self._quote = raw, path, dialect.quote.encode()
         utf8 = codecs.lookup(dialect.encoding).name == "utf-8"
         self._decoder = None if utf8 else codecs.getincrementaldecoder(dialect.encoding)()
-        self._quotes, self._last, self._ended = 0, b"\n", False
+        self._quotes, self._last, self._held, self._begun, self._ended = 0, b"\n", b"", False, False
 
     def read(self, size: int) -> bytes:
         """At most `size` bytes: a character has at most four, and at least one in any other encoding."""
-        room = size - 1 if self._decoder is None else size // 4 - 1
+        room = size - 2 if self._decoder is None else size // 4 - 2
         if self._ended:
             return b""
         data: bytes = self._raw.read(room)
         self._ended = len(data) < room
         if self._decoder is not None:
             data = self._decoder.decode(data, final=self._ended).encode()
+        data = self._held + data
+        if not self._begun:
+            data = data.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
+            self._begun = bool(data)
+        held = data.endswith(b"\r") and not self._ended  # a "\n" in the next block belongs to it
+        self._held = b"\r" * held
+        data = data.removesuffix(self._held)
+        if not data and not self._ended:
+            return self.read(size)
         self._quotes += data.count(self._quote) if self._quote else 0
         if self._ended and self._quotes % 2:
             quotes = f"{self._quotes} quotes ({self._quote.decode()})"
