@@ -18,7 +18,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, version_of
 from conformance.models.log_files import HINT
-from conformance.models.owner import Commit, Entries, ModelOwner, NotPublished, OwnedTable, content_of, time_of
+from conformance.models.owner import Commit, Entries, ModelOwner, NotPublished, OwnedTable, time_of
 from conformance.models.storage import FolderStorage, Storage
 from conformance.mutants import around, good, memory, mutant, mutant_functions, mutant_method, original
 from conformance.mutants.committing import AttemptsAreComparedByTheirBeginning
@@ -69,17 +69,6 @@ class _SyncsLater(ModelOwner):
         for path in self.unsynced if self._tables is None else ():
             self.storage.remove(path)
         return super().restart(client, request)
-
-
-@beyond("MC-FEATURE-01", "CM-STORE-03", "MC-FILES-06", "CM-STORE-09", "PROFILE-DURABLE-01")
-class StagedFilesAreSyncedLater(_SyncsLater):
-    """Ratifies a commit before its staged file is durable."""
-
-    def _stage(self, table: OwnedTable, request: m.Commit) -> str | None:
-        name = super()._stage(table, request)
-        if name is not None and request.actions is not None:
-            self.unsynced.append(self._staged_path(table, name))
-        return name
 
 
 @mutant("MC-BACKFILL-05", "PROFILE-DURABLE-01", "MC-FILES-08", "CM-FILES-07", "MC-FILES-06", "CM-STORE-04",
@@ -206,25 +195,6 @@ class HidesCommitsWhileItPublishes(AnswersConcurrently):
         super()._publish(table, version)
 
 
-@beyond("MC-COMMIT-02", "CM-COMMIT-08", "MC-COMMIT-01", "CM-COMMIT-07", "PROFILE-CORE-05", "MC-API-03",
-        "CM-CATALOG-03", "PROFILE-CORE-06", "MC-READ-06", "CM-GET-04")  # fmt: skip
-class SwapsConcurrentCommits(AnswersConcurrently):
-    """Stores what it is asked where another thread finds it: of two concurrent commits to two tables, each lands in the
-    other's table."""
-
-    asked: list[m.Commit] = memory(list)
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        self.asked.append(request)
-        time.sleep(0.003)
-        others = [other.table for other in self.asked if other.table != request.table]
-        try:
-            return super().commit(client, msgspec.structs.replace(request, table=[*others, request.table][0]))
-        finally:
-            time.sleep(0.003)
-            self.asked.remove(request)
-
-
 @beyond("MC-FEATURE-02", "CM-FEATURE-01", "MC-GET-01", "CM-GET-03", "MC-READ-06", "CM-GET-04", "MC-GET-02")
 class ConcurrentReadsShareAnAnswer(AnswersConcurrently):
     """Gives a read the answer of one that was under way, even of another table."""
@@ -328,66 +298,7 @@ class _LineByLine(FolderStorage):
         return True
 
 
-@beyond("MC-FILES-08", "CM-FILES-07")
-class IsSeenToPublishProposals(_Observed):
-    """Writes the published file of every proposal of the next version, and removes it again before it ratifies."""
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        if answer is None and request.actions is not None and self.storage.put_if_absent(
-            self._path(table, request.version), content_of(request.actions), 0
-        ):  # fmt: skip
-            self.storage.remove(self._path(table, request.version))
-        return answer
-
-
 # Time
-
-
-@beyond("PROFILE-OUTCOME-02")
-class TombstonesExpire(ModelOwner):
-    """Deletes the tombstone of an attempt after two seconds: the attempt can land."""
-
-    since: dict[tuple[str, str], float] = memory(dict)
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        answer = super().attempt_outcome(client, request)
-        if isinstance(answer, m.NotLanded):
-            self.since.setdefault((request.table, request.attempt), time.monotonic())
-        return answer
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        if time.monotonic() - self.since.get((table.reference, request.attempt), time.monotonic()) > 2:
-            table.never.discard(request.attempt)
-        return super()._refusal(table, request, staged)
-
-
-class _Aging(ModelOwner):
-    """Knows when each attempt landed."""
-
-    ages: dict[tuple[str, str], float] = memory(dict)
-
-    def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
-        self.ages[table.reference, attempt] = time.monotonic()
-        super()._record(table, version, attempt)
-
-    def _is_old(self, reference: str, attempt: str) -> bool:
-        return time.monotonic() - self.ages.get((reference, attempt), time.monotonic()) > 2
-
-
-@beyond_method("_replay", "PROFILE-RETRY-01")
-def replays_are_recognized_for_two_seconds(self: _Aging, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-    """Recognizes replays for two seconds."""
-    self._notice(table)
-    return None if self._is_old(table.reference, request.attempt) else original(self)._replay(table, request)
-
-
-@beyond_method("attempt_outcome", "PROFILE-OUTCOME-01")
-def outcomes_are_known_for_two_seconds(self: _Aging, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Reports an attempt as not landed two seconds after it landed."""
-    return m.NotLanded() if self._is_old(request.table, request.attempt) else original(self).attempt_outcome(
-        client, request
-    )  # fmt: skip
 
 
 # The size of numbers

@@ -8,7 +8,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import staged_file
-from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
+from conformance.models.owner import Commit, ModelOwner, OwnedTable
 from conformance.models.storage import FolderStorage, Storage
 from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 
@@ -147,17 +147,6 @@ def direct_commit_leaves_a_gap(self: ModelOwner, table: OwnedTable, request: m.C
     return None if table.commit_mode == "direct" else original(self)._gap(table, request)
 
 
-@mutant("PROFILE-CORE-05")
-class BackfillResetsTheLatestVersion(ModelOwner):
-    """Derives the latest version from unpublished commits: after a full backfill the next proposal is rejected as a
-    gap."""
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        if request.version == table.latest + 1 and table.latest > 1 and not table.unbackfilled:
-            return m.Gap()
-        return super()._refusal(table, request, staged)
-
-
 # Wrong rejections
 
 
@@ -165,19 +154,6 @@ class BackfillResetsTheLatestVersion(ModelOwner):
 def lost_race_is_fatal(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
     """Answers a lost race with a rejection instead of a conflict."""
     return m.Rejected(reason="commit failed")
-
-
-@mutant_method("commit", "PROFILE-CORE-05")
-def losers_are_always_rejected(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
-    """Answers every later proposal of a loser with a conflict, even of a free version."""
-    lost = memory_of(self, set[tuple[str, str]])
-    if (client, request.table) in lost:
-        lost.discard((client, request.table))
-        return m.Conflict()
-    answer = original(self).commit(client, request)
-    if isinstance(answer, m.Conflict):
-        lost.add((client, request.table))
-    return answer
 
 
 @mutant("PROFILE-CORE-05")
@@ -282,40 +258,9 @@ class DirectCommitLooksThenWrites(ModelOwner):
         return super()._publish_directly(table, request)
 
 
-@mutant_method("_publish_directly", "MC-COMMIT-04", "CM-COMMIT-04")
-def direct_commit_is_truncated(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer:
-    """Publishes a direct commit without its last action."""
-    answer = original(self)._publish_directly(table, request)
-    if isinstance(answer, m.Ratified) and request.actions is not None:
-        cut = request.actions[:-1]
-        self.storage.put(self._path(table, request.version), content_of(cut), time_of(cut))
-    return answer
-
-
 @mutant_method("_notice", "MC-COMMIT-05", "CM-COMMIT-05")
 def ignores_direct_commits_of_clients(self: ModelOwner, table: OwnedTable) -> None:
     """Rejects further commits after a client published a version without notifying it."""
-
-
-@mutant_method("_notice", "MC-COMMIT-05", "CM-COMMIT-05")
-def notices_one_direct_commit(self: ModelOwner, table: OwnedTable) -> None:
-    """Notices only the first of several versions that clients published without notifying it."""
-    further = self._path(table, table.latest + 2)
-    hidden = None if table.commit_mode != "direct" else self.storage.read(further)
-    if hidden is not None:
-        self.storage.remove(further)
-    original(self)._notice(table)
-    if hidden is not None:
-        self.storage.put(further, *hidden)
-
-
-@mutant_method("_publish_directly", "PROFILE-DIRECT-01")
-def direct_commit_is_published_later(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer:
-    """Answers a direct commit before its file is visible; it appears with the next one."""
-    answer = original(self)._publish_directly(table, request)
-    if isinstance(answer, m.Ratified):
-        self.storage.remove(self._path(table, request.version))
-    return answer
 
 
 # Broken promises of a profile

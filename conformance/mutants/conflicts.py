@@ -26,16 +26,6 @@ def checks_conflicts_only_once(self: ModelClient, transaction: Transaction, winn
         original(self)._check(transaction, winner)
 
 
-@mutant("CONFLICT-ORDER-01")
-class ChecksTheNewestWinnerOnly(ModelClient):
-    """Checks only the newest of several winners."""
-
-    def _check(self, transaction: Transaction, winner: Actions) -> None:
-        latest = transaction.table.latest
-        if latest is None or transaction.checked.version + 1 == latest:
-            super()._check(transaction, winner)
-
-
 @mutant("CONFLICT-ORDER-02")
 class IgnoresUnsupportedFeatures(ModelClient):
     """Commits although the winner's protocol requires an unsupported feature."""
@@ -174,16 +164,6 @@ def gives_up_after_a_lost_race(self: ModelClient, client: str, transaction: Tran
         raise Conflicting("another writer was faster")
 
 
-@mutant_method("transact", "CONFLICT-CHECK-02", "DELAYED-11", "DELAYED-02")
-def commits_part_of_a_conflict(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
-    """Reports a conflict, and commits the added files of the transaction anyway."""
-    answer = original(self).transact(client, request)
-    if isinstance(answer, m.Conflict) and request.adds:
-        rest = m.Transact(table=request.table, marker=request.marker, adds=request.adds)
-        original(self).transact(client, rest)
-    return answer
-
-
 # Isolation
 
 
@@ -192,17 +172,6 @@ def ignores_all_appends(self: ModelClient, request: m.Transact, base: State, win
     """Ignores all added files under WriteSerializable, even those of a winner that read something."""
     if request.isolation is not m.Isolation.WRITE_SERIALIZABLE:
         original(self)._check_added(request, base, winner, added)
-
-
-@mutant("CONFLICT-ORDER-08")
-class IgnoresAppendsInAMetadataChange(ModelClient):
-    """Ignores a blind append under WriteSerializable although it changes the metadata."""
-
-    def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
-        unchanged = msgspec.structs.replace(
-            request, set_properties={}, unset_properties=(), replace_table=False, partition_by=None
-        )
-        super()._check_added(unchanged, base, winner, added)
 
 
 @mutant("CONFLICT-ISOLATION-04")
@@ -214,15 +183,6 @@ class IgnoresAppendsWhenRepartitioning(ModelClient):
             super()._check_added(request, base, winner, added)
 
 
-@mutant("CONFLICT-ORDER-09")
-class ChecksNothingUnderSnapshotIsolation(ModelClient):
-    """Ignores removed files under SnapshotIsolation."""
-
-    def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
-        if request.isolation is not m.Isolation.SNAPSHOT:
-            super()._check_removed(request, base, removed)
-
-
 @mutant_method("_check", "CONFLICT-ORDER-10", "CONFLICT-FILES-01", bugs=("FB49",))
 def updates_by_deletion_vector_are_no_removals(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
     """Ignores that a winner deleted rows of a file by a deletion vector, because the file still exists."""
@@ -230,20 +190,6 @@ def updates_by_deletion_vector_are_no_removals(self: ModelClient, transaction: T
     original(self)._check(
         transaction, [action for action in winner if action.get("remove", {}).get("path") not in kept]
     )
-
-
-@mutant_method("_check_removed", "CONFLICT-ORDER-10", "CONFLICT-ORDER-09")
-def rearranges_removed_files(self: ModelClient, request: m.Transact, base: State, removed: Actions) -> None:
-    """Checks no removals in a transaction that only rearranges data."""
-    if request.data_change:
-        original(self)._check_removed(request, base, removed)
-
-
-@mutant_method("_check", "CONFLICT-RETRY-04")
-def checks_two_winners_only(self: ModelClient, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
-    """Ignores every winner after two lost races."""
-    if len(transaction.attempts) <= 2:
-        original(self)._check(transaction, winner)
 
 
 @mutant_method("_resolved", "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02")

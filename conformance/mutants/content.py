@@ -6,7 +6,6 @@ import time
 import unicodedata
 import uuid
 from collections.abc import Callable
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -44,12 +43,6 @@ class Rewrites(ModelOwner):
 def each_action(change: Callable[[str], str]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
     """A function that changes each action of a proposal."""
     return lambda actions: tuple(map(change, actions))
-
-
-@mutant_method("rewritten", "MC-LOG-01", "CM-LOG-01")
-def last_action_is_lost(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Drops the last action of a commit with many actions."""
-    return actions[:-1] if len(actions) > 3 else actions
 
 
 class _StorageInPlace(FolderStorage):
@@ -117,13 +110,6 @@ mutant_functions(
 )  # fmt: skip
 
 
-@mutant_method("rewritten", *CONTENT)
-def commits_are_cut_at_one_mebibyte(self: Rewrites, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Stores the actions that fit into 1 MiB."""
-    sizes = accumulate(len(action.encode()) for action in actions)
-    return tuple(action for action, size in zip(actions, sizes, strict=True) if size <= 1 << 20)
-
-
 @mutant(*CONTENT)
 class CharactersBeyondTheBmpAreReplaced(Rewrites):
     """Replaces characters that need four bytes in UTF-8."""
@@ -143,30 +129,6 @@ def schema_of(action: str) -> dict[str, Any] | None:
         return dict(json.loads(metadata["schemaString"]))
     except ValueError:
         return {}
-
-
-@mutant("MC-API-03", "CM-CATALOG-03")
-class RepairsSchemas(ModelOwner):
-    """Replaces an invalid schema with an empty one."""
-
-    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        actions = tuple(self._right(action) for action in request.actions or ())
-        if actions != (request.actions or ()) and staged is not None:
-            self.storage.put(self._staged_path(table, staged), content_of(actions), 0)
-        return super()._ratify(table, _instead(request, actions) if actions else request, staged)
-
-    def _right(self, action: str) -> str:
-        if schema_of(action) != {}:
-            return action
-        metadata = json.loads(action)
-        metadata["metaData"]["schemaString"] = '{"type":"struct","fields":[]}'
-        return json.dumps(metadata)
-
-
-@mutant_method("_content", "MC-BACKFILL-01", "CM-PUBLISH-01")
-def publishing_trims_lines(self: ModelOwner, table: OwnedTable, commit: Commit) -> str:
-    """Trims white space at both ends of lines when it publishes."""
-    return content_of(tuple(line.strip() for line in original(self)._content(table, commit).split("\n")[:-1]))
 
 
 @mutant_method("_content", "CM-PUBLISH-02", "CM-PUBLISH-03")
@@ -206,17 +168,6 @@ class CommitFileIsAnArray(ModelOwner):
         return super()._publish_directly(table, _instead(request, (_array(request.actions or ()).strip(),)))
 
 
-@mutant("MC-LOG-05", "CM-LOG-02")
-class SeveralActionsOnOneLine(ModelOwner):
-    """Writes all file actions of a commit as one object on one line."""
-
-    def _content(self, table: OwnedTable, commit: Commit) -> str:
-        return content_of(_merged(tuple(super()._content(table, commit).splitlines())))
-
-    def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
-        return super()._publish_directly(table, _instead(request, _merged(request.actions or ())))
-
-
 def _array(actions: tuple[str, ...] | list[str]) -> str:
     return json.dumps([json.loads(action) for action in actions]) + "\n"
 
@@ -235,13 +186,6 @@ def published_name_is_not_padded(self: ModelOwner, table: OwnedTable, version: i
 
 
 @mutant_method("_path", "MC-FILES-07", "CM-FILES-06", "LOG-01")
-def published_names_get_shorter(self: ModelOwner, table: OwnedTable, version: int) -> str:
-    """Names published commits with 19 digits from version 10 on."""
-    right = original(self)._path(table, version)
-    return right if version < 10 else right.replace(f"{version:020}", f"{version:019}")
-
-
-@mutant_method("_path", "MC-FILES-07", "CM-FILES-06", "LOG-01")
 def published_commits_are_in_subfolders(self: ModelOwner, table: OwnedTable, version: int) -> str:
     """Publishes commits in a subfolder for every thousand versions."""
     plain = original(self)._path(table, version)
@@ -256,12 +200,6 @@ def staged_files_are_in_the_other_folder(self: ModelOwner, table: OwnedTable, na
     """Writes staged files to the folder of the other table feature."""
     mine, other = STAGING[table.feature], next(STAGING[feature] for feature in STAGING if feature != table.feature)
     return original(self)._staged_path(table, name).replace(f"/{mine}/", f"/{other}/")
-
-
-@mutant_method("_staged_path", "MC-FILES-01", "CM-FILES-02")
-def staged_files_are_in_the_log_folder(self: ModelOwner, table: OwnedTable, name: str) -> str:
-    """Writes staged files to `_delta_log` itself."""
-    return original(self)._staged_path(table, name).replace(f"/{STAGING[table.feature]}/", "/")
 
 
 class _Naming(ModelOwner):
@@ -312,17 +250,6 @@ class StagedFileIsAnEnvelope(ModelOwner):
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         content = super()._content(table, commit)
         return content if commit.staged_file is None else content_of(tuple(json.loads(content)["actions"]))
-
-
-@mutant_method("_stage", "MC-API-03", "CM-CATALOG-03")
-def keeps_rejected_actions(self: ModelOwner, table: OwnedTable, request: m.Commit) -> str | None:
-    """Keeps the staged file of an attempt that was too early, and ratifies the next proposal of the attempt with the
-    actions in it."""
-    early = self.storage.read(self._staged_path(table, staged_file(request.version, request.attempt)))
-    name = original(self)._stage(table, request)
-    if early is not None and name is not None:
-        self.storage.put(self._staged_path(table, name), *early)
-    return name
 
 
 @mutant("MC-FEATURE-01", "CM-STORE-03")

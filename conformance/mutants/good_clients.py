@@ -2,7 +2,6 @@
 
 import json
 import uuid
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import msgspec
 
 from conformance.history import digests
 from conformance.interface import messages as m
-from conformance.interface.log_names import STAGING, checkpoint_file, commit_file, version_of
+from conformance.interface.log_names import STAGING, checkpoint_file, commit_file
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Listing, checkpoint_parquet, listing_of
@@ -53,17 +52,6 @@ class ReadsWithoutTheOwner(OnlyWhenReading):
     def _ask(self, client: str, table: Resolved) -> None:
         if not self.reading:
             super()._ask(client, table)
-
-
-@good_method("_ask", "MC-READ-02", "FREE-STALE-01")
-def declares_stale_reads(self: OnlyWhenReading, client: str, table: Resolved) -> None:
-    """Reads a managedCommit table from a listing if the owner does not answer, and declares it."""
-    try:
-        original(self)._ask(client, table)
-    except Refused:
-        if not self.reading or table.feature != "managedCommit":
-            raise
-        table.reference = None
 
 
 @good("MC-READ-08", "LOG-12", "FREE-READ-03")
@@ -214,14 +202,6 @@ def returns_only_files(self: ModelClient, state: State, *, stale: bool) -> m.Sna
     return m.SnapshotRead(version=whole.version, files=whole.files, stale=whole.stale, warnings=whole.warnings)
 
 
-@good_method("snapshot")
-def reads_the_newest_by_name(self: ModelClient, client: str, request: m.Snapshot) -> m.Answer:
-    """Reads only the newest version of tables by name: no time travel, no paths."""
-    if request.path is not None or request.version is not None or request.timestamp is not None:
-        return m.Unsupported(reason="only the newest version, by name")
-    return original(self).snapshot(client, request)
-
-
 @good()
 class OnlyReads(ModelClient):
     """Only reads tables: no writes, no maintenance, no ownership changes."""
@@ -357,16 +337,6 @@ class RejectsFilesOutside(ModelClient):
         if any(file.path.startswith("/") for file in request.adds):
             return m.Rejected(reason="absolute paths are not written to")
         return super().transact(client, request)
-
-
-@good()
-class RejectsNullPartitions(ModelClient):
-    """Rejects a write to a partition without a value."""
-
-    def _add(self, file: m.DataFile, request: m.Transact, timestamp: int, *, partitioned: bool) -> str:
-        if partitioned and file.partition is None:
-            raise Refused(f"{file.path} has no partition value")
-        return super()._add(file, request, timestamp, partitioned=partitioned)
 
 
 @good_method("transact")
@@ -563,43 +533,12 @@ class BackfillsBeforeMaintenance(ModelClient):
             self._in_a_job = False
 
 
-@good("MC-CHECKPOINT-01")
-class WritesNoCheckpointHint(ModelClient):
-    """Writes checkpoints without `_last_checkpoint`."""
-
-    def _hint(self, table: Resolved, version: int) -> None:
-        pass
-
-
 @good("FREE-CLEANUP-01")
 class NeverCleansUp(ModelClient):
     """Answers a cleanup as done without deleting anything."""
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
         self._ask_for(client, table, "metadata-cleanup")
-
-
-@good("FREE-CLEANUP-02")
-class KeepsTheNewestCommits(ModelClient):
-    """Keeps the newest three commits in a cleanup, even if the cut-off checkpoint covers them."""
-
-    kept: int = 3
-
-    def _delete(self, paths: Iterable[Path]) -> None:
-        files = list(paths)
-        commits = [path for path in files if version_of(path.name) is not None]
-        spared: set[Path] = set()
-        if commits:
-            published = sorted(path for path in commits[0].parent.glob("*.json") if version_of(path.name) is not None)
-            spared = set(published[-self.kept :])
-        super()._delete(path for path in files if path not in spared)
-
-
-@good("FREE-CLEANUP-02")
-class KeepsAllCommits(KeepsTheNewestCommits):
-    """Keeps all commits in a cleanup, and deletes the rest."""
-
-    kept = 1_000
 
 
 @good_method("checkpoint", "FREE-CLEANUP-02")

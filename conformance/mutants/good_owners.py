@@ -99,24 +99,6 @@ class ClientsPublishWithoutNotification(ModelOwner):
         return answer
 
 
-@good_method("_ratify", "FREE-BACKFILL-01", "MC-GET-04")
-def publishes_at_once(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-    """Publishes every commit before it answers."""
-    answer = original(self)._ratify(table, request, staged)
-    self._backfill(table, table.latest)
-    return answer
-
-
-@good_method("backfill_to_version")
-def rejects_the_first_backfill_for_now(self: ModelOwner, client: str, request: m.BackfillToVersion) -> m.Answer:
-    """Rejects the first of some backfill requests as retryable, and accepts its retry."""
-    refused = memory_of(self, set[m.BackfillToVersion])
-    if request.table not in self.tables or request in refused:
-        return original(self).backfill_to_version(client, request)
-    refused.add(request)
-    return m.Rejected(reason="too busy to publish", retryable=True)
-
-
 @good_method("commit")
 def rejects_each_proposal_twice_for_now(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Accepts a proposal when it is sent for the third time, and rejects it before that as retryable."""
@@ -151,19 +133,6 @@ def publishes_again(self: ModelOwner, table: OwnedTable, version: int) -> None:
     if file is not None and table.commit_mode != "direct":
         self.storage.put(path, file.content, file.modified)
     original(self)._backfill(table, version)
-
-
-@good_method("_entries", "FREE-GET-01")
-def lists_one_published_version(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
-    """If everything is published, lists the version before the newest one, whose publication it forgot."""
-    entries = original(self)._entries(table, start, end)
-    last = table.backfilled - 1
-    if entries or table.unbackfilled or last < max(1, start) or (end is not None and last > end):
-        return entries
-    file = self.storage.read(self._path(table, last))
-    if file is None or table.commit_mode != "inline":
-        return entries
-    return (m.CommitEntry(version=last, actions=tuple(proposals.lines(file.content))),)
 
 
 @good_method("take_over")
@@ -478,15 +447,6 @@ class SavedFiles(MutableMapping[str, bytes]):
         return len(self.storage.list(self.folder))
 
 
-@good("MC-OWNER-01", "CM-CATALOG-01")
-class StateInFiles(ModelOwner):
-    """Stores its state in files beside the tables."""
-
-    def __init__(self, storage: Storage | None = None) -> None:
-        super().__init__(storage)
-        self.saved = SavedFiles(self.storage)
-
-
 @good("MC-API-01", "CM-CATALOG-02", "FREE-CATALOG-01")
 class NoServer(ModelOwner):
     """Keeps no process state: each request reads and writes the stored state."""
@@ -743,21 +703,6 @@ def restricts_checkpoints(self: ModelOwner, client: str, request: m.MaintenanceP
 # Habits of owners in production
 
 
-@good("FREE-BACKFILL-01", "FREE-BACKFILL-03", "CM-STORE-06")
-class PublishesInBatches(ModelOwner):
-    """Publishes nothing without a request until four commits are unpublished, then all four at once."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        return super().create_table(client, msgspec.structs.replace(request, backfill="on-request"))
-
-    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        answer = super()._ratify(table, request, staged)
-        if len(table.unbackfilled) >= 4:
-            with suppress(NotPublished):
-                self._backfill(table, table.latest)
-        return answer
-
-
 @good("FREE-BACKFILL-01", "FREE-GET-01")
 class PublishesAtTheNextRequest(ModelOwner):
     """Publishes the commits of earlier requests when the next commit or read of the table arrives."""
@@ -781,16 +726,6 @@ class _BusyAtFirst(ModelOwner):
         first = request not in self.refused
         self.refused.add(request)
         return first and len(self.refused) % self.every == 0
-
-
-@good("FREE-POLICY-01")
-class RejectsCommitsForNow(_BusyAtFirst):
-    """Rejects every third valid proposal as retryable when it first arrives, and ratifies the same attempt later."""
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        busy = answer is None and self._busy(request)
-        return m.Rejected(reason="the row is locked; retry", retryable=True) if busy else answer
 
 
 @good("FREE-POLICY-01")
@@ -828,18 +763,6 @@ def publishes_directly_only(self: Promising, client: str, request: m.Hello) -> m
 
 
 @good("FREE-ANSWER-03")
-class ForgetsAttemptsAfterBackfill(Promising):
-    """Recognizes a replay until its commit is backfilled, and answers it with a conflict from then on."""
-
-    without = ("idempotent-retry", "attempt-outcome")
-
-    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        answer = super()._replay(table, request)
-        forgotten = isinstance(answer, m.Ratified) and answer.version <= table.backfilled
-        return m.Conflict(latest=table.latest) if forgotten else answer
-
-
-@good("FREE-ANSWER-03")
 class KnowsAnAttemptByItsVersion(Promising):
     """Knows no attempts, only staged files: with another version, an attempt is a new proposal, as for Delta's
     coordinators."""
@@ -873,53 +796,6 @@ def clock_is_a_day_slow(self: ModelOwner, client: str, request: m.Observe) -> m.
     day = 86_400_000
     files = [msgspec.structs.replace(file, modified=max(0, (file.modified or 0) - day)) for file in answer.files]
     return m.Observation(files=tuple(files))
-
-
-@good("CM-CREATE-01")
-class NamesIgnoreCase(ModelOwner):
-    """Stores names as requested, and finds tables by name without regard to case."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        return super().create_table(client, msgspec.structs.replace(request, name=self._known(request.name)))
-
-    def _find(self, name: str | None, path: str | None) -> str | None:
-        return super()._find(self._known(name) if name else name, path)
-
-    def _known(self, name: str) -> str:
-        names = (table.name for table in self.tables.values() if table.active)
-        return next((known for known in names if known.lower() == name.lower()), name)
-
-
-@good_method("create_table", "CM-CREATE-01", "FREE-POLICY-01")
-def accepts_plain_names_only(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
-    """Rejects tables whose names are not ASCII letters, digits and `-_.:` only."""
-    plain = request.name.isascii() and all(character.isalnum() or character in "-_.:" for character in request.name)
-    return original(self).create_table(client, request) if plain else m.Rejected(reason="unsupported name")
-
-
-@good_method("_refusal", "FREE-POLICY-01")
-def limits_commit_size(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-    """Rejects commits of more than 100,000 characters."""
-    answer = original(self)._refusal(table, request, staged)
-    large = answer is None and len(content_of(request.actions or ())) > 100_000
-    return m.Rejected(reason="the commit is too large") if large else answer
-
-
-@good_method("_refusal", "FREE-STAGING-01", "FREE-STAGING-04")
-def deletes_losers_files(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-    """Deletes the staged file of a proposal that lost its version or was too early."""
-    answer = original(self)._refusal(table, request, staged)
-    if isinstance(answer, m.Conflict | m.Gap) and staged is not None:
-        self.storage.remove(self._staged_path(table, staged))
-    return answer
-
-
-@good("FREE-ANSWER-01")
-class ConflictsNameWinnersOnly(ModelOwner):
-    """Returns conflicts with the winners, and without the latest version."""
-
-    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        return m.Conflict(winners=self._entries(table, request.version, None))
 
 
 @good_method("create_table", "CM-CREATE-01", "FREE-POLICY-01")
@@ -998,12 +874,6 @@ class UnknownTablesAreRejected(ModelOwner):
         return m.Rejected(reason="no permission") if isinstance(answer, m.NotFound) else answer
 
 
-@good_method("_reference", "CM-FEATURE-02", "CM-CREATE-01")
-def references_are_numbers(self: ModelOwner, name: str) -> str:
-    """Numbers its tables: references are neither names nor UUIDs."""
-    return str(41 + len(self.tables))
-
-
 # Good owners that a check could accuse by accident.
 
 
@@ -1034,22 +904,6 @@ class HasNoLeaderAfterARestart(ModelOwner):
     def _led(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
         leads = time.monotonic() >= self.elected
         return ask() if leads else m.Rejected(reason="no leader yet", retryable=True)
-
-
-@good("FREE-POLICY-01")
-class LocksRows(ModelOwner):
-    """Rejects the proposals and lookups of 3 ms after a ratification as retryable: the row of the table is locked."""
-
-    locked = 0.0
-
-    @around(*_CHANGES)
-    def _locked(self, request: m.Request, ask: Callable[[], m.Answer]) -> m.Answer:
-        if time.monotonic() < self.locked:
-            return m.Rejected(reason="the row is locked", retryable=True)
-        answer = ask()
-        if isinstance(answer, m.Ratified):
-            self.locked = time.monotonic() + 0.003
-        return answer
 
 
 @good("FREE-POLICY-01")

@@ -40,18 +40,6 @@ class NamesTheLastMemberThatLost(GroupOwner):
         return m.GroupRefused(decided_by=last, answer=bare)
 
 
-@good("FREE-GROUP-01")
-class GroupsTwoTables(GroupOwner):
-    """Rejects groups of more than two tables, and names no member of one of which an attempt landed before."""
-
-    def commit_group(self, client: str, request: m.CommitGroup) -> m.Answer:
-        if len(request.members) > 2:
-            return m.Rejected(reason="a group has two members")
-        answer = super().commit_group(client, request)
-        partial = isinstance(answer, m.GroupRefused) and not answer.lost
-        return m.Rejected(reason="some attempts were used before") if partial else answer
-
-
 @good("FREE-GROUP-01", "FREE-POLICY-01")
 class RejectsGroupsForAMoment(GroupOwner):
     """Rejects every fourth group as retryable, before it looks at it."""

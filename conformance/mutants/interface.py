@@ -5,7 +5,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.mutants import memory, memory_of, mutant, mutant_method, original
+from conformance.mutants import memory_of, mutant, mutant_method, original
 
 
 @mutant_method("hello", "PROFILE-CORE-01")
@@ -27,29 +27,6 @@ def observe_shows_content_once(self: ModelOwner, client: str, request: m.Observe
     first = commit_file(0)
     files = [msgspec.structs.replace(f, content=None) if f.name == first else f for f in answer.files]
     return m.Observation(files=tuple(files))
-
-
-@mutant_method("observe", "PROFILE-CORE-02")
-def observe_hides_the_staging_folder(self: ModelOwner, client: str, request: m.Observe) -> m.Answer:
-    """Shows only published commits in an observation without contents."""
-    answer = original(self).observe(client, request)
-    if request.contents or not isinstance(answer, m.Observation):
-        return answer
-    return m.Observation(files=tuple(file for file in answer.files if "/" not in file.name)[:-1])
-
-
-@mutant_method("observe", "PROFILE-CORE-02")
-def observe_counts_characters(self: ModelOwner, client: str, request: m.Observe) -> m.Answer:
-    """Shows the number of characters of a file as its size."""
-    answer = original(self).observe(client, request)
-    if not isinstance(answer, m.Observation):
-        return answer
-    return m.Observation(
-        files=tuple(
-            file if file.content is None else msgspec.structs.replace(file, size=len(file.content))
-            for file in answer.files
-        )
-    )
 
 
 @mutant_method("get_commits", "PROFILE-CORE-03")
@@ -79,18 +56,6 @@ def planted_files_go_to_a_copy(self: ModelOwner, client: str, request: m.Plant) 
     return m.Done()
 
 
-@mutant_method("plant", "PROFILE-STORAGE-01")
-def put_if_absent_replaces(self: ModelOwner, client: str, request: m.Plant) -> m.Answer:
-    """Overwrites existing files in a put-if-absent."""
-    return original(self).plant(client, msgspec.structs.replace(request, if_absent=False))
-
-
-@mutant_method("remove", "PROFILE-STORAGE-01")
-def removed_files_stay(self: ModelOwner, client: str, request: m.Remove) -> m.Answer:
-    """Does not delete a file that the kit removes."""
-    return m.Done()
-
-
 # Owners with a wrong backlog limit.
 
 
@@ -115,42 +80,6 @@ class BacklogNeverShrinks(ModelOwner):
         return answer or (m.Rejected(reason="too many commits", retryable=True) if full else None)
 
 
-@mutant("PROFILE-BACKLOG-02")
-class FullBacklogMustBeEmptied(ModelOwner):
-    """Rejects commits after its limit was reached until everything is backfilled."""
-
-    stuck: set[str] = memory(set)
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        if isinstance(answer, m.Rejected) and answer.retryable:
-            self.stuck.add(table.reference)
-        if table.latest == table.backfilled:
-            self.stuck.discard(table.reference)
-        stuck = table.reference in self.stuck
-        return answer or (m.Rejected(reason="too many unbackfilled commits") if stuck else None)
-
-
-@mutant("MC-FEATURE-03", "CM-COMMIT-01")
-class KeepsProposalsAboveTheLimit(ModelOwner):
-    """Stores a proposal that it rejected for the limit, and ratifies it later."""
-
-    waiting: dict[str, tuple[m.Commit, str | None]] = memory(dict)
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        if isinstance(answer, m.Rejected) and answer.retryable:
-            self.waiting[table.reference] = (request, staged)
-        return answer
-
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        answer = super().backfill_to_version(client, request)
-        proposal, staged = self.waiting.pop(request.table, (None, None))
-        if proposal is not None:
-            self._ratify(self.tables[request.table], proposal, staged)
-        return answer
-
-
 @mutant_method("commit", "PROFILE-RETRY-01")
 def full_backlog_rejects_replays(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
     """Checks its limit before anything else, and rejects the replay of a landed commit."""
@@ -158,15 +87,6 @@ def full_backlog_rejects_replays(self: ModelOwner, client: str, request: m.Commi
     if table is not None and table.latest - table.backfilled >= (table.backlog_limit or 1000):
         return m.Rejected(reason="too many unbackfilled commits", retryable=True)
     return original(self).commit(client, request)
-
-
-@mutant("PROFILE-CORE-04")
-class RepeatsTheLimitInsteadOfConflicts(ModelOwner):
-    """Repeats the rejection for the limit to every client that once got it, even for a lost race."""
-
-    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        limited = m.Rejected(reason="too many unbackfilled commits", retryable=True)
-        return limited if table.backlog_limit == 1 else super()._conflict(table, request, staged)
 
 
 @mutant("PROFILE-BACKLOG-01")

@@ -11,7 +11,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, staged_file
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
 from conformance.models.storage import MemoryStorage, Storage, StoredFile
-from conformance.mutants import memory, memory_of, mutant, mutant_method, original
+from conformance.mutants import memory_of, mutant, mutant_method, original
 from conformance.mutants.good_owners import DropDeletesFiles, plain_name
 
 
@@ -121,20 +121,6 @@ class CreationReplacesAFilesystemTable(ModelOwner):
         return super()._begin(table, version, attempt, actions)
 
 
-@mutant("PROFILE-VERSION0-04", "MC-CREATE-02")
-class CreationAcceptsAnyVersion0(ModelOwner):
-    """Reports success of a creation if version 0 exists, even of another client."""
-
-    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
-        answer = super()._begin(table, version, attempt, actions)
-        if not isinstance(answer, m.Conflict) or version > 0:
-            return answer
-        table.promised, table.backfilled = None, 0
-        self.tables[table.reference] = table
-        self._record(table, 0, attempt)
-        return m.Ratified(version=0, table=table.reference)
-
-
 @mutant_method("_with_owner", "MC-API-03", "CM-CATALOG-03")
 def new_tables_lose_properties(self: ModelOwner, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
     """Writes version 0 from a template without the proposed properties."""
@@ -181,14 +167,6 @@ def names_are_patterns(self: ModelOwner, name: str | None, path: str | None) -> 
     pattern = re.compile(re.escape(name or "").replace("_", "."))
     alike = [ref for ref, table in self.tables.items() if table.active and pattern.fullmatch(table.name)]
     return original(self)._find(name, path) or next(iter(alike), None)
-
-
-@mutant_method("load_table", "PROFILE-DISCOVERY-01")
-def spellings_find_the_first_table(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Creates a table for each spelling of a name (case, Unicode form, encoded spaces), and finds the first by all."""
-    alike = [table.name for table in self.tables.values() if table.active and request.name is not None
-             and plain_name(table.name) == plain_name(request.name)]  # fmt: skip
-    return original(self).load_table(client, m.LoadTable(name=alike[0]) if alike else request)
 
 
 @mutant_method("create_table", "MC-CREATE-02", "CM-COMMIT-08")
@@ -246,16 +224,6 @@ def resolution_has_fifty_commits(self: ModelOwner, client: str, request: m.LoadT
     return answer
 
 
-@mutant_method("load_table", "LOG-05")
-def resolution_sorts_versions_as_text(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Lists version 10 before version 9 in a resolution; `get_commits` lists them in order."""
-    answer = original(self).load_table(client, request)
-    if isinstance(answer, m.Table) and answer.commits is not None:
-        commits = sorted(answer.commits, key=lambda commit: str(commit.version))
-        return msgspec.structs.replace(answer, commits=tuple(commits))
-    return answer
-
-
 @mutant_method("load_table", "PROFILE-DISCOVERY-03")
 def caches_metadata_by_name(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Caches the protocol and metadata of each name and version: a new table has those of a dropped one."""
@@ -286,15 +254,6 @@ def unknown_names_are_found(self: ModelOwner, client: str, request: m.LoadTable)
     if isinstance(answer, m.NotFound) and others:
         return original(self).load_table(client, m.LoadTable(name=others[-1]))
     return answer
-
-
-@mutant_method("load_table", "PROFILE-DISCOVERY-01")
-def names_of_properties_are_found(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Keeps its tables in a JavaScript object, in which it also finds `constructor`, a property of every object."""
-    others = [reference for reference, table in self.tables.items() if table.active]
-    if request.name == "constructor" and others:
-        return original(self).load_table(client, m.LoadTable(name=others[-1]))
-    return original(self).load_table(client, request)
 
 
 @mutant_method("load_table", "CM-GET-05")
@@ -329,23 +288,6 @@ def resolution_has_the_first_metadata(self: ModelOwner, table: OwnedTable, kind:
     return next((action for action in actions if action.startswith(f'{{"{kind}"')), None)
 
 
-@mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
-class ResolutionHasRejectedMetadata(ModelOwner):
-    """Records the metadata of a proposal before it is ratified: a resolution has those of a proposal that lost."""
-
-    proposed: dict[str, str] = memory(dict)
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        for action in request.actions or ():
-            if action.startswith('{"metaData"'):
-                self.proposed[table.reference] = action
-        return super()._refusal(table, request, staged)
-
-    def _newest(self, table: OwnedTable, kind: str) -> str | None:
-        newest = super()._newest(table, kind)
-        return self.proposed.get(table.reference, newest) if kind == "metaData" else newest
-
-
 @mutant("PROFILE-CORE-07")
 class ResolutionsOverlookVisibleFiles(ModelOwner):
     """Promises to know direct commits at once, and resolves a table without looking at its files."""
@@ -369,42 +311,11 @@ def resolution_has_the_published_metadata(self: ModelOwner, table: OwnedTable, k
     return original(self)._newest(msgspec.structs.replace(table, latest=table.backfilled), kind)
 
 
-@mutant_method("_newest", "PROFILE-DISCOVERY-03", "CM-CATALOG-05")
-def resolution_has_the_first_protocol(self: ModelOwner, table: OwnedTable, kind: str) -> str | None:
-    """Returns the protocol of version 0, even after a commit changed it."""
-    first = msgspec.structs.replace(table, latest=0) if kind == "protocol" else table
-    return original(self)._newest(first, kind)
-
-
-@mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
-class RestartRestoresTheFirstMetadata(ModelOwner):
-    """Keeps changes of the metadata in memory: after a restart a table is resolved with those of version 0."""
-
-    restarted: set[str] = memory(set)
-
-    def _restarted(self, table: OwnedTable) -> None:
-        super()._restarted(table)
-        self.restarted.add(table.reference)
-
-    def _newest(self, table: OwnedTable, kind: str) -> str | None:
-        first = msgspec.structs.replace(table, latest=0, unbackfilled={})
-        return super()._newest(first if table.reference in self.restarted else table, kind)
-
-
 @mutant_method("_newest", "PROFILE-DISCOVERY-03")
 def second_take_over_keeps_the_metadata(self: ModelOwner, table: OwnedTable, kind: str) -> str | None:
     """Resolves a table that it took over again with the metadata of the first take-over."""
     same = [other for other in self.tables.values() if other.location == table.location]
     return original(self)._newest(same[0], kind)
-
-
-@mutant_method("load_table", "PROFILE-DISCOVERY-01")
-def names_are_looked_up_as_folders(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Finds a table by the name of its folder, in which an underscore stands for a slash: two names lead to one
-    table."""
-    wanted = (request.name or "").replace("/", "_")
-    names = [table.name for table in self.tables.values() if table.active and table.name.replace("/", "_") == wanted]
-    return original(self).load_table(client, msgspec.structs.replace(request, name=names[0]) if names else request)
 
 
 @mutant_method("load_table", "PROFILE-DISCOVERY-01")
@@ -568,16 +479,6 @@ def references_are_names(self: ModelOwner, client: str, request: m.Commit) -> m.
         named = self._find(table.name, None)
         request = request if named is None else msgspec.structs.replace(request, table=named)
     return original(self).commit(client, request)
-
-
-@mutant_method("drop_table", "PROFILE-CORE-06")
-def late_creation_restores_a_dropped_table(self: ModelOwner, client: str, request: m.DropTable) -> m.Answer:
-    """Forgets a creation with its drop: a late copy of the create request creates the table again."""
-    answer = original(self).drop_table(client, request)
-    table = self.tables.get(request.table)
-    if table is not None:
-        table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
-    return answer
 
 
 @mutant_method("_replay", "PROFILE-RETRY-01")

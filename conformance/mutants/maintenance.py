@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -18,15 +17,6 @@ from conformance.mutants import memory, mutant, mutant_functions, mutant_method,
 from conformance.mutants.good_clients import CheckpointsTheLatestVersion
 
 # Other folders
-
-
-@mutant_method("_resolve", "PROFILE-CLIENT-03")
-def leaves_files_beside_the_tables(self: ModelClient, client: str, name: str) -> Resolved:
-    """Makes a lock file beside the folder of a table, and leaves it there."""
-    table = original(self)._resolve(client, name)
-    folder = table.log.parent
-    folder.with_name(f"{folder.name}.lock").touch()
-    return table
 
 
 @mutant_method("_resolve", "PROFILE-CLIENT-03")
@@ -64,31 +54,9 @@ def keeps_the_removal_of_a_restored_file(self: ModelClient, state: State, kind: 
         state.removed[file_of(body)] = removal
 
 
-@mutant_method("_checksum", "LOG-44")
-def counts_actions_for_a_checksum(self: ModelClient, client: str, table: Resolved, version: int) -> None:
-    """Continues the checksum of the version before: adds the additions, and subtracts the removals."""
-    is_new = version not in self._list(table).checksums
-    original(self)._checksum(client, table, version)
-    listed = self._list(table)
-    if is_new and version - 1 in listed.checksums and version in listed.commits:
-        with suppress(ValueError, KeyError):
-            before = json.loads(listed.checksums[version - 1].read_text("utf-8"))
-            own = json.loads(listed.checksums[version].read_text("utf-8"))
-            kinds = [next(iter(action)) for action in actions_in(listed.commits[version])]
-            own["numFiles"] = before["numFiles"] + kinds.count("add") - kinds.count("remove")
-            listed.checksums[version].write_text(json.dumps(own), encoding="utf-8")
-
-
 @mutant_method("_check_published", "FIELD-05", bugs=("FB45",))
 def publisher_takes_any_file(self: ModelClient, published: Path, content: bytes) -> None:
     """Publishes, and treats any file with a version's name as the published commit."""
-
-
-@mutant_method("_ratified", "CM-PUBLISH-07")
-def publisher_guesses_the_staged_file(self: ModelClient, table: Resolved, commit: m.CommitEntry) -> bytes:
-    """Publishes the first staged file of each version, not the one that the catalog lists."""
-    staged = sorted((table.log / STAGING[table.feature or ""]).glob(f"{commit.version:020}.*"))
-    return staged[0].read_bytes() if staged else original(self)._ratified(table, commit)
 
 
 @mutant_method("_ratified", "CM-PUBLISH-07")
@@ -405,18 +373,6 @@ def deletes_up_to_the_cut_off_commit(self: ModelClient, client: str, table: Reso
         self._delete(path for version, path in listed.commits.items() if version < commit)
 
 
-@mutant_method("_cleanup", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
-def keeps_the_newest_checkpoint_only(self: ModelClient, client: str, table: Resolved, older_than: int) -> None:
-    """Deletes all checkpoints after the cut-off except the newest one."""
-    original(self)._cleanup(client, table, older_than)
-    listed = self._list(table)
-    cut_off = self._cut_off(table, listed, older_than)
-    newest = max((checkpoint.version for checkpoint in listed.checkpoints), default=-1)
-    if cut_off is not None:
-        between = [checkpoint for checkpoint in listed.checkpoints if cut_off < checkpoint.version < newest]
-        self._delete(path for checkpoint in between for path in checkpoint.files)
-
-
 @mutant_method("_cleanup", "MC-CLEANUP-09", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
 def deletes_the_newest_commit(self: ModelClient, client: str, table: Resolved, older_than: int) -> None:
     """Deletes the newest backfilled commit if a checkpoint covers it."""
@@ -486,26 +442,6 @@ class CheckpointsKeepRemovedFiles(ModelClient):
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
         if kind != "remove" or not self._keeps_removed:
             super()._apply_action(state, kind, body)
-
-
-@mutant("LOG-34")
-class CheckpointsRepeatFiles(ModelClient):
-    """Writes each `add` of a file into its checkpoints, although a later one replaced it."""
-
-    _replaced: list[dict[str, Any]] = memory(list)
-
-    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
-        if kind == "add" and file_of(body) in state.files:
-            self._replaced.append(state.files[file_of(body)])
-        super()._apply_action(state, kind, body)
-
-    def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
-        self._replaced.clear()
-        super()._checkpoint(client, table, version)
-
-    def _held(self, state: State) -> Actions:
-        repeated = [{"add": body} for body in self._replaced if file_of(body) in state.files]
-        return [*super()._held(state), *repeated]
 
 
 @mutant_method("_held", "LOG-41")

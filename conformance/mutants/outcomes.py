@@ -34,13 +34,6 @@ def outcomes_are_not_per_table(self: _OneListOfAttempts, client: str, request: m
     return original(self).attempt_outcome(client, request) if landed is None else m.Landed(version=landed)
 
 
-@mutant_method("_replay", "PROFILE-RETRY-01")
-def keeps_one_attempt(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-    """Recognizes a replay only until the next commit."""
-    newest = table.landed.get(request.attempt) == table.latest
-    return original(self)._replay(table, request) if newest else None
-
-
 @mutant_method("_replay", "PROFILE-RETRY-01", bugs=("FB10",))
 def backfilled_attempts_are_forgotten(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Forgets an attempt once its commit is backfilled: a replay gets a conflict."""
@@ -141,24 +134,6 @@ def lookup_leaves_no_tombstone(self: ModelOwner, client: str, request: m.Attempt
     return answer
 
 
-@mutant("PROFILE-OUTCOME-02")
-class RejectedAttemptsGetNoTombstone(ModelOwner):
-    """Records no outcome of an attempt that it answered as a gap: the attempt can land after its outcome was
-    reported."""
-
-    early: set[str] = memory(set)
-
-    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        self.early.add(request.attempt)
-        return super()._gap(table, request)
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        answer = super().attempt_outcome(client, request)
-        if isinstance(answer, m.NotLanded):
-            self.tables[request.table].never -= self.early
-        return answer
-
-
 @mutant_method("_record", "PROFILE-OUTCOME-02", "PROFILE-CORE-07")
 def next_commit_deletes_tombstones(self: ModelOwner, table: OwnedTable, version: int, attempt: str) -> None:
     """Deletes all tombstones at the next commit."""
@@ -174,31 +149,6 @@ def backfill_forgets_outcomes(self: ModelOwner, client: str, request: m.AttemptO
     if table is not None and isinstance(answer, m.Landed) and 0 < answer.version <= table.backfilled:
         return m.NotLanded()
     return answer
-
-
-@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
-def few_published_outcomes_are_kept(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Forgets the outcome of a commit when fifty later ones are published."""
-    answer = original(self).attempt_outcome(client, request)
-    if isinstance(answer, m.Landed) and answer.version < self.tables[request.table].backfilled - 50:
-        return m.NotLanded()
-    return answer
-
-
-@mutant("PROFILE-OUTCOME-01")
-class LookupAnswersTheWriterOnly(ModelOwner):
-    """Reports outcomes only to the attempt's own writer, and not landed to other clients."""
-
-    whose: dict[str, str] = memory(dict)
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        self.whose[request.attempt] = client
-        return super().commit(client, request)
-
-    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
-        if self.whose.get(request.attempt, client) != client:
-            return m.NotLanded()
-        return super().attempt_outcome(client, request)
 
 
 @mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
@@ -238,27 +188,11 @@ class ReplayOfAVisibleFileIsAConflict(Promising):
             del table.landed[attempt]
 
 
-@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
-def lookup_reports_the_newest_version(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Reports the latest version as the version of every landed attempt."""
-    answer = original(self).attempt_outcome(client, request)
-    return m.Landed(version=self.tables[request.table].latest) if isinstance(answer, m.Landed) else answer
-
-
 @mutant_method("attempt_outcome", "PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
 def lookup_reports_unknown_attempts_as_landed(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports an unknown attempt as landed."""
     answer = original(self).attempt_outcome(client, request)
     return m.Landed(version=0) if isinstance(answer, m.NotLanded) else answer
-
-
-@mutant_method("attempt_outcome", "PROFILE-OUTCOME-02")
-def lookup_compares_the_beginning(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Looks an outcome up by the first eight characters of the attempt."""
-    table = self.tables.get(request.table)
-    alike = [attempt for attempt in table.landed if attempt[:8] == request.attempt[:8]] if table else []
-    known = request.attempt if request.attempt in alike or not alike else alike[0]
-    return original(self).attempt_outcome(client, msgspec.structs.replace(request, attempt=known))
 
 
 @mutant("PROFILE-CORE-07")
@@ -269,25 +203,6 @@ class ChecksTombstonesLast(ModelOwner):
         if request.version <= table.latest:
             return m.Conflict(latest=table.latest)
         return super()._refusal(table, request, staged)
-
-
-@mutant_method("commit", "PROFILE-OUTCOME-02")
-def tombstone_rejects_one_copy_only(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
-    """Deletes a tombstone after it rejected one request: a second copy lands."""
-    answer = original(self).commit(client, request)
-    if request.table in self.tables:
-        self.tables[request.table].never.discard(request.attempt)
-    return answer
-
-
-@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
-def lookup_answers_once(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Reports the outcome of an attempt to the first client only."""
-    reported = memory_of(self, set[str])
-    answer = original(self).attempt_outcome(client, request)
-    known = request.attempt in reported
-    reported.add(request.attempt)
-    return m.NotLanded() if known and isinstance(answer, m.Landed) else answer
 
 
 @mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
@@ -378,13 +293,6 @@ class RestartDerivesLatestVersionFromFiles(ModelOwner):
         return answer
 
 
-@mutant_method("_save", "PROFILE-DURABLE-01", "CM-PUBLISH-03")
-def restart_truncates_inline_content(self: ModelOwner, table: OwnedTable) -> None:
-    """Stores only the beginning of inline commits: the rest is lost in a restart."""
-    kept = {version: _cut(commit) for version, commit in table.unbackfilled.items()}
-    original(self)._save(msgspec.structs.replace(table, unbackfilled=kept))
-
-
 def _cut(commit: Commit) -> Commit:
     return commit if commit.actions is None else Commit(attempt=commit.attempt, actions=commit.actions[:1])
 
@@ -459,31 +367,6 @@ def restart_forgets_attempts(self: ModelOwner, table: OwnedTable) -> None:
     """Keeps landed attempts in memory only: after a restart replays are not recognized."""
     original(self)._restarted(table)
     table.landed = {attempt: version for attempt, version in table.landed.items() if version == 0}
-
-
-@mutant_method("_restarted", "PROFILE-DURABLE-01", "CM-COMMIT-08", "MC-COMMIT-02")
-def restart_swaps_the_last_staged_file(self: ModelOwner, table: OwnedTable) -> None:
-    """Finds the last unpublished commit again in the staging folder: it may be the file of a proposal that lost."""
-    original(self)._restarted(table)
-    commit = table.unbackfilled.get(table.latest)
-    for name in self.storage.list(self._staged_path(table, "").rstrip("/")):
-        if commit is not None and name.startswith(f"{table.latest:020}.") and name != commit.staged_file:
-            commit.staged_file = name
-
-
-@mutant_method("_restarted", "PROFILE-RETRY-01")
-def restart_forgets_creators(self: ModelOwner, table: OwnedTable) -> None:
-    """Keeps the creator of a table in memory only: after a restart a repeated create request gets a conflict."""
-    original(self)._restarted(table)
-    table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
-
-
-@mutant_method("commit", "PROFILE-OUTCOME-02")
-def tombstones_bind_only_actions(self: ModelOwner, client: str, request: m.Commit) -> m.Answer:
-    """Ratifies an attempt that was resolved as not landed, if its request names a staged file."""
-    if request.staged_file is not None and request.table in self.tables:
-        self.tables[request.table].never.discard(request.attempt)
-    return original(self).commit(client, request)
 
 
 @mutant_method("hand_back", "PROFILE-OUTCOME-02")
@@ -624,26 +507,6 @@ class PublishesBeforeItRecords(_PublishesBeforeItRecords):
     mode = "on-request"
 
 
-@mutant_method("_backfill", "MC-BACKFILL-03", "CM-PUBLISH-06")
-def publishes_batches_in_halves(self: ModelOwner, table: OwnedTable, version: int) -> None:
-    """Publishes the second half of more than eight commits first, which only a crash in between shows."""
-    first = table.backfilled + 1
-    if version - table.backfilled > 8:
-        for later in range((first + version) // 2, version + 1):
-            self._publish(table, later)
-            self._reach("after-publish")
-    original(self)._backfill(table, version)
-
-
-@mutant_method("backfill_to_version", "PROFILE-DURABLE-03")
-def interrupted_backfill_is_stuck(self: ModelOwner, client: str, request: m.BackfillToVersion) -> m.Answer:
-    """Takes a file that it published before a crash for a foreign one, and publishes nothing more."""
-    table = self.tables.get(request.table)
-    if table is not None and self.storage.read(self._path(table, table.backfilled + 1)) is not None:
-        return m.Rejected(reason="a file is in the way")
-    return original(self).backfill_to_version(client, request)
-
-
 @mutant("MC-COMMIT-05", "CM-COMMIT-05")
 class CrashForgetsDirectCommits(ModelOwner):
     """Crashes after it published a commit; after the restart it ratifies the version again."""
@@ -655,25 +518,6 @@ class CrashForgetsDirectCommits(ModelOwner):
         if request.version > table.latest:
             self.storage.remove(self._path(table, request.version))
         return super()._publish_directly(table, request)
-
-
-@mutant("PROFILE-DURABLE-03", "PROFILE-RETRY-01")
-class InterruptedCreationBlocksTheName(ModelOwner):
-    """Crashes after it wrote version 0 and before it recorded the name; the name can never be used again."""
-
-    starting = False
-
-    def _recover(self, table: OwnedTable) -> None:
-        if table.promised is not None and table.promised[0] == 0 and self.starting:
-            self._forget(table)
-        else:
-            super()._recover(table)
-
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        self.starting = True
-        answer = super().restart(client, request)
-        self.starting = False
-        return answer
 
 
 @mutant_method("attempt_outcome", "PROFILE-OUTCOME-02")

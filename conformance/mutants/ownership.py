@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing
 from conformance.models.owner import OWNER_PROPERTY, ModelOwner, OwnedTable
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
-from conformance.models.reader import Refused, Resolved, State
-from conformance.models.storage import FolderStorage, Storage
+from conformance.models.reader import Resolved, State
 from conformance.models.writer import Transaction
 from conformance.mutants import good, memory, mutant, mutant_method, original
 from conformance.mutants.good_owners import PublishesTheHandBackInTheBackground
@@ -113,15 +111,6 @@ def replayed_take_over_is_rejected(self: ModelOwner, client: str, request: m.Tak
     return original(self).take_over(client, request)
 
 
-@mutant_method("_published", "PROFILE-CORE-05")
-def take_over_needs_version_0(self: ModelOwner, table: OwnedTable) -> int:
-    """Counts the versions of a filesystem table from 0 on: a log that begins later, after a cleanup, is empty."""
-    version = 0
-    while self.storage.read(self._path(table, version)) is not None:
-        version += 1
-    return version - 1
-
-
 @mutant_method("take_over", "MC-API-03")
 def take_over_drops_properties(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
     """Writes a take-over with its own properties only, without the proposed ones."""
@@ -129,15 +118,6 @@ def take_over_drops_properties(self: ModelOwner, client: str, request: m.TakeOve
     for action in actions:
         action.get("metaData", {})["configuration"] = {}
     return original(self).take_over(client, msgspec.structs.replace(request, actions=tuple(map(json.dumps, actions))))
-
-
-@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
-def take_overs_have_no_outcome(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Reports the attempt that took a table over as not landed."""
-    table = self.tables.get(request.table)
-    landed = {} if table is None else table.landed
-    took_over = landed.get(request.attempt, 0) > 0 and next(iter(landed)) == request.attempt
-    return m.NotLanded() if took_over else original(self).attempt_outcome(client, request)
 
 
 @mutant_method("_begin", "MC-CONVERT-05", "MC-CONVERT-09")
@@ -261,20 +241,6 @@ def take_over_recovery_trusts_any_file(self: ModelOwner, table: OwnedTable) -> N
         file = self.storage.read(self._path(table, version))
         table.promised = (version, attempt, content if file is None else file.content)
     original(self)._recover(table)
-
-
-@mutant("MC-CONVERT-05", "MC-CONVERT-09")
-class TakeOverLooksThenWrites(ModelOwner):
-    """Checks whether the version of a take-over is free, and writes it 10 ms later without another check."""
-
-    def __init__(self, storage: Storage | None = None, directory: Path | None = None) -> None:
-        super().__init__(storage if directory is None else FolderStorage(directory))
-
-    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
-        if version > 0 and self.storage.read(self._path(table, version)) is None:
-            time.sleep(0.01)
-            self.storage.remove(self._path(table, version))
-        return super()._begin(table, version, attempt, actions)
 
 
 @mutant("MC-ENABLE-10")
@@ -452,13 +418,6 @@ def hands_back_without_a_commit(self: ModelOwner, client: str, request: m.HandBa
     return answer
 
 
-@mutant_method("hand_back", "MC-RELEASE-05")
-def hand_back_is_an_empty_commit(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
-    """Writes an empty commit for a hand-back: the owner stays in the metadata."""
-    own = '{"commitInfo":{"inCommitTimestamp":1,"txnId":"the owner"}}'
-    return original(self).hand_back(client, msgspec.structs.replace(request, actions=(own,)))
-
-
 @mutant_method("hand_back", "MC-RELEASE-07")
 def hand_back_stays_staged(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Stages the commit of a hand-back and never publishes it: no client can write."""
@@ -477,15 +436,6 @@ def hand_back_stays_staged(self: ModelOwner, client: str, request: m.HandBack) -
 def never_publishes_a_hand_back(self: PublishesTheHandBackInTheBackground, client: str, request: m.Observe) -> m.Answer:
     """Stages the commit of a hand-back, rejects requests to publish it, and never publishes it."""
     return ModelOwner.observe(self, client, request)
-
-
-@mutant_method("hand_back", "MC-COMMIT-02", "MC-COMMIT-01")
-def hands_back_at_any_version(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
-    """Ignores the proposed version of a hand-back and uses the next one."""
-    table = self.tables.get(request.table)
-    if table is not None and request.attempt not in table.landed:
-        request = msgspec.structs.replace(request, version=table.latest + 1)
-    return original(self).hand_back(client, request)
 
 
 @mutant_method("hand_back", "MC-FEATURE-03", "MC-CONVERT-06")
@@ -517,14 +467,6 @@ def failed_backfill_does_not_stop_a_hand_back(self: ModelOwner, client: str, req
     answer = self._publish_directly(table, proposal)
     table.active = False
     return answer
-
-
-@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
-def hand_backs_have_no_outcome(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Reports the attempt that handed a table back as not landed."""
-    table = self.tables.get(request.table)
-    leaving = table is not None and table.leaving == request.attempt
-    return m.NotLanded() if leaving else original(self).attempt_outcome(client, request)
 
 
 @mutant_method("create_table", "PROFILE-CORE-06")
@@ -606,12 +548,6 @@ def keeps_the_enablement_of_an_earlier_owner(
     return tuple(json.dumps(action, separators=(",", ":")) for action in actions) if left else lines
 
 
-@mutant_method("_enablement", "ICT-10")
-def omits_the_enablement(self: ModelClient, version: int, timestamp: int) -> dict[str, str]:
-    """Enables in-commit timestamps in an existing table without recording the enabling version."""
-    return {ENABLEMENT_TIMESTAMP: str(timestamp)}
-
-
 @mutant_method("_enablement", "ICT-11")
 def enablement_time_is_the_clocks(self: ModelClient, version: int, timestamp: int) -> dict[str, str]:
     """Records the clock's time as the enablement timestamp instead of the commit's."""
@@ -670,12 +606,6 @@ class TakeOverResetsProperties(ModelClient):
     def _ownership_change(self, request: m.TakeOver, state: State, listed: Listing) -> tuple[str, ...]:
         metadata = {**state.metadata, "configuration": {}}
         return super()._ownership_change(request, dataclasses.replace(state, metadata=metadata), listed)
-
-
-@mutant_method("_unowned", "MC-RELEASE-01")
-def hand_back_keeps_the_owner(self: ModelClient, state: State) -> dict[str, str]:
-    """Leaves the owner in the table's properties after a hand-back."""
-    return state.properties
 
 
 @mutant("MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", "CM-ACCESS-02")
@@ -751,14 +681,3 @@ class NeverResolvesANameAgain(ModelClient):
         if name not in self._handles:
             self._handles[name] = super()._open(client, name)
         return self._handles[name]
-
-
-@mutant("MC-WRITE-03", "CM-WRITE-04")
-class TakesAFormerOwnerForNone(NeverResolvesANameAgain):
-    """Commits by creating files if the owner that it knows rejects the commit, although the table has a new owner."""
-
-    def _propose(self, client: str, transaction: Transaction, version: int) -> bool:
-        try:
-            return super()._propose(client, transaction, version)
-        except Refused:
-            return self._put(transaction.table, version, self._actions(transaction, version))

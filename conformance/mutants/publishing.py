@@ -1,8 +1,5 @@
 """Owners that publish or return too little, too much, outdated or wrong commits, or in the wrong order."""
 
-import json
-from contextlib import suppress
-
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.models.owner import Commit, Entries, ModelOwner, NotPublished, OwnedTable, content_of, time_of
@@ -49,23 +46,6 @@ def missing_staged_file_is_skipped(self: ModelOwner, table: OwnedTable, version:
             continue
         self._publish(table, due)
     original(self)._backfill(table, version)
-
-
-@mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
-class AutomaticBackfillPublishesNewestFirst(ModelOwner):
-    """Publishes the commit that was just ratified, and then those before it."""
-
-    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        if table.backfill != "subject" or table.commit_mode == "direct":
-            return super()._ratify(table, request, staged)
-        table.backfill = "on-request"
-        answer = super()._ratify(table, request, staged)
-        table.backfill = "subject"
-        with suppress(NotPublished):
-            if request.version % 3 == 2:
-                self._publish(table, request.version)
-                self._backfill(table, request.version)
-        return answer
 
 
 @mutant_method("_backfill", "MC-BACKFILL-03", "CM-PUBLISH-06")
@@ -137,28 +117,6 @@ class PublishesProposals(DirectCommitOverwrites):
         return super()._refusal(table, request, staged)
 
 
-@mutant_method("backfill_to_version", "MC-FILES-08", "CM-FILES-07")
-def publishes_unratified_staged_files(self: ModelOwner, client: str, request: m.BackfillToVersion) -> m.Answer:
-    """Publishes unratified staged files in a backfill beyond the latest version."""
-    answer = original(self).backfill_to_version(client, request)
-    table = self.tables.get(request.table)
-    if table is not None:
-        for version in range(table.latest + 1, request.version + 1):
-            for name in _staged(self, table, version):
-                file = self.storage.read(name)
-                if file is not None:
-                    self.storage.put_if_absent(self._path(table, version), *file)
-    return answer
-
-
-@mutant_method("_publish", "MC-FILES-08", "CM-FILES-07")
-def keeps_three_published_commits(self: ModelOwner, table: OwnedTable, version: int) -> None:
-    """Deletes all but the newest three published commits without a checkpoint."""
-    original(self)._publish(table, version)
-    if version > 2:
-        self.storage.remove(self._path(table, version - 3))
-
-
 # State after a backfill
 
 
@@ -194,13 +152,6 @@ def publishes_any_staged_file_of_the_version(self: ModelOwner, table: OwnedTable
         return original(self)._content(table, commit)
     first = self.storage.read(_staged(self, table, int(commit.staged_file[:20]))[0])
     return "" if first is None else first.content
-
-
-@mutant_method("_content", "MC-BACKFILL-01", "CM-PUBLISH-01")
-def publishing_reformats(self: ModelOwner, table: OwnedTable, commit: Commit) -> str:
-    """Publishes reformatted JSON instead of the staged bytes."""
-    content = original(self)._content(table, commit)
-    return "".join(f"{json.dumps(json.loads(line))}\n" for line in content.splitlines())
 
 
 @mutant_method("_content", "MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
@@ -308,16 +259,6 @@ def lists_no_commits(self: ModelOwner, table: OwnedTable, start: int, end: int |
     return ()
 
 
-@mutant_method("get_commits", "MC-GET-02", "CM-GET-04", "CM-CATALOG-04")
-def latest_version_is_omitted(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
-    """Returns commits without a latest version."""
-    answer = original(self).get_commits(client, request)
-    table = self.tables.get(request.table)
-    if not isinstance(answer, m.Commits) or table is None or table.latest == 0:
-        return answer
-    return m.Commits(commits=answer.commits, latest=None)
-
-
 @mutant_method("_entries", "MC-GET-01", "CM-GET-03", bugs=("FB47",))
 def range_start_is_exclusive(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Treats the start of a range as exclusive."""
@@ -355,36 +296,6 @@ def lists_the_boundary_twice(self: ModelOwner, table: OwnedTable, start: int, en
 
 
 # Answers with wrong commits or versions
-
-
-@mutant_method("get_commits", "MC-GET-02", "CM-GET-04", "CM-LOG-07")
-def lists_unratified_staged_files(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
-    """Lists staged files above the latest version as ratified commits."""
-    answer = original(self).get_commits(client, request)
-    table = self.tables.get(request.table)
-    if not isinstance(answer, m.Commits) or table is None:
-        return answer
-    names = self.storage.list(f"{table.location}/{LOG}/{STAGING[table.feature]}")
-    more = [m.CommitEntry(version=int(name[:20]), file_name=name) for name in names if int(name[:20]) > table.latest]
-    latest = max((entry.version for entry in more), default=answer.latest)
-    return m.Commits(commits=(*answer.commits, *more), latest=latest)
-
-
-@mutant("MC-GET-02", "CM-GET-04")
-class LatestVersionIsTheHighestProposal(ModelOwner):
-    """Counts a proposed version as the latest before it is ratified."""
-
-    proposed: dict[str, int] = memory(dict)
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        self.proposed[request.table] = max(request.version, self.proposed.get(request.table, 0))
-        return super().commit(client, request)
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        answer = super().get_commits(client, request)
-        if not isinstance(answer, m.Commits) or answer.latest is None:
-            return answer
-        return m.Commits(commits=answer.commits, latest=max(answer.latest, self.proposed.get(request.table, 0)))
 
 
 @mutant("MC-FEATURE-02", "CM-FEATURE-01")
@@ -426,14 +337,6 @@ class ConflictHasAnOlderLatestVersion(ModelOwner):
         return older if request.version else super()._conflict(table, request, staged)
 
 
-@mutant("MC-GET-02", "CM-GET-04")
-class ConflictHasTheNextVersion(ModelOwner):
-    """Returns the next free version in a conflict as the latest version."""
-
-    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        return m.Conflict(latest=table.latest + 1)
-
-
 # Tables with many versions
 
 
@@ -445,13 +348,6 @@ class ListIsCutAfterTenCommits(ModelOwner):
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
         return super()._entries(table, start, end)[: self.page]
-
-
-@mutant("MC-GET-01", "CM-GET-03")
-class ListIsCutAfterAHundredCommits(ListIsCutAfterTenCommits):
-    """Lists at most 100 commits, without a next page."""
-
-    page = 100
 
 
 @mutant("CM-GET-03")
@@ -491,14 +387,6 @@ def _lower_32_bits(number: int) -> int:
 def range_end_is_one_too_high(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Lists one version more than the end of the range."""
     return original(self)._entries(table, start, None if end is None else end + 1)
-
-
-@mutant("PROFILE-CORE-09")
-class RangeBeyondTheLatestVersionHasTheLastCommit(ModelOwner):
-    """Returns the last commit for a range that starts after it."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
-        return super()._entries(table, min(start, table.latest), end)
 
 
 # Owners that break no rule but do not follow the documents' advice: a warning

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.models.client import ModelClient
-from conformance.models.log_files import HINT, SIDECARS, Checkpoint, Listing, actions_in, checkpoint_actions
-from conformance.models.reader import Actions, Refused, Resolved, State, Unsure
-from conformance.mutants import memory, memory_of, mutant, mutant_method, original
+from conformance.models.log_files import HINT, Checkpoint, Listing, actions_in, checkpoint_actions
+from conformance.models.reader import Actions, Refused, Resolved, State
+from conformance.mutants import memory_of, mutant, mutant_method, original
 
 
 @mutant_method("_check_readable", "LOG-46")
@@ -202,22 +201,6 @@ def caches_versions_by_name(self: ModelClient, table: Resolved, listed: Listing,
     return copy.deepcopy(read.setdefault((table.name, target), copy.deepcopy(state)))
 
 
-@mutant("CM-READ-08", "PROFILE-CLIENT-01", "MC-READ-07", "CM-READ-05")
-class CachesReferences(ModelClient):
-    """Resolves a name once, and uses that table from then on, even after a drop or an ownership change."""
-
-    known: dict[tuple[str, str], Resolved] = memory(dict)
-
-    def _resolve(self, client: str, name: str) -> Resolved:
-        if (client, name) not in self.known:
-            self.known[client, name] = super()._resolve(client, name)
-        return self.known[client, name]
-
-    def _ask(self, client: str, table: Resolved) -> None:
-        with suppress(Unsure):
-            super()._ask(client, table)
-
-
 @mutant_method("_replay", "CM-LOG-03", "MC-LOG-06")
 def uses_catalog_metadata_for_old_versions(self: ModelClient, table: Resolved, listed: Listing, target: int) -> State:
     """Uses the catalog's metadata, which is for the latest version, for older versions too."""
@@ -250,22 +233,6 @@ def ignores_removals(self: ModelClient, state: State, kind: str, body: dict[str,
         original(self)._apply_action(state, kind, body)
 
 
-@mutant("MC-LOG-06", "CM-LOG-03")
-class RemovedFilesCannotReturn(ModelClient):
-    """Ignores a file that was removed once, although a later commit adds it again."""
-
-    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
-        if kind == "add" and ("removed", body["path"]) in state.files:
-            return
-        super()._apply_action(state, kind, body)
-        if kind == "remove":
-            state.files["removed", body["path"]] = {}
-
-    def _snapshot_read(self, state: State, *, stale: bool) -> Any:
-        state.files = {key: add for key, add in state.files.items() if add}
-        return super()._snapshot_read(state, stale=stale)
-
-
 @mutant_method("_live", "LOG-49")
 def keeps_expired_applications(self: ModelClient, state: State) -> dict[str, int]:
     """Ignores the retention period of the transactions of applications."""
@@ -286,18 +253,6 @@ def fails_on_unknown_fields(self: ModelClient, state: State, kind: str, body: di
     if kind == "add" and "somethingNew" in body:
         raise Refused("unknown field in add")
     original(self)._apply_action(state, kind, body)
-
-
-@mutant_method("_start", "LOG-18", "LOG-19")
-def passes_over_missing_sidecars(self: ModelClient, listed: Listing, target: int) -> State:
-    """Reads a V2 checkpoint without its sidecars if they are missing."""
-    for checkpoint in self._checkpoints(listed, target):
-        [manifest, *_] = checkpoint.files
-        if manifest.suffix == ".json" and not any((manifest.parent / SIDECARS).glob("*")):
-            state = State()
-            self._apply(state, checkpoint.version, actions_in(manifest))
-            return state
-    return original(self)._start(listed, target)
 
 
 @mutant_method("_apply", "LOG-30")
@@ -343,12 +298,6 @@ def does_not_decode_paths(self: ModelClient, path: str) -> str:
     return path
 
 
-@mutant_method("_decoded", "LOG-32")
-def drops_folders_of_absolute_paths(self: ModelClient, path: str) -> str:
-    """Uses only the last part of an absolute path, as a file in the table's folder."""
-    return original(self)._decoded(path.rpartition("/")[2] if path.startswith("file:") else path)
-
-
 @mutant_method("_partition", "LOG-33")
 def reads_empty_partition_values_as_text(self: ModelClient, add: dict[str, Any]) -> str | None:
     """Reads an empty partition value as an empty string instead of null."""
@@ -369,18 +318,6 @@ def reads_partition_values_as_numbers(self: ModelClient, add: dict[str, Any]) ->
 def _modified(listed: Listing, version: int) -> int:
     path = listed.commits.get(version)
     return 0 if path is None else path.stat().st_mtime_ns // 1_000_000
-
-
-@mutant_method("_times", "ICT-16", "ICT-20")
-def travels_by_the_time_of_the_writer(
-    self: ModelClient, table: Resolved, listed: Listing, latest: State
-) -> dict[int, int]:
-    """Travels by `commitInfo.timestamp`, at which the writer began, instead of the in-commit timestamp."""
-    times = original(self)._times(table, listed, latest)
-    began = {v: action["commitInfo"].get("timestamp") for v in times
-             for action in self._commit(table, listed, table.owned, v) if "commitInfo" in action}  # fmt: skip
-    since = latest.enabled_since
-    return {v: began.get(v) or time if since is not None and v >= since else time for v, time in times.items()}
 
 
 @mutant_method("_time", "ICT-16", "ICT-20", bugs=("FB20",))
@@ -414,19 +351,6 @@ def time_travel_stops_at_the_enablement(self: ModelClient, table: Resolved, list
     if latest.enabled_since is None:
         return original(self)._at(table, listed, timestamp)
     return original(self)._at(table, listed, max(timestamp, self._enabled_at(table, listed, latest)))
-
-
-@mutant_method("_at", "ICT-18")
-def orders_times_across_the_enablement(self: ModelClient, table: Resolved, listed: Listing, timestamp: int) -> int:
-    """Makes the times of all versions increase, so that the late modification time of a copied file shifts later
-    commits."""
-    latest = self._replay(table, listed, self._target(table, listed, None))
-    reached, newest = [], 0
-    for version in range(latest.version + 1):
-        newest = max(newest + 1, self._time(table, listed, latest, version))
-        if newest <= timestamp:
-            reached.append(version)
-    return max(reached, default=0)
 
 
 @mutant("ICT-17")

@@ -73,14 +73,6 @@ def takes_a_refusal_for_the_outcome(self: ModelClient, reply: m.Answer) -> bool:
     return original(self)._outcome(reply)
 
 
-@mutant_method("_outcome", "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03")
-def takes_a_dropped_table_for_the_outcome(self: ModelClient, reply: m.Answer) -> bool:
-    """Reports a commit whose answer was lost as failed when its table is unknown at the lookup."""
-    if isinstance(reply, m.NotFound):
-        raise Refused("there is no such table")
-    return original(self)._outcome(reply)
-
-
 @mutant("PROFILE-UNKNOWN-01", "LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",))
 class TakesAConflictForALostRace(ModelClient):
     """Sends a commit again whose answer was lost, and takes a conflict for a lost race: if the owner then refuses to
@@ -111,19 +103,6 @@ class TakesAFullBacklogForTheOutcome(ModelClient):
         return isinstance(reply, m.Ratified) or super()._resolved(client, transaction, request)
 
 
-@mutant("PROFILE-UNKNOWN-01")
-class CommitsAgainAfterAFullBacklog(ModelClient):
-    """Sends a commit again whose answer was lost. If the backlog is full by then, it requests a backfill, and commits
-    the same changes a second time, as the next version."""
-
-    def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
-        reply = self.owner(client, request)
-        if isinstance(reply, m.Rejected) and reply.retryable:
-            self._make_room(client, request)
-            return False
-        return isinstance(reply, m.Ratified) or super()._resolved(client, transaction, request)
-
-
 @mutant("PROFILE-UNKNOWN-01", "LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",))
 class TakesACleanedUpVersionForALostRace(TakesAConflictForALostRace):
     """Sends a commit again whose answer was lost, and takes a conflict for a lost race if a newer checkpoint exists:
@@ -138,16 +117,6 @@ class TakesACleanedUpVersionForALostRace(TakesAConflictForALostRace):
             if (transaction.table.log / newer).exists():
                 raise
             raise Unsure(str(refused)) from refused
-
-
-@mutant("PROFILE-UNKNOWN-01")
-class TakesARefusedRepetitionForTheOutcome(ModelClient):
-    """Sends a creation or a take-over again whose answer was lost, and reports it as failed when that is refused."""
-
-    def _ask_twice(self, client: str, request: m.Request) -> tuple[m.Answer, bool]:
-        reply = self.owner(client, request)
-        again = isinstance(reply, m.Unknown)
-        return (self.owner(client, request) if again else reply), again
 
 
 @mutant_method("_resolved", "PROFILE-UNKNOWN-03", bugs=("FB40",))
@@ -202,14 +171,6 @@ def takes_published_winners_for_all(self: ModelClient, client: str, transaction:
         winner = self._commit(transaction.table, listed, {}, version)
         self._check(transaction, winner)
         self._apply(transaction.checked, version, winner)
-
-
-@mutant_method("_won", "CONFLICT-RETRY-05")
-def fails_on_an_old_conflict(self: ModelClient, reply: m.Answer) -> bool:
-    """Fails if a conflict names an older latest version than the one it proposed."""
-    if isinstance(reply, m.Conflict) and reply.latest == 0:
-        raise Refused("the owner contradicts itself")
-    return original(self)._won(reply)
 
 
 @mutant_method("_catch_up", "CONFLICT-RETRY-05", "PROFILE-CLIENT-02")
@@ -376,21 +337,6 @@ def commits_data_as_change_data(self: ModelClient, transaction: Transaction, ver
     return tuple(action.replace('{"add":', '{"cdc":') for action in original(self)._actions(transaction, version))
 
 
-@mutant_method("transact", "DELAYED-04")
-def commits_change_data_later(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
-    """Commits the change data of an update in a separate commit."""
-    answer = original(self).transact(client, msgspec.structs.replace(request, changes=()))
-    if request.changes and isinstance(answer, m.Committed):
-        original(self).transact(client, msgspec.structs.replace(request, adds=(), removes=()))
-    return answer
-
-
-@mutant_method("_changes", "DELAYED-04")
-def drops_change_data_after_a_lost_race(self: ModelClient, transaction: Transaction, *, partitioned: bool) -> list[str]:
-    """Commits change data only with its first proposal."""
-    return original(self)._changes(transaction, partitioned=partitioned) if len(transaction.attempts) == 1 else []
-
-
 # Row ids
 
 
@@ -398,16 +344,6 @@ def drops_change_data_after_a_lost_race(self: ModelClient, transaction: Transact
 def ignores_row_tracking(self: ModelClient, adds: list[str], transaction: Transaction, version: int) -> list[str]:
     """Adds files without row ids to a table with row tracking."""
     return adds
-
-
-@mutant_method("_high_water_mark", "ROW-01", "ROW-04")
-def keeps_row_ids_after_a_lost_race(self: ModelClient, transaction: Transaction) -> int:
-    """Assigns row ids after those of the version that it read, although a winner used the same ones."""
-    checked, transaction.checked = transaction.checked, transaction.base
-    try:
-        return original(self)._high_water_mark(transaction)
-    finally:
-        transaction.checked = checked
 
 
 @mutant_method("_row_version", "ROW-02", "ROW-04")
@@ -506,15 +442,6 @@ def stamps_the_wall_clock(self: ModelClient, newest: State) -> int:
 def clock_is_at_the_epoch(self: ModelClient, newest: State) -> int:
     """Has a clock that stands at the epoch: each commit is one ms after the previous one."""
     return newest.timestamp + 1
-
-
-@mutant_method("_actions", "ICT-08")
-def takes_the_files_time_for_the_commits(self: ModelClient, transaction: Transaction, version: int) -> Actions:
-    """Uses the modification time of the previous commit's published file as the time of that commit."""
-    published = transaction.table.log / commit_file(version - 1)
-    if published.exists():
-        transaction.checked.timestamp = published.stat().st_mtime_ns // 1_000_000
-    return original(self)._actions(transaction, version)
 
 
 @mutant_method("_actions", "ICT-14")
