@@ -64,8 +64,6 @@ class _Mutant:
 class ScheduleMutant(_Mutant):
     """A bad owner that only a schedule exposes."""
 
-    needs_clocks: bool = False
-    """Whether two clocks with a difference of an hour expose the mutant, even without an interleaving."""
     family = "schedule"
 
     def hunt(self) -> Hunt:

@@ -1,7 +1,7 @@
 """Mutants that only an interruption exposes: a power cut, a death, a failed effect or a lost answer."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from refimpl.care.watched_ledger import WatchedLedger
 from refimpl.care.write_ahead_log import WriteAheadLog
 from refimpl.owner import lifecycle
 from refimpl.owner.local import Decision
-from refimpl.owner.records import Promise, PromiseKind, TableRecord
+from refimpl.owner.records import Promise, TableRecord
 from refimpl.owner.statements import Writer
 from refimpl.owner.tables import Tables
 from refimpl.protocol import log_path
@@ -22,11 +22,10 @@ from refimpl.protocol.commits import RatifiedCommit
 from refimpl.protocol.errors import CorruptLogError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.protocol.log_path import LOG_FOLDER, Version
 from refimpl.served.group import GroupCommit, Waiting
-from refimpl.storage.environment import Environment
 from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.storage.log_store import LogStore
-from spec_tests.conformance.simulation.hunting import CrashMutant, PowerMutant, Wrapped, connected, recorded, with_lock
-from spec_tests.conformance.simulation.schedule_mutants import recorded_before_it_is_visible, trusts_the_lock
+from spec_tests.conformance.simulation.hunting import CrashMutant, PowerMutant, Wrapped, recorded
+from spec_tests.conformance.simulation.schedule_mutants import recorded_before_it_is_visible
 
 CRASH_MUTANTS: Final[list[CrashMutant]] = []
 POWER_MUTANTS: Final[list[PowerMutant]] = []
@@ -92,24 +91,6 @@ class LinkedBeforeSynced(SimulatedFiles):
         self.fsync(target)
 
 
-@power("make_files", "commit/managedCommit/staged", "PROFILE-DURABLE-01", deaths=True)
-class StagedAgainNotSynced(SimulatedFiles):
-    """A staged file that already exists is proposed, even if its writer died before it synced the file."""
-
-    def sync(self, path: Path, number: Number) -> None:
-        if not path.name.startswith(".tmp-"):
-            super().sync(path, number)
-
-    def link(self, source: Path, target: Path) -> None:
-        self.fsync(source)
-        super().link(source, target)
-
-    def replace(self, source: Path, target: Path) -> None:
-        if target.parent.name not in STAGING_FOLDERS:
-            self.fsync(source)
-        super().replace(source, target)
-
-
 @power("make_files", "backfill/catalogManaged/inline", "CM-PUBLISH-06", deaths=True)
 class TakenNameNotSynced(SimulatedFiles):
     """An existing name is reported, even if the process that linked it died before it synced the name."""
@@ -143,34 +124,6 @@ class FailedSyncRetried(SimulatedFiles):
             super().fsync_directory(path)
 
 
-@power("make_files", "commit/managedCommit/staged", "PROFILE-DURABLE-01", failing_syncs=True)
-class FailedSyncKnownToOneProcess(SimulatedFiles):
-    """Only the process whose sync of a staged file failed writes the file again; another process syncs it once more."""
-
-    _failed = False
-
-    def sync(self, path: Path, number: Number) -> None:
-        try:
-            super().sync(path, number)
-        except OSError:
-            self._failed = True
-            raise
-
-    def fsync_directory(self, path: Path) -> None:
-        try:
-            super().fsync_directory(path)
-        except OSError:
-            self._failed = True
-            raise
-
-    def replace(self, source: Path, target: Path) -> None:
-        if self._failed or target.parent.name not in STAGING_FOLDERS:
-            super().replace(source, target)
-        else:
-            self.unlink(source)
-            self.fsync(target)
-
-
 @power("make_files", "backfill/catalogManaged/inline", "CM-PUBLISH-06", failing_syncs=True)
 class NameInDoubtKept(SimulatedFiles):
     """A published file whose name failed to sync is kept, instead of being written again."""
@@ -197,17 +150,8 @@ class _OnDisk(Wrapped):
 class LedgerSynchronousNormal(_OnDisk):
     """The ledger is written with a lower `synchronous`: NORMAL."""
 
-    level = "NORMAL"
-
     def execute(self, statement: str, *values: Any) -> Any:
-        return self.wrapped.execute(statement.replace("synchronous=FULL", f"synchronous={self.level}"), *values)
-
-
-@power("connection", "commit/catalogManaged/staged", "PROFILE-OUTCOME-02")
-class LedgerSynchronousOff(LedgerSynchronousNormal):
-    """The ledger is written with a lower `synchronous`: OFF."""
-
-    level = "OFF"
+        return self.wrapped.execute(statement.replace("synchronous=FULL", "synchronous=NORMAL"), *values)
 
 
 @power("patch", "backfill/catalogManaged/inline", "CM-PUBLISH-06", LogStore, "publish", failing_syncs=True, deaths=True)
@@ -261,45 +205,18 @@ class GroupAnsweredBeforeItsSync(_OnDisk):
             return self.wrapped.execute(statement, *values)
 
 
-def _group_decided(owner: GroupCommit, group: Sequence[Waiting], decided: list[Decision | None]) -> None:
-    with owner.ledger.write() as writer:
-        decided.extend(owner._decide_in(writer, member) for member in group)
-
-
-@power(
-    "patch", "group/catalogManaged/inline", "PROFILE-DURABLE-01", GroupCommit, "_decide_together", failing_syncs=True
-)
-def group_failed_sync_believed_by_one(owner: GroupCommit, group: Sequence[Waiting]) -> list[Any]:
-    """The leader reports an unknown outcome; the members after it report their decisions."""
-    decided: list[Decision | None] = []
-    try:
-        _group_decided(owner, group, decided)
-    except OutcomeUnknown as error:
-        return [error, *decided[1:]]
-    return decided
-
-
 @crash("patch", "group/catalogManaged/inline", "PROFILE-DURABLE-01", GroupCommit, "_decide_together")
 def group_acknowledged_although_rolled_back(owner: GroupCommit, group: Sequence[Waiting]) -> list[Decision | None]:
     """The error of one member rolls the group back, but members decided before it are acknowledged."""
     decided: list[Decision | None] = []
     try:
-        _group_decided(owner, group, decided)
+        with owner.ledger.write() as writer:
+            decided.extend(owner._decide_in(writer, member) for member in group)
     except OutcomeUnknown:
         raise
     except Exception:  # noqa: BLE001 - the mutant's mistake
         return [*decided, *[None] * (len(group) - len(decided))]
     return decided
-
-
-@power("patch", "group/managedCommit/staged", "PROFILE-OUTCOME-01", GroupCommit, "_decide_together")
-def group_published_before_its_sync(owner: GroupCommit, group: Sequence[Waiting]) -> list[Decision | None]:
-    """The members of a group are published before the transaction that ratifies them is durable."""
-    with owner.ledger.write() as writer:
-        decided = [owner._decide_in(writer, member) for member in group]
-        for member in group:
-            owner.log(member.cached).publish(member.examined.version, member.examined.content)
-        return decided
 
 
 @power("connection", "fold/catalogManaged/inline", "PROFILE-OUTCOME-01", checkpointing=True)
@@ -334,32 +251,9 @@ def recovered_log_synced_again(_log: WriteAheadLog, _frames: Any) -> None:
 # Mutants that only an interrupted effect exposes: they are correct while no process dies
 
 
-def _without_promise(kind: PromiseKind) -> AbstractContextManager[Any]:
-    ordinary = Writer.add_promise
-
-    def add_promise(writer: Writer, table: TableRecord, promise: Promise) -> None:
-        if promise.kind is not kind:
-            ordinary(writer, table, promise)
-
-    return mock.patch.object(Writer, "add_promise", add_promise)
-
-
-@crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01")
-def publish_without_promise() -> AbstractContextManager[Any]:
+@crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", Writer, "add_promise")
+def publish_without_promise(*_: Any) -> None:
     """A direct commit is linked first and recorded afterwards, without a promise."""
-    return _without_promise(PromiseKind.PUBLISH)
-
-
-@crash("patch", "take-over/managedCommit/staged", "PROFILE-DURABLE-01")
-def take_over_without_promise() -> AbstractContextManager[Any]:
-    """A take-over is linked first and recorded afterwards, without a promise."""
-    return _without_promise(PromiseKind.TAKE_OVER)
-
-
-@crash("patch", "hand-back/managedCommit/staged", "PROFILE-OUTCOME-01")
-def hand_back_without_promise() -> AbstractContextManager[Any]:
-    """A hand-back is linked first and recorded afterwards, without a promise."""
-    return _without_promise(PromiseKind.HAND_BACK)
 
 
 @crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", Tables, "complete")
@@ -372,59 +266,6 @@ def promise_always_forgotten(tables: Tables, writer: Writer, table: TableRecord,
 def promise_always_believed(_tables: Tables, _table: TableRecord, _promise: Promise) -> bool:
     """Recovery assumes that every promise was kept, and links nothing."""
     return True
-
-
-@crash("patch", "commit/managedCommit/direct", "PROFILE-DURABLE-01")
-def recorded_in_two_transactions() -> AbstractContextManager[Any]:
-    """A kept promise is recorded in one transaction and forgotten in another."""
-    ordinary = Writer.forget_promise
-
-    def forget_promise(writer: Writer, table: TableRecord) -> None:
-        writer._db.execute("COMMIT")
-        writer._db.execute("BEGIN IMMEDIATE")
-        ordinary(writer, table)
-
-    return mock.patch.object(Writer, "forget_promise", forget_promise)
-
-
-_RESOLVED: Final = "tombstones WHERE table_id = ? AND attempt = ?"
-
-
-@crash("change", "resolve/catalogManaged/staged", "PROFILE-OUTCOME-02")
-def tombstones_in_memory(environment: Environment) -> Environment:
-    """Only the process that resolved an attempt knows its outcome."""
-
-    class Forgets(Wrapped):
-        def __init__(self, database: Any) -> None:
-            super().__init__(database)
-            self._own: set[str] = set()
-
-        def execute(self, statement: str, *values: Any) -> Any:
-            if statement.startswith("INSERT OR IGNORE INTO tombstones"):
-                self._own.add(values[0][1])
-                return None
-            if _RESOLVED in statement:
-                known = int(values[0][-1] in self._own)
-                statement = statement.replace(_RESOLVED, f"(SELECT ? AS table_id, ? AS attempt) WHERE {known}")
-            return self.wrapped.execute(statement, *values)
-
-    return connected(environment, Forgets)
-
-
-@crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", Tables, "keep")
-def error_of_a_link_believed(tables: Tables, table: TableRecord, promise: Promise) -> Any:
-    """A failed link is assumed to have had no effect."""
-    try:
-        mine = tables.link(table, promise)
-    except OSError as error:
-        with tables.ledger.write() as writer:
-            tables.forget(writer, table, promise)
-        raise OwnerUnavailableError(f"not published: {error}; nothing was committed") from error
-    with tables.ledger.write() as writer:
-        if mine:
-            return tables.record(writer, table, promise)
-        tables.forget(writer, table, promise)
-    return None
 
 
 @crash("patch", "commit/catalogManaged/inline", "PROFILE-DURABLE-01")
@@ -441,22 +282,6 @@ def error_of_a_commit_believed() -> AbstractContextManager[Any]:
     return mock.patch.object(WatchedLedger, "commit", commit)
 
 
-@crash("change", "commit/catalogManaged/direct", "PROFILE-CORE-03", patch=trusts_the_lock)
-def lock_with_a_lease(environment: Environment) -> Environment:
-    """A lock is taken away from a slow process, which does not notice."""
-
-    def leased(take: Callable[[], Any]) -> Callable[[], AbstractContextManager[Any]]:
-        @contextlib.contextmanager
-        def lock() -> Iterator[None]:
-            with contextlib.ExitStack() as stack, contextlib.suppress(OwnerUnavailableError):
-                stack.enter_context(take())
-            yield
-
-        return lock
-
-    return with_lock(environment, leased)
-
-
 @crash("patch", "create/catalogManaged/staged", "PROFILE-DURABLE-01")
 def description_decides() -> AbstractContextManager[Any]:
     """A creation that landed is reported as failed if the table cannot be described."""
@@ -471,10 +296,4 @@ def description_decides() -> AbstractContextManager[Any]:
 @crash("patch", "commit/catalogManaged/direct", "PROFILE-DURABLE-01", Tables, "keep")
 def direct_recorded_first(*kept: Any) -> RatifiedCommit | None:
     """A direct commit is recorded as published, and then linked."""
-    return recorded_before_it_is_visible(*kept)
-
-
-@crash("patch", "hand-back/catalogManaged/staged", "PROFILE-DURABLE-01", Tables, "keep")
-def hand_back_recorded_first(*kept: Any) -> RatifiedCommit | None:
-    """A table is recorded as handed back, and then its last commit is linked."""
     return recorded_before_it_is_visible(*kept)

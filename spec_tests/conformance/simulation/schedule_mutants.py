@@ -18,22 +18,19 @@ from refimpl.log.log_reading import Loaded, LogReader
 from refimpl.log.log_segment import build
 from refimpl.log.table_state import ReplayedState
 from refimpl.owner import decide, local
-from refimpl.owner.backfill import backfill
-from refimpl.owner.local import Decision, LocalOwner
-from refimpl.owner.records import AttemptRecord, Promise, TableRecord
+from refimpl.owner.local import LocalOwner
+from refimpl.owner.records import Promise, TableRecord
 from refimpl.owner.statements import Writer
 from refimpl.owner.tables import Tables, stored_commits
 from refimpl.protocol.commit_owner import Backfilled
 from refimpl.protocol.commits import AttemptOutcome, CommitsAnswer, Landed, NotLanded, RatifiedCommit
 from refimpl.protocol.log_path import Version
-from refimpl.served.group import GroupCommit, Groups, Waiting
+from refimpl.served.group import Groups, Waiting
 from refimpl.storage.environment import Environment
 from spec_tests.conformance.simulation.hunting import ScheduleMutant, Wrapped, connected, recorded, with_lock
 
 SCHEDULE_MUTANTS: Final[list[ScheduleMutant]] = []
 schedule = partial(recorded, SCHEDULE_MUTANTS, ScheduleMutant)
-
-TOMBSTONE_LIFE_MS: Final = 600_000
 
 
 def _recorded(tables: Tables, writer: Writer, table: TableRecord, promise: Promise) -> RatifiedCommit:
@@ -54,12 +51,6 @@ def trusts_the_lock() -> AbstractContextManager[Any]:
 def lock_not_taken(environment: Environment) -> Environment:
     """The owner's lock is not taken: the promise of a running process counts as abandoned."""
     return with_lock(environment, lambda _take: contextlib.nullcontext)
-
-
-@schedule("change", "two-take-overs[managedCommit,staged]", "PROFILE-CORE-03", patch=trusts_the_lock)
-def two_take_overs_unlocked(environment: Environment) -> Environment:
-    """Two take-overs of one table run without the lock."""
-    return lock_not_taken(environment)
 
 
 @schedule("change", "two-writers[catalogManaged,direct]", "PROFILE-CORE-03", patch=trusts_the_lock)
@@ -88,12 +79,6 @@ def lock_released_early(environment: Environment) -> Environment:
         return lock
 
     return with_lock(connected(environment, Frees), freed)
-
-
-@schedule("change", "hand-back[managedCommit,staged]", "PROFILE-CORE-03", patch=trusts_the_lock)
-def hand_back_unlocked(environment: Environment) -> Environment:
-    """The lock is released between the promise to hand back and its link."""
-    return lock_released_early(environment)
 
 
 @schedule("change", "take-over[managedCommit,staged]", "MC-COMMIT-02")
@@ -138,26 +123,6 @@ def resolves_from_an_old_look(owner: LocalOwner, table_id: str, attempt: str) ->
     return NotLanded() if seen is None or seen.landed is None else Landed(commit=seen.landed)
 
 
-@schedule("patch", "delayed[catalogManaged,inline]", "PROFILE-OUTCOME-02")
-def attempts_checked_outside_the_transaction() -> AbstractContextManager[Any]:
-    """The owner looks up the attempt when its request arrives, and not again under the lock."""
-    looked_up: dict[str, AttemptRecord | None] = {}
-    examined, attempt = LocalOwner.examined, Writer.attempt
-
-    def examined_early(owner: LocalOwner, record: TableRecord, version: int, proposal: Any) -> Any:
-        with owner.ledger.read() as view:
-            looked_up[proposal.attempt] = view.attempt(record, proposal.attempt)
-        return examined(owner, record, version, proposal)
-
-    def remembered(writer: Writer, table: TableRecord, wanted: str) -> AttemptRecord | None:
-        return looked_up[wanted] if wanted in looked_up else attempt(writer, table, wanted)
-
-    stack = contextlib.ExitStack()
-    stack.enter_context(mock.patch.object(LocalOwner, "examined", examined_early))
-    stack.enter_context(mock.patch.object(Writer, "attempt", remembered))
-    return stack
-
-
 def _contents(tables: Tables, table_id: str, version: Version | None) -> tuple[TableRecord, list[tuple[int, bytes]]]:
     """The versions to be published and their content, read from the ledger in one transaction."""
     with tables.ledger.read() as view:
@@ -200,27 +165,6 @@ def publishes_the_newest_first(tables: Tables, table_id: str, version: Version |
     return Backfilled(through=table.backfilled, published=len(contents))
 
 
-@schedule("patch", "two-backfillers[managedCommit,staged]", "MC-BACKFILL-05", local, "backfill")
-def backfillers_divide_the_versions(tables: Tables, table_id: str, version: Version | None) -> Backfilled:
-    """Backfillers share the versions without a lock: the first that claims a version publishes it."""
-    table, contents = _contents(tables, table_id, version)
-    log, files = tables.log(table), tables.environment.files
-    for number, content in contents:
-        try:
-            with files.create(table.location / f".publishing-{number}"):
-                pass
-        except FileExistsError:
-            continue
-        log.publish(number, content)
-    with tables.lock(), tables.changing(table_id) as (writer, now):
-        last = now.first_unbackfilled - 1
-        while log.published(last + 1):
-            last += 1
-        if last >= now.first_unbackfilled:
-            writer.mark_published(now, last, tables.now)
-    return Backfilled(through=last, published=len(contents))
-
-
 @schedule("change", "two-writers[catalogManaged,inline]", "CM-COMMIT-08")
 def decided_outside_the_transaction(environment: Environment) -> Environment:
     """A transaction begins with its first change. Its decision uses rows that were read before."""
@@ -241,21 +185,6 @@ def decided_outside_the_transaction(environment: Environment) -> Environment:
             return super().execute(statement, *values)
 
     return lock_not_taken(connected(environment, Late))
-
-
-@schedule("change", "delayed[catalogManaged,staged]", "PROFILE-OUTCOME-02", needs_clocks=True)
-def tombstones_expire(environment: Environment) -> Environment:
-    """Each writer deletes tombstones that are old by its own clock."""
-
-    class Expires(Wrapped):
-        def execute(self, statement: str, *values: Any) -> Any:
-            result = self.wrapped.execute(statement, *values)
-            if statement == "BEGIN IMMEDIATE":
-                long_ago = environment.now() - TOMBSTONE_LIFE_MS
-                self.wrapped.execute("DELETE FROM tombstones WHERE resolved_at < ?", (long_ago,))
-            return result
-
-    return connected(environment, Expires)
 
 
 @schedule("change", "two-backfillers[catalogManaged,inline]", "CM-PUBLISH-03")
@@ -280,20 +209,6 @@ def latest_by_a_second_look(
         commits = stored_commits(view, tables.required(view, table_id), start, end).commits
     with tables.ledger.read() as view:
         return CommitsAnswer(commits=commits, latest_ratified_version=tables.required(view, table_id).latest)
-
-
-@schedule("patch", "backfiller[managedCommit,staged]", "MC-FEATURE-02", local, "backfill")
-def forgets_what_came_meanwhile(tables: Tables, table_id: str, _version: Version | None) -> Backfilled:
-    """The versions to publish are decided before the lock is taken; under the lock, every version up to the latest is
-    marked as published.
-    """
-    with tables.ledger.read() as view:
-        last = tables.required(view, table_id).latest
-    backfilled = backfill(tables, table_id, last)
-    with tables.lock(), tables.changing(table_id) as (writer, table):
-        assert table.latest is not None
-        writer.mark_published(table, table.latest, tables.now)
-    return backfilled
 
 
 @schedule("patch", "backfiller[catalogManaged,direct]", "CM-STORE-09", Tables, "keep")
@@ -340,20 +255,3 @@ def group_answered_as_it_arrived(groups: Groups, group: Sequence[Waiting]) -> No
     arrived = [member for member in groups._waiting if member in group]
     for member, answer in zip(arrived, groups._together(group), strict=True):
         member.answer = answer
-
-
-@schedule(
-    "patch", "threads[managedCommit,staged]", "MC-COMMIT-02", GroupCommit, "_decide_together",
-    change=lambda environment: connected(environment, _LastOneStays),
-)  # fmt: skip
-def group_judged_before_any_is_written(owner: GroupCommit, group: Sequence[Waiting]) -> list[Decision | None]:
-    """The members of a group are all judged in the state before the group: two of them get the same version."""
-    with owner.ledger.write() as writer:
-        judged = []
-        for member in group:
-            table = owner.required(writer, member.cached.table_id)
-            judged.append((table, owner.judged(writer, table, member.examined)))
-        return [
-            owner.ratified(writer, table, verdict) if isinstance(verdict, decide.Ratify) else Decision(outcome=verdict)
-            for table, verdict in judged
-        ]

@@ -23,11 +23,10 @@ from spec_tests.conformance.simulation.schedule_mutants import SCHEDULE_MUTANTS
 from spec_tests.support.sampling import sampled
 
 SLOW = {
-    "asks-then-replaces", "backfillers-divide-the-versions", "latest-by-a-second-look", "publishes-in-place",
+    "asks-then-replaces", "latest-by-a-second-look", "publishes-in-place",
     "forgets-before-it-publishes", "recorded-before-it-is-visible", "publishes-the-newest-first",
     "resolves-from-an-old-look", "decided-outside-the-transaction",
-    "lock-with-a-lease", "description-decides", "error-of-a-link-believed", "hand-back-without-promise",
-    "hand-back-recorded-first",
+    "description-decides",
 }  # fmt: skip
 """Mutants whose hunt takes more than half a second of processor time."""
 
@@ -78,7 +77,7 @@ def test_a_schedule_mutant_conforms_without_switches(mutant: hunting.ScheduleMut
         start = prepare(scope, host)
         for first in scope.requests(start):
             outcome, steps = follow(lambda: ScopeRun(scope, host, start), [first] * 500)
-            assert mutant.needs_clocks or cast(Outcome, outcome).violations == ()
+            assert cast(Outcome, outcome).violations == ()
             assert len(traces.turns(steps)) == len(scope.requests(start))
 
 
@@ -104,7 +103,7 @@ def test_a_crash_mutant_conforms_without_interruption(mutant: hunting.CrashMutan
 
 
 def test_each_mutant_violates_a_requirement_of_the_catalogue() -> None:
-    assert len(MUTANTS) >= 62
+    assert len(MUTANTS) >= 40
     assert len({mutant.id for mutant in MUTANTS}) == len(MUTANTS)
     assert {mutant.requirement for mutant in MUTANTS} <= {requirement.id for requirement in load().requirements}
     assert {mutant.family for mutant in MUTANTS} == {"schedule", "crash", "power"}
