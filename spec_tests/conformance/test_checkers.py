@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from conformance.checkers import bounds, watermark
-from conformance.checkers.bounds import MOST_CONTRADICTIONS, MOST_OF_ONE_RULE
+from conformance.checkers.bounds import MOST_CONTRADICTIONS
 from conformance.checkers.check import check_events, check_file
 from conformance.checkers.columns import HistoryColumns, Rows
 from conformance.checkers.log import IDEMPOTENT_RETRY, LogChecker
 from conformance.checkers.rules import Rule
 from conformance.history import digests, events
-from conformance.history.events import Conflict, Content, Done, Entry, Gap, Promise
+from conformance.history.events import Conflict, Content, Done, Entry, Promise
 from spec_tests.conformance import prove
 from spec_tests.conformance.drafts import (
     CASES,
@@ -145,11 +145,6 @@ def race(**changes: object) -> Draft:
     return draft
 
 
-def test_empty_histories_and_unused_tables_are_conformant() -> None:
-    assert rules(Draft()) == []
-    assert rules(Draft(log=log("old"), before=1)) == []
-
-
 def test_disagreeing_answers_are_reported_together() -> None:
     draft = race()
     for at, attempt in ((10, "a"), (12, "z")):
@@ -173,22 +168,6 @@ def test_managed_commit_readers_may_skip_the_owner() -> None:
     assert rules(draft) == []
 
 
-def test_a_missing_ratified_version_violates_one_rule_only() -> None:
-    source = race().events()
-    witness = source[-2]
-    assert isinstance(witness, events.Witness)
-    source[-2] = events.Witness(table=witness.table, version=2, attempt="b")
-    assert [violation.rule for violation in check_events(source).violations] == [Rule.COMMIT_FORGOTTEN]
-
-
-def test_a_log_that_begins_above_0_existed_before_the_history() -> None:
-    """FB44: the first commit to an empty log must be version 0."""
-    draft = Draft(first=5, log=log("a"), asked=[commit("a", 5, 0, 1)])
-    assert rules(draft) == [Rule.LOG_HAS_GAP]
-    draft.before = 1
-    assert check_events(draft.events()).conformant
-
-
 def test_versions_before_the_history_may_lack_attempts() -> None:
     draft = Draft(first=6, before=1, log=log("o", "a"))
     draft.asked = [commit("a", 7, 0, 1), commit("x", 5, 0, 1, Conflict()), read(2, 3, 7)]
@@ -200,17 +179,6 @@ def test_versions_before_the_history_may_lack_attempts() -> None:
         Rule.RATIFIED_BUT_LOST,
         Rule.NOT_PROPOSED,
     ]
-
-
-def test_a_later_answer_may_name_the_attempt_of_an_old_version() -> None:
-    draft = Draft(first=6, before=1, log=log("o"), asked=[commit("a", 6, 0, 1), commit("a", 6, 2, 3)])
-    source = draft.events()
-    source[-2] = events.Witness(table="orders", version=6, before=True)
-    assert check_events(source).conformant
-    draft.asked.append(commit("b", 6, 4, 5))
-    source = draft.events()
-    source[-2] = events.Witness(table="orders", version=6, before=True)
-    assert [violation.rule for violation in check_events(source).violations] == [Rule.RATIFIED_BUT_LOST]
 
 
 def test_several_tables_are_judged_separately() -> None:
@@ -245,32 +213,6 @@ def test_a_contradiction_names_both_operations() -> None:
     assert [operation.id for operation in violation.operations] == [3, 2]
 
 
-def test_the_explanation_names_all_requests_of_the_attempt() -> None:
-    draft = Draft(
-        log=log("a", "b"),
-        asked=[
-            commit("b", 1, 0, 1, Gap()),
-            commit("x", 1, 2, 3, Conflict()),
-            commit("a", 0, 4, 5),
-            commit("b", 1, 6, 7),
-            commit("b", 1, 8, 9),
-        ],
-    )
-    (violation,) = verdict_on(draft).violations
-    assert violation.rule is Rule.FALSE_CONFLICT
-    assert [operation.id for operation in violation.operations] == [3, 1, 0, 4]
-    assert "All other requests of attempt b" in violation.message
-
-
-def test_further_violations_of_a_rule_are_counted() -> None:
-    draft = Draft(asked=[commit(f"a{at}", 0, at, at) for at in range(30)], log=[])
-    verdict = verdict_on(Draft(asked=draft.asked[:5], log=[]))
-    assert len(verdict.violations) == 5
-    verdict = check_events(draft.events())
-    assert len(verdict.violations) == MOST_OF_ONE_RULE
-    assert verdict.left_out == 30 - MOST_OF_ONE_RULE
-
-
 def wrong_everywhere(versions: int) -> Draft:
     """Each version is denied after it was acknowledged, and each replay is rejected."""
     draft = Draft(log=log(*(f"a{version}" for version in range(versions))), profiles={"idempotent-retry"})
@@ -302,12 +244,6 @@ def test_only_a_few_of_many_contradictions_are_explained(monkeypatch: pytest.Mon
     assert len(verdict.violations) + verdict.left_out == 3 * 300
 
 
-def test_names_with_braces_are_shown_unchanged() -> None:
-    draft = Draft(log=log("{first}", "{0}"), asked=[commit("{0}", 1, 0, 1), commit("{first}", 0, 2, 3)])
-    (violation,) = verdict_on(draft).violations
-    assert violation.rule is Rule.RATIFIED_OUT_OF_ORDER
-
-
 # The watermark: the published versions are a prefix of the ratified ones, and a list omits only published versions
 
 
@@ -323,34 +259,8 @@ def seen(at: int, *published: int, absent: tuple[int, ...] = (), since: int | No
     return DraftListing(since=at if since is None else since, at=at, published=list(published), absent=list(absent))
 
 
-def test_a_published_version_stays_unless_cleaned_up() -> None:
-    gone = two_commits(seen(5, 0), seen(7, absent=(0,)))
-    assert rules(gone) == [Rule.PUBLISHED_THEN_GONE]
-    gone.asked.append(asked("m", 6, 8, events.Cleanup(), Done()))
-    assert rules(gone) == []
-    gone.asked[-1] = asked("m", 8, 9, events.Cleanup(), Done())
-    assert rules(gone) == [Rule.PUBLISHED_THEN_GONE]
-    gone.asked.pop()
-    gone.cleanup = True
-    assert rules(gone) == []
-
-
 def backfill(to: int, invoked: int, answered: int | None) -> DraftOperation:
     return asked("m", invoked, answered, events.BackfillToVersion(version=to), None if answered is None else Done())
-
-
-def test_a_later_version_proves_the_earlier_ones() -> None:
-    draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, 9), commit("b", 1, 2, 3), backfill(0, 4, 5)])
-    draft.looked = [seen(7, absent=(0,))]
-    assert rules(draft) == [Rule.BACKFILL_NOT_DONE]
-
-
-def test_a_published_file_proves_that_its_version_is_ratified() -> None:
-    draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, None), commit("b", 1, 0, None), backfill(1, 4, 5)])
-    draft.looked = [seen(3, 0), seen(7, absent=(1,))]
-    assert rules(draft) == []
-    draft.looked = [seen(3, 0), seen(7, absent=(0,))]
-    assert Rule.PUBLISHED_THEN_GONE in rules(draft)
 
 
 def test_a_contradiction_names_the_observation_and_the_answer() -> None:
@@ -431,20 +341,6 @@ def test_a_published_file_never_changes_even_in_its_spaces() -> None:
     verdict = verdict_on(draft)
     assert [violation.rule for violation in verdict.violations] == [Rule.CONTENT_CHANGED]
     assert [operation.id for operation in verdict.violations[0].operations] == [2, 3]
-
-
-def test_either_of_two_contents_of_one_attempt_may_be_ratified() -> None:
-    """An owner may take either content; a third content is a violation."""
-    draft = history(SAME, None, WRONG, None)
-    assert set(rules(draft)) == {Rule.CONTENT_CHANGED}
-    draft.ask("w", 0, None, events.Commit(version=0, attempt="a", content=WRONG), None)
-    assert rules(draft) == []
-
-
-def test_content_of_a_losing_attempt_is_ignored() -> None:
-    draft = history(SAME, SAME, SAME, SAME)
-    draft.ask("x", 2, 3, events.Commit(version=0, attempt="x", content=WRONG), events.Conflict())
-    assert rules(draft) == []
 
 
 # The fixtures

@@ -2,7 +2,6 @@
 
 import io
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -21,14 +20,13 @@ from conformance.history.events import (
     GetCommits,
     Header,
     InvalidHistoryError,
-    PublishedFile,
     Ratified,
     Subject,
     Unknown,
     Witness,
 )
-from conformance.history.files import HistoryWriter, read, read_events, write_events
-from conformance.history.operations import Item, Operation, operations
+from conformance.history.files import read, read_events, write_events
+from conformance.history.operations import Item, operations
 from conformance.interface import messages
 from spec_tests.conformance.drafts import FOLDER, TABLE, Draft, DraftListing, DraftOperation, Version
 from spec_tests.conformance.prove import without_final_log
@@ -233,53 +231,6 @@ def test_the_error_for_an_unreadable_file_has_the_reason(tmp_path: Path) -> None
             list(read(path))
 
 
-def test_times_and_numbers_are_in_the_order_of_the_lines(tmp_path: Path) -> None:
-    """Eight threads write; the clock advances whenever it is read."""
-    path = tmp_path / "history.jsonl"
-    ticks = iter(range(10**6))
-    with HistoryWriter(path, HEADER, clock=lambda: next(ticks)) as history:
-
-        def client(name: str) -> None:
-            for _ in range(50):
-                number = history.invoke(name, "orders", GetCommits())
-                history.ended(number, events.Commits(latest=None))
-            history.fault("crash", client=name)
-            history.look("orders", history.now(), [PublishedFile(version=0)], [1])
-            history.ended(history.invoke(name, "other", Commit(version=1, attempt=name)), events.Gap())
-            history.ended(history.invoke(name, "other", Commit(version=1, attempt=name)), Unknown())
-
-        threads = [threading.Thread(target=client, args=(f"c{at}",)) for at in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        history.witness(Witness(table="orders", version=0, attempt="a"))
-        history.complete()
-    parsed = list(operations(read(path)))
-    assert len([item for item in parsed if isinstance(item, Operation)]) == 8 * 52
-    with pytest.raises(ValueError, match="complete"):
-        history.fault("late")
-
-
-def test_ids_and_versions_are_numbers_of_63_bits() -> None:
-    def with_number(most: int) -> Event:
-        request = Commit(version=most, attempt="a")
-        return events.Invoke(at=1, id=most, client="c", table="t", request=request)
-
-    largest = with_number(2**63 - 1)
-    assert list(read_events(io.BytesIO(as_bytes([largest])))) == [largest]
-    with pytest.raises(InvalidHistoryError, match=str(2**63 - 1)):
-        list(read_events(io.BytesIO(as_bytes([with_number(2**63)]))))
-
-
-def test_an_incomplete_history_is_invalid(tmp_path: Path) -> None:
-    path = tmp_path / "history.jsonl"
-    with HistoryWriter(path, HEADER, clock=lambda: 1) as history:
-        history.ended(history.invoke("c", "orders", GetCommits()), events.Commits(latest=None))
-    with pytest.raises(InvalidHistoryError, match="without a footer"):
-        list(operations(read(path)))
-
-
 def many(count: int) -> Iterator[Event]:
     yield HEADER
     for number in range(count):
@@ -408,21 +359,6 @@ def test_an_answer_has_an_event_if_the_request_permits_it(
     message: messages.Request, answered: messages.Answer, expected: events.Answer | None
 ) -> None:
     assert translation.answer(message, answered) == expected
-
-
-def test_published_commits_are_found_among_files() -> None:
-    names = [
-        "00000000000000000007.json",
-        "00000000000000000007.crc",
-        "00000000000000000007.checkpoint.parquet",
-        "_staged_commits/00000000000000000008.uuid.json",
-        "8.json",
-        "99999999999999999999.json",
-        "_last_checkpoint",
-    ]
-    published = translation.published([messages.LogFile(name=name, size=2, content="{}") for name in names])
-    assert [file.version for file in published] == [7]
-    assert published[0].content == digests.of_file(b"{}")
 
 
 # The command `check`

@@ -5,7 +5,6 @@ from typing import Final
 
 import pytest
 
-from conformance.models.owner import ModelOwner
 from conformance.mutants import Mutant, all_mutants
 from spec_tests.conformance import kills, layers, mutation_score
 from spec_tests.conformance.layers import Row, Seen
@@ -32,19 +31,6 @@ def test_another_accusation_is_not_a_kill(monkeypatch: pytest.MonkeyPatch) -> No
     assert row.requirements
 
 
-def test_nothing_is_seen_of_an_innocent_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    innocent = Mutant(id="innocent", title="", make=ModelOwner, side="owner", violates=("MC-COMMIT-01",))
-    row = searched(innocent, monkeypatch, seconds=0.1)
-    assert row.seen is Seen.NOTHING
-    assert row.programs > 0
-
-
-def test_a_mutant_that_cannot_start_has_no_verdict() -> None:
-    row = layers.apart(replace(GUILTY, id="unknown"), "programs", seconds=1, seed=0)
-    assert row.seen is Seen.ENDED
-    assert "unknown" in row.note
-
-
 def test_a_third_is_held_out() -> None:
     others, held_out = layers.chosen(), layers.chosen(holdout=True)
     everyone = {mutant.id for mutant in all_mutants().values() if mutant.violates}
@@ -59,11 +45,6 @@ def test_the_held_out_third_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     assert "--holdout" in capsys.readouterr().out
 
 
-def test_a_sample_depends_on_its_seed_only() -> None:
-    first = layers.chosen(sample=5, seed=1)
-    assert first == layers.chosen(sample=5, seed=1) != layers.chosen(sample=5, seed=2)
-
-
 def test_a_mutant_of_programs_is_searched_again_if_one_is_remembered() -> None:
     of_programs = {mutant.id for mutant in layers.chosen() if mutant.found_by}
     assert of_programs & {mutant.id for mutant in kills.bad()} == of_programs & kills.REMEMBERED.keys()
@@ -75,10 +56,3 @@ def test_a_remembered_case_is_read_again() -> None:
     assert [str(kills.case_of(text)) for text in (program, example, "conflicts/unknown[managedCommit/staged]")] == [
         program, example, "None",
     ]  # fmt: skip
-
-
-def test_totals_count_each_side_apart() -> None:
-    row = Row(mutant="a", side="owner", layer="programs", seen=Seen.FOUND, requirements=("X",), programs=3)
-    known = [row, replace(row, programs=5), replace(row, seen=Seen.NOTHING), replace(row, side="client")]
-    owners = next(total for total in layers.totals(known) if total.side == "owner")
-    assert (owners.mutants, owners.found, owners.nothing, owners.programs) == (3, 2, 1, 4)

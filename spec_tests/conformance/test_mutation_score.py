@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 from conformance.checks import all_checks
-from conformance.interface.results import ExitCode, Layer, Verdict
+from conformance.interface.results import Layer, Verdict
 from conformance.models.owner import ModelOwner
 from conformance.mutants import Mutant, all_mutants, mutant_method
 from conformance.requirements.catalogue import Level, load
@@ -113,32 +113,6 @@ def test_a_function_has_the_parameters_of_the_method_that_it_replaces() -> None:
 
 
 @pytest.mark.parametrize(
-    "identifier", sampled(["observe-shows-content-once", "unknown-names-are-found", "profiles-change"], 3)
-)
-def test_mutants_that_once_escaped_are_not_conformant(identifier: str) -> None:
-    """A run uses one process for several subjects, which the search for a single case does not test."""
-    run = mutation_score.judge(all_mutants()[identifier])
-    assert (run.right, run.exit_code) == (True, ExitCode.VIOLATION), run.note
-
-
-def test_a_commit_omitted_from_a_list_is_not_called_lost() -> None:
-    name = "mutant:list-is-cut-after-two-commits"
-    [first, *_] = [case for case in kills.cases(kills.identity(name)) if case.check.name.startswith("ranges-of-unpub")]
-    named = {requirement for violation in kills.run(first, name).violations for requirement in violation.requirements}
-    assert named & {"MC-GET-01", "CM-GET-03"}
-    assert named.isdisjoint({"MC-COMMIT-02", "CM-COMMIT-08"})
-
-
-def test_a_conflict_about_a_replay_breaks_only_the_promise() -> None:
-    """The documents allow a conflict as the answer to a replay, also if the commit is a visible file."""
-    name = "mutant:replay-of-a-visible-file-is-a-conflict"
-    check = "a-visible-direct-commit-is-known-as-landed"
-    [first, *_] = [case for case in kills.cases(kills.identity(name)) if check in case.check.name]
-    named = {requirement for violation in kills.run(first, name).violations for requirement in violation.requirements}
-    assert named == {"PROFILE-RETRY-01"}
-
-
-@pytest.mark.parametrize(
     ("good", "check"),
     [
         ("publishes-the-hand-back-in-the-background", "attempts-are-known-after-many-commits"),
@@ -152,11 +126,6 @@ def test_a_freedom_leaves_the_check_testable(good: str, check: str) -> None:
     [case] = [case for case in kills.cases(kills.identity(name)) if (case.check.name, case.variant) == (check, staged)]
     result = kills.run(case, name)
     assert result.verdict is Verdict.PASSED, result
-
-
-def test_a_mutant_that_violates_only_advice_is_recognized() -> None:
-    assert mutation_score.only_advice(all_mutants()["conflicts-with-every-removal"])
-    assert not mutation_score.only_advice(all_mutants()["last-writer-wins"])
 
 
 # Subjects written from the documents alone: their mistakes are found, their freedoms are not accused

@@ -16,7 +16,7 @@ from conformance.adapters.uc.api import Staged, UnansweredError
 from conformance.adapters.uc.owner import creation_of, with_requirements
 from conformance.adapters.uc.server import DELTA, LEGACY, DeltaApi, DeltaApiServer
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, STAGED_TABLES, TABLE_ID, commit_file
+from conformance.interface.log_names import LOG, STAGED_TABLES, commit_file
 from conformance.models import proposals
 from conformance.models.client_owner import ClientOwner
 from conformance.models.storage import FolderStorage
@@ -83,24 +83,6 @@ def kind_of(document: Any) -> str:
     return str(document["error"]["type"])
 
 
-def test_a_table_is_described_by_its_log(kit: Kit) -> None:
-    status, description = kit.load()
-    metadata = description["metadata"]
-    assert (status, description["latest-table-version"], description["commits"]) == (200, 0, [])
-    assert metadata["table-uuid"] == metadata["properties"][TABLE_ID] == kit.table
-    assert metadata["location"] == kit.folder.as_uri()
-    assert [field["name"] for field in metadata["columns"]["fields"]] == ["id", "part"]
-    assert metadata["properties"]["delta.feature.catalogManaged"] == "supported"
-
-
-def test_a_commit_is_listed_until_it_is_published(kit: Kit) -> None:
-    status, description = kit.commit(1)
-    assert (status, description["latest-table-version"]) == (200, 1)
-    assert [(commit["version"], commit["timestamp"]) for commit in description["commits"]] == [(1, TIME + 1)]
-    status, description = kit.update({"action": "set-latest-backfilled-version", "latest-published-version": 1})
-    assert (status, description["commits"], description["latest-table-version"]) == (200, [], 1)
-
-
 def test_a_client_of_the_older_calls_commits_and_lists_commits(kit: Kit) -> None:
     path, where = f"{LEGACY}/delta/preview/commits", {"table_id": kit.table, "table_uri": kit.folder.as_uri()}
     assert kit.send("GET", path, {**where, "start_version": 0})[0] == 404, "the client has not found the table"
@@ -113,17 +95,6 @@ def test_a_client_of_the_older_calls_commits_and_lists_commits(kit: Kit) -> None
     assert [(commit["version"], commit["timestamp"]) for commit in answer["commits"]] == [(1, TIME + 1)]
     assert kit.send("POST", path, {**where, "latest_backfilled_version": 2}) == (200, {})
     assert kit.send("GET", path, {**where, "start_version": 0})[1] == {"commits": [], "latest_table_version": 2}
-
-
-def test_a_load_shows_the_metadata_of_its_latest_version(kit: Kit) -> None:
-    before = kit.load()[1]["metadata"]
-    changed = proposals.metadata("metadata", TIME, {"answer": "42"})
-    attempt = ATTEMPT.replace("0e4f", "1e4f")
-    kit.owner.subject.ask("other", m.Commit(table=kit.table, version=1, attempt=attempt, actions=(
-        proposals.commit_info(attempt, TIME + 1), changed)))  # fmt: skip
-    after = kit.load()[1]["metadata"]
-    assert after["properties"]["answer"] == "42"
-    assert after["etag"] != before["etag"]
 
 
 def test_a_client_creates_a_table_at_a_staged_location(kit: Kit) -> None:
@@ -148,12 +119,6 @@ def creation_at(staged: dict[str, Any], name: str) -> tuple[dict[str, Any], str]
     lines = proposals.version_0("catalogManaged", "mine", name, properties=staged["required-properties"])
     content = proposals.content(with_requirements(line, wanted) for line in lines)
     return creation_of(name, wanted, content.encode()), content
-
-
-def test_a_dropped_table_is_not_found(kit: Kit) -> None:
-    assert kit.send("DELETE", f"{SCHEMA}/tables/{NAME}") == (204, None)
-    status, refused = kit.load()
-    assert (status, kind_of(refused)) == (404, "NoSuchTableException")
 
 
 @pytest.mark.parametrize(
@@ -234,36 +199,6 @@ def test_other_calls_have_these_statuses(kit: Kit, method: str, path: str, statu
     assert kit.send(method, path)[0] == status
 
 
-@pytest.mark.parametrize(
-    "updates",
-    [
-        [],
-        [{"action": "nonsense"}],
-        [{"action": "add-commit"}],
-        [{"action": "set-properties", "updates": {}}, {"action": "set-properties", "updates": {}}],
-    ],
-)
-def test_an_impossible_update_is_rejected(kit: Kit, updates: list[dict[str, Any]]) -> None:
-    status, refused = kit.update(*updates)
-    assert (status, kind_of(refused), kit.latest) == (400, "InvalidParameterValueException", 0)
-
-
-def test_an_update_with_the_id_of_another_table_is_a_conflict(kit: Kit) -> None:
-    status, refused = kit.update({"action": "add-commit", "commit": kit.stage(1)}, table="another")
-    assert (status, kind_of(refused), kit.latest) == (409, "UpdateRequirementConflictException", 0)
-
-
-def test_an_update_with_an_old_etag_is_a_conflict_unless_replayed(kit: Kit) -> None:
-    etag = kit.load()[1]["metadata"]["etag"]
-    changed = proposals.metadata("metadata", TIME, {"answer": "42"})
-    add = {"action": "add-commit", "commit": kit.stage(1, ATTEMPT, changed)}
-    assert kit.update(add, etag=etag)[0] == 200
-    assert kit.update(add, etag=etag)[0] == 200, "a replay"
-    second = {"action": "add-commit", "commit": kit.stage(2, ATTEMPT.replace("0e4f", "1e4f"))}
-    status, refused = kit.update(second, etag=etag)
-    assert (status, kind_of(refused), kit.latest) == (409, "UpdateRequirementConflictException", 1)
-
-
 RULES: list[tuple[str, dict[str, Any], int | None, int]] = [
     ("the request is lost", {"lose_request": True}, None, 0),
     ("the answer is lost", {"lose_answer": True}, None, 1),
@@ -288,17 +223,6 @@ def test_a_fault_rule_becomes_an_http_event(kit: Kit, rule: dict[str, Any], stat
     assert kit.latest == latest
     assert kit.commit(1)[0] == 200
     assert kit.latest == 1
-
-
-def test_a_full_backlog_accepts_a_commit_that_reports_a_publication(kit: Kit) -> None:
-    kit.commit(1)
-    kit.owner.owner.tables[kit.table].backlog_limit = 1
-    add = {"action": "add-commit", "commit": kit.stage(2, ATTEMPT.replace("0e4f", "1e4f"))}
-    report = {"action": "set-latest-backfilled-version", "latest-published-version": 1}
-    status, refused = kit.update(add)
-    assert (status, kind_of(refused), kit.latest) == (429, "ResourceExhaustedException", 1)
-    assert kit.update(add, report)[0] == 200
-    assert kit.latest == 2
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from conformance.adapters.engines import delta_kernel_rs, sail, wheels
+from conformance.adapters.engines import sail, wheels
 from conformance.adapters.engines.delta_kernel import DeltaKernel
 from conformance.adapters.engines.delta_kernel_rs import PROGRAM, DeltaKernelRs, program
 from conformance.adapters.engines.duckdb import DuckDb
-from conformance.adapters.engines.engine import FIELDS, OPERATIONS, DataFiles, unsupported
+from conformance.adapters.engines.engine import DataFiles
 from conformance.adapters.engines.sail import Sail
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.jvm import jars
@@ -95,16 +95,6 @@ def test_an_absolute_path_is_opened_as_it_is(client: type[OpensDataFiles], verdi
     assert {name for violation in result.violations for name in violation.requirements} == (
         set() if verdict is Verdict.PASSED else {"LOG-32"}
     )
-
-
-def test_messages_about_missing_operations_are_plain() -> None:
-    duckdb = DuckDb.__new__(DuckDb)
-    assert duckdb.lacks("checkpoint") == "DuckDB cannot write a checkpoint on request, as far as its adapter knows"
-    assert unsupported(m.Transact(table="t", marker="m", removes=("a",), if_needed=True), "adds") == m.Unsupported(
-        reason="the engine cannot remove chosen files, or leave out an empty commit, as far as its adapter knows"
-    )
-    assert set(FIELDS) == set(m.Transact.__struct_fields__) - {"table", "marker"}
-    assert {"create_table", "cleanup", "maintain"} <= set(OPERATIONS)
 
 
 def test_an_engine_has_its_own_folder_and_environment(tmp_path: Path) -> None:
@@ -243,22 +233,6 @@ def test_cargo_builds_the_requested_version(tmp_path: Path, monkeypatch: pytest.
     assert DeltaKernelRs.missing("0.30.0") == ""
 
 
-def test_an_older_version_is_built_without_newer_crates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = cargo(tmp_path, monkeypatch)
-    DeltaKernelRs.fetch("0.20.0")
-    crates = tomllib.loads(seen.read_text())["dependencies"]
-    assert crates["delta_kernel"]["version"] == "=0.20.0"
-    assert "catalog-managed" in crates["delta_kernel"]["features"]
-    assert not {"delta_kernel_default_engine", "delta-kernel-unity-catalog"} & set(crates)
-
-
-def test_a_failed_build_leaves_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cargo(tmp_path, monkeypatch, code=101)
-    with pytest.raises(UsageError, match="101"):
-        DeltaKernelRs.fetch(None)
-    assert list(program(delta_kernel_rs.NEWEST).parent.iterdir()) == []
-
-
 # Java libraries
 
 
@@ -303,12 +277,6 @@ def test_libraries_are_fetched_once(folder: Path, maven: Path) -> None:
     assert {path.name for path in folder.iterdir()} == set(jars._file_names().values())
     jars.fetch()
     assert maven.read_text() == "called\n"
-
-
-def test_a_class_path_holds_exactly_the_group(folder: Path, maven: Path) -> None:
-    jars.fetch()
-    assert jars.classpath("storage") == str(folder / "delta-storage-4.4.0.jar")
-    assert jars.classpath("storage", hadoop=True).split(":")[1:] == [jars.pyspark_jars()]
 
 
 def test_a_missing_library_is_named(folder: Path, maven: Path) -> None:

@@ -129,21 +129,6 @@ def test_a_refused_connection_is_an_error_at_start_and_unknown_later() -> None:
     assert raised.value.problem == (f"no server at {server.url}: connection refused. Start the subject before the kit")
 
 
-STATUSES = {
-    "500 Internal Server Error": m.Unknown(reason="HTTP status 500: `no luck`"),
-    "503 Service Unavailable": m.Unknown(reason="HTTP status 503: `no luck`"),
-    "429 Too Many Requests": m.Unknown(reason="HTTP status 429: `no luck`"),
-    "408 Request Timeout": m.Unknown(reason="HTTP status 408: `no luck`"),
-    "413 Too Large": m.Rejected(reason="HTTP status 413: `no luck`"),
-}
-
-
-@pytest.mark.parametrize(("status", "answer"), STATUSES.items(), ids=STATUSES)
-def test_only_a_call_that_is_too_large_is_rejected_by_its_status(status: str, answer: m.Answer) -> None:
-    with raw(lambda received, connection: connection.sendall(response(b"no luck", status))) as url:
-        assert answer_of(url) == answer
-
-
 NO_ANSWERS = {
     "404": (response(b"no such page", "404 Not Found"), "was answered with HTTP status 404 and `no such page`"),
     "302": (response(b"", "302 Found\r\nLocation: /x"), "was answered with HTTP status 302"),
@@ -258,20 +243,3 @@ def test_the_server_listens_on_loopback_by_default() -> None:
     assert [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "10.0.0.1", "example.org")] == [
         True, True, True, False, False,
     ]  # fmt: skip
-
-
-def test_closing_the_server_ends_waiting_requests() -> None:
-    waiting, release = threading.Event(), threading.Event()
-
-    def wait(client: str, request: m.Request) -> m.Answer:
-        waiting.set()
-        release.wait(LONG)
-        return m.Done()
-
-    server = HttpServer(Scripted(wait).ask)
-    with HttpSubject(server.url, timeout=LONG) as subject, ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(subject.ask, "a", m.DropTable(table="t"))
-        waiting.wait(LONG)
-        server.close()
-        assert isinstance(answer.result(LONG), m.Unknown)
-        release.set()

@@ -1,9 +1,7 @@
 """Subjects by name: each form, the errors for invalid names, and `serve`, which offers one to other processes."""
 
-import copy
 import io
 import json
-import pickle
 import re
 import shlex
 import signal
@@ -80,15 +78,6 @@ def test_a_client_gets_its_owner_directly_or_by_its_url(name: str) -> None:
     assert "is a client" in refused(f"python:{SUBJECTS}:{name}")
 
 
-@pytest.mark.processes
-def test_a_client_in_another_process_calls_the_owner_at_a_url() -> None:
-    serve = f"stdio:{shlex.quote(sys.executable)} -m conformance serve python:{SUBJECTS}:Client"
-    with open_subject(serve, owner=InProcess(ModelOwner()).ask, timeout=60) as subject:
-        assert subject.identity.side == "client"
-        assert subject.ask("a", m.Hello()) == subject.identity
-        assert subject.ask("a", m.DropTable(table="t")) == m.NotFound()
-
-
 @pytest.mark.parametrize("name", ["", "   ", "stdio:", "http:", "python:", "mutant:", "model:x", "nonsense", "stdio"])
 def test_the_error_for_an_unknown_name_lists_the_forms(name: str) -> None:
     problem = refused(name)
@@ -148,18 +137,6 @@ def test_the_error_for_an_invalid_name_has_the_reason(name: str, words: str) -> 
 def test_a_class_without_hello_is_an_adapter_error() -> None:
     with pytest.raises(AdapterError, match="Mute has no method 'hello'"):
         open_subject(f"python:{SUBJECTS}:Mute")
-
-
-def test_a_subject_in_another_process_has_no_handler() -> None:
-    with pytest.raises(UsageError, match="runs in another process"):
-        handler_of("stdio:owner")
-
-
-def test_an_errors_problem_survives_pickling() -> None:
-    error = UsageError("no such subject")
-    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301
-        assert type(twin) is UsageError
-        assert twin.problem == "no such subject"
 
 
 def test_every_documented_form_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,37 +203,6 @@ def test_an_address_is_a_port_with_an_optional_host() -> None:
                 serve_http(refuse, address)
 
 
-@pytest.mark.processes
-def test_output_of_a_subject_is_kept_apart_from_its_replies() -> None:
-    with open_subject(f"stdio:{shlex.join(SERVE)} python:{SUBJECTS}:Quiet", timeout=LONG) as subject:
-        for _ in range(3):
-            assert subject.ask("a", m.GetCommits(table="t")) == m.NotFound()
-
-
-@pytest.mark.processes
-def test_serving_does_not_import_the_code_that_runs_cases() -> None:
-    """A subject is started again after every crash, so its start must be fast. An invalid name gives the usual
-    error.
-    """
-    shown = "import sys; from conformance.command import main; sys.argv[1:] = {!r}\ntry: main()\nfinally: " + (
-        "print(sorted({{'typer', 'jinja2', 'pyarrow', 'conformance.running.execution'}} & set(sys.modules)), "
-        "file=sys.stderr)"
-    )
-    for words in (["serve", "model"], ["serve", "mutant:replay-is-a-conflict", "--stdio"]):
-        done = subprocess.run(
-            [sys.executable, "-c", shown.format(words)], input=line(1, m.Hello()), capture_output=True, timeout=LONG
-        )
-        assert json.loads(done.stdout)["answer"]["outcome"] == "identity"
-        assert (done.returncode, done.stderr.decode().strip()) == (0, "[]")
-    errors = []
-    for words in (["serve", "modell"], ["serve", "--stdio", "modell"]):
-        done = subprocess.run([sys.executable, "-m", "conformance", *words], capture_output=True, timeout=LONG)
-        assert (done.returncode, done.stdout) == (2, b"")
-        errors.append(done.stderr)
-    assert errors[0] == errors[1]
-    assert b"modell" in errors[0]
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_serving_http_prints_the_url_and_stops_at_a_signal(number: signal.Signals) -> None:
     """It also stops if the shell that started it ignores SIGINT, as a shell without job control does for `... &`."""
@@ -295,17 +241,6 @@ def test_a_served_model_finds_its_state_after_a_restart(tmp_path: Path) -> None:
     assert list(second.saved) == ["a/b ü-0"]
     with pytest.raises(KeyError):
         del second.saved["orders-1"]
-
-
-@pytest.mark.processes
-def test_a_served_model_survives_being_killed() -> None:
-    with Asking(open_subject(f"stdio:{shlex.join(SERVE)} model", timeout=LONG)) as owner:
-        table = owner.table()
-        (sent,) = table.land(1)
-        owner.expect(m.Done, m.Crash())
-        owner.expect(m.Done, m.Restart())
-        owner.expect(m.Ratified, sent)
-        owner.expect(m.Gap, table.proposal(3))
 
 
 @pytest.mark.processes

@@ -21,7 +21,6 @@ from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
 from conformance.models.reader import Refused, Resolved
 from conformance.mutants import all_mutants
-from conformance.requirements.catalogue import Profile
 from conformance.scenario.adversary import ClientHost
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import Outcome, SmokeReport, Step, smoke
@@ -211,25 +210,6 @@ def test_a_broken_owner_is_not_reported_as_a_broken_adapter(
     assert "the adapter works" in str(report)
 
 
-def test_steps_after_a_failed_step_are_skipped() -> None:
-    report = tried(create_table=lambda answer: m.Rejected())
-    skipped = [step for step in report.steps if step.outcome is Outcome.SKIPPED]
-    assert any(step.name == "managedCommit/staged: commit of version 1" for step in skipped)
-    assert any(step.name == "profile idempotent-retry" for step in skipped)
-    assert all(step.detail for step in skipped)
-
-
-def test_a_subject_that_answers_nothing_fails() -> None:
-    class Mute:
-        def hello(self, client: str, request: m.Hello) -> m.Identity:
-            return GOOD
-
-    report = smoke(InProcess(Mute()))
-    assert (report.ok, report.adapter) == (False, "")
-    assert "every owner needs this operation; expected `ratified`" in report.owner
-    assert "TEST_YOUR_OWNER.md#create_table" in report.owner
-
-
 def test_a_raised_exception_is_an_error_of_the_owner() -> None:
     def fail(answer: Any) -> m.Answer:
         raise ZeroDivisionError
@@ -287,17 +267,6 @@ def test_a_contradiction_in_hello_is_an_adapter_error(changes: dict[str, Any], w
     assert [step.name for step in report.steps] == ["repeated hello", "identity"]
 
 
-def test_smoke_uses_the_profile_names_of_the_catalogue() -> None:
-    everything = tuple(profile.value for profile in Profile)
-    assert contradictions(msgspec.structs.replace(GOOD, profiles=everything)) == []
-
-
-def test_a_client_without_an_owner_gets_only_hello() -> None:
-    report = smoke(InProcess(ModelClient(InProcess(ModelOwner()).ask)))
-    assert "only `hello` was answered" in str(report)
-    assert report.steps[-1].outcome is Outcome.SKIPPED
-
-
 @pytest.mark.parametrize("name", ["model-client", "reference-client", "reference-client-remote", *(
     f"good:{i}" for i, e in all_mutants().items() if not e.violates and e.side == "client")])  # fmt: skip
 def test_a_good_client_reads_and_writes_a_table_of_the_kits_owner(name: str) -> None:
@@ -306,25 +275,6 @@ def test_a_good_client_reads_and_writes_a_table_of_the_kits_owner(name: str) -> 
         report = smoke(subject, host)
     assert report.ok, str(report)
     assert {step.outcome for step in report.steps} <= {Outcome.OK, Outcome.SKIPPED}
-
-
-def test_a_client_that_only_answers_hello_is_not_called_correct() -> None:
-    host = ClientHost()
-    client = ModelClient(host.ask)
-    for operation in ("snapshot", "transact"):
-        setattr(client, operation, lambda asker, request: m.Unsupported())
-    report = smoke(InProcess(client), host)
-    assert (report.ok, report.adapter, report.owner) == (False, "", "")
-    assert "only `hello` was answered" in str(report)
-
-
-def test_a_wrong_transaction_of_a_client_is_reported() -> None:
-    host = ClientHost()
-    client = ModelClient(host.ask)
-    client.transact = lambda asker, request: m.Committed(version=2)  # type: ignore[method-assign]
-    step = failed(smoke(InProcess(client), host))
-    assert step.outcome is Outcome.OWNER
-    assert "the kit's owner has no version 2" in step.detail
 
 
 @pytest.mark.parametrize("commit_mode", ["inline", "direct"])

@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from conformance.adapters.stdio import PROCESSES, StdioSubject
-from conformance.adapters.wire import encode
+from conformance.adapters.stdio import StdioSubject
 from conformance.interface import messages as m
 from conformance.interface.subject import GONE, AdapterError
 
@@ -74,10 +73,6 @@ def test_a_subject_answers_hello_and_requests(subject: StdioSubject) -> None:
     assert subject.ask("writer", m.DropTable(table="t")) == m.Rejected(reason="writer")
 
 
-def test_without_shared_state_all_clients_use_one_process(subject: StdioSubject) -> None:
-    assert client_seen_by(subject, "a") == client_seen_by(subject, "b")
-
-
 def test_with_shared_state_each_client_has_its_own_process(tmp_path: Path) -> None:
     with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
         first, second = client_seen_by(subject, "a"), client_seen_by(subject, "b")
@@ -85,16 +80,6 @@ def test_with_shared_state_each_client_has_its_own_process(tmp_path: Path) -> No
         assert client_seen_by(subject, "a") == first
         assert len(pids(tmp_path)) == 3  # and the process that answered `hello`
     assert pids(tmp_path) == []
-
-
-def test_clients_share_a_limited_number_of_processes(tmp_path: Path) -> None:
-    with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
-        everybody = {client_seen_by(subject, f"client {number}") for number in range(8)}
-        assert len(everybody) == len(pids(tmp_path)) == PROCESSES
-    assert none_left(tmp_path)
-    with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
-        subject.processes = 6
-        assert len({client_seen_by(subject, f"client {number}") for number in range(8)}) == 6
 
 
 def test_concurrent_requests_get_their_own_answers(subject: StdioSubject) -> None:
@@ -113,12 +98,6 @@ def test_text_is_sent_and_returned_unchanged(subject: StdioSubject, client: str)
     assert subject.ask(client, m.DropTable(table="t")) == m.Rejected(reason=client)
 
 
-def test_unicode_line_separators_are_escaped_on_the_wire() -> None:
-    """Node's `readline` would end a line at these characters."""
-    sent = encode(m.Rejected(reason="a\u2028b\u2029c"))
-    assert sent == b'{"outcome":"rejected","reason":"a\\u2028b\\u2029c"}'
-
-
 def test_a_crash_ends_the_process_and_a_restart_starts_it_again(subject: StdioSubject, tmp_path: Path) -> None:
     before = client_seen_by(subject, "a")
     assert subject.ask("kit", m.Crash()) == m.Done()
@@ -131,24 +110,10 @@ def test_a_crash_ends_the_process_and_a_restart_starts_it_again(subject: StdioSu
     assert (tmp_path / "starts").read_text() == "2"  # both processes use the same directory
 
 
-def test_a_restart_without_a_crash_starts_a_new_process(subject: StdioSubject) -> None:
-    before = client_seen_by(subject, "a")
-    assert subject.ask("kit", m.Restart()) == m.Done()
-    assert client_seen_by(subject, "a") != before
-
-
 def test_a_crash_at_a_point_is_passed_on(subject: StdioSubject) -> None:
     before = client_seen_by(subject, "a")
     assert isinstance(subject.ask("kit", m.Crash(point="after-stage")), m.Unsupported)
     assert client_seen_by(subject, "a") == before
-
-
-def test_a_crash_ends_the_processes_of_all_clients(tmp_path: Path) -> None:
-    with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
-        client_seen_by(subject, "a"), client_seen_by(subject, "b")
-        subject.ask("a", m.Crash())
-        assert pids(tmp_path) == []
-        assert isinstance(subject.ask("b", m.GetCommits(table="t")), m.Unknown)
 
 
 def test_one_client_can_be_killed_alone(tmp_path: Path) -> None:
@@ -364,12 +329,3 @@ def test_a_changed_identity_after_a_restart_is_an_error(tmp_path: Path) -> None:
         assert "changed between calls" in raised.value.problem
         assert "profiles was `('core', 'version-0-by-owner', 'staged')` and is `('core',)`" in raised.value.problem
     assert pids(tmp_path) == []
-
-
-def test_a_subject_that_does_not_start_again_is_not_an_adapter_error(tmp_path: Path) -> None:
-    """The owner itself may have caused the failed restart. A check decides that."""
-    with StdioSubject(command("no second start"), timeout=LONG, directory=tmp_path) as subject:
-        answer = subject.ask("kit", m.Restart())
-        assert isinstance(answer, m.Rejected)
-        assert "it ended with exit code 4; the end of its standard error: cannot read the state" in answer.reason
-        assert isinstance(subject.ask("a", m.GetCommits(table="orders")), m.Unknown)

@@ -13,7 +13,6 @@ import pytest
 
 from conformance.adapters.proxy import Fault, FaultProxy, Match
 from conformance.adapters.uc.api import Address, AddressError, address_of
-from conformance.adapters.uc.owner import UcSubject
 from conformance.checks import all_checks
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file, staged_file
@@ -158,14 +157,6 @@ def test_each_kind_of_refusal_has_its_own_answer(owner: Asking, catalog: Catalog
     assert catalog.tables[TABLE].latest == 1
 
 
-def test_an_attempt_is_one_version_and_one_content(owner: Asking) -> None:
-    table = owner.table(TABLE)
-    (first,) = table.land(1)
-    owner.expect(m.Rejected, table.proposal(2, attempt=first.attempt))
-    owner.expect(m.Rejected, msgspec.structs.replace(first, actions=("{}",)))
-    assert listed(table) == ([1], 1)
-
-
 def test_the_client_publishes_if_the_backlog_is_full(owner: Asking, catalog: Catalog) -> None:
     table = owner.table(TABLE)
     table.land(*range(1, 13))
@@ -253,14 +244,6 @@ def test_a_zero_timestamp_is_a_timestamp(owner: Asking, catalog: Catalog) -> Non
     assert catalog.tables[TABLE].commits[1]["timestamp"] == 0
 
 
-def test_a_lost_answer_is_hidden_from_the_client_only(owner: Asking) -> None:
-    assert isinstance(owner.subject, UcSubject)
-    table = owner.table(TABLE)
-    assert owner.subject.lose("a", table.proposal(1)) == m.Ratified(version=1)
-    assert owner.subject.lose("b", table.proposal(1)) == m.Conflict()
-    assert table.latest == 1
-
-
 # Metadata
 
 
@@ -301,15 +284,6 @@ def test_policy_is_what_the_server_allows(tmp_path: Path, fields: dict[str, obje
         policy = owner.expect(m.Policy, m.MaintenancePolicy(table=owner.table(TABLE).reference))
         assert {*policy.allowed} == {"checkpoint", "log-compaction", "checksum", *allowed}
         owner.expect(m.NotFound, m.MaintenancePolicy(table="nope@nope"))
-
-
-def test_publishing_is_in_order_and_reported_to_the_server(owner: Asking, catalog: Catalog) -> None:
-    table = owner.table(TABLE)
-    table.land(1, 2, 3)
-    table.backfill(2)
-    assert table.published() == [0, 1, 2]
-    assert listed(table) == ([3], 3)
-    assert catalog.tables[TABLE].backfilled == 2
 
 
 def test_a_published_file_with_another_content_stops_publishing(owner: Asking, catalog: Catalog) -> None:

@@ -20,14 +20,11 @@ from conformance.models.groups import GroupOwner
 from conformance.models.owner import ModelOwner
 from conformance.mutants.api_clients import SpeaksTheDeltaApi
 from conformance.mutants.delta_api import ServesTheDeltaApi
-from conformance.mutants.writers import RetriesAnUnknownOutcome
-from conformance.oracle.client import replay
 from conformance.requirements.catalogue import Profile, Side, load
 from conformance.scenario.adversary import ClientHost
-from conformance.scenario.audit import Proposed, of_all
 from conformance.scenario.check import Check, Variant, applies
 from conformance.scenario.client import ClientScenario
-from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
+from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone
 from conformance.scenario.running import run_case
 from conformance.scenario.scenario import Scenario
 from spec_tests.conformance import kills
@@ -105,37 +102,6 @@ def test_the_models_pass(check: Check, unnamed: list[str]) -> None:
             if outcome.verdict is not Verdict.PASSED} == {}  # fmt: skip
 
 
-def test_one_transaction_committed_twice_does_not_violate_txnid_02() -> None:
-    """CM-TXNID-02 is about two transactions with one id. A single transaction that landed twice violates another
-    requirement.
-    """
-    check = next(check for check in EXAMPLES if check.name == "a-server-error-is-an-unknown-outcome")
-    violations = [violation for result in results(check, RetriesAnUnknownOutcome) for violation in result.violations]
-    violated = {name for violation in violations for name in violation.requirements}
-    assert "PROFILE-UNKNOWN-01" in violated
-    assert "CM-TXNID-02" not in violated
-
-
-@pytest.mark.parametrize(
-    ("version", "actions", "refused", "observed"),
-    [
-        (1, "a", False, None),
-        (2, "a", False, "attempt x of version 1 was proposed again as version 2"),
-        (1, "b", False, "attempt x of version 1 was proposed again with other content"),
-        (1, "a", True, "attempt x of version 1 was proposed again after its rejection"),
-    ],
-)
-def test_the_finding_says_how_an_attempt_was_reused(
-    version: int, actions: str, refused: bool, observed: str | None
-) -> None:
-    def proposed(version: int, actions: str) -> Proposed:
-        request = m.Commit(table="t", version=version, attempt="x", actions=(actions,))
-        return Proposed(operation=version, request=request, lines=(actions,), refused=refused)
-
-    observations = [problem.observed for _, problem in of_all([proposed(1, "a"), proposed(version, actions)])]
-    assert observations == ([] if observed is None else [observed])
-
-
 def test_a_case_is_reproducible() -> None:
     """The same seed and the same subject give the same history, byte for byte."""
     mutant = next(mutant for mutant in kills.bad() if mutant.id == "last-writer-wins")
@@ -143,47 +109,6 @@ def test_a_case_is_reproducible() -> None:
     first, second = next(results(check, mutant.make)), next(results(check, mutant.make))
     assert first.history is not None
     assert first == second
-
-
-class Garbled(ModelOwner):
-    """A subject whose every readable action is truncated, or replaced by bytes that are no action."""
-
-    def __init__(self, garbled: str) -> None:
-        super().__init__()
-        self.garbled = garbled
-
-    def _list(self, commits: tuple[m.CommitEntry, ...] | None) -> tuple[m.CommitEntry, ...] | None:
-        return commits and tuple(
-            msgspec.structs.replace(commit, actions=commit.actions and (self.garbled,)) for commit in commits
-        )
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        answer = super().commit(client, request)
-        if isinstance(answer, m.Conflict):
-            return msgspec.structs.replace(answer, winners=self._list(answer.winners))
-        return answer
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        answer = super().get_commits(client, request)
-        assert isinstance(answer, m.Commits)
-        return msgspec.structs.replace(answer, commits=self._list(answer.commits))
-
-    def observe(self, client: str, request: m.Observe) -> m.Answer:
-        answer = super().observe(client, request)
-        assert isinstance(answer, m.Observation)
-        files = (msgspec.structs.replace(file, content=file.content and self.garbled) for file in answer.files)
-        return msgspec.structs.replace(answer, files=tuple(files))
-
-
-READS_CONTENT = ("a-conflict-contains-no-false-information", "a-resolution-contains-protocol-and-metadata")
-
-
-@pytest.mark.parametrize("garbled", ['{"metaData', '{"metaData":3}', '[1]\n{"commitInfo":[]}'])
-@pytest.mark.parametrize("name", READS_CONTENT)
-def test_unreadable_content_is_a_violation(name: str, garbled: str) -> None:
-    (check,) = (candidate for candidate in EXAMPLES if candidate.name == name)
-    judged = list(results(check, lambda: Garbled(garbled)))  # type: ignore[arg-type]
-    assert {result.verdict for result in judged} == {Verdict.FAILED}
 
 
 # Tables that the kit writes for readers
@@ -210,30 +135,6 @@ def with_history(s: ClientScenario) -> LogBuilder:
     log.land(file("a"))
     log.backfill(2)
     return log
-
-
-def test_the_expected_state_is_the_state_after_the_commits(s: ClientScenario) -> None:
-    log = with_history(s)
-    assert [sorted(replay(log.actions, version).files) for version in range(4)] == [
-        [],
-        ["a", "b"],
-        ["b", "x y"],
-        ["a", "b", "x y"],
-    ]
-    assert [replay(log.actions, version).applications for version in range(3)] == [{}, {"loader": 1}, {"loader": 2}]
-    assert [replay(log.actions, version).domains for version in (1, 2)] == [{"d": "first", "e": "kept"}, {"e": "kept"}]
-    assert replay(log.actions, 3).timestamp == s.timestamp(3)
-    assert replay(log.actions, 3).properties == {"delta.enableInCommitTimestamps": "true", "kit.a": "1"}
-
-
-def test_a_file_with_another_deletion_vector_is_another_file(s: ClientScenario) -> None:
-    log = LogBuilder.create(s, reader_features=("deletionVectors",))
-    log.land(file("a"))
-    log.land(file("a", deletionVector=vector("one")), gone("a"))
-    log.land(gone("a", deletionVector=vector("two")))
-    assert sorted(replay(log.actions, 3).files) == ["a"]
-    log.land(gone("a", deletionVector=vector("one")))
-    assert sorted(replay(log.actions, 4).files) == []
 
 
 @pytest.mark.parametrize("parts", [1, 2])
