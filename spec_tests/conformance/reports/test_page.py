@@ -22,7 +22,7 @@ from conformance.history.times import Times, times_of
 from conformance.interface.results import CaseResult, Violation
 from conformance.reports import stored
 from conformance.reports.lanes import Drawing, draw
-from conformance.reports.page import HERE, MOST_EXPLAINED, slug
+from conformance.reports.page import HERE, MOST_EXPLAINED
 from conformance.reports.recorded import MOST_DRAWN, Recorded, contradicts_the_log, read_history
 from conformance.running.worker import with_readable_times
 from spec_tests.conformance.drafts import Draft, DraftListing, Version
@@ -213,12 +213,6 @@ def test_each_subject_has_its_own_budget(tmp_path: Path, monkeypatch: pytest.Mon
     assert (result.complete, result.stopped) == (False, "the budget of 3600 s expired"), ran.stderr
 
 
-def test_two_subjects_with_one_folder_are_an_error(tmp_path: Path) -> None:
-    ran = CliRunner().invoke(application, ["matrix", "good:a", "good:a.", "-o", str(tmp_path / "matrix")])
-    assert ran.exit_code == 2
-    assert slug("good:a") == slug("good:a.") == "good-a"
-
-
 # Drawings of histories, and times
 
 
@@ -318,21 +312,6 @@ def test_a_long_history_is_drawn_around_the_contradiction(commits: int) -> None:
     assert f"{drawing.drawn} of {drawing.of}" in drawing.description or missing == 0
 
 
-def test_distant_steps_are_omitted_first() -> None:
-    history = recorded(long_draft())
-    middle = history.steps[80].id
-    violation = Violation(requirements=("CM-GET-04",), message="", operations=(middle,), table="orders")
-    numbers = [box.number for box in boxes(draw(history, violation)) if box.number is not None]
-    assert min(numbers) >= middle - MOST_DRAWN and max(numbers) <= middle + MOST_DRAWN
-
-
-def test_faults_of_omitted_steps_are_omitted() -> None:
-    history = recorded(long_draft())
-    violation = Violation(requirements=("CM-GET-04",), message="", operations=(0,), table="orders")
-    flags = [box.lines[0] for box in draw(history, violation).flags.boxes if box.kind == "fault"]
-    assert flags == ["lost answer"]
-
-
 # Times in explanations
 
 
@@ -360,17 +339,3 @@ def test_the_page_shows_no_absolute_time(real: CaseResult) -> None:
     assert "Times are ms since the first event." in page
     assert not re.search(r"\b70246\d{8}\b", page)
     assert read_history(real.history or "").times == times_of(real.history)
-
-
-def test_ticks_are_shown_unchanged() -> None:
-    case = runs.failed(IN_TICKS)
-    assert re.search(r"operation \d+, events \d+ to \d", case.violations[0].message)
-    assert with_readable_times(case) == case
-    assert "Times are events, counted." in reports.to_html(runs.run(case))
-
-
-def test_every_notation_of_a_time_is_parsed() -> None:
-    in_words = Times(unit="us", first=1000).in_words
-    assert in_words("(operation 3, events 1500 to 2500: none)") == "(operation 3, 0.500 to 1.500 ms: none)"
-    assert in_words("(operation 4, from event 1000, no answer)") == "(operation 4, from 0.000 ms, no answer)"
-    assert in_words("was answered by 3000 that attempt a1") == "was answered by 2.000 ms that attempt a1"

@@ -63,19 +63,6 @@ class DyingAfterAViolation(ModelOwner):
         return m.Ratified(version=request.version)
 
 
-class DyingInTime(ModelOwner):
-    """Its process ends at its tenth backfill."""
-
-    backfills = 0
-
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> Any:
-        self.backfills += 1
-        if self.backfills == 10:
-            print("the disk is full", file=sys.stderr, flush=True)
-            os._exit(3)
-        return super().backfill_to_version(client, request)
-
-
 class Hanging(_Armed):
     """Never answers a commit."""
 

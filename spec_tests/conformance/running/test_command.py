@@ -18,12 +18,10 @@ from typer.testing import CliRunner
 
 from conformance import reports
 from conformance.command.application import EXIT_CODES, application
-from conformance.command.output import show_rows
-from conformance.command.running import Lines
-from conformance.interface.results import ExitCode, Verdict, Violation
+from conformance.interface.results import ExitCode
 from conformance.reports.folder import ReportFolder
 from conformance.reports.page import slug
-from spec_tests.conformance.running.cases import MUST, ONE, budget_ends_soon, case
+from spec_tests.conformance.running.cases import ONE, budget_ends_soon
 from spec_tests.support.sampling import sampled
 
 ROOT = Path(__file__).parents[3]
@@ -176,17 +174,6 @@ def test_a_run_prints_the_verdict_and_writes_the_reports(wrong: tuple[Path, Any]
         assert (folder / name).read_text("utf-8")
 
 
-def test_a_line_that_was_left_out_hides_no_other_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first failures of `b` and `a[y]` are left out, but not the next ones that differ from the lines shown."""
-    lines = Lines()
-    for name, message in (("a[x]", "one"), ("b[x]", "one"), ("b[y]", "two"), ("a[y]", "three"), ("c[x]", "three")):
-        shown = Violation(requirements=(MUST,), message=message)
-        failed = case(f"limits/{name}", Verdict.FAILED, violations=(shown,))
-        lines.case(failed, fails=True, known=False, seconds=0)
-    printed = re.findall(r"limits/(\w\[\w\]): \S+: (\w+)", capsys.readouterr().err)
-    assert printed == [("a[x]", "one"), ("b[y]", "two"), ("c[x]", "three")]
-
-
 def test_a_run_of_programs_is_described_by_its_option(tmp_path: Path) -> None:
     chosen = ("--check", "any-sequence-of-replays[managedCommit/direct]", "-n", "1")
     ran = command("run", "mutant:replay-is-a-conflict", "--programs", "3", *chosen, "--report", tmp_path)
@@ -232,13 +219,6 @@ def test_a_full_disk_below_the_output_loses_no_verdict() -> None:
     assert "cannot be printed: No space left" in ran.stderr
 
 
-def test_commit_modes_without_requirements_of_their_own_are_tested(green: Any) -> None:
-    counted = "direct-publish           2 cases passed (a commit mode; its requirements are counted under core)"
-    assert counted in green.stdout
-    assert "declared profiles without a case in this selection: " in green.stdout
-    assert "inline, direct" not in green.stdout
-
-
 def test_a_matrix_takes_two_folders_of_one_name(tmp_path: Path, wrong: tuple[Path, Any]) -> None:
     folders = [tmp_path / name / "report" for name in ("a", "b")]
     for folder in folders:
@@ -255,13 +235,6 @@ def test_a_matrix_takes_two_folders_of_one_name(tmp_path: Path, wrong: tuple[Pat
 def test_a_matrix_refuses_an_unknown_subject_before_it_runs_one(tmp_path: Path, name: str) -> None:
     ran = command("matrix", "model", name, "-o", tmp_path / "matrix")
     assert (ran.exit_code, "1 of 2" in ran.stderr, (tmp_path / "matrix").exists()) == (ExitCode.USAGE, False, False)
-
-
-def test_a_green_run_reports_the_number_of_requirements(green: Any) -> None:
-    assert green.exit_code == ExitCode.CONFORMANT
-    assert "No violation in the selected cases: " in green.stdout and "Conformant: " not in green.stdout
-    assert f"selection: --check {ONE.name}\n" in green.stdout and "none is violated" not in green.stdout
-    assert "5 of 5 cases, 0 failed" in green.stderr
 
 
 def test_the_json_output_is_the_whole_result_and_no_other_text() -> None:
@@ -454,17 +427,6 @@ def test_a_list_is_filtered_by_requirement(what: str, column: str) -> None:
     assert rows
     assert rows == [row for row in everything if "MC-COMMIT-02" in row[column]]
     assert len(command("list", what, "--requirement", "MC-COMMIT-02").stdout.splitlines()) == len(rows) + 1
-
-
-def test_narrow_terminal_shows_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"subject": "mutant:" + "x" * 60, "side": "owner", "checks": "7", "title": "title " * 20}
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    show_rows([row], wide="title")
-    name, *rest = capsys.readouterr().out.splitlines()
-    assert name == row["subject"]
-    assert " ".join(" ".join(rest).split()) == f"owner · checks 7 · {row['title'].strip()}"
-    assert max(map(len, rest)) <= 80
 
 
 def test_a_list_written_to_a_closed_pipe_exits_with_141() -> None:

@@ -10,21 +10,18 @@ from conformance import reports
 from conformance.adapters.engines.delta_spark import DeltaSpark
 from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.stdio import StdioSubject
-from conformance.adapters.wire import same_identity
 from conformance.checks import all_checks
 from conformance.command.application import application
 from conformance.interface import results
 from conformance.interface.messages import Hello, Identity
-from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner
 from conformance.running import execution, worker_pool
 from conformance.running.execution import Options, execute
 from conformance.running.plan import LAYERS, PROFILES, Plan, Selection, plan, profile_of_programs, seconds, select
-from conformance.running.worker import ActivityMonitor, DrivenSubject, Open, RunCase, SubjectFolders
+from conformance.running.worker import DrivenSubject, Open, RunCase
 from conformance.scenario.check import Family
-from conformance.subjects.names import answer_seconds, open_subject
-from spec_tests.conformance.running.cases import MUST, ONE, Clock, case, identity
+from conformance.subjects.names import answer_seconds
+from spec_tests.conformance.running.cases import ONE, Clock, identity
 
 OURS = "python:spec_tests.conformance.running.subjects"
 SMALL = Selection(check=(ONE.name,))
@@ -126,13 +123,6 @@ def test_the_first_failure_can_end_the_run() -> None:
     assert "--fail-fast" in result.stopped
 
 
-@pytest.mark.parametrize("fail_fast", [False, True])
-def test_fail_fast_ends_a_family_at_its_first_violation(*, fail_fast: bool) -> None:
-    only = Selection(check=("any-sequence-of-requests[managedCommit/staged]",))
-    result = run("mutant:rejects-staged-commits", selection=only, fail_fast=fail_fast)
-    assert bool(result.cases[0].others) is not fail_fast
-
-
 # Subjects that misbehave
 
 
@@ -232,18 +222,6 @@ def test_a_crashing_subject_is_not_conformant() -> None:
     assert "exit code 7" in result.stopped
 
 
-@pytest.mark.longer
-def test_the_case_in_which_a_subject_ends_says_so_and_the_next_one_gets_another() -> None:
-    served = f"stdio:{sys.executable} -m conformance serve {OURS}:DyingInTime"
-    both = ("any-sequence-of-publications[managedCommit/staged]", f"{ONE.name}[managedCommit/staged]")
-    cases = run(served, selection=Selection(check=both)).cases
-    ended = next(case for case in cases if case.layer is results.Layer.MODEL)
-    assert ended.verdict is results.Verdict.INCONCLUSIVE
-    for words in ("the subject ended during", "`backfill_to_version`", "exit code 3", "the disk is full"):
-        assert words in ended.reason
-    assert [case.verdict for case in cases if case is not ended] == [results.Verdict.PASSED]
-
-
 def test_a_changed_identity_is_found_on_reopening() -> None:
     result = run(f"{OURS}:Fickle")
     assert result.exit_code == results.ExitCode.USAGE
@@ -340,40 +318,12 @@ def one(seed: int = 1) -> RunCase:
     return RunCase(check=ONE.name, feature="catalogManaged", commit_mode="staged", seed=seed, count=1)
 
 
-def test_every_answer_counts_as_activity() -> None:
-    activity = ActivityMonitor()
-    with activity.watch(open_subject("model")) as subject:
-        subject.ask("a", Hello())
-        assert activity.answers == 1
-        beside = subject.beside()  # type: ignore[attr-defined]
-        assert isinstance(beside, StdioSubject)
-        assert subject.beside() is beside  # type: ignore[attr-defined]
-        beside.ask("a", Hello())
-        assert activity.answers == 2
-
-
 def test_a_case_does_not_depend_on_the_cases_before_it(tmp_path: Path) -> None:
     driven = opened(f"{OURS}:Wrong", tmp_path)
     first = driven.run(one(1))
     driven.run(one(2))
     assert driven.run(one(1)) == first
     driven.close()
-
-
-def test_results_contain_no_name_of_a_folder(tmp_path: Path) -> None:
-    places = SubjectFolders(tmp_path)
-    names = [str(places.subject()), tempfile.mkdtemp(prefix="conformance-")]
-    assert all(name.startswith(str(tmp_path)) for name in names)
-    failed = case("limits/a[x/y]", results.Verdict.FAILED, (MUST,), reason=f"{names[0]}/table and {names[1]}/other")
-    hidden = places.hidden_in(failed)
-    assert hidden.reason == "DIRECTORY/table and DIRECTORY/other"
-    assert places.hidden_in(hidden) == hidden
-
-
-def test_a_subject_that_is_reopened_may_change_only_its_storage() -> None:
-    same_identity(identity(storage="/a"), identity(storage="/b"), "it")
-    with pytest.raises(AdapterError, match="profiles was"):
-        same_identity(identity("staged"), identity("inline"), "it")
 
 
 # The plan: order, seeds and selection
@@ -392,18 +342,6 @@ def test_fast_layers_come_first_and_core_families_before_others() -> None:
     assert cases[0].check.layer is results.Layer.EXAMPLE
 
 
-def test_every_check_runs_once_before_any_runs_twice() -> None:
-    planned = plan(OWNER, QUICK, 7)
-    turns = planned.in_turn()
-    assert sorted(case.name for case in turns) == sorted(case.name for case in planned.cases)
-    examples = [case for case in turns if case.check.layer is results.Layer.EXAMPLE]
-    assert examples == turns[: len(examples)], "fast layers come first"
-    checks = {case.check.name for case in examples}
-    first = examples[: len(checks)]
-    assert {case.check.name for case in first} == checks
-    assert {str(case.variant) for case in first} == {str(case.variant) for case in examples}
-
-
 def test_a_plan_is_always_the_same_and_a_seed_depends_only_on_the_case() -> None:
     planned = plan(OWNER, QUICK, 7)
     assert planned == plan(OWNER, QUICK, 7)
@@ -416,12 +354,6 @@ def test_a_plan_is_always_the_same_and_a_seed_depends_only_on_the_case() -> None
     assert all(0 <= seed < 2**53 for seed in everything.values()), "exact in JSON"
     others = {case.name: case.seed for case in plan(OWNER, QUICK, 8).cases}
     assert all(others[name] != seed for name, seed in everything.items())
-
-
-def test_a_subject_gets_only_the_checks_of_its_side() -> None:
-    for side in ("owner", "client"):
-        cases = plan(identity("staged", side=side), QUICK, 0).cases
-        assert {case.check.side for case in cases} == {side}
 
 
 def test_a_case_is_evidence_only_for_requirements_of_the_subject() -> None:
@@ -442,14 +374,6 @@ def test_checks_of_undeclared_promises_are_skipped_with_the_reason() -> None:
     for check in needing:
         assert skipped[check.name].verdict is results.Verdict.SKIPPED
         assert "does not declare" in skipped[check.name].reason
-
-
-def test_counts_come_from_the_profile() -> None:
-    for profile in PROFILES.values():
-        for planned in plan(OWNER, profile, 0).cases:
-            assert planned.count == profile.counts[planned.check.layer]
-    assert all(profile.counts.keys() == set(results.Layer) for profile in PROFILES.values())
-    assert all(profile.counts[results.Layer.EXAMPLE] == 1 for profile in PROFILES.values())
 
 
 @pytest.mark.parametrize(
@@ -485,14 +409,6 @@ def test_selections_of_one_kind_add_up_and_of_two_kinds_narrow() -> None:
     assert cases and all(
         any(requirement.startswith("PROFILE-CORE-") for requirement in case.requirements) for case in cases
     )
-
-
-def test_a_selection_prints_as_its_options() -> None:
-    chosen = select(check=["*"], family=["limits"], layer=["model"])
-    assert str(chosen) == "--check '*' --family limits --layer model"
-    assert str(Selection()) == ""
-    assert not Selection()
-    assert chosen
 
 
 @pytest.mark.parametrize(

@@ -101,12 +101,6 @@ def test_the_verdict_on_a_requirement_follows_from_its_cases(
     assert (result.verdict, result.cases) == (verdict, shown)
 
 
-def test_an_open_verdict_has_a_reason() -> None:
-    assert verdict_of(MUST, case(A, Verdict.INCONCLUSIVE, reason="it refused")).note == "it refused"
-    passed = case(B, requirements=(OTHER_MUST,))
-    assert verdict_of(OTHER_MUST, FAILED_FOR_MUST, passed).note == verdicts.FAILED_OTHERWISE
-
-
 @pytest.mark.parametrize(
     ("requirement", "who", "verdict", "words"),
     [
@@ -157,12 +151,6 @@ def test_a_profile_has_a_verdict_if_one_case_has(other: CaseResult) -> None:
     assert verdicts.profiles_without_verdict([open_, other], RETRY) == ()
 
 
-def test_a_profile_without_selected_cases_is_not_reported() -> None:
-    """A selection leaves out the cases of most profiles."""
-    skipped = case("limits/a[x/y]", Verdict.SKIPPED, requirements=(MUST,))
-    assert verdicts.profiles_without_verdict([skipped, case(requirements=(OTHER_MUST,))], RETRY) == ()
-
-
 def opened(reason: str = "it refused", name: str = "limits/a[x/y]") -> CaseResult:
     return case(name, Verdict.INCONCLUSIVE, reason=reason)
 
@@ -196,11 +184,6 @@ def test_a_case_without_an_answer_is_reported(reason: str) -> None:
     (problem,) = verdicts.too_little([case(), case("limits/b[x/y]"), opened(reason)])
     assert reason in problem
     assert "1 case ended because no answer came" in problem
-
-
-def test_a_subjects_own_unknown_answers_do_not_count() -> None:
-    reason = "operation 3: the outcome stayed unknown: my database was slow"
-    assert verdicts.too_little([case(), case("limits/b[x/y]"), opened(reason)]) == ()
 
 
 # Lists of known failures: what they accept, when an entry is stale, and how a list is written
@@ -242,10 +225,6 @@ def test_advice_must_be_known_only_in_a_strict_run() -> None:
     also_advice = case(FAILED.case, Verdict.FAILED, (MUST,), (SHOULD,))
     assert verdicts.is_known(also_advice, [entry()])
     assert not verdicts.is_known(also_advice, [entry()], strict=True)
-
-
-def test_a_passed_case_is_no_known_failure() -> None:
-    assert not verdicts.is_known(PASSED, [entry()])
 
 
 ALL = ("limits/a-check[managedCommit/staged]", "limits/never-selected[managedCommit/staged]")
@@ -334,9 +313,3 @@ def test_the_error_for_an_invalid_list_names_the_entry(tmp_path: Path, content: 
         verdicts.read(file)
     assert words in refused.value.problem
     assert str(file) in refused.value.problem
-
-
-def test_a_list_may_be_empty(tmp_path: Path) -> None:
-    file = tmp_path / "known.toml"
-    file.write_text(verdicts.generate("my owner", [PASSED], []), "utf-8")
-    assert verdicts.read(file) == ()

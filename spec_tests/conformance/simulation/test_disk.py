@@ -59,13 +59,6 @@ def on_disk(files: SimulatedFiles, path: Path) -> tuple[bytes, int]:
     return content, len(unsynced)
 
 
-def test_written_content_can_be_read_before_it_is_durable(files: SimulatedFiles) -> None:
-    path = write(files, "a", b"one", synced=False)
-    assert files.read(path) == b"one"
-    assert [entry.name for entry in files.list_directory(LOG)] == ["a"]
-    assert durable_names(files) == set()
-
-
 def test_a_file_sync_makes_content_durable_but_not_names(files: SimulatedFiles) -> None:
     path = write(files, "a", b"one")
     assert on_disk(files, path) == (b"one", 0)
@@ -82,26 +75,6 @@ def test_a_directory_sync_makes_names_durable_but_not_content(files: SimulatedFi
     assert on_disk(files, path) == (b"one", 0)
     with pytest.raises(FileNotFoundError):
         files.fsync_directory(LOG / "absent")
-
-
-def test_a_rename_replaces_a_file_in_one_step(files: SimulatedFiles) -> None:
-    old, new = write(files, "a", b"old"), write(files, "b", b"new")
-    files.fsync_directory(LOG)
-    files.replace(new, old)
-    assert files.read(old) == b"new"
-    assert not files.exists(str(new))
-    assert len(files.disk.snapshot().renamings) == 1
-    files.fsync_directory(LOG)
-    assert durable_names(files) == {"a"}
-
-
-def test_a_rename_to_another_directory_becomes_durable_as_a_whole(files: SimulatedFiles) -> None:
-    files.make_directory(LOG / "sub")
-    source = write(files, "a", b"one")
-    files.fsync_directory(LOG)
-    files.replace(source, LOG / "sub" / "a")
-    files.fsync_directory(LOG / "sub")
-    assert durable_names(files) == {"sub"}
 
 
 NAMES = st.sampled_from(("a", "b", "sub/a", "absent/a"))
@@ -149,17 +122,6 @@ def test_a_failed_sync_is_reported_once_and_its_data_is_lost(files: SimulatedFil
     files.fsync(path)
     assert on_disk(files, path) == (b"", 0)
     assert files.read(path) == b"one"
-
-
-def test_a_failed_directory_sync_loses_only_earlier_names(files: SimulatedFiles) -> None:
-    write(files, "a", b"one", synced=True)
-    files.disk.failing_sync = files.disk.syncs + 1
-    with pytest.raises(OSError, match="Input/output error"):
-        files.fsync_directory(LOG)
-    write(files, "b", b"two", synced=True)
-    files.fsync_directory(LOG)
-    assert durable_names(files) == {"b"}
-    assert {entry.name for entry in files.list_directory(LOG)} == {"a", "b"}
 
 
 def test_observers_see_every_effect_before_and_after() -> None:
@@ -222,12 +184,6 @@ def test_a_write_is_torn_at_a_sector(files: SimulatedFiles) -> None:
     }  # fmt: skip
 
 
-def test_names_of_different_files_survive_in_any_combination(files: SimulatedFiles) -> None:
-    for name in ("a", "b"):
-        write(files, name, name.encode(), synced=True)
-    assert left(files) == [{}, {"a": b"a"}, {"b": b"b"}, {"a": b"a", "b": b"b"}]
-
-
 def test_a_listing_has_no_order(files: SimulatedFiles) -> None:
     """An owner that takes the entry listed last as the newest one must fail."""
     names = [f"{version}.json" for version in range(9)]
@@ -254,20 +210,6 @@ def test_an_unsynced_rename_survives_as_a_whole_or_not_at_all(files: SimulatedFi
     files.fsync_directory(LOG)
     files.replace(new, LOG / "a")
     assert left(files) == [{"a": b"old", "b": b"new"}, {"a": b"new"}]
-
-
-def test_files_in_a_lost_directory_are_lost(files: SimulatedFiles) -> None:
-    files.make_directory(LOG / "sub")
-    with files.create(LOG / "sub" / "a") as file:
-        file.write(b"one")
-        file.fsync()
-    files.fsync_directory(LOG / "sub")
-    survived = [disk.find(LOG / "sub" / "a") is not None for disk in disks(files)]
-    assert survived == [False, True]
-
-
-def disks(files: SimulatedFiles) -> list[Disk]:
-    return [Disk.holding(tree, now=0) for tree in PowerCut(files.disk.snapshot()).disks(Random(1), limit=100)]
 
 
 def test_writes_survive_in_any_combination(files: SimulatedFiles) -> None:

@@ -6,8 +6,8 @@ from math import comb
 import pytest
 
 from conformance.simulation.effects import Effect, Kind, Moment
-from conformance.simulation.explore import Report, Run, by_priorities, depth_first, follow
-from conformance.simulation.schedule import Scheduler, Step, Stopped, dependent
+from conformance.simulation.explore import Report, Run, by_priorities, depth_first
+from conformance.simulation.schedule import Scheduler, Step, dependent
 
 Do = Callable[[Kind, str], None]
 Client = Callable[[Do, dict[str, int]], None]
@@ -121,16 +121,6 @@ def test_a_deadlock_names_its_clients() -> None:
     assert explored(takes("a", "b"), takes("a", "b"), pruned=True)[0] == {(("a", 1),)}
 
 
-def test_the_same_choices_give_the_same_steps() -> None:
-    choices = ["client1", "client0", "client1"]
-    _, first = follow(lambda: Cells(increment, increment), choices)
-    _, second = follow(lambda: Cells(increment, increment), choices)
-    assert [str(step) for step in first] == [
-        "client1 read n", "client0 read n", "client1 write n", "client0 write n",
-    ]  # fmt: skip
-    assert first == second
-
-
 def chances(seed: int) -> tuple[list[object], Report]:
     report = Report()
 
@@ -147,36 +137,6 @@ def test_random_priorities_depend_only_on_the_seed() -> None:
     assert len(set(outcomes)) == 2
     assert report.schedules == 30
     assert not report.finished
-
-
-def test_a_stopped_client_does_no_further_steps() -> None:
-    ended: list[str] = []
-
-    def client(do: Do, cells: dict[str, int]) -> None:
-        try:
-            do(Kind.WRITE, "n")
-            cells["n"] = 1
-        except Stopped:
-            ended.append("stopped")
-            do(Kind.UNLINK, "n")
-            cells["n"] = 2
-
-    run = Cells(client)
-    run.close()
-    assert ended == ["stopped"]
-    assert run.cells == {}
-
-
-def test_an_error_of_a_client_is_kept() -> None:
-    def client(do: Do, cells: dict[str, int]) -> None:
-        do(Kind.WRITE, "n")
-        raise ValueError("no")
-
-    run = Cells(client, increment)
-    while enabled := run.scheduler.enabled():
-        run.scheduler.step(min(enabled))
-    assert [str(error) for error in run.scheduler.errors.values()] == ["no"]
-    assert run.cells == {"n": 1}
 
 
 @pytest.mark.parametrize(

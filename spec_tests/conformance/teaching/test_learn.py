@@ -180,22 +180,6 @@ def test_the_findings_on_the_last_page_exist() -> None:
     assert set(named) <= {finding.id for finding in stored.findings()}
 
 
-@pytest.mark.parametrize("language", SOLVED)
-def test_a_leftover_temporary_file_changes_no_published_one(language: Language, tmp_path: Path) -> None:
-    """The owner is killed after the link. It must not write the next file through the old temporary one, which is the
-    same file.
-    """
-    file = placed(language, solution(language, 0), tmp_path)
-    published = tmp_path / "table" / "_delta_log" / "0.json"
-    published.parent.mkdir(parents=True)
-    published.write_text("first", encoding="utf-8")
-    published.with_name("0.json.tmp").hardlink_to(published)
-    with StdioSubject([*started(language), str(file)], timeout=PATIENCE, directory=tmp_path / "home") as subject:
-        planted = m.Plant(table=str(tmp_path / "table"), file="0.json", content="second", if_absent=True)
-        assert subject.ask("kit", planted) == m.Conflict()
-    assert published.read_text(encoding="utf-8") == "first"
-
-
 # The exercise folder
 
 
@@ -308,16 +292,6 @@ def test_an_owner_that_does_not_start_is_shown_with_its_error(tmp_path: Path) ->
     assert f"read {tmp_path}/mine/README.md" in shown.stdout
 
 
-def test_output_of_the_owner_is_shown_with_the_failure(exercise: Path) -> None:
-    line = '        version, attempt = request["version"]'
-    source = solution(Language.PYTHON, 2)
-    assert line in source
-    source = source.replace(line, f'        print("version", request["version"], file=sys.stderr)\n{line}')
-    (exercise / "owner.py").write_text(source, encoding="utf-8")
-    shown = invoke(exercise, "check", "--timeout", "120s")
-    assert "\nprinted:  version " in shown.stdout
-
-
 LOOP = (
     'import json, sys\nfor line in sys.stdin:\n    call = json.loads(line)\n    if call["request"]["op"] == "hello":\n'
 )
@@ -387,14 +361,6 @@ def test_a_watch_checks_at_the_start_and_after_each_change(tmp_path: Path, monke
     with pytest.raises(KeyboardInterrupt):
         learning.watch(tmp_path, lambda: judged.append(owner.read_text() if owner.exists() else "missing"))
     assert judged == ["one", "another", "missing", "a third"]
-
-
-def test_a_watch_sees_sources_in_folders_but_no_built_file(tmp_path: Path) -> None:
-    before = learning.fingerprint(tmp_path)
-    for name, changed in (("target/debug/my-owner.json", False), ("src/main/java/Owner.java", True)):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("one", encoding="utf-8")
-        assert (learning.fingerprint(tmp_path) != before) == changed
 
 
 def test_a_watch_continues_whatever_the_owner_does(exercise: Path, monkeypatch: pytest.MonkeyPatch) -> None:

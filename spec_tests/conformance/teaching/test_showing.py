@@ -5,7 +5,6 @@
 import asyncio
 import json
 import re
-import threading
 from collections.abc import Awaitable, Callable
 from functools import cache, partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import html5lib
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import OptionList, Static
+from textual.widgets import Static
 from typer.testing import CliRunner
 
 from conformance import reports
@@ -25,7 +24,7 @@ from conformance.reports.history_story import AROUND
 from conformance.story import Step, Story, page
 from conformance.teaching.play import puzzles
 from conformance.teaching.play.narration import story_of
-from conformance.teaching.play.opening import beginning, open_story
+from conformance.teaching.play.opening import open_story
 from conformance.teaching.play.scenarios import SCENARIOS
 from conformance.teaching.play.terminal import Player
 from spec_tests.conformance.drafts import Draft, commit, log, read
@@ -153,18 +152,6 @@ def played(player: Player, *actions: str | Do) -> tuple[str, str]:
     return asyncio.run(play())
 
 
-def test_a_late_event_of_the_list_does_not_move_the_player() -> None:
-    """Otherwise two such events would trigger each other forever."""
-    player = Player(lost_answer())
-
-    async def late(pilot: Pilot[None]) -> None:
-        story = player.query_one("#story", OptionList)
-        story.post_message(OptionList.OptionHighlighted(story, story.get_option_at_index(1), 1))
-
-    played(player, "d", late)
-    assert player.steps[player.at].text == "A proposes version 1"
-
-
 @pytest.mark.parametrize(
     ("keys", "sentence", "forked", "last"),
     [
@@ -197,42 +184,6 @@ def test_a_recorded_story_opens_at_its_violation_and_has_no_forks() -> None:
     shown, _ = played(player, "v", "f", bound)
     assert shown.startswith("6 of 7. Violation, visible now: ") and "CM-COMMIT-08: " in shown
     assert "v" in keys and not keys & {"f", "s"}
-
-
-def test_the_beginning_is_shown_until_a_slow_verdict_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    path, judged, titles = bad("lost-on-restart"), threading.Event(), list[str]()
-    monkeypatch.setattr("conformance.teaching.play.opening.LARGE", 1)
-    first = beginning(path)
-    assert first is not None and not any(step.violates for step in first.steps)
-
-    def later() -> Story:
-        judged.wait(120)
-        return open_story(path)
-
-    player = Player(first, later)
-
-    async def wait(pilot: Pilot[None]) -> None:
-        titles.append(str(player.query_one("#title", Static).render()))
-        judged.set()
-        while player.story is first:
-            await pilot.pause(0.01)
-
-    assert played(player, wait)[0].startswith("6 of 7. Violation")
-    assert "is being computed" in titles[0]
-
-
-def test_a_history_that_proves_invalid_ends_the_player() -> None:
-    def later() -> Story:
-        raise UnusableError("line 7 is missing")
-
-    player = Player(open_story(bad("lost-on-restart")), later)
-
-    async def wait(pilot: Pilot[None]) -> None:
-        while player.return_value is None:
-            await pilot.pause(0.01)
-
-    played(player, wait)
-    assert str(player.return_value) == "line 7 is missing"
 
 
 # Puzzles
@@ -311,18 +262,6 @@ def test_a_good_history_is_played_without_a_violation(path: Path) -> None:
     assert story.ends == "No violation."
 
 
-@pytest.mark.parametrize(
-    ("name", "last"),
-    [
-        ("lost-on-restart", "other gets the answer to operation 1: ratified, version 1"),
-        ("failed-and-yet-there", "In the final log: version 0 from before the history; version 1 by attempt first"),
-        ("published-out-of-order", "An external observer lists the files"),
-    ],
-)
-def test_a_violation_is_visible_when_its_last_operation_ends(name: str, last: str) -> None:
-    assert before_violation(open_story(bad(name))).text.startswith(last)
-
-
 def test_the_player_knows_an_owner_only_by_its_answers() -> None:
     """Two attempts were answered `ratified` for one version. The player shows both, each with its operation."""
     story = open_story(bad("two-winners-of-one-version"))
@@ -330,11 +269,6 @@ def test_the_player_knows_an_owner_only_by_its_answers() -> None:
     rows = [row[:2] for row in before_violation(story).view.ledger if row[0] == "version 1:"]
     assert len({attempt for _, attempt in rows}) == 2
     assert all("operation" in row[-1] for row in story.steps[-1].view.ledger)
-
-
-def test_the_files_are_those_that_an_observer_listed() -> None:
-    seen = [[name for name, *_ in step.view.log] for step in open_story(bad("published-then-gone")).steps]
-    assert ["0.json", "1.json"] in seen and seen[-1] == ["0.json"]
 
 
 def test_a_reports_finding_opens_by_its_file_or_folder(tmp_path: Path) -> None:
@@ -375,13 +309,6 @@ def test_a_long_history_shows_the_events_around_its_violation(tmp_path: Path) ->
     left_out = [int(step.text.split()[0].replace(",", "")) for step in story.steps if step.happening.kind == "left out"]
     assert left_out[0] == 4 * 1499 - AROUND
     assert "events are not shown and not counted" in story.about
-
-
-def test_a_long_good_history_shows_its_beginning(tmp_path: Path) -> None:
-    long_history(tmp_path / "long.jsonl", wrong_at=-1)
-    story = open_story(tmp_path / "long.jsonl")
-    assert story.steps[0].text == "writer sends operation 0: commit of version 1 as attempt a1"
-    assert story.ends == "No violation."
 
 
 # Files that cannot be played
