@@ -2,7 +2,7 @@
 
 An adapter is broken if its answers are invalid: `hello` contradicts itself, or a file name is not relative to the log.
 No verdict is possible until it is repaired. An owner is broken if its answers are valid but wrong, or an operation is
-missing; the checks of a run find out more.
+missing; the checks of a run find out more, and try the operations of the declared profiles.
 
 Every failed step has the request, the answer, what the interface expects, and the section of the page about it.
 """
@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self, TypeVar
 
-import msgspec
-
 from conformance.adapters import wire
 from conformance.adapters.identity import COMMIT_MODE_OF, contradictions
 from conformance.adapters.in_process import RAISED
@@ -36,8 +34,6 @@ from conformance.scenario.adversary import Adversary, ClientHost
 
 PAGE: Final = "conformance/TEST_YOUR_OWNER.md"
 LOG_FOLDER: Final = "_delta_log/"
-CORE: Final = (m.CreateTable, m.Commit, m.GetCommits, m.BackfillToVersion, m.Observe)
-"""Operations that every owner has."""
 MISSING: Final = "every owner needs this operation"
 HELLO: Final = 2
 """The number of steps that only need `hello`."""
@@ -241,10 +237,10 @@ class _Smoke:
                 break
         return answer
 
-    def _expect(self, request: m.Request, kind: type[A], expected: str, *, see: str = "") -> A:
+    def _expect(self, request: m.Request, kind: type[A], expected: str) -> A:
         """The answer, which must be of that kind."""
         answer: Any = self._ask(request)
-        return answer if isinstance(answer, kind) else self._wrong_kind(request, expected, see)
+        return answer if isinstance(answer, kind) else self._wrong_kind(request, expected)
 
     def _ratified(self, proposal: Callable[[], P], expected: str) -> tuple[P, m.Ratified]:
         """A ratified proposal, with its answer. An owner may reject some proposals because of a policy, but not all."""
@@ -262,9 +258,7 @@ class _Smoke:
         if isinstance(self.answer, m.Unknown) and not self.answer.reason.startswith(RAISED):
             self._broken(f"{self.answer.reason or 'the outcome is `unknown`'}; expected {expected}", where)
         if isinstance(self.answer, m.Unsupported):
-            if isinstance(request, CORE):
-                self._wrong(f"{MISSING}; expected {expected}", where)
-            self._wrong(f"a profile that `hello` declares requires this operation; expected {expected}", where)
+            self._wrong(f"{MISSING}; expected {expected}", where)
         self._wrong(f"expected {expected}", where)
 
     def _broken(self, detail: str, see: str) -> NoReturn:
@@ -298,7 +292,6 @@ class _Smoke:
                 )
                 if self._one_table(table):
                     tables.append(table)
-        self._profiles(tables)
         if self.reopen is not None and tables:
             kept = replace(tables[0], name=f"{tables[0].name}_kept", proposed={})
             self._step("empty folder", lambda: self._forgets_tables(kept))
@@ -432,99 +425,6 @@ class _Smoke:
             self._broken(str(error), "observe")
         except Log.WrongError as error:
             self._wrong(str(error), "get_commits")
-
-    # Profiles
-
-    def _profiles(self, tables: list[_Table]) -> None:
-        """One request for each declared profile, which must not be `unsupported`."""
-        tries: dict[str, Callable[[_Table], None]] = {
-            "idempotent-retry": self._replay,
-            "attempt-outcome": self._outcome,
-            "maintenance-policy": self._policy,
-            "backlog-limit": self._backlog,
-            "storage-access": self._plant,
-            "ownership-transfer": self._transfer,
-            "harness-control": self._crash,
-            "durable-restart": self._restart,
-            "discovery": self._discover,
-        }
-        for profile, action in tries.items():
-            if profile in self.identity.profiles:
-                if tables:
-                    self._step(f"profile {profile}", lambda action=action: action(tables[0]))  # type: ignore[misc]
-                else:
-                    self._skip(f"profile {profile}", "an earlier step failed")
-
-    def _sent(self, table: _Table) -> m.Commit:
-        attempt, actions = table.proposed[1]
-        return m.Commit(table=table.reference, version=1, attempt=attempt, actions=actions)
-
-    def _replay(self, table: _Table) -> None:
-        self._expect(self._sent(table), m.Ratified, "`ratified` again for an attempt that landed", see="profiles")
-
-    def _outcome(self, table: _Table) -> None:
-        request = m.AttemptOutcome(table=table.reference, attempt=table.proposed[1][0])
-        landed = self._expect(request, m.Landed, "`landed`: the attempt is version 1")
-        if landed.version != 1:
-            self._wrong(f"the attempt landed as version 1, not {landed.version}", "attempt_outcome")
-
-    def _policy(self, table: _Table) -> None:
-        self._expect(m.MaintenancePolicy(table=table.reference), m.Policy, "`policy` with the allowed maintenance")
-
-    def _backlog(self, table: _Table) -> None:
-        limited = replace(table, name=f"{table.name}_limited")
-        self._ratified(
-            lambda: msgspec.structs.replace(self._creation(limited), backlog_limit=1),
-            "`ratified` for a table with a backlog limit",
-        )
-
-    def _plant(self, table: _Table) -> None:
-        name = "smoke.txt"
-        self._expect(
-            m.Plant(table=table.reference, file=name, content="x\n"), m.Done, "`done` when the file is written"
-        )
-        seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the log, with contents")
-        if not any(file.name == name and file.content == "x\n" for file in seen.files):
-            self._wrong(f"`observe` does not list {name!r}, which was just planted", "plant")
-        self._expect(m.Remove(table=table.reference, file=name), m.Done, "`done` after the file is removed")
-
-    def _transfer(self, table: _Table) -> None:
-        """The owner may reject the hand-back, but the operation must exist."""
-        attempt = str(uuid.uuid4())
-        actions = (
-            proposals.commit_info(attempt, proposals.BASE_TIME + 2000),
-            proposals.protocol(None),
-            proposals.metadata(str(uuid.uuid4()), proposals.BASE_TIME),
-        )
-        # Version 1 is taken, so the table stays with its owner.
-        request = m.HandBack(table=table.reference, version=1, attempt=attempt, actions=actions)
-        answer = self._ask(request)
-        if isinstance(answer, m.Unknown | m.Unsupported):
-            self._wrong_kind(request, "`conflict` or `rejected` for a `hand_back` of a version that is taken")
-        if isinstance(answer, m.Ratified):
-            self._wrong("`hand_back` of version 1 was ratified, but another attempt is version 1", "hand_back")
-
-    def _crash(self, table: _Table) -> None:
-        self._expect(m.Crash(), m.Done, "`done` after the crash")
-        self._restart(table)
-
-    def _restart(self, table: _Table) -> None:
-        self._expect(m.Restart(), m.Done, "`done` after the restart")
-        seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the table after a restart")
-        with self._attributed():
-            Log(m.Commits(commits=(), latest=None), seen).check_version(1, *table.proposed[1])
-
-    def _discover(self, table: _Table) -> None:
-        resolved = self._expect(m.LoadTable(name=table.name), m.Table, "`table` for its name")
-        if resolved.table != table.reference:
-            self._wrong(
-                f"`load_table` returned the table {resolved.table!r}; `create_table` named it {table.reference!r}",
-                "load_table",
-            )
-        self._expect(m.DropTable(table=table.reference), m.Done, "`done` after the table is dropped")
-        answer = self._ask(m.LoadTable(name=table.name))
-        if not isinstance(answer, m.NotFound):
-            self._wrong("expected `not_found` for a dropped table", "load_table")
 
     # A client
 

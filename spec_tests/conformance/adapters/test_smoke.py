@@ -133,17 +133,18 @@ def test_an_invalid_answer_is_shown_with_what_was_expected(
 
 def test_after_an_invalid_answer_independent_steps_run() -> None:
     class Unreadable(ModelOwner):
-        def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> Any:
-            return {"outcome": "landed"}
+        def get_commits(self, client: str, request: m.GetCommits) -> Any:
+            return super().get_commits(client, request) if request.table in self.tables else {"outcome": "not_found"}
 
     report = smoke(InProcess(Unreadable()))
-    assert [step.name for step in report.steps if step.outcome is not Outcome.OK] == ["profile attempt-outcome"]
+    wrong = [step.name for step in report.steps if step.outcome is not Outcome.OK]
+    assert wrong == ["get_commits of an unknown table"]
     step = failed(report)
     assert step.outcome is Outcome.ADAPTER
     assert step.detail == "it must be an answer of the interface"
-    assert step.request.startswith('`{"op":"attempt_outcome"')
-    assert step.answer == "{'outcome': 'landed'}"
-    assert step.see.endswith("#attempt_outcome")
+    assert step.request.startswith('`{"op":"get_commits"')
+    assert step.answer == "{'outcome': 'not_found'}"
+    assert step.see.endswith("#get_commits")
     assert report.steps[-1].name != step.name
 
 
@@ -174,12 +175,6 @@ WRONG: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str]] = {
             if isinstance(answer, m.Commits) else answer},
         "with neither `file_name` nor `actions`",
     ),
-    "planted files are nowhere": (
-        {"plant": lambda answer: answer,
-         "observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
-            file for file in answer.files if file.name != "smoke.txt"))},
-        "`observe` does not list 'smoke.txt'",
-    ),
     "another latest": (
         {"get_commits": lambda answer: msgspec.structs.replace(answer, latest=5)
          if isinstance(answer, m.Commits) else answer},
@@ -188,12 +183,6 @@ WRONG: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str]] = {
     "every attempt wins": (
         {"commit": lambda answer: m.Ratified(version=1)}, "expected `conflict`: another attempt is version 1",
     ),
-    "a promise without its operation": (
-        {"attempt_outcome": lambda answer: m.Unsupported()}, "a profile that `hello` declares requires this operation",
-    ),
-    "dropped tables are found": ({"drop_table": lambda answer: answer, "load_table": lambda answer: m.Table(
-        table="t", feature="managedCommit", commit_mode="staged", latest=1)},
-        "`load_table` returned the table 't'"),
 }  # fmt: skip
 
 
