@@ -4,13 +4,12 @@
     python -m spec_tests.conformance.mutation_score --sample N [--seed N]            N of them
     python -m spec_tests.conformance.mutation_score --remember [--mutants PATTERN]   search anew; write `kills.json`
     python -m spec_tests.conformance.mutation_score --clean N [--examples EVERY]     N scenarios on good subjects
-    python -m spec_tests.conformance.mutation_score --figures [--clean N]            the three figures
     python -m spec_tests.conformance.mutation_score --layers programs [--side owner] [--sample N] [--holdout] [--json]
                                               what one layer finds alone, each mutant for `--seconds` of CPU time
 
 Mutants whose remembered cases do not find them any more are named: their search is slow, until `--remember --mutants
 NAME` repeats it. Exit code 1 if a mutant survives, is found only by requirements that it does not violate, or cannot
-start; if a good subject is accused; or if a figure is too low.
+start; or if a good subject is accused.
 """
 
 import argparse
@@ -33,9 +32,6 @@ from conformance.running.verdicts import failing
 from spec_tests.conformance import kills, layers
 from spec_tests.conformance.kills import Fate
 from spec_tests.conformance.outsiders import OUTSIDERS
-
-CLEAN = 10_000
-"""The number of generated scenarios of the full proof."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,17 +150,6 @@ def _shown(mutant: Mutant, case: kills.Case) -> set[tuple[str, ...]]:
     return shown | ({("mutant", mutant.id), ("check", case.check.name)} if requirement else set[tuple[str, ...]]())
 
 
-def checked() -> tuple[int, int]:
-    """The number of testable requirements that a check names, and the number of all testable requirements."""
-    testable = [
-        requirement.id
-        for requirement in load().requirements
-        if requirement.level is not Level.MAY and not requirement.untestable
-    ]
-    named = {requirement for check in all_checks() for requirement in check.requirements}
-    return sum(requirement in named for requirement in testable), len(testable)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spec_tests.conformance.mutation_score")
@@ -174,7 +159,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--examples", type=int, metavar="EVERY", help="with --clean: also run every so many of the examples"
     )
     parser.add_argument("--remember", action="store_true", help="search anew, and write kills.json")
-    parser.add_argument("--figures", action="store_true", help="print the three figures")
     parser.add_argument("--layers", nargs="+", choices=layers.LAYERS, help="what each of these layers finds alone")
     parser.add_argument("--side", choices=("owner", "client"), help="with --layers: only mutants of this side")
     parser.add_argument("--sample", type=int, metavar="N", help="N mutants, drawn with --seed")
@@ -189,8 +173,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.remember:
         print(f"{remember(options.mutants)} cases are tried first from now on")
         return 0
-    if options.figures:
-        return _figures(CLEAN if options.clean is None else options.clean, as_json=options.json)
     if options.clean is not None:
         return _clean(options)
     return _printed(_kill_rows(_chosen(options)), "killed by a requirement that they violate", as_json=options.json)
@@ -268,26 +250,6 @@ def _layers(options: argparse.Namespace) -> int:
     else:
         print(*layers.totals(known) or ["no mutant matches, except perhaps some that only --holdout runs"], sep="\n")
     return 0 if known and all(row.seen is layers.Seen.FOUND for row in known) else 1
-
-
-def _figures(scenarios: int, *, as_json: bool) -> int:
-    named, testable = checked()
-    every_kill = [kills.kill(mutant) for mutant in kills.bad()]
-    killed = sum(kill.fate is Fate.KILLED for kill in every_kill)
-    runs = clean(scenarios)
-    if as_json:
-        figures = {
-            "testable_requirements": testable, "checked": named, "mutants": len(every_kill), "killed": killed,
-            "clean_scenarios": runs.scenarios, "false_alarms": len(runs.alarms),
-        }  # fmt: skip
-        print(json.dumps(figures, indent=2))
-    else:
-        print(f"{named} of {testable} testable requirements are checked ({100 * named / testable:.1f}%)")
-        print(f"{killed} of {len(every_kill)} mutants are found by a requirement that they violate")
-        print(
-            f"{len(runs.alarms)} false alarms in {runs.scenarios} generated scenarios on {runs.subjects} good subjects"
-        )
-    return 0 if (named, killed, len(runs.alarms)) == (testable, len(every_kill), 0) else 1
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import multiprocessing
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -268,7 +268,7 @@ class Figures:
 
     def __init__(self) -> None:
         self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """For each kind of figure: how many histories have an answer, a trait, a verdict, violate a rule."""
+        """For each kind of figure: how many histories have an answer, a verdict, violate a rule."""
         self.disagreements: list[int] = []
 
     def add(self, other: "Figures") -> None:
@@ -297,9 +297,6 @@ def compare(seed: int, numbers: range) -> Figures:
         on_record = bool(judged(without_final_log(lines))[1])
         figures.counts["verdict"].update([CONFORMANT if expected else VIOLATION])
         figures.counts["answer"].update({_tag(operation) for operation in seen})
-        figures.counts["trait"].update(traits(seen, lines))
-        figures.counts["trait"]["unchanged, of a correct owner"] += not perturbed
-        figures.counts["trait"]["a violation without the final log"] += on_record
         figures.counts["rule"].update({violation.rule.value for violation in violations})
         if expected == bool(violations) or (not perturbed and not expected) or (on_record and expected):
             figures.disagreements.append(number)
@@ -327,35 +324,6 @@ def without_final_log(lines: list[Event]) -> list[Event]:
 
 def _tag(operation: Operation) -> str:
     return "no answer" if operation.answer is None else str(type(operation.answer).__struct_config__.tag)
-
-
-def traits(seen: list[Operation], lines: list[Event]) -> Iterator[str]:
-    """The properties of a history that make it useful for the comparison."""
-    sends = Counter(o.request.attempt for o in seen if isinstance(o.request, (events.Commit, events.CreateTable)))
-    resolved = {o.request.attempt for o in seen if isinstance(o.answer, events.NotLanded)}  # type: ignore[union-attr]
-    tells_latest = {type(o.answer) for o in seen if getattr(o.answer, "latest", None) is not None}
-    present: dict[str, bool] = {
-        "an attempt sent again": any(count > 1 for count in sends.values()),
-        "a tombstone": bool(resolved),
-        "a request of an attempt with a tombstone": any(
-            isinstance(o.request, events.Commit) and o.request.attempt in resolved for o in seen
-        ),
-        "an unknown outcome": any(o.answer is None or isinstance(o.answer, events.Unknown) for o in seen),
-        "a stale read": any(getattr(o.answer, "stale", False) for o in seen),
-        "a conflict that tells latest": events.Conflict in tells_latest,
-        "a gap that tells latest": events.Gap in tells_latest,
-        "a look at files": any(isinstance(event, events.FileLook) for event in lines),
-        "versions from before": any(isinstance(event, events.Witness) and event.before for event in lines),
-        "direct commits": any(isinstance(event, events.Witness) and event.commit_mode == "direct" for event in lines),
-    }
-    yield from (name for name, holds in present.items() if holds)
-    header = lines[0]
-    assert isinstance(header, events.Header)
-    yield from header.profiles
-    yield from (promise.value for promise in header.promises)
-    yield header.feature
-    if header.clock.skew:
-        yield "several clocks"
 
 
 def _work(task: tuple[int, int, int]) -> Figures:

@@ -45,28 +45,12 @@ def test_the_checkers_agree_with_brute_force(part: int) -> None:
     """LOG_CHECKER.md#brute-force: compared on simulated histories, changed and unchanged."""
     figures = prove.compare(SEED, range(part * SLICE, (part + 1) * SLICE))
     assert figures.disagreements == []
-    verdicts, traits = figures.counts["verdict"], figures.counts["trait"]
+    verdicts = figures.counts["verdict"]
     assert verdicts.total() == SLICE
     assert verdicts["conformant"] > SLICE * 0.4
     assert verdicts["violation"] > SLICE * 0.2
     kinds = {str(kind.__struct_config__.tag) for kind in (*events.Success.__args__, *events.Refusal.__args__)}
     assert {kind for kind in kinds if figures.counts["answer"][kind] < 10} == set()
-    wanted = {
-        "an unknown outcome": 0.3,
-        "an attempt sent again": 0.2,
-        "a tombstone": 0.1,
-        "a request of an attempt with a tombstone": 0.05,
-        "a stale read": 0.03,
-        "a conflict that tells latest": 0.1,
-        "a gap that tells latest": 0.1,
-        "a look at files": 0.2,
-        "idempotent-retry": 0.3,
-        "several clocks": 0.2,
-        "direct commits": 0.1,
-        "versions from before": 0.2,
-        "unchanged, of a correct owner": 0.1,
-    }
-    assert {trait: count for trait, count in wanted.items() if traits[trait] < count * SLICE} == {}
     assert len(figures.counts["rule"]) >= 22
 
 

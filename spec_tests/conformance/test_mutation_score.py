@@ -4,9 +4,7 @@ bug has a bad subject, every freedom a good one. There is no list of exceptions:
 cannot be tested.
 
 `pytest` judges every `PARTS`-th of the subjects, requirements and checks, and `pytest -m longer` all others. CI judges
-all good subjects with `mutation_score --clean 200 --examples 31`. The complete proof with ten thousand scenarios is
-`python -m spec_tests.conformance.mutation_score --figures`; `--clean 0 --examples 1` runs all examples on all good
-subjects.
+all good subjects with `mutation_score --clean 200 --examples 31`; `--clean 0 --examples 1` runs all examples on them.
 """
 
 import re

@@ -83,8 +83,7 @@ def test_a_request_that_is_not_atomic_is_found() -> None:
     each request is not accused, nor if the answer to its hand-back is lost."""
     for owner, requirement in (
         (LocksEachRequest(), None), (LosesItsHandBack(), None), (LooksUpAndRecordsSeparately(), "PROFILE-OUTCOME-02"),
-        (LooksForReplaysSeparately(), "PROFILE-RETRY-01"), (ChecksAndHandsBackSeparately(), "MC-COMMIT-02"),
-        (HandsBackAndEndsSeparately(), "MC-RELEASE-04"),
+        (ChecksAndHandsBackSeparately(), "MC-COMMIT-02"),
     ):  # fmt: skip
         with HttpServer(InProcess(owner).ask, serialized=False) as server, opened(server.url) as subject:
             count = 1 if requirement is None else ROUNDS_TO_RACE
@@ -256,27 +255,6 @@ class LooksUpAndRecordsSeparately(LocksEachRequest):
         return m.NotLanded()
 
 
-class LooksForReplaysSeparately(LocksEachRequest):
-    """Unlocks between the search for an earlier copy of a commit and the commit: of two copies, one loses."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun: set[m.AttemptId] = set()
-
-    def commit(self, client: str, request: m.Request) -> m.Answer:
-        assert isinstance(request, m.Commit)
-        table, second = self.owner.tables[request.table], self.looked_up[request.attempt]
-        with self.lock:
-            replay = request.attempt in table.landed
-            if request.attempt in self.begun:
-                second.set()
-            self.begun.add(request.attempt)
-        second.wait(0.02)
-        with self.lock:
-            lost = not replay and request.attempt in table.landed
-        return m.Conflict(latest=table.latest) if lost else self._ask(client, request)
-
-
 class LosesItsHandBack(LocksEachRequest):
     """Does not answer the request with which it hands a table back, and does not know the table from then on."""
 
@@ -311,16 +289,3 @@ class ChecksAndHandsBackSeparately(LocksEachRequest):
     def _while_another_commits(self) -> None:
         self.committed.clear()
         self.committed.wait(0.1)
-
-
-class HandsBackAndEndsSeparately(ChecksAndHandsBackSeparately):
-    """Unlocks between the commit of a hand-back and the end of the ownership: a later commit may land in between."""
-
-    def hand_back(self, client: str, request: m.Request) -> m.Answer:
-        assert isinstance(request, m.HandBack)
-        answer, table = self._ask(client, request), self.owner.tables[request.table]
-        if isinstance(answer, m.Ratified):
-            table.active = True
-            self._while_another_commits()
-            table.active = False
-        return answer
