@@ -8,7 +8,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import staged_file
-from conformance.models.owner import Commit, ModelOwner, OwnedTable
+from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
 from conformance.models.storage import FolderStorage, Storage
 from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 
@@ -256,6 +256,16 @@ class DirectCommitLooksThenWrites(ModelOwner):
             time.sleep(0.01)
             self.storage.remove(self._path(table, request.version))
         return super()._publish_directly(table, request)
+
+
+@mutant_method("_publish_directly", "MC-COMMIT-04", "CM-COMMIT-04")
+def direct_commit_is_truncated(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer:
+    """Publishes a direct commit without its last action."""
+    answer = original(self)._publish_directly(table, request)
+    if isinstance(answer, m.Ratified) and request.actions is not None:
+        cut = request.actions[:-1]
+        self.storage.put(self._path(table, request.version), content_of(cut), time_of(cut))
+    return answer
 
 
 @mutant_method("_notice", "MC-COMMIT-05", "CM-COMMIT-05")

@@ -60,6 +60,13 @@ def publisher_takes_any_file(self: ModelClient, published: Path, content: bytes)
 
 
 @mutant_method("_ratified", "CM-PUBLISH-07")
+def publisher_guesses_the_staged_file(self: ModelClient, table: Resolved, commit: m.CommitEntry) -> bytes:
+    """Publishes the first staged file of each version, not the one that the catalog lists."""
+    staged = sorted((table.log / STAGING[table.feature or ""]).glob(f"{commit.version:020}.*"))
+    return staged[0].read_bytes() if staged else original(self)._ratified(table, commit)
+
+
+@mutant_method("_ratified", "CM-PUBLISH-07")
 def publisher_copies_nothing(self: ModelClient, table: Resolved, commit: m.CommitEntry) -> bytes:
     """Publishes an empty file if the staged file of a commit is missing."""
     try:
