@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import msgspec
 import pytest
@@ -29,7 +28,6 @@ from conformance.subjects.smoke import Outcome, smoke
 from spec_tests.conformance.asking import Asking, Table
 from spec_tests.engines.prerequisites import needed_classpath
 
-py4j_protocol = pytest.importorskip("py4j.protocol")
 pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("plain_py4j"), pytest.mark.xdist_group("jvm")]
 
 PACKAGE = "org.apache.spark.sql.delta.coordinatedcommits"
@@ -240,29 +238,6 @@ def test_the_error_for_a_class_that_is_no_coordinator_has_the_reason(
     file.write_bytes(b"no class file")
     with pytest.raises(AdapterError, match=says):
         create(f"jvm:{name.format(classes=tmp_path)}")
-
-
-@pytest.mark.parametrize(
-    ("kind", "answer"),
-    [
-        ("java.lang.NoSuchMethodError", None),
-        ("java.lang.IllegalStateException", m.Rejected),
-        ("java.io.IOException", m.Unknown),
-    ],
-)
-def test_incompatible_classes_are_an_adapter_error(
-    create: Create, monkeypatch: pytest.MonkeyPatch, kind: str, answer: type[m.Answer] | None
-) -> None:
-    table = create("jvm:in-memory")
-    assert isinstance(table.owner.subject, InProcessSubject)
-    handler = table.owner.subject.handler
-    thrown = py4j_protocol.Py4JJavaError("", handler._machine.type(kind)("thrown"))
-    monkeypatch.setattr(handler, "_listed", mock.Mock(side_effect=thrown))
-    if answer is None:
-        with pytest.raises(AdapterError, match="do not fit together"):
-            table.commits()
-    else:
-        table.owner.expect(answer, m.GetCommits(table=table.reference))
 
 
 @pytest.mark.parametrize(

@@ -116,14 +116,6 @@ def test_a_crash_at_a_point_is_passed_on(subject: StdioSubject) -> None:
     assert client_seen_by(subject, "a") == before
 
 
-def test_one_client_can_be_killed_alone(tmp_path: Path) -> None:
-    with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
-        first, second = client_seen_by(subject, "a"), client_seen_by(subject, "b")
-        subject.kill("a")
-        assert client_seen_by(subject, "b") == second
-        assert client_seen_by(subject, "a") not in (first, second)
-
-
 def test_a_request_during_a_crash_has_an_unknown_outcome(tmp_path: Path) -> None:
     with StdioSubject(command("hang"), timeout=LONG, directory=tmp_path) as subject:
         answers: list[m.Answer] = []

@@ -17,7 +17,6 @@ from conformance.programs.cases import run_case
 from conformance.programs.client_steps import (
     Backfill,
     By,
-    Change,
     Checkpoint,
     ClientProgram,
     Form,
@@ -85,12 +84,6 @@ def test_a_bad_client_fails_a_small_program(mutant: str, check: str, requirement
     assert len(decode(found.reproduction, ClientProgram, "client").steps) <= 6
     again = run(f"mutant:{mutant}", check, count=1, reproduction=found.reproduction)
     assert again.violations[0].requirements == found.violations[0].requirements
-
-
-def test_a_wrong_read_is_blamed_on_its_steps() -> None:
-    found = run("mutant:does-not-decode-paths", "any-log-is-read", count=8)
-    assert [violation.requirements for violation in found.violations] == [("LOG-32",)]
-    assert found.held
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -247,25 +240,6 @@ def test_a_commit_that_cleans_up_deletes_nothing_that_no_checkpoint_has() -> Non
     assert violated_by(DeletesCommits, NAMES[1], [Land(), Land(), Transact()], plain) == [("LOG-36",)]
 
 
-def test_later_programs_leave_out_only_the_same_step() -> None:
-    steps = (Land(change=Change.UNKNOWN_ACTION), Read())
-    program = ClientProgram(format=FORMAT, side="client", family="any", seed=1, steps=steps)
-    suspect = ClientFamily(name="any").suspect(program)
-    assert suspect is not None
-    known = [change for change in Change if suspect.is_like(Land(change=change))]
-    assert (known, suspect.is_like(Read())) == ([Change.UNKNOWN_ACTION], False)
-
-
-class RefusesAndLies(RefusesDamagedCheckpoints):
-    def transact(self, client: str, request: m.Transact) -> m.Answer:
-        return m.Committed(version=7)
-
-
-def test_a_program_goes_on_after_a_refusal_against_advice() -> None:
-    found = violated_by(RefusesAndLies, NAMES[0], [Land(), Hint(), DAMAGED, Land(), Read(), Transact()])
-    assert [names[0] for names in found] == ["FIELD-03", "PROFILE-CLIENT-02"]
-
-
 FOREIGN = [Transact(), Land(times=3), Free(what=Freedom.FOREIGN_COPY), Maintain(job=Job.PUBLISH)]
 
 
@@ -275,36 +249,6 @@ def test_a_client_that_publishes_after_a_foreign_file_does_not_follow_advice(cli
     accused."""
     assert violated_by(client, NAMES[2], FOREIGN) == [("FIELD-05",)]
     assert violated_by(client, NAMES[2], FOREIGN, INLINE) == []
-
-
-class PublishesTheNewestFirst(ModelClient):
-    def _publish_all(self, client: str, table: Resolved, version: int) -> None:
-        self._gather(client, table)
-        for commit in sorted(table.commits, key=lambda commit: -commit.version):
-            self._publish_one(table, commit)
-
-
-class PublishesNothingAsEmpty(ModelClient):
-    def _ratified(self, table: Resolved, commit: m.CommitEntry) -> bytes:
-        try:
-            return super()._ratified(table, commit)
-        except Refused:
-            return b""
-
-
-@pytest.mark.parametrize(
-    ("client", "violated"),
-    [
-        (ModelClient, []),
-        (PublishesTheNewestFirst, [("CM-PUBLISH-08",)]),
-        (PublishesNothingAsEmpty, [("CM-PUBLISH-07",)]),
-    ],
-)
-def test_a_client_that_publishes_stops_at_a_missing_staged_file(
-    client: type[ModelClient], violated: list[tuple[str, ...]]
-) -> None:
-    missing = [Transact(), Land(times=3), Free(what=Freedom.MISSING_STAGED), Maintain(job=Job.PUBLISH)]
-    assert violated_by(client, NAMES[2], missing) == violated
 
 
 FREEDOMS = {

@@ -19,7 +19,7 @@ from conformance.history import events
 from conformance.history.events import Event
 from conformance.history.files import read_events
 from conformance.interface import messages as m
-from conformance.interface.results import CaseResult, Layer, RequirementVerdict, Verdict, Violation
+from conformance.interface.results import CaseResult, Layer, RequirementVerdict, Verdict
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.mutants import handler
@@ -171,32 +171,6 @@ def test_a_family_can_end_at_the_first_violation() -> None:
     assert (first.violations, first.others) == (whole.violations[:1], ())
 
 
-class SlowClock:
-    """Between two looks at it, 20 seconds pass."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        self.now += 20
-        return self.now
-
-
-def test_the_search_for_a_smaller_program_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine may need a minute for a program."""
-    small = run(REQUESTS, DIRECT, handler(LEAVES_A_GAP), count=6, most=1)
-    monkeypatch.setattr(running, "time", SlowClock())
-    large = run(REQUESTS, DIRECT, handler(LEAVES_A_GAP), count=6, most=1)
-    assert (named(large), large.reason) == (named(small), "")
-    small_steps, large_steps = (
-        decode(found.reproduction or "", OwnerProgram, "owner").steps for found in (small, large)
-    )
-    assert len(small_steps) < len(large_steps)
-
-
-def test_one_program_runs_however_little_time_there_is() -> None:
-    assert run(REQUESTS, DIRECT, ModelOwner(), count=6, seconds=0).programs == 1
-
-
 def requirements(result: CaseResult) -> dict[RequirementVerdict, set[str]]:
     """The requirements of a run of this case alone, by verdict."""
     known: dict[RequirementVerdict, set[str]] = {}
@@ -212,18 +186,6 @@ def test_the_other_requirements_of_a_failed_family_are_held() -> None:
     assert known[RequirementVerdict.HELD] == set(result.requirements) - {"PROFILE-HARNESS-01"}
     passed = requirements(run(REQUESTS, STAGED, ModelOwner(), count=6))
     assert known[RequirementVerdict.HELD] == passed[RequirementVerdict.HELD] - {"PROFILE-HARNESS-01"}
-
-
-def test_a_requirement_that_no_shown_program_violates_is_not_held_if_another_program_did() -> None:
-    result = run(REQUESTS, INLINE, handler("publishes-proposals"), count=20)
-    assert result.doubtful
-    assert not requirements(result).get(RequirementVerdict.HELD, set()) & {*result.doubtful}
-
-
-def test_a_family_that_ended_early_holds_nothing() -> None:
-    result = run(REQUESTS, DIRECT, handler(LEAVES_A_GAP), count=6, most=1)
-    assert result.programs < 6
-    assert not requirements(result).get(RequirementVerdict.HELD)
 
 
 @pytest.mark.parametrize("owner", [handler("rejects-staged-commits"), RatifiesAnything()], ids=["all", "most"])
@@ -263,12 +225,6 @@ def test_each_failing_program_says_whether_it_can_be_repeated() -> None:
     assert "a repetition of the same steps did not" in first.reason
     assert others
     assert {program.reason for program in others} == {""}
-
-
-def test_a_subject_that_rejects_everything_does_not_pass() -> None:
-    result = run(REQUESTS, STAGED, handler("rejects-staged-commits"))
-    assert result.verdict is Verdict.FAILED
-    assert named(result) == "PROFILE-STAGED-01"
 
 
 def test_a_subject_that_often_does_not_answer_is_not_accused() -> None:
@@ -432,18 +388,3 @@ def test_a_shrunk_history_has_the_same_violation_and_only_recorded_lines(fixture
     kept, before = read(small.history), read(text)
     requests = [event for event in kept if isinstance(event, events.Invoke | events.Ok | events.Fail | events.Info)]
     assert all(event in before for event in requests)
-
-
-def test_an_incomplete_history_is_not_shrunk() -> None:
-    """No conclusion can be drawn from an incomplete history."""
-    text = noisy()
-    cut = "".join(text.splitlines(keepends=True)[:-5])
-    unfinished = msgspec.structs.replace(failed(text), history=cut)
-    assert history_shrinking.shrunk(unfinished) == unfinished
-
-
-def test_a_failure_without_a_checkers_violation_keeps_its_history() -> None:
-    text = BAD[0].path.read_text(encoding="utf-8")
-    by_demand = Violation(requirements=("MC-COMMIT-01",), message="an answer was wrong")
-    changed = msgspec.structs.replace(failed(text), violations=(by_demand,))
-    assert history_shrinking.shrunk(changed) == changed

@@ -155,18 +155,6 @@ def test_a_new_program_forgets_earlier_logs_and_sees_new_ones(tmp_path: Path) ->
         assert kinds(watch.events()) == [(Kind.LISTED, 0), (Kind.APPEARED, 1)]
 
 
-def test_too_many_folders_are_not_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "MOST_FOLDERS", 2)
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    with Watch(Publisher(tmp_path)) as watch:
-        assert watch.blind == "the subject has more than 2 folders"
-
-
-@pytest.mark.parametrize("location", ["s3://bucket/table", "memory:table", "relative/table", "/no such folder", None])
-def test_other_locations_are_no_local_folder(location: str | None) -> None:
-    assert local_folder(location) is None
-
-
 def test_a_location_may_be_a_uri(tmp_path: Path) -> None:
     folder = tmp_path / "a b"
     folder.mkdir()

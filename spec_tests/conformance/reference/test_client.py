@@ -89,20 +89,3 @@ def test_the_client_finds_its_owner_by_url(s: Serving, url: str) -> None:
     finally:
         handler.close()
         handler.close()
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        m.Table(table="t", feature="managedCommit", commit_mode="staged", latest=0),
-        m.Table(table="t", feature="other", commit_mode="staged", latest=0, location="/tmp"),
-        m.Table(table="t", feature="managedCommit", commit_mode="by post", latest=0, location="/tmp"),
-        m.Rejected(reason="no"),
-        m.Done(),
-    ],
-    ids=["nowhere", "feature", "commit_mode", "refused", "wrong"],
-)
-def test_an_invalid_owners_answer_is_rejected(s: Serving, answer: m.Answer) -> None:
-    s.owner.on(m.LoadTable, answer=answer)
-    s.expect(m.Rejected, m.Snapshot(table=TABLE))
-    assert s.read().version == 0

@@ -16,7 +16,7 @@ from conformance.command.application import application
 from conformance.command.summary import show_result
 from conformance.history import events
 from conformance.history.events import Fault
-from conformance.interface.results import CaseResult, Layer, OtherProgram, RunResult, Verdict, Violation
+from conformance.interface.results import CaseResult, Layer, RunResult, Verdict, Violation
 from conformance.reports.causes import causes, changes, mutants_like, recorded_of, two_ratified
 from conformance.scenario.check import Family
 from spec_tests.conformance import kills
@@ -113,13 +113,6 @@ def test_a_skipped_version_is_the_cause_of_a_log_with_wrong_versions(skipped: bo
     assert (cause.headline == "A version is ratified before the version below it") is skipped
 
 
-def test_the_version_of_a_clients_transaction_is_not_called_skipped() -> None:
-    transaction = DraftOperation("c", events.Transact(attempt=SECOND), 1, 2, events.Committed(version=1))
-    text = history(transaction, commit(FIRST, 2, 3, 4))
-    (cause,) = causes(runs.run(case("a", violation("ROW-01"), history=text)))
-    assert cause.headline != "A version is ratified before the version below it"
-
-
 def test_two_ratified_attempts_are_preferred_to_indirect_evidence() -> None:
     text = history(commit(FIRST, 1, 1, 2), commit(SECOND, 1, 3, 4))
     changed = violation("CM-FEATURE-01", "answers differ", rule="version-changed", operations=(7, 8))
@@ -132,12 +125,6 @@ def test_two_ratified_attempts_are_preferred_to_indirect_evidence() -> None:
     recorded = recorded_of(result.cases[0])
     assert recorded is not None and two_ratified(recorded) is not None
     assert FIRST not in reports.to_markdown(result)
-
-
-def test_one_ratified_attempt_is_not_called_two() -> None:
-    text = history(commit(FIRST, 1, 1, 2))
-    (cause,) = causes(runs.run(case("a", violation("CM-COMMIT-08"), history=text)))
-    assert cause.headline == f"{ASKED[0].upper()}{ASKED[1:]}"
 
 
 def runs_console(result: RunResult) -> str:
@@ -163,37 +150,12 @@ def test_a_finding_of_both_features_is_shown_once() -> None:
     assert output.count(ASKED) == 1 and "both table features: " in output
 
 
-@pytest.mark.parametrize(("check", "message"), [("a", "the list is [1, 2]"), ("b", ASKED)])
-def test_different_findings_are_shown_separately(check: str, message: str) -> None:
-    other = case(check, violation("CM-LOG-02", message), feature="catalogManaged")
-    assert len(causes(runs.run(case("a", violation("MC-LOG-05")), other))) == 2
-
-
 def test_a_violation_in_only_one_commit_mode_gives_a_hint() -> None:
     passed = msgspec.structs.replace(
         case("a"), case="limits/a[managedCommit/direct]", commit_mode="direct", verdict=Verdict.PASSED
     )
     (cause,) = causes(runs.run(case("a", violation("LOG-05")), passed))
     assert cause.hints == ("only staged commits: the same checks pass on the others",)
-
-
-def test_a_case_that_was_not_run_gives_no_hint() -> None:
-    failed = case("a", violation("LOG-05"), feature="catalogManaged")
-    names = {"managedCommit/direct": Verdict.PASSED, "managedCommit/staged": Verdict.NOT_RUN,
-             "catalogManaged/direct": Verdict.NOT_RUN}  # fmt: skip
-    others = [
-        msgspec.structs.replace(failed, case=f"limits/a[{name}]", feature=feature, commit_mode=mode, verdict=verdict,
-                                violations=())
-        for name, verdict in names.items() for feature, _, mode in [name.partition("/")]
-    ]  # fmt: skip
-    (cause,) = causes(runs.run(failed, *others))
-    assert cause.hints == ()
-
-
-def test_the_console_says_why_cases_were_skipped() -> None:
-    reason = "needs harness-control, which the subject does not declare"
-    skipped = msgspec.structs.replace(case("a"), verdict=Verdict.SKIPPED, reason=reason)
-    assert f"skipped: {reason} (1 case)\n" in runs_console(runs.run(case("b"), skipped))
 
 
 def test_an_ignored_advice_is_not_called_violated() -> None:
@@ -255,22 +217,6 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
         word = "new" if code else "fixed"
         assert shown.exit_code == code
         assert f"{word}: 1 case\n  limits/b[managedCommit/staged]: The list is [1, 3]\n" in shown.stdout
-
-
-def test_violations_of_one_case_are_compared_one_by_one() -> None:
-    """The case fails in both runs; only a second program of it shows the lost commit."""
-    advice, late = violation("MC-GET-04", "slow"), violation("MC-LOG-05", LATE)
-    lost = violation("MC-COMMIT-02", "a lost commit", rule=LOST, program=1)
-    other = OtherProgram(title="a.", operations=5, history=None, reproduction="{}")
-    one = case("a", late, programs=9, passed=8)
-    both = case("a", late, advice, lost, programs=9, passed=7, others=(other,))
-    name, known, found = one.case, "An answer that is out of date", "A commit that was answered as ratified is not in"
-    worse, better = changes(runs.run(one), runs.run(both)), changes(runs.run(both), runs.run(one))
-    assert worse["still"] == better["still"] == {name: known}
-    assert worse["new"] == better["fixed"]
-    assert worse["new"][name] == f"{found} the log; Slow"
-    few = msgspec.structs.replace(one, passed=2)
-    assert changes(runs.run(both), runs.run(few))["not judged"] == worse["new"], "no evidence that it is fixed"
 
 
 def test_a_comparison_fails_for_a_broken_requirement_in_a_known_violation(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from conformance import reports
 from conformance.checkers.check import check_file
 from conformance.interface.results import RunResult, Verdict
 from conformance.reports import folder as folders
-from conformance.reports.stored import bundle_name, finding_of_case, write_file
+from conformance.reports.stored import bundle_name, finding_of_case
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.reports.test_data_reports import hostile
 from spec_tests.support.sampling import sampled
@@ -200,16 +200,3 @@ def test_an_interrupt_leaves_only_complete_files(tmp_path: Path, monkeypatch: py
 def nameless(content: bytes, folder: Path) -> bytes:
     """The content without the name of its own folder, which some reports contain."""
     return content.replace(os.fsencode(folder / "after"), b"").replace(os.fsencode(folder), b"")
-
-
-def test_a_file_that_cannot_be_written_keeps_its_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_file(tmp_path / "a.txt", "old")
-
-    def full(self: Path, target: Path) -> Path:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space"):
-        write_file(tmp_path / "a.txt", "new")
-    assert (tmp_path / "a.txt").read_text() == "old"
-    assert there(tmp_path) == {"a.txt"}

@@ -22,7 +22,7 @@ from conformance.history.times import Times, times_of
 from conformance.interface.results import CaseResult, Violation
 from conformance.reports import stored
 from conformance.reports.lanes import Drawing, draw
-from conformance.reports.page import HERE, MOST_EXPLAINED
+from conformance.reports.page import HERE
 from conformance.reports.recorded import MOST_DRAWN, Recorded, contradicts_the_log, read_history
 from conformance.running.worker import with_readable_times
 from spec_tests.conformance.drafts import Draft, DraftListing, Version
@@ -107,18 +107,6 @@ def test_without_a_folder_the_command_runs_that_case_again() -> None:
          result.subject.named]
     ]  # fmt: skip
     assert not [link for link in finding.iter(f"{HTML}a") if "findings/" in link.attrib["href"]]
-
-
-def test_many_checks_are_listed_and_few_explained() -> None:
-    case = runs.failed(runs.histories("bad")[0])
-    cases = [
-        msgspec.structs.replace(case, case=f"limits/c{number}[x/y]", check=f"c{number}", operations=9 - number)
-        for number in range(9)
-    ]
-    article = next(of_class(parsed(reports.to_html(runs.run(*cases), FOLDER)), "accused"))
-    assert len([element for element in of_class(article, "finding") if element.attrib.get("id")]) == MOST_EXPLAINED
-    assert all(case.case in text_of(article) for case in cases)
-    assert text_of(article).index("limits/c8[") < text_of(article).index("limits/c0[")
 
 
 HISTORIES = [None, "", "x\n{}", "{}", '{"event":"header"', '{"event":"header"}\n', "\x00", "\ud800\n\n", "[]\n[]\n"]

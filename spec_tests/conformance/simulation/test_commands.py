@@ -95,24 +95,3 @@ def test_an_unknown_scope_is_a_usage_error(command: str, capsys: pytest.CaptureF
     assert simulate(command, "no-such-scope") == 2
     first = "two-writers" if command == "explore" else "first-start"
     assert f"the scopes begin with {first}, " in capsys.readouterr().err
-
-
-@pytest.mark.longer
-def test_two_processes_print_the_same_as_one(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ("explore", "two-writers[managed")
-    assert printed(capsys, *command, "--workers", "2") == printed(capsys, *command)
-
-
-def test_progress_is_printed_at_intervals(capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([0.0, 1.0, simulating.SECONDS_BETWEEN_LINES, simulating.SECONDS_BETWEEN_LINES + 1])
-    calls: list[str] = []
-
-    def so_far() -> str:
-        calls.append("3 cuts")
-        return calls[-1]
-
-    progress = simulating._Progress("commit", lambda: next(times))
-    for _ in range(3):
-        progress(so_far)
-    assert capsys.readouterr().err == "commit: 3 cuts so far\n"
-    assert len(calls) == 1

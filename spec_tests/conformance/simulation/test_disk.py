@@ -7,7 +7,6 @@ A power cut keeps all synced changes, and any part of the other changes.
 import errno
 import tempfile
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -16,11 +15,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from conformance.simulation.disk import SECTOR, Disk, PowerCut, SimulatedFiles, Tree, Truncate, Write, identity
+from conformance.simulation.disk import SECTOR, Disk, PowerCut, SimulatedFiles, Tree, Truncate, Write
 from conformance.simulation.effects import Effect, Kind, Moment
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
-from refimpl.care.watched_ledger import WatchedLedger
-from refimpl.storage.environment import Environment
 from refimpl.storage.files import Files, PosixFiles
 
 LOG = Path("/log")
@@ -243,25 +240,6 @@ def test_above_the_limit_the_seed_chooses_the_states(files: SimulatedFiles) -> N
     assert len(set(sampled(7, 300))) > 150
 
 
-def test_equal_disks_have_the_same_identity(files: SimulatedFiles) -> None:
-    write(files, "a", b"one", synced=True)
-    other = SimulatedFiles(Disk())
-    other.make_directory(LOG)
-    write(other, "b", b"else", synced=True)
-    other.unlink(LOG / "b")
-    write(other, "a", b"one", synced=True)
-    for simulated in (files, other):
-        simulated.disk.sync_everything()
-    assert identity(next(trees(files))) == identity(next(trees(other)))
-    write(other, "c", b"more", synced=True)
-    other.disk.sync_everything()
-    assert identity(next(trees(files))) != identity(next(trees(other)))
-
-
-def trees(files: SimulatedFiles) -> Iterator[Tree]:
-    return PowerCut(files.disk.snapshot()).disks(Random(1), limit=1)
-
-
 # SQLite keeps its database on the simulated disk: transactions, connections and syncs share one timeline
 
 DATABASE = Path("/ledger.sqlite")
@@ -320,27 +298,6 @@ def test_database_and_file_effects_share_one_timeline(sqlite: SimulatedSqlite) -
     assert done[-1] == (Kind.FSYNC, WAL)
     assert set(done[:-1]) == {(Kind.WRITE, WAL)}
     database.close()
-
-
-def test_a_replaced_database_file_is_noticed(sqlite: SimulatedSqlite) -> None:
-    """The reference asks SQLite whether the ledger's file was replaced while it was open."""
-    disk = Disk()
-    files = cast(Files, SimulatedFiles(disk))
-    environment = Environment(files=files, connect=sqlite.mounted(disk), host_lock=lambda _path: nullcontext)
-    environment.files.make_directory(Path("/_owner"))
-    ledger = WatchedLedger(Path("/_owner"), environment.host_lock(Path("/lock")), environment)
-    ledger.create()
-    ledger.open()
-    with ledger.read() as view:
-        assert view.tables() == []
-    before = ledger.database()
-    with environment.files.create(Path("/copy")) as copy:
-        copy.write(environment.files.read(ledger.path))
-    assert ledger.current_database() is before
-    environment.files.replace(Path("/copy"), ledger.path)
-    environment.files.unlink(ledger.path.with_name("ledger.sqlite-wal"))
-    assert ledger.current_database() is not before
-    ledger.close()
 
 
 def test_two_mounts_of_one_disk_share_no_locks(sqlite: SimulatedSqlite) -> None:

@@ -6,7 +6,7 @@ from math import comb
 import pytest
 
 from conformance.simulation.effects import Effect, Kind, Moment
-from conformance.simulation.explore import Report, Run, by_priorities, depth_first
+from conformance.simulation.explore import Report, depth_first
 from conformance.simulation.schedule import Scheduler, Step, dependent
 
 Do = Callable[[Kind, str], None]
@@ -119,24 +119,6 @@ def test_a_deadlock_names_its_clients() -> None:
     outcomes, _ = explored(takes("a", "b"), takes("b", "a"), pruned=True)
     assert "client0 waits for b, which client1 holds; client1 waits for a, which client0 holds" in outcomes
     assert explored(takes("a", "b"), takes("a", "b"), pruned=True)[0] == {(("a", 1),)}
-
-
-def chances(seed: int) -> tuple[list[object], Report]:
-    report = Report()
-
-    def begin() -> Run:
-        return Cells(increment, increment, alone("x"))
-
-    return list(by_priorities(begin, report, seed=seed, schedules=30, depth=2, length=7)), report
-
-
-def test_random_priorities_depend_only_on_the_seed() -> None:
-    outcomes, report = chances(1)
-    assert (outcomes, report) == chances(1)
-    assert chances(2)[1].switches != report.switches
-    assert len(set(outcomes)) == 2
-    assert report.schedules == 30
-    assert not report.finished
 
 
 @pytest.mark.parametrize(

@@ -157,15 +157,6 @@ def test_the_examples_on_the_pages_equal_the_solutions_answers(language: Languag
             assert answer == msgspec.json.decode(reply, type=m.Reply).answer, (name, call.id)
 
 
-def test_the_answer_to_hello_on_the_first_page_equals_the_skeletons(tmp_path: Path) -> None:
-    lines = re.search(r"```json\n(.*?)```", learn.pages(Language.PYTHON, "mine")["README.md"], re.DOTALL)
-    assert lines is not None
-    call, reply = lines[1].splitlines()
-    file = placed(Language.PYTHON, solution(Language.PYTHON, 0), tmp_path)
-    done = subprocess.run([sys.executable, str(file)], input=f"{call}\n", capture_output=True, text=True)
-    assert json.loads(done.stdout) == json.loads(reply)
-
-
 def test_the_commands_on_the_pages_exist() -> None:
     known = {command.name for command in application.registered_commands}
     pages = "".join(learn.pages(Language.PYTHON, "mine").values())
@@ -262,13 +253,6 @@ def test_a_check_shows_the_first_failure_and_its_page(exercise: Path) -> None:
     ):  # fmt: skip
         assert fact in shown.stdout, shown.stdout
     assert max(map(len, shown.stdout.replace(str(exercise), "mine").splitlines())) <= 79
-
-
-def test_a_check_up_to_a_stage_passes_and_names_the_next_page(exercise: Path) -> None:
-    (exercise / "owner.py").write_text(solution(Language.PYTHON, 2), encoding="utf-8")
-    shown = invoke(exercise, "check", "--stage", 2, "--timeout", "120s")
-    assert shown.exit_code == 0
-    assert f"Next: {exercise}/03-lost-race.md" in shown.stdout
 
 
 def test_the_json_of_a_check_has_all_messages(exercise: Path) -> None:

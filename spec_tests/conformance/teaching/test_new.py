@@ -138,27 +138,6 @@ def test_a_new_project_answers_null_fields_and_unknown_operations(project: Path,
     assert answers == [m.Done(), *[m.Unsupported(reason=f"not implemented: see {PAGE}")] * len(calls)]
 
 
-@pytest.mark.engines
-@pytest.mark.xdist_group(Language.GO)
-def test_go_reads_and_writes_the_integers_of_pairs_exactly(tmp_path_factory: pytest.TempPathFactory) -> None:
-    project = shutil.copytree(
-        built(Language.GO, tmp_path_factory.getbasetemp()), tmp_path_factory.mktemp("pairs") / "go"
-    )
-    with (project / "owner.go").open("a", encoding="utf-8") as file:
-        file.write("""
-            func (owner *Owner) Transact(request Transact) Answer {
-                text, err := json.Marshal(request)
-                must(err)
-                return Rejected{Reason: string(text)}
-            }""")
-    scaffold.build(project, Language.GO)
-    request = complete(m.Transact)
-    with opened(project, project) as subject:
-        answer = subject.ask("someone", request)
-    assert isinstance(answer, m.Rejected)
-    assert json.loads(answer.reason)["application"] == list(request.application) == ["a", 2**53 + 1]
-
-
 @pytest.mark.parametrize("project", EACH, indirect=True)
 def test_the_course_begins_in_each_language(project: Path) -> None:
     judged = invoke("learn", project, "check", "--timeout", "120s")
@@ -217,17 +196,6 @@ def test_the_printed_command_of_a_python_project_exists(on_path: str, tmp_path: 
     done = subprocess.run(words, check=True, capture_output=True, env={**os.environ, "PATH": str(tmp_path)})
     command = json.loads(done.stdout)["subject"].removeprefix("stdio:")
     assert command == f"{on_path or sys.executable} owner.py"
-
-
-@pytest.mark.longer
-def test_a_python_project_is_installed_by_pip(tmp_path: Path) -> None:
-    assert invoke("new", tmp_path / "mine", "--language", "python").exit_code == 0
-    words = ["-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", "site", "./mine"]
-    subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=tmp_path)
-    hello = wire.encode(m.Call(id=1, client="me", request=m.Hello()))
-    done = subprocess.run([tmp_path / "site/bin/my-owner"], input=hello, capture_output=True,
-                          env={"PYTHONPATH": str(tmp_path / "site")})  # fmt: skip
-    assert wire.decode(done.stdout, m.Reply).id == 1, done.stderr
 
 
 def test_new_writes_every_file_and_json_names_the_build_and_the_subject(
