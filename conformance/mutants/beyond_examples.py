@@ -232,16 +232,6 @@ class IsOnlyObserved(_Observed):
     """Has no crash points, and gives no access to its storage."""
 
 
-@beyond("MC-BACKFILL-03", "CM-PUBLISH-06")
-class IsSeenToPublishNewestFirst(_Observed):
-    """Publishes from the newest commit to the oldest."""
-
-    def _backfill(self, table: OwnedTable, version: int) -> None:
-        for next_version in range(version, table.backfilled, -1):
-            self._publish(table, next_version)
-        super()._backfill(table, version)
-
-
 @beyond("MC-FILES-08", "CM-FILES-07", "CM-PUBLISH-03")
 class IsSeenToPublishOverFiles(_Observed):
     """Publishes by renaming over whatever file has the name."""
@@ -440,13 +430,6 @@ def closed_ranges_are_cut(self: ModelOwner, table: OwnedTable, start: int, end: 
     """Lists at most 100 versions of a range with both ends."""
     entries = original(self)._entries(table, start, end)
     return entries if end is None or start == 0 else entries[:100]
-
-
-@beyond_method("_entries", "MC-GET-01", "CM-GET-03", "LOG-07")
-def ranges_with_an_end_only_are_cut(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
-    """Lists the newest 50 versions of a range without a start."""
-    entries = original(self)._entries(table, start, end)
-    return entries if end is None or start > 0 else entries[-50:]
 
 
 @mutant_method("_entries", "MC-GET-01", "CM-GET-03", "CM-GET-05", "LOG-07")

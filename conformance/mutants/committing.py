@@ -53,14 +53,6 @@ class PublishedVersionsAreForgotten(ModelOwner):
 
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08")
-class Version0CanBeCommittedAgain(ModelOwner):
-    """Does not treat version 0 as taken."""
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        return m.Ratified(version=0) if request.version == 0 else super()._refusal(table, request, staged)
-
-
-@mutant("MC-COMMIT-02", "CM-COMMIT-08")
 class AttemptsAreComparedByTheirBeginning(ModelOwner):
     """Recognizes a replay by the first eight characters of the attempt, which UUIDs made within a minute may share."""
 
@@ -119,12 +111,6 @@ class LosersSeeTheirOwnCommit(ModelOwner):
 def gaps_are_ratified(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
     """Ratifies a version whose predecessor is missing."""
     return None
-
-
-@mutant_method("_gap", "MC-COMMIT-01", "CM-COMMIT-07")
-def ratifies_one_version_too_early(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-    """Ratifies a proposal of the version after the next one."""
-    return None if request.version == table.latest + 2 else original(self)._gap(table, request)
 
 
 @mutant_method("_gap", "MC-COMMIT-01", "CM-COMMIT-07", bugs=("FB44",))

@@ -185,13 +185,6 @@ def published_name_is_not_padded(self: ModelOwner, table: OwnedTable, version: i
     return original(self)._path(table, version) if version == 0 else f"{table.location}/{LOG}/{version}.json"
 
 
-@mutant_method("_path", "MC-FILES-07", "CM-FILES-06", "LOG-01")
-def published_commits_are_in_subfolders(self: ModelOwner, table: OwnedTable, version: int) -> str:
-    """Publishes commits in a subfolder for every thousand versions."""
-    plain = original(self)._path(table, version)
-    return plain if version == 0 else plain.replace(f"/{LOG}/", f"/{LOG}/{version // 1000:04}/")
-
-
 # Staged files
 
 

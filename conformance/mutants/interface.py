@@ -30,13 +30,6 @@ def observe_shows_content_once(self: ModelOwner, client: str, request: m.Observe
 
 
 @mutant_method("get_commits", "PROFILE-CORE-03")
-def fails_on_unknown_tables(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
-    """Raises an exception for a request about an unknown table."""
-    self.tables[request.table]
-    return original(self).get_commits(client, request)
-
-
-@mutant_method("get_commits", "PROFILE-CORE-03")
 def empty_range_lacks_latest_version(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Answers an empty range without the latest version."""
     if request.start is not None and request.end is not None and request.start > request.end:

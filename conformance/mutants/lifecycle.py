@@ -348,12 +348,6 @@ def _or_dropped(self: ModelOwner, answer: m.Answer, matches: Callable[[OwnedTabl
     return answer
 
 
-@mutant_method("load_table", "PROFILE-DISCOVERY-01")
-def dropped_tables_are_found_by_path(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Removes the name of a dropped table only: its path still finds it."""
-    return _or_dropped(self, original(self).load_table(client, request), lambda table: request.path == table.location)
-
-
 @mutant_method("get_commits", "PROFILE-DISCOVERY-04")
 def dropped_tables_are_read(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Answers requests for the commits of a dropped table as before."""
@@ -487,13 +481,6 @@ def drop_forgets_attempts(self: ModelOwner, table: OwnedTable, request: m.Commit
     answer = original(self)._replay(table, request)
     dropped = not table.active and table.leaving is None
     return m.Conflict(latest=table.latest) if answer is not None and dropped else answer
-
-
-@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
-def drop_forgets_outcomes(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Reports every attempt of a dropped table as not landed."""
-    table = self.tables.get(request.table)
-    return m.NotLanded() if table is not None and not table.active else original(self).attempt_outcome(client, request)
 
 
 @mutant_method("drop_table", "PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-01", "PROFILE-DURABLE-01")

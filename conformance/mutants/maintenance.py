@@ -264,18 +264,6 @@ def runs_what_an_unknown_permission_resembles(self: ModelClient, client: str, ta
         original(self)._ask_for(client, table, job)
 
 
-@mutant("CM-MAINT-05")
-class CachesThePolicy(ModelClient):
-    """Requests the policy of the owner once, for all tables."""
-
-    asked = False
-
-    def _ask_for(self, client: str, table: Resolved, job: str) -> None:
-        if not self.asked:
-            self.asked = True
-            super()._ask_for(client, table, job)
-
-
 @mutant_method("_vacuum", "LOG-37", bugs=("FB36",))
 def vacuums_by_the_published_log(self: ModelClient, table: Resolved, listed: Listing, version: int) -> None:
     """Deletes with VACUUM the data files that only unpublished versions have."""

@@ -188,13 +188,6 @@ class ReplayOfAVisibleFileIsAConflict(Promising):
             del table.landed[attempt]
 
 
-@mutant_method("attempt_outcome", "PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
-def lookup_reports_unknown_attempts_as_landed(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Reports an unknown attempt as landed."""
-    answer = original(self).attempt_outcome(client, request)
-    return m.Landed(version=0) if isinstance(answer, m.NotLanded) else answer
-
-
 @mutant("PROFILE-CORE-07")
 class ChecksTombstonesLast(ModelOwner):
     """Promises to check tombstones first, and answers resolved attempts with conflicts."""
@@ -406,12 +399,6 @@ def snapshot_lacks_tombstones(self: _ShortensItsJournal, table: OwnedTable) -> N
 def snapshot_lacks_published_attempts(self: _ShortensItsJournal, table: OwnedTable) -> None:
     """Replaces its journal by a snapshot that has only the attempts of unpublished commits."""
     table.landed = {attempt: version for attempt, version in table.landed.items() if version > table.backfilled}
-
-
-@mutant_method("_shortened", "PROFILE-RETRY-01")
-def snapshot_lacks_creators(self: _ShortensItsJournal, table: OwnedTable) -> None:
-    """Replaces its journal by a snapshot without the attempts that created tables."""
-    table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
 
 
 @mutant_method("_shortened", "PROFILE-DISCOVERY-01")

@@ -12,7 +12,7 @@ from conformance.interface.log_names import LOG, staged_file
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing
-from conformance.models.owner import OWNER_PROPERTY, ModelOwner, OwnedTable
+from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from conformance.models.reader import Resolved, State
 from conformance.models.writer import Transaction
@@ -118,17 +118,6 @@ def take_over_drops_properties(self: ModelOwner, client: str, request: m.TakeOve
     for action in actions:
         action.get("metaData", {})["configuration"] = {}
     return original(self).take_over(client, msgspec.structs.replace(request, actions=tuple(map(json.dumps, actions))))
-
-
-@mutant_method("_begin", "MC-CONVERT-05", "MC-CONVERT-09")
-def takes_another_owners_change_for_its_own(
-    self: ModelOwner, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]
-) -> m.Answer:
-    """Answers that a take-over is ratified if its version gave the table to any owner."""
-    answer = original(self)._begin(table, version, attempt, actions)
-    visible = self.storage.read(self._path(table, version))
-    given = version > 0 and visible is not None and OWNER_PROPERTY in visible.content
-    return m.Ratified(version=version, table=table.reference) if given else answer
 
 
 class _ContinuesATable(ModelOwner):
@@ -259,13 +248,6 @@ class TakeOverNamesNoOwner(ModelOwner):
 def names_no_owner(self: ModelOwner, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
     """Creates tables, and takes them over, without its name in the metadata."""
     return actions
-
-
-@mutant_method("_latest", "MC-GET-02", "MC-FILES-08")
-def latest_is_too_high_after_a_take_over(self: ModelOwner, table: OwnedTable) -> int | None:
-    """Returns the version after the ownership change as the latest one, until the first commit."""
-    taken_over = not table.location.endswith(table.reference) and len(table.landed) == 1
-    return table.latest + 1 if taken_over else original(self)._latest(table)
 
 
 @mutant_method("_latest", "MC-FILES-08", "MC-GET-02")
@@ -445,14 +427,6 @@ def rejected_hand_back_ends_ownership(self: ModelOwner, client: str, request: m.
     if request.table in self.tables:
         self.tables[request.table].active = False
     return answer
-
-
-@mutant_method("_replay", "PROFILE-RETRY-01")
-def hand_back_forgets_commits(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-    """Answers the replay of a landed commit with a conflict after a hand-back."""
-    answer = original(self)._replay(table, request)
-    given_back = table.leaving is not None and request.attempt != table.leaving
-    return m.Conflict(latest=table.latest) if answer is not None and given_back else answer
 
 
 @mutant_method("hand_back", "MC-RELEASE-03", "MC-BACKFILL-03")

@@ -25,17 +25,6 @@ def backfills_newest_first(self: ModelOwner, table: OwnedTable, version: int) ->
     original(self)._backfill(table, version)
 
 
-@mutant_method(
-    "_publish", "MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03", "MC-BACKFILL-03", "CM-PUBLISH-06"
-)
-def takes_a_torn_copy(self: ModelOwner, table: OwnedTable, version: int) -> None:
-    """Compares only the first line of a published file with its commit: a truncated file passes."""
-    published = self.storage.read(self._path(table, version))
-    content = self._content(table, table.unbackfilled[version])
-    if published is None or published.content.partition("\n")[0] != content.partition("\n")[0]:
-        original(self)._publish(table, version)
-
-
 @mutant_method("_backfill", "MC-BACKFILL-03", "CM-PUBLISH-06")
 def missing_staged_file_is_skipped(self: ModelOwner, table: OwnedTable, version: int) -> None:
     """Skips a commit whose staged file is missing, publishes the next one, and reports the failure."""
@@ -98,15 +87,6 @@ def backfill_stops_before_its_version(self: ModelOwner, table: OwnedTable, versi
     original(self)._backfill(table, version - 1)
 
 
-@mutant_method("backfill_to_version", "MC-BACKFILL-05")
-def repeated_backfill_fails(self: ModelOwner, client: str, request: m.BackfillToVersion) -> m.Answer:
-    """Answers a repeated backfill with an error."""
-    table = self.tables.get(request.table)
-    if table is not None and request.version <= table.backfilled:
-        return m.Rejected(reason="file exists")
-    return original(self).backfill_to_version(client, request)
-
-
 @mutant("MC-FILES-08", "CM-FILES-07")
 class PublishesProposals(DirectCommitOverwrites):
     """Publishes a proposal before it is ratified."""
@@ -161,15 +141,6 @@ def publishing_adds_an_action(self: ModelOwner, table: OwnedTable, commit: Commi
         original(self)._content(table, commit)
         + '{"domainMetadata":{"domain":"owner","configuration":"","removed":false}}\n'
     )
-
-
-@mutant_method("_content", "MC-BACKFILL-01", "CM-PUBLISH-01")
-def missing_staged_file_is_published_empty(self: ModelOwner, table: OwnedTable, commit: Commit) -> str:
-    """Publishes an empty file if the staged file of a commit is missing."""
-    try:
-        return original(self)._content(table, commit)
-    except NotPublished:
-        return ""
 
 
 def _staged(owner: ModelOwner, table: OwnedTable, version: int) -> list[str]:

@@ -344,15 +344,6 @@ def excludes_the_enablement_time(self: ModelClient, table: Resolved, listed: Lis
     return enabled + 1 if enabled else 0
 
 
-@mutant_method("_at", "ICT-19")
-def time_travel_stops_at_the_enablement(self: ModelClient, table: Resolved, listed: Listing, timestamp: int) -> int:
-    """Selects the enabling version for a time before the enablement."""
-    latest = self._replay(table, listed, self._target(table, listed, None))
-    if latest.enabled_since is None:
-        return original(self)._at(table, listed, timestamp)
-    return original(self)._at(table, listed, max(timestamp, self._enabled_at(table, listed, latest)))
-
-
 @mutant("ICT-17")
 class UsesTimestampOfOldCommitInfos(ModelClient):
     """Uses the field `timestamp` of a commitInfo as the commit's time before the enablement."""

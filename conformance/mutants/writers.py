@@ -173,14 +173,6 @@ def takes_published_winners_for_all(self: ModelClient, client: str, transaction:
         self._apply(transaction.checked, version, winner)
 
 
-@mutant_method("_catch_up", "CONFLICT-RETRY-05", "PROFILE-CLIENT-02")
-def proposes_version_0_without_a_latest_version(self: ModelClient, client: str, transaction: Transaction) -> None:
-    """Proposes version 0 if the owner returns no latest version."""
-    original(self)._catch_up(client, transaction)
-    if transaction.table.reference is not None and transaction.table.latest is None:
-        transaction.checked.version = -1
-
-
 @mutant_method("_catch_up", "MC-FILES-11", "CONFLICT-RETRY-03")
 def checks_only_its_own_file_name(self: ModelClient, client: str, transaction: Transaction) -> None:
     """Commits to a table without an owner if the next file name is free, without checking later commits."""
