@@ -122,8 +122,3 @@ class Table:
 
     def backfill(self, version: int) -> None:
         self.owner.expect(m.Done, m.BackfillToVersion(table=self.reference, version=version))
-
-    def handing_back(self, version: int) -> m.HandBack:
-        own, time = attempt(), proposals.BASE_TIME + version
-        actions = proposals.version_0(None, own, "orders", timestamp=time)
-        return m.HandBack(table=self.reference, version=version, attempt=own, actions=actions)

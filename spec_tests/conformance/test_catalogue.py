@@ -116,12 +116,6 @@ def test_the_number_of_binding_sentences_equals_the_count_by_hand(name: str, at_
     assert len(binding) >= at_least
 
 
-@pytest.mark.parametrize("side", Side)
-def test_every_side_has_duties_and_freedoms(side: Side) -> None:
-    assert any(entry.side is side and entry.level is Level.MUST for entry in load().requirements)
-    assert any(entry.side is side for entry in load().freedoms)
-
-
 def test_the_untestable_requirements_are_listed_here() -> None:
     """A new untestable requirement must be added to this list."""
     untestable = {entry.id for entry in load().requirements if entry.level is Level.MUST and entry.untestable}
@@ -136,20 +130,6 @@ def test_every_cited_requirement_can_be_read() -> None:
         assert bool(cited.text) == bool(requirement.rule), requirement.id
         assert "<a id" not in cited.text and "](" not in cited.text and len(cited.text) < 800, requirement.id
         assert cited.links or requirement.source == "PROFILES.md", requirement.id
-
-
-def test_a_contract_has_a_link() -> None:
-    contract = load().requirement("PROFILE-RETRY-01").contract
-    assert contract is not None
-    [link] = place_of(contract.document, contract.section).links
-    assert link.title == 'unity-catalog-delta-api, "updateTable"'
-
-
-def test_a_requirement_is_found_by_its_id() -> None:
-    requirement = load().requirement("MC-BACKFILL-03")
-    assert (requirement.level, requirement.side, requirement.source) == (Level.MUST, Side.OWNER, "managed-commits.md")
-    with pytest.raises(KeyError):
-        load().requirement("MC-BACKFILL-99")
 
 
 # Damage to a small catalogue

@@ -105,17 +105,6 @@ def test_the_file_of_a_finding_reproduces_it(entry: Stored, tmp_path: Path, repl
     assert result.operations == finding.operations
 
 
-@pytest.mark.engines
-@pytest.mark.usefixtures("plain_py4j")
-@pytest.mark.xdist_group("jvm")
-def test_the_command_of_a_finding_reproduces_it() -> None:
-    needed_classpath("dynamodb", hadoop=True)
-    file = ROOT / markdown.FOLDER / "dynamodb-tells-the-loser-that-it-won" / "finding.json"
-    shown = CliRunner().invoke(application, ["replay", str(file), "--timeout", "60s"])
-    assert shown.exit_code == 1, shown.output
-    assert "MC-COMMIT-02" in shown.stdout
-
-
 @pytest.mark.parametrize("entry", FINDINGS, ids=lambda entry: entry.id)
 def test_a_finding_has_all_facts_that_its_maintainers_need(entry: Stored) -> None:
     shown = [requirement for violation in entry.finding.violations for requirement in violation.requirements]
@@ -135,10 +124,6 @@ def test_a_finding_has_all_facts_that_its_maintainers_need(entry: Stored) -> Non
 def test_a_finding_quotes_the_documents() -> None:
     (entry,) = [finding for finding in FINDINGS if finding.id == "delta-spark-reads-above-the-catalogs-latest-version"]
     assert "\n\n> Additionally, Delta clients must ignore any files" in markdown.report(entry)
-
-
-def test_findings_are_new_or_known() -> None:
-    assert {bool(entry.about.known) for entry in FINDINGS} == {True, False}
 
 
 def test_the_report_of_a_finding_is_complete_and_independent() -> None:
@@ -168,12 +153,6 @@ def test_a_reported_bug_names_a_check_of_its_engine(bug: markdown.Bug) -> None:
     assert set(check.features) & set(engine.features)
     assert bug.unfixed != bug.fixed
     assert bug.report.count("#") == bug.report.count("/") == 1
-
-
-def test_an_invalid_record_of_bugs_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "record.toml").write_text("bug = [{report = 'x'}]")
-    with pytest.raises(ReportError):
-        markdown.bugs(tmp_path / "record.toml")
 
 
 @pytest.mark.engines

@@ -1,7 +1,5 @@
 """The reference owner's answers through the shared interface, the resulting state, and what remains after crashes."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -99,99 +97,6 @@ def staged(owner: Asking) -> Table:
     return owner.table(feature="managedCommit", commit_mode="staged")
 
 
-def inline(owner: Asking) -> Table:
-    return owner.table(commit_mode="inline")
-
-
-def direct(owner: Asking) -> Table:
-    return owner.table(commit_mode="direct")
-
-
-Look = Callable[[], bool]
-"""Whether the operation is done."""
-
-
-def committing(make: Callable[[Asking], Table], owner: Asking) -> tuple[m.Request, Look]:
-    table = make(owner)
-    request = table.proposal(1)
-    outcome = m.AttemptOutcome(table=table.reference, attempt=request.attempt)
-    return request, lambda: isinstance(owner.ask(outcome), m.Landed) and table.latest == 1
-
-
-def found(owner: Asking, request: m.Request, **what: str) -> tuple[m.Request, Look]:
-    return request, lambda: isinstance(owner.ask(m.LoadTable(**what)), m.Table)
-
-
-def creating(owner: Asking) -> tuple[m.Request, Look]:
-    return found(owner, owner.creation(), name="orders")
-
-
-def creating_in_place(owner: Asking) -> tuple[m.Request, Look]:
-    location = f"{owner.identity.storage}/here"
-    return found(owner, owner.creation(path=location), path=location)
-
-
-def taking_over(owner: Asking) -> tuple[m.Request, Look]:
-    path = owner.filesystem_table()
-    return found(owner, owner.taking_over(path, 2), path=path)
-
-
-def handing_back(owner: Asking) -> tuple[m.Request, Look]:
-    table = staged(owner)
-    table.land(1, 2)
-    return table.handing_back(3), lambda: isinstance(owner.ask(m.LoadTable(name="orders")), m.NotFound)
-
-
-def publishing(owner: Asking) -> tuple[m.Request, Look]:
-    table = staged(owner)
-    table.land(1, 2, 3)
-    request = m.BackfillToVersion(table=table.reference, version=3)
-    return request, lambda: table.published() == [0, 1, 2, 3]
-
-
-def resolving(owner: Asking) -> tuple[m.Request, Look]:
-    table = staged(owner)
-    late = table.proposal(1)
-    request = m.AttemptOutcome(table=table.reference, attempt=late.attempt)
-    return request, lambda: isinstance(owner.ask(late), m.Rejected)
-
-
-def dropping(owner: Asking) -> tuple[m.Request, Look]:
-    table = staged(owner)
-    return m.DropTable(table=table.reference), lambda: isinstance(
-        owner.ask(m.GetCommits(table=table.reference)), m.NotFound
-    )
-
-
-PROMISED = ("after-promise", "before-link", "after-link", "before-record")
-POINTS: list[tuple[Callable[[Asking], tuple[m.Request, Look]], tuple[str, ...], tuple[str, ...]]] = [
-    (partial(committing, staged), ("after-stage", "before-ratify"), ("after-ratify",)),
-    (partial(committing, inline), ("before-ratify",), ("after-ratify",)),
-    (partial(committing, direct), ("before-promise",), (*PROMISED, "after-record")),
-    (creating, ("before-promise", *PROMISED), ("after-record",)),
-    (creating_in_place, ("before-promise", *PROMISED), ("after-record",)),
-    (taking_over, ("before-promise",), (*PROMISED, "after-record")),
-    (handing_back, ("after-publish", *PROMISED), ("after-record",)),
-    (publishing, ("before-publish", "after-publish"), ("before-forget", "after-forget")),
-    (resolving, ("before-tombstone",), ("after-tombstone",)),
-    (dropping, ("before-drop",), ("after-drop",)),
-]
-"""An operation, the crash points before its effect, and the crash points after it."""
-
-
-@pytest.mark.parametrize(
-    ("begin", "point", "done"),
-    [(begin, point, done) for begin, *sides in POINTS for done, points in enumerate(sides) for point in points],
-)
-def test_a_crash_point_is_before_or_after_the_effect(
-    owner: Asking, begin: Callable[[Asking], tuple[m.Request, Look]], point: str, done: int
-) -> None:
-    """The kit's checks judge the answer to a repeated request, and any loss."""
-    request, look = begin(owner)
-    dies(owner, point, request)
-    assert look() is bool(done)
-
-
 @both
 def test_an_incomplete_staged_file_is_never_a_commit(owner: Asking, feature: str) -> None:
     table = owner.table(feature=feature)
@@ -205,11 +110,6 @@ def test_an_incomplete_staged_file_is_never_a_commit(owner: Asking, feature: str
     owner.expect(m.Rejected, m.Commit(table=table.reference, version=1, attempt=request.attempt, staged_file=name))
     owner.expect(m.Rejected, request)
     table.land(1)
-
-
-def test_every_crash_point_is_reached() -> None:
-    reached = {point for _, before, after in POINTS for point in (*before, *after)} | {"during-stage"}
-    assert reached == set(CRASH_POINTS)
 
 
 # The process as a whole

@@ -225,12 +225,6 @@ def test_a_wrong_answer_says_which_half_is_wrong(state: Path) -> None:
     assert not state.exists()
 
 
-def test_a_damaged_score_counts_as_empty(state: Path) -> None:
-    (state / "delta-commit-conformance").mkdir(parents=True)
-    (state / "delta-commit-conformance/puzzles.json").write_text("{")
-    assert "true" not in puzzle_command().stdout
-
-
 def test_the_page_has_all_puzzles_and_loads_nothing(tmp_path: Path) -> None:
     assert puzzle_command("--html", tmp_path / "a/puzzles.html").exit_code == 0
     assert [puzzle["number"] for puzzle in data_of((tmp_path / "a/puzzles.html").read_text())] == [*EVERY]
