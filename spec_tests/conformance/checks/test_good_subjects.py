@@ -12,13 +12,13 @@ from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.models.owner import ModelOwner
 from conformance.mutants import Mutant
-from conformance.mutants.good_owners import NoServer, PlainModel, StateInFiles
+from conformance.mutants.good_owners import NoServer, PlainModel
 from conformance.scenario import ownership
 from conformance.scenario.check import Variant
 from conformance.scenario.scenario import Scenario, Stopped
 from spec_tests.conformance import kills
 
-INSIDE: Final = {PlainModel, StateInFiles, NoServer}
+INSIDE: Final = {PlainModel, NoServer}
 """Owners that use a freedom only inside: they answer as the model does."""
 
 
@@ -98,16 +98,10 @@ def test_each_good_owner_differs_from_the_model(owner: Mutant) -> None:
     assert any(transcript(owner.make, variant) != transcript(ModelOwner, variant) for variant in variants)
 
 
-def test_two_good_owners_keep_no_state_in_memory() -> None:
-    """They answer as the model does, and forget everything between two requests."""
+def test_a_good_owner_keeps_no_state_in_memory() -> None:
+    """It answers as the model does, and forgets everything between two requests."""
     variant = Variant(feature="managedCommit", commit_mode="staged")
-    assert transcript(StateInFiles, variant) == transcript(NoServer, variant) == transcript(ModelOwner, variant)
-    kept = StateInFiles()
-    s = Scenario(InProcess(kept), variant, name="kept")
-    table = s.create()
-    s.land(table)
-    assert len(kept.saved) == 1
-    assert kept.storage.list(f"{kept.storage.root}/.owner")
+    assert transcript(NoServer, variant) == transcript(ModelOwner, variant)
     stateless = NoServer()
     first = Scenario(InProcess(stateless), variant, name="stateless").create()
     assert stateless.tables[first.reference] is not stateless.tables[first.reference]
