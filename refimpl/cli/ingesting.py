@@ -1,6 +1,5 @@
 """The command `ingest`: commits the rows of files as one version."""
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,15 +13,13 @@ if TYPE_CHECKING:
     from refimpl.client.table import Table
     from refimpl.protocol.actions import Add
     from refimpl.rows.input_files import InputFiles
-    from refimpl.spark.commit_protocol import JobFiles, WriteTask
-    from refimpl.spark.write_plan import WriteOptions, Written
     from refimpl.warehouse import AnyWarehouse
 
 
 @command(
     "Rows",
     "ingest sales 2026-10.parquet 2026-11.parquet",
-    "ingest sales day.csv --null NA --mode overwrite --replace-where 'month = 11'",
+    "ingest sales day.csv --null NA --mode overwrite",
     "ingest events events.csv --create --partition-by day",
     server=True,
 )
@@ -31,7 +28,6 @@ def ingest(
     table: str,
     files: list[Path],
     mode: str = "append",
-    replace_where: str | None = None,
     create: bool = False,
     partition_by: list[str] | None = None,
     feature: str | None = None,
@@ -51,10 +47,7 @@ def ingest(
         raise InvalidRequestError(f"invalid --mode {mode!r}; expected append or overwrite")
     if not create and (partition_by or feature or commit_mode):
         raise InvalidRequestError("--partition-by, --feature and --commit-mode require --create")
-    if replace_where is not None and mode != "overwrite":
-        raise InvalidRequestError("--replace-where requires --mode overwrite")
     from refimpl.rows.input_files import Dialect, InputFiles
-    from refimpl.spark.write_plan import WriteOptions
 
     chosen = options.commit_mode_named(commit_mode)
     creation: dict[str, Any] = {"partition_columns": options.names_of(partition_by)}
@@ -66,17 +59,13 @@ def ingest(
     if len(kinds) > 1:
         raise InvalidRequestError("CSV and Parquet files cannot be mixed in one commit; ingest them separately")
     inputs = InputFiles.of(files, kind=kinds.pop(), dialect=dialect)
-    write = WriteOptions(overwrite=mode == "overwrite", replace_where=replace_where)
     existing = _table(warehouse, table, create=create)
-    written: Written | None = None
     if existing is None:
         try:
-            written = _create(warehouse, table, inputs, write, creation)
+            return _create(warehouse, table, inputs, creation)
         except NameTakenError:  # by another process, meanwhile
             existing = warehouse.table(table)
-    if existing is not None:
-        written = _change(existing, inputs, write, fill_missing=fill_missing)
-    return _result(table, written)
+    return _change(existing, table, inputs, overwrite=mode == "overwrite", fill_missing=fill_missing)
 
 
 def _table(warehouse: "AnyWarehouse", name: str, *, create: bool) -> "Table | None":
@@ -88,31 +77,23 @@ def _table(warehouse: "AnyWarehouse", name: str, *, create: bool) -> "Table | No
         raise TableNotFoundError(f"{error}; pass --create to create it from these rows", reference=name) from None
 
 
-def _write(files: "InputFiles", task: "WriteTask") -> "JobFiles":
-    from refimpl.rows.data_files import DataFileWriter
-    from refimpl.spark.commit_protocol import JobFiles
-
-    rules, batches = task.rules, files.batches()
-    rows = batches if rules is None else (rules.completed(batch) for batch in batches)
-    adds = DataFileWriter(task.layout, indexed=task.indexed).write_all(rows)
-    reached = {} if rules is None else {name: (value,) for name, value in rules.reached.items()}
-    return JobFiles(added=tuple(adds), identities=reached)
-
-
-def _change(table: "Table", inputs: "InputFiles", options: "WriteOptions", *, fill_missing: bool) -> "Written | None":
-    """Commit the rows to a table; None if there is nothing to commit."""
-    from refimpl.spark.write_plan import WritePlan
-
-    snapshot = table.snapshot()
-    plan = WritePlan.of(snapshot, snapshot.schema, options, in_utc=True)
-    typed = inputs.typed(plan.schema)
-    absent = plan.schema.without([*typed.columns, *plan.rules.filled])
+def _change(table: "Table", name: str, inputs: "InputFiles", *, overwrite: bool, fill_missing: bool) -> Result:
+    snapshot, parameters = table.snapshot(), {"mode": "Overwrite" if overwrite else "Append"}
+    transaction = table.transaction(snapshot=snapshot, parameters=parameters, landed=table.checkpoint_if_due)
+    typed, removed = inputs.typed(snapshot.schema), transaction.read_whole_table() if overwrite else []
+    absent = snapshot.schema.without([*typed.columns, *transaction.rules.filled])
     absent_names = {column.name: column.nullable for column in absent.fields} | typed.missing_members()
     _check_complete(absent_names, table.label, fill_missing=fill_missing)
-    transaction = plan.begin(table, snapshot=snapshot)
-    assert transaction is not None  # the rows are not the batch of an application
-    files = _write(typed, plan.task)
-    return plan.commit(transaction, files) if files.added or options.overwrite else None
+    transaction.keeps_row_ids = True  # it copies no rows
+    transaction.remove(*removed)
+    rows = (transaction.rules.completed(batch) for batch in typed.batches())
+    adds = transaction.data_file_writer().write_all(rows)
+    if not (adds or overwrite):
+        return _result(name, None, (), tries=0)
+    with transaction.deleting_unless_landed(adds):
+        transaction.add(*adds)
+        done = transaction.commit()
+    return _result(name, done.version, adds, removed=len(removed), tries=done.tries, rebased_over=done.rebased_over)
 
 
 def _check_complete(absent: dict[str, bool], table: str, *, fill_missing: bool) -> None:
@@ -125,46 +106,38 @@ def _check_complete(absent: dict[str, bool], table: str, *, fill_missing: bool) 
         raise InvalidRequestError(f"the files lack the columns {names} of {table}; {remedy}")
 
 
-def _create(
-    warehouse: "AnyWarehouse",
-    name: str,
-    inputs: "InputFiles",
-    options: "WriteOptions",
-    creation_options: dict[str, Any],
-) -> "Written":
+def _create(warehouse: "AnyWarehouse", name: str, inputs: "InputFiles", options: dict[str, Any]) -> Result:
     """Create the table with the rows in version 0."""
     from refimpl.client.create import Creation
     from refimpl.rows import file_statistics
+    from refimpl.rows.data_files import DataFileWriter
     from refimpl.rows.partition_values import FileLayout
-    from refimpl.spark.commit_protocol import WriteTask
-    from refimpl.spark.write_plan import check_inside, describe, replaced
 
-    schema = inputs.inferred()
-    creation = Creation.begin(warehouse.owner, warehouse.environment, name, schema, **creation_options)
+    creation = Creation.begin(warehouse.owner, warehouse.environment, name, inputs.inferred(), **options)
     adds: Sequence[Add] = ()
     try:
         columns = creation.metadata.partition_columns
-        test = replaced(options, creation.schema, columns, in_utc=True)
         indexed = file_statistics.indexed(creation.schema.without(columns), {})
         layout = FileLayout(location=creation.location, schema=creation.schema, partition_columns=columns)
-        adds = _write(inputs.typed(creation.schema), WriteTask(layout=layout, indexed=indexed)).added
-        check_inside(adds, test)
+        adds = DataFileWriter(layout, indexed=indexed).write_all(inputs.typed(creation.schema).batches())
     except BaseException:
         creation.abandon(adds)
         raise
     creation.finish(adds)
-    return describe(0, adds)
+    return _result(name, 0, adds)
 
 
-def _result(table: str, written: "Written | None") -> Result:
-    if written is None:
-        nothing = dict.fromkeys(("files", "rows", "bytes", "removed", "tries", "rebased_over"), 0)
-        return Result({"table": table, "version": None, **nothing}, f"no rows; nothing was committed to {table}")
-    removed = f", removed {output.counted(written.removed, 'file')}" if written.removed else ""
-    races = f", after {output.counted(written.tries - 1, 'lost race')}" if written.tries > 1 else ""
-    rows, files = output.counted(written.rows, "row"), output.counted(written.files, "file")
-    made = f"{rows} in {files} ({output.size(written.bytes)})"
-    return Result(
-        {"table": table, **dataclasses.asdict(written)},
-        f"committed version {written.version} of {table}: {made}{removed}{races}",
-    )
+def _result(
+    table: str, version: int | None, adds: "Sequence[Add]", *, removed: int = 0, tries: int = 1, rebased_over: int = 0
+) -> Result:
+    from refimpl.rows.file_statistics import row_count
+
+    rows, size = sum(row_count(add) or 0 for add in adds), sum(add.size for add in adds)
+    counts = {"files": len(adds), "rows": rows, "bytes": size, "removed": removed}
+    document = {"table": table, "version": version, **counts, "tries": tries, "rebased_over": rebased_over}
+    if version is None:
+        return Result(document, f"no rows; nothing was committed to {table}")
+    gone = f", removed {output.counted(removed, 'file')}" if removed else ""
+    races = f", after {output.counted(tries - 1, 'lost race')}" if tries > 1 else ""
+    made = f"{output.counted(rows, 'row')} in {output.counted(len(adds), 'file')} ({output.size(size)})"
+    return Result(document, f"committed version {version} of {table}: {made}{gone}{races}")

@@ -48,7 +48,6 @@ PARAMETERS: Final[dict[str, Any]] = {
     "conf": _option("--conf", "KEY=VALUE", "configuration for clients that new tables get (repeatable)"),
     "create name": _argument("NAME", "table name: one to three identifiers joined by dots"),
     "create columns": _option("--columns -c", "SQL", "columns with Spark SQL types: 'id BIGINT NOT NULL, name STRING'"),
-    "like": _option("--like", "FILE", "copy the columns of this Parquet or CSV file"),
     "create partition_by": _option("--partition-by -p", "COLUMN", "partition column (repeatable, or joined by commas)"),
     "feature": _option("--feature", "FEATURE", f"table feature: {', '.join(TABLE_FEATURES)}"),
     "commit_mode": _option("--commit-mode", "MODE", "commit mode: staged (default), inline or direct"),
@@ -86,7 +85,6 @@ PARAMETERS: Final[dict[str, Any]] = {
     "ingest table": _argument("TABLE", "name of the table"),
     "files": _argument("FILE", "CSV files with a header, or Parquet files"),
     "mode": _option("--mode", "MODE", "write mode: append or overwrite"),
-    "replace_where": _option("--replace-where", "SQL", "replace only these partitions (only with --mode overwrite)"),
     "create": _flag("--create", "create the table if it does not exist"),
     "ingest partition_by": _option("--partition-by -p", "COLUMN", "partition columns of the new table (with --create)"),
     "ingest feature": _option("--feature", "FEATURE", "table feature of the new table (with --create)"),
@@ -113,8 +111,6 @@ PARAMETERS: Final[dict[str, Any]] = {
     ),
     "from_version": _option("--from", "N", "first version"),
     "to_version": _option("--to", "N", "last version (default: the latest)"),
-    "from_time": _option("--from-time", "TIMESTAMP", "first version by its time: ISO 8601 or epoch milliseconds"),
-    "to_time": _option("--to-time", "TIMESTAMP", "last version by its time (default: the latest)"),
     "log limit": _option("--limit -n", "N", "show only the newest N versions", min=1),
     "start": _option("--start", "N", "first version (default: the first one stored)"),
     "end": _option("--end", "N", "last version, inclusive (default: the latest)"),
@@ -128,7 +124,6 @@ PARAMETERS: Final[dict[str, Any]] = {
     "cleanup older_than": _option(
         "--older-than", "AGE", "minimum age, for example 30d (default: the table's log retention)"
     ),
-    "target_size": _option("--target-size", "MIB", "approximate size of the new files in MiB", min=1),
     "delete": _flag("--delete", "delete the files (default: only list them)"),
     "vacuum older_than": _option(
         "--older-than", "AGE", "minimum age, for example 30d (default: the table's retention)"
@@ -467,23 +462,3 @@ def _type(kind: Any, column: str) -> DataType:
             f"{wrong}; use STRING; to limit its length, add --property 'delta.constraints.NAME=length(COLUMN) <= N'"
         )
     raise InvalidRequestError(f"{wrong}; Delta columns cannot have it")
-
-
-def columns_of_file(path: Path) -> Struct:
-    """The columns of a Parquet file, or of a CSV file with a header. The types of CSV columns are inferred."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    from refimpl.rows.input_files import InputFiles
-    from refimpl.schema.schema import from_arrow
-
-    kind = format_of(path)
-    if not path.exists():
-        raise InvalidRequestError(f"{path} does not exist")
-    if kind == CSV:
-        return InputFiles.of([path], kind=kind).inferred()
-    try:
-        return from_arrow(parquet.read_schema(path))
-    except pa.ArrowInvalid as error:
-        problem = str(error).rstrip(".")
-        raise InvalidRequestError(f"cannot read the columns of {path}: {problem}; expected a Parquet file") from None

@@ -184,16 +184,12 @@ def _changed(table: str, done: "RowsChanged", what: str) -> Result:
     return Result({"table": table, "version": done.version, "metrics": done.metrics}, line)
 
 
-@command(
-    _PANEL, "changes sales --from 3", "changes sales --from-time 2026-11-21T12:00:00 --limit 20 --json", server=True
-)
+@command(_PANEL, "changes sales --from 3", "changes sales --from 3 --to 5 --limit 20 --json", server=True)
 def changes(
     warehouse: "AnyWarehouse",
     table: str,
-    from_version: int | None = None,
+    from_version: int,
     to_version: int | None = None,
-    from_time: str | None = None,
-    to_time: str | None = None,
     limit: int | None = None,
     kind: str | None = None,
     file: Path | None = None,
@@ -203,13 +199,7 @@ def changes(
 
     The property delta.enableChangeDataFeed must be true at all versions that are read.
     """
-    if (from_version is None) == (from_time is None):
-        raise InvalidRequestError("exactly one of --from N and --from-time TIMESTAMP is required")
-    if to_version is not None and to_time is not None:
-        raise InvalidRequestError("--to and --to-time are mutually exclusive; pass one of them")
     from refimpl.cli.row_output import chosen_format, write_rows
 
     chosen = chosen_format(kind, file, json=json)
-    begin, end = options.moment_of(None, from_time), options.moment_of(None, to_time)
-    feed = warehouse.table(table).changes(from_version, to_version, from_timestamp=begin, to_timestamp=end)
-    write_rows(feed, chosen, file, limit, json=json)
+    write_rows(warehouse.table(table).changes(from_version, to_version), chosen, file, limit, json=json)

@@ -18,7 +18,6 @@ from refimpl.storage.object_store import SUFFIX
 if TYPE_CHECKING:
     from refimpl.client import table as delta_table
     from refimpl.client.snapshot import Snapshot
-    from refimpl.schema.schema import Struct
     from refimpl.warehouse import AnyWarehouse, Warehouse
 
 _PANEL = "Tables"
@@ -81,15 +80,14 @@ def _named_store(text: str) -> tuple[str, str]:
     "create sales --columns 'id BIGINT, month INT, price DECIMAL(10,2)' --partition-by month",
     "create visits --columns 'id BIGINT NOT NULL' --property 'delta.constraints.positive=id > 0'",
     "create people --columns 'id BIGINT, name STRING' --property delta.columnMapping.mode=name",
-    "create events --like events.parquet --feature managedCommit --backfill-every 10",
+    "create events --columns 'id BIGINT' --feature managedCommit --backfill-every 10",
     "create sales --columns 'id BIGINT' -w 'https://catalog.example.org:8443?catalog=unity&schema=default'",
     server=True,
 )
 def create(
     warehouse: "AnyWarehouse",
     name: str,
-    columns: str | None = None,
-    like: Path | None = None,
+    columns: str,
     partition_by: list[str] | None = None,
     feature: str = options.DEFAULT_FEATURE,
     commit_mode: str | None = None,
@@ -108,7 +106,7 @@ def create(
     policy = options.policy_of(backfill_every, backlog_limit, allow, forbid, hand_back=accepts_hand_back)
     table = warehouse.create_table(
         name,
-        _schema(columns, like),
+        options.columns_of_sql(columns),
         partition_columns=options.names_of(partition_by),
         feature=options.feature_named(feature),
         commit_mode=options.commit_mode_named(commit_mode),
@@ -119,15 +117,6 @@ def create(
     with options.after_landing(f"{name} was created at {table.location}"):
         created = warehouse.owner.resolve(table.table_id or name)
     return Result(_of_owner(created), f"created {created.name} at {created.location} (version 0)")
-
-
-def _schema(columns: str | None, like: Path | None) -> "Struct":
-    if (columns is None) == (like is None):
-        raise InvalidRequestError("exactly one of --columns SQL and --like FILE is required")
-    if columns is not None:
-        return options.columns_of_sql(columns)
-    assert like is not None
-    return options.columns_of_file(like)
 
 
 @command(_PANEL, "show", "show sales --timestamp 2026-11-21T12:00:00")

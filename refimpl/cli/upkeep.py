@@ -91,11 +91,8 @@ def cleanup(warehouse: "AnyWarehouse", table: str, older_than: str | None = None
     return Result(dataclasses.asdict(done), line)
 
 
-_MIB = 1024 * 1024
-
-
 @command(_PANEL, "optimize sales --where 'month = 11'", server=True)
-def optimize(warehouse: "AnyWarehouse", table: str, partitions: str | None = None, target_size: int = 128) -> Result:
+def optimize(warehouse: "AnyWarehouse", table: str, partitions: str | None = None) -> Result:
     """Combine small data files into larger ones.
 
     The table's policy must allow optimize. The rows stay the same, and concurrent appends do not conflict. The old
@@ -103,12 +100,12 @@ def optimize(warehouse: "AnyWarehouse", table: str, partitions: str | None = Non
     """
     from refimpl.client.data_maintenance import optimize as optimized
 
-    done = optimized(warehouse.table(table), partitions, target_size=target_size * _MIB)
+    done = optimized(warehouse.table(table), partitions)
     return _rewritten(done, "no two small files are in one partition")
 
 
 @command(_PANEL, "reorg sales --where 'month = 11'", server=True)
-def reorg(warehouse: "AnyWarehouse", table: str, partitions: str | None = None, target_size: int = 128) -> Result:
+def reorg(warehouse: "AnyWarehouse", table: str, partitions: str | None = None) -> Result:
     """Rewrite data files that have deletion vectors, without the deleted rows.
 
     The same as REORG TABLE ... APPLY (PURGE) in Delta Spark. The table's policy must allow reorg. Concurrent appends do
@@ -116,7 +113,7 @@ def reorg(warehouse: "AnyWarehouse", table: str, partitions: str | None = None, 
     """
     from refimpl.client.data_maintenance import reorg as reorganized
 
-    done = reorganized(warehouse.table(table), partitions, target_size=target_size * _MIB)
+    done = reorganized(warehouse.table(table), partitions)
     return _rewritten(done, "no file has a deletion vector")
 
 

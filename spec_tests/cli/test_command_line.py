@@ -269,7 +269,6 @@ drop sales => --yes
 init place --root nowhere => nowhere
 init place --store s3=s3://a/x --store s3=s3://b/y => s3://a/x and s3://b/y
 create other => --columns
-create other -c 'id INT' --like x.csv => --like
 create other -c id => id BIGINT NOT NULL
 create other -c 'id INT DEFAULT 3' => DEFAULT 3
 create other -c 'id INTERVAL DAY' => INTERVAL
@@ -283,9 +282,7 @@ create other -c 'id INT' --backfill-every often => 'often'
 create other -c 'id INT' --allow mowing => 'mowing'
 create other -c 'id INT' --property novalue => 'novalue'
 create other -c 'id INT' --location /etc/sales => /etc/sales
-create other --like nowhere.txt => nowhere.txt
-create other --like nowhere.parquet => nowhere.parquet does not exist
-create other --like latin-1.csv => 'utf-8' codec can't decode
+ingest sales latin-1.csv => 'utf-8' codec can't decode
 create other -c 'id INT' --property delta.logRetentionDuration=7d => 'interval 7 days'
 alter sales => property
 alter sales --property a=b --type month=BIGINT => delta.enableTypeWidening=true
@@ -340,7 +337,6 @@ merge sales empty.parquet --on 'target.id = source.id' => expected a Parquet fil
 merge sales missing.parquet --on 'target.id = source.id' => missing.parquet
 changes sales => --from N
 changes sales --from 9 => version 9
-changes sales --from-time noon => noon
 ingest sales => missing argument
 ingest sales rows.csv --delimiter :: => '::'
 ingest sales nowhere.csv => nowhere.csv
@@ -349,7 +345,6 @@ ingest sales rows.csv rows.parquet => separately
 ingest sales rows.csv --mode upsert => 'upsert'
 ingest sales rows.csv --partition-by id => require --create
 ingest sales rows.csv --create --commit-mode sideways => 'sideways'
-ingest sales rows.csv --replace-where 'id = 1' => --mode overwrite
 ingest sales empty.csv => empty.csv cannot be read: Empty CSV file
 ingest sales blank.csv => blank.csv
 ingest sales rows.csv turned.csv => turned.csv has the columns month, id

@@ -62,18 +62,13 @@ def test_ingest_creates_a_table_only_with_the_option(cli: CommandLine, warehouse
     assert (days.feature_name, days.commit_mode) == ("managedCommit", CommitMode.DIRECT)
 
 
-def test_overwrite_replaces_all_or_the_named_partitions(
+def test_overwrite_replaces_all_rows(
     cli: CommandLine, warehouse: Warehouse, sales: str, day: Path, tmp_path: Path
 ) -> None:
     cli("ingest", sales, day, "--null", "NA")
     parquet.write_table(
         pa.table({"id": pa.array([7], pa.int64()), "month": pa.array([1], pa.int32())}), tmp_path / "r.parquet"
     )
-    replaced = cli("ingest", sales, tmp_path / "r.parquet", "--mode", "overwrite", "--replace-where", "month = 1")
-    assert replaced.code == ExitCode.OK, replaced.err
-    assert _rows(warehouse, sales) == [(1, 7), (2, 20)]
-    outside = cli("ingest", sales, tmp_path / "r.parquet", "--mode", "overwrite", "--replace-where", "month = 2")
-    assert outside.code == ExitCode.USAGE
     assert "removed 2 files" in cli("ingest", sales, tmp_path / "r.parquet", "--mode", "overwrite").out
     assert _rows(warehouse, sales) == [(1, 7)]
 
@@ -196,13 +191,12 @@ def test_a_new_table_gets_the_types_of_all_values(cli: CommandLine, warehouse: W
     rows = ["1,1.5,007,true,2026-01-01,2026-01-01 00:00:00Z,,", "-2,3,1,FALSE,2026-01-02,2026-01-02,x,"]
     Path("f.csv").write_text("\n".join([",".join(names), *rows]))
     assert cli("ingest", "made", "f.csv", "--create").code == ExitCode.OK
-    assert cli("create", "like", "--like", "f.csv").code == ExitCode.OK
-    schemas = {str(warehouse.table(name).snapshot().schema) for name in ("made", "like")}
     types = ["long", "double", "string", "boolean", "date", "timestamp", "string", "string"]
-    assert schemas == {f"struct<{','.join(map(':'.join, zip(names, types, strict=True)))}>"}
+    wanted = f"struct<{','.join(map(':'.join, zip(names, types, strict=True)))}>"
+    assert str(warehouse.table("made").snapshot().schema) == wanted
     Path("bad.csv").write_text("id\n1\n2,3\n")
     assert cli("ingest", "bad", "bad.csv", "--create").code == ExitCode.USAGE
-    assert warehouse.tables() == ["like", "made"]
+    assert warehouse.tables() == ["made"]
 
 
 def test_other_dialects_are_options(cli: CommandLine, warehouse: Warehouse) -> None:
@@ -282,7 +276,7 @@ def test_a_parquet_value_that_does_not_fit_is_named(cli: CommandLine, warehouse:
     )
 
 
-# `ingest` and `create --like` find the format of a file by its suffix
+# `ingest` finds the format of a file by its suffix
 
 
 @pytest.mark.parametrize(
@@ -344,7 +338,7 @@ def test_rows_are_changed_and_the_changes_shown(cli: CommandLine, warehouse: War
         (3, "delete", 3),
     ]
     assert len(feed) == 6
-    assert len(cli("changes", "sales", "--from-time", "2020-01-01", "--limit", 2, "--json").json) == 2
+    assert len(cli("changes", "sales", "--from", 1, "--limit", 2, "--json").json) == 2
     shown = cli("changes", "sales", "--from", 3, "--to", 3)
     assert "delete" in shown.out
     assert "update_postimage" not in shown.out

@@ -1,7 +1,6 @@
 """Commands about a table and its versions: `init`, `create` with columns in Spark's SQL, `show`, `drop`, `take-over`,
 `hand-back`, `log`, `commits`, `explain`, `resolve`."""
 
-import gzip
 import uuid
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +9,6 @@ from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
 from typer.testing import CliRunner
 
 import refimpl
@@ -61,17 +59,6 @@ def test_create_makes_the_described_table(cli: CommandLine, warehouse: Warehouse
     assert not snapshot.schema["id"].nullable
     assert snapshot.partition_columns == ("month",)
     assert snapshot.metadata.configuration["delta.appendOnly"] == "true"
-
-
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv", "report.csv.parquet", "report.parquet.csv.gz"])
-def test_create_copies_the_columns_of_a_file(cli: CommandLine, warehouse: Warehouse, name: str) -> None:
-    if name.endswith("parquet"):
-        parquet.write_table(pa.table({"id": [1], "price": [2.5]}), name)
-    else:
-        content = b"id,price\n1,2.5\n"
-        Path(name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    assert cli("create", "t", "--like", name).code == ExitCode.OK
-    assert str(warehouse.table("t").snapshot().schema) == "struct<id:long,price:double>"
 
 
 def test_a_taken_name_is_an_error_with_the_tables_location(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
