@@ -148,12 +148,7 @@ def _duration(ms: int) -> str:
 
 
 def _refuse_early(table: TableRecord, now: int, older_than: int) -> None:
-    if table.dropped_at is None:
-        raise InvalidRequestError(
-            f"an older release dropped {table.label} and did not record when; pass --older-than 0d (older_than=0 in "
-            f"Python) to purge it"
-        )
-    age = now - table.dropped_at
+    age = now - (table.dropped_at or 0)
     if age < older_than:
         raise InvalidRequestError(
             f"{table.label} was dropped {_duration(age)} ago; expected at least {_duration(older_than)}; wait, "

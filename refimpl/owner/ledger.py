@@ -21,7 +21,7 @@ from typing import Final, Self
 
 import apsw
 
-from refimpl.owner.statements import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, View, Writer
+from refimpl.owner.statements import APPLICATION_ID, SCHEMA, SCHEMA_VERSION, View, Writer
 from refimpl.protocol.errors import (
     CorruptLedgerError,
     DeltaError,
@@ -92,7 +92,10 @@ class Ledger:
             with sqlite_errors(unfinished):
                 database = self.connect(unfinished)
                 database.execute(f"{DURABLE}; PRAGMA application_id={APPLICATION_ID}").fetchall()
-                _migrate(database, 0)
+                database.execute("BEGIN IMMEDIATE")
+                database.execute(SCHEMA).fetchall()
+                database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+                database.execute("COMMIT")
                 self._keep_write_ahead_log(database)
                 database.close()
             files.fsync(unfinished)
@@ -100,7 +103,7 @@ class Ledger:
             files.fsync_directory(self.path.parent)
 
     def open(self) -> None:
-        """Check that the file is a ledger with a known schema; migrate an older schema."""
+        """Check that the file is a ledger with a known schema, and that it has a write-ahead log."""
         with sqlite_errors(self.path):
             database = self.database()
             schema_version = database.pragma("user_version")
@@ -108,21 +111,21 @@ class Ledger:
                 raise CorruptLedgerError(
                     f"{self.path} is not the ledger of a commit owner; restore it from a backup", path=str(self.path)
                 )
-            if schema_version > SCHEMA_VERSION:
+            if schema_version != SCHEMA_VERSION:
                 raise InvalidRequestError(
-                    f"{self.path} has schema version {schema_version}, this release knows up to {SCHEMA_VERSION}; "
-                    f"use the release that wrote it, or a newer one",
+                    f"{self.path} has schema version {schema_version}, this release reads {SCHEMA_VERSION}; "
+                    f"use the release that wrote it",
                     found=schema_version,
                     known=SCHEMA_VERSION,
                 )
             has_log = database.readonly("main") or database.pragma("journal_mode") == "wal"  # a backup can be shown
-            if schema_version < SCHEMA_VERSION or not has_log:
+            if not has_log:
                 with self.lock():
                     self._keep_write_ahead_log(database)
                     # SQLite has deleted its rollback journal without a sync: if a power cut restored the journal, it
                     # would undo the switch, although the write-ahead log has commits by then.
                     self.environment.files.fsync_directory(self.path.parent)
-                    _migrate(database, database.pragma("user_version"))
+                    database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")  # a write, which creates the log
                 self.watch_log(database)
 
     def _keep_write_ahead_log(self, database: apsw.Connection) -> None:
@@ -293,19 +296,6 @@ class Ledger:
     def _on_commit(self, _database: apsw.Connection, _schema: str, pages: int) -> int:
         self._log_pages = pages
         return apsw.SQLITE_OK
-
-
-def _migrate(database: apsw.Connection, version: int) -> None:
-    """Run the migrations that a ledger lacks, all or none."""
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        for migration in MIGRATIONS[version:]:
-            database.execute(migration).fetchall()
-        database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-        database.execute("COMMIT")
-    except BaseException:
-        roll_back(database)
-        raise
 
 
 def roll_back(database: apsw.Connection) -> None:

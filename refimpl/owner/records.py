@@ -30,7 +30,7 @@ class TableRecord(TableSummary, frozen=True, kw_only=True):
     """In-commit timestamp of the latest version; ms since the epoch."""
     created_at: int
     dropped_at: int | None = None
-    """ms since the epoch; None also for a table that an older release dropped."""
+    """ms since the epoch."""
     purged_at: int | None = None
     """When the deletion of its files began: since then it cannot be undropped."""
     promised: bool = False

@@ -1,8 +1,7 @@
-"""The migrations that create the ledger's tables, and the reads and writes inside one transaction.
+"""The schema of the ledger, and the reads and writes inside one transaction.
 
-A ledger has its schema version in `user_version`. Opening an older one runs the missing migrations in one transaction;
-a newer one is rejected. Each statement is a named constant that says what it decides; each method loads or stores
-values of `records`. No method makes decisions.
+A ledger has its schema's version in `user_version`; one with another version is rejected. Each statement is a named
+constant that says what it decides; each method loads or stores values of `records`. No method makes decisions.
 """
 
 import hashlib
@@ -24,9 +23,13 @@ from refimpl.protocol.table_feature import TABLE_FEATURES, CommitMode
 
 APPLICATION_ID: Final = 0x44434F31  # "DCO1", so that `file` and other programs recognize it
 
-MIGRATIONS: Final = (
-    """
-    CREATE TABLE owner(only INTEGER PRIMARY KEY CHECK (only = 1), roots TEXT NOT NULL);
+SCHEMA: Final = """
+    CREATE TABLE owner(
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        roots TEXT NOT NULL,
+        name TEXT,                       -- in the metadata of its tables
+        conf TEXT                        -- a JSON map of strings, which new tables get with it
+    );
     INSERT INTO owner(only, roots) VALUES (1, '[]');
 
     CREATE TABLE tables(
@@ -42,7 +45,10 @@ MIGRATIONS: Final = (
         metadata TEXT,                   -- the latest metaData action
         policy TEXT NOT NULL,
         halted TEXT,                     -- why commits are rejected
-        created_at INTEGER NOT NULL
+        created_at INTEGER NOT NULL,
+        catalog_properties TEXT,         -- those that are not in the log: a JSON map of strings
+        dropped_at INTEGER,
+        purged_at INTEGER                -- when the deletion of its files began
     );
     CREATE UNIQUE INDEX live_name ON tables(name) WHERE state IN ('taking-over', 'active');
     CREATE UNIQUE INDEX live_location ON tables(location) WHERE state IN ('staging', 'taking-over', 'active');
@@ -82,8 +88,7 @@ MIGRATIONS: Final = (
         in_commit_timestamp INTEGER NOT NULL,
         promised_at INTEGER NOT NULL
     );
-    """,
-    """
+
     -- Attempts that lost a race, for `explain`.
     CREATE TABLE lost(
         table_key INTEGER NOT NULL REFERENCES tables,
@@ -92,25 +97,8 @@ MIGRATIONS: Final = (
         lost_at INTEGER NOT NULL,
         PRIMARY KEY (table_key, version, attempt)
     ) WITHOUT ROWID;
-    """,
-    """
-    -- Catalog properties that are not in the log: a JSON map of strings. Everything else that a catalog shows of a
-    -- table is in its protocol and metadata above.
-    ALTER TABLE tables ADD COLUMN catalog_properties TEXT;
-    """,
-    """
-    -- When a table was dropped, and when the deletion of its files began.
-    ALTER TABLE tables ADD COLUMN dropped_at INTEGER;
-    ALTER TABLE tables ADD COLUMN purged_at INTEGER;
-    """,
-    """
-    -- The owner's name in the metadata of its tables, and the JSON map of strings that new tables get with it.
-    ALTER TABLE owner ADD COLUMN name TEXT;
-    ALTER TABLE owner ADD COLUMN conf TEXT;
-    """,
-)
-
-SCHEMA_VERSION: Final = len(MIGRATIONS)
+"""
+SCHEMA_VERSION: Final = 5
 
 
 _TABLE = """

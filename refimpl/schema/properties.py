@@ -249,7 +249,7 @@ def _check_mode(metadata: Metadata, wanted: str | None) -> None:
 def with_table_id(metadata: Metadata, feature: table_feature.TableFeature | None, table_id: str | None) -> Metadata:
     """The metadata with the owner's id of the table, for engines that read it from there.
 
-    If an older release or another client took the table over, the id is missing until the first change of the metadata.
+    If another client took the table over, the id is missing until the first change of the metadata.
     """
     key = None if feature is None else feature.table_id_property
     if key is None or table_id is None or metadata.configuration.get(key) == table_id:

@@ -407,16 +407,3 @@ def test_empty_folders_are_removed_under_the_lock(
     monkeypatch.setattr(dropping, "_remove_empty", removing)
     assert not dropping.purge_table(warehouse.owner, "orders", older_than=0).left
     assert seen
-
-
-def test_table_dropped_by_an_older_release_is_purged_on_demand(warehouse: refimpl.Warehouse) -> None:
-    """The older release did not record the time of the drop."""
-    table = dropped(warehouse)
-    with warehouse.lock(), warehouse.owner.ledger.write() as writer:
-        record = writer.table(table.table_id)
-        assert record is not None
-        writer.set(record, dropped_at=None)
-        writer.set(record, state=TableState.DROPPED)
-    with pytest.raises(InvalidRequestError, match="older release"):
-        dropping.purge_table(warehouse.owner, "orders")
-    assert not dropping.purge_table(warehouse.owner, "orders", older_than=0).left

@@ -22,7 +22,7 @@ from refimpl.care.verify import DEEPEST
 from refimpl.care.watched_ledger import WatchedLedger
 from refimpl.owner import decide
 from refimpl.owner.ledger import FILE_NAME
-from refimpl.owner.statements import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+from refimpl.owner.statements import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.commits import Conflict, InlineProposal, Ratified
 from refimpl.protocol.errors import (
@@ -174,39 +174,16 @@ def test_a_backup_is_not_mixed_with_the_replaced_ledgers_log(tmp_path: Path, emp
 # The schema's version
 
 
-def older(path: Path, *, versions: int = 1) -> Path:
-    """A ledger of an earlier release, with a rollback journal."""
+def bare(path: Path) -> Path:
+    """A ledger without tables and without a write-ahead log, like a backup."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    sql(path, f"PRAGMA application_id={APPLICATION_ID}", *MIGRATIONS[:versions], f"PRAGMA user_version={versions}")
+    sql(path, f"PRAGMA application_id={APPLICATION_ID}", SCHEMA, f"PRAGMA user_version={SCHEMA_VERSION}")
     return path
 
 
-def test_migration_keeps_everything_in_an_older_ledger(tmp_path: Path) -> None:
-    with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
-        truth = table.history()
-        path = ledger_of(warehouse)
-    old = older(tmp_path / "old.sqlite")
-    database = apsw.Connection(str(old))
-    database.execute("ATTACH ? AS newer", (str(path),)).fetchall()
-    database.execute("DELETE FROM owner").fetchall()
-    shared = [row[0] for row in database.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'")]
-    for name in shared:
-        columns = ", ".join(row[1] for row in database.execute(f"PRAGMA main.table_info({name})"))
-        database.execute(f"INSERT INTO main.{name}({columns}) SELECT {columns} FROM newer.{name}").fetchall()
-    database.close()
-    replace_ledger(path, old)
-    with opened(tmp_path / "w") as warehouse:
-        table = owned(warehouse, "orders")
-        assert table.history() == truth
-        table.land(2)
-        assert warehouse.owner.ledger.integrity_errors() == []
-    assert version_of(path)[0] == SCHEMA_VERSION
-
-
-def test_newer_ledger_is_rejected_and_not_changed(tmp_path: Path) -> None:
+def test_ledger_with_another_schema_is_rejected_and_not_changed(tmp_path: Path) -> None:
     path = folded(tmp_path / "w")
-    for version, fits in ((SCHEMA_VERSION + 1, False), (SCHEMA_VERSION, True)):
+    for version, fits in ((SCHEMA_VERSION + 1, False), (SCHEMA_VERSION - 1, False), (SCHEMA_VERSION, True)):
         sql(path, f"PRAGMA user_version={version}")
         if fits:
             use(tmp_path / "w")
@@ -467,7 +444,7 @@ def test_a_fork_with_an_open_owner_works_on_both_sides(tmp_path: Path, program: 
         assert warehouse.owner.ledger.integrity_errors() == []
 
 
-# First start, migration and backup of a ledger: under the lock, and with the right durability order
+# First start and backup of a ledger: under the lock, and with the right durability order
 
 
 def test_the_second_of_two_first_starts_keeps_the_ledger(tmp_path: Path) -> None:
@@ -595,39 +572,15 @@ def version_of(path: Path) -> tuple[int, str]:
     return sql(path, "PRAGMA user_version")[0][0], sql(path, "PRAGMA journal_mode")[0][0]
 
 
-def test_older_ledger_is_migrated_under_the_lock(tmp_path: Path) -> None:
-    path = older(tmp_path / "warehouse" / "_owner" / FILE_NAME)
-    assert version_of(path) == (1, "delete")
+def test_write_ahead_log_is_switched_on_under_the_lock(tmp_path: Path) -> None:
+    path = bare(tmp_path / "warehouse" / "_owner" / FILE_NAME)
+    assert version_of(path) == (SCHEMA_VERSION, "delete")
     watch = Watch()
     watch.opened(tmp_path / "warehouse").close()
     assert watch.outside == []
-    assert {"begin", "journal", "migration", "commit"} <= watch.inside
+    assert "journal" in watch.inside
     assert version_of(path) == (SCHEMA_VERSION, "wal")
-    at = watch.seen.index("journal")
-    assert watch.seen[at + 1 : at + 3] == ["fsync _owner/", "commit"]
-
-
-def test_a_failed_migration_is_repeated(tmp_path: Path) -> None:
-    path = older(tmp_path / "_owner" / FILE_NAME)
-    watch = Watch()
-    ledger = WatchedLedger(path.parent, watch.lock(path.parent / "lock"), watch.environment())
-    watch.failing = "commit"
-    with pytest.raises(OwnerUnavailableError):
-        ledger.open()
-    watch.failing = None
-    ledger.open()
-    ledger.close()
-    assert version_of(path) == (SCHEMA_VERSION, "wal")
-
-
-def test_a_migration_by_another_process_is_not_repeated(tmp_path: Path) -> None:
-    target = tmp_path / "warehouse"
-    path = older(target / "_owner" / FILE_NAME)
-    others = Others(before=lambda: opened(target).close())
-    with refimpl.open(target, environment=Faults().environment(host_lock=others.lock), create=True) as warehouse:
-        assert others.acted
-        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
-    assert version_of(path) == (SCHEMA_VERSION, "wal")
+    assert watch.seen[watch.seen.index("journal") + 1] == "fsync _owner/"
 
 
 def test_backup_is_complete_and_durable_before_it_has_its_name(tmp_path: Path) -> None:
@@ -716,7 +669,7 @@ def test_a_fork_closes_the_connection(tmp_path: Path) -> None:
 
 
 def test_replacing_ledger_is_checked_as_at_a_start(tmp_path: Path) -> None:
-    newer = older(tmp_path / "other", versions=len(MIGRATIONS))
+    newer = bare(tmp_path / "other")
     sql(newer, f"PRAGMA user_version={SCHEMA_VERSION + 1}")
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
@@ -730,7 +683,7 @@ def test_backup_copies_the_ledger_that_is_in_place_now(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1).land(1)
         ledger = warehouse.owner.ledger
-        replace_ledger(ledger.path, older(tmp_path / "other", versions=len(MIGRATIONS)))
+        replace_ledger(ledger.path, bare(tmp_path / "other"))
         ledger.back_up(tmp_path / "backup")
         assert sql(tmp_path / "backup", "SELECT count(*) FROM commits") == [(0,)]
 

@@ -113,8 +113,6 @@ class WatchedConnection(FaultyConnection):
         kind = statement.split(maxsplit=1)[0]
         if self.watch is not None and statement.startswith("BEGIN IMMEDIATE"):
             self.watch.note("begin", allowed=self.watch.held > 0)
-        if self.watch is not None and statement.startswith("PRAGMA user_version="):
-            self.watch.note("migration", allowed=self.in_transaction)
         if self.watch is not None and kind in ("INSERT", "UPDATE", "DELETE"):
             self.watch.note(kind.lower(), allowed=self.watch.held > 0 and self.in_transaction)
         return super().execute(statement, *values, **more)
