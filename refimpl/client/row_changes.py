@@ -152,6 +152,7 @@ class RowChange:
             writer.write(rows)
         writer.end_files()
         self._idle.append(writer)
+        pa.default_memory_pool().release_unused()  # each thread would keep the most that it had
 
     def record(self, change_type: str, rows: pa.Table) -> None:
         """Write rows of the change data feed, if it is on."""

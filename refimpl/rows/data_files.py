@@ -77,6 +77,8 @@ _LARGE: Final = 4 * 1024 * 1024
 """Bytes of a file whose columns are worth decoding in several threads."""
 GROUP_FILES: Final = 64
 """Maximum number of small files that are rewritten as one; all of them are open at the same time."""
+TOGETHER_ROWS: Final = 65_536
+"""Maximum number of rows of these files together."""
 _EXTENSIONS: Final = {
     "none": ".parquet", "snappy": ".snappy.parquet", "gzip": ".gz.parquet", "brotli": ".br.parquet",
     "zstd": ".zstd.parquet", "lz4": ".lz4raw.parquet",
@@ -380,7 +382,7 @@ def file_action(status: FileStatus | None, relative: str, values: dict[str, str 
 
 
 def groups(files: Iterable[Add]) -> list[list[Add]]:
-    """The files in the groups that are rewritten together: small files whose rows together are at most one batch.
+    """The files in the groups that are rewritten together: small files with at most `TOGETHER_ROWS` rows.
 
     Neighbours were written one after the other, in one folder, so that the new files keep narrow ranges of values.
     There are a few groups at least, whose files threads can rewrite side by side.
@@ -401,7 +403,7 @@ def groups(files: Iterable[Add]) -> list[list[Add]]:
 
 def _rows_share(add: Add) -> float:
     count = file_statistics.record_count(add)
-    return 1.0 if count is None else count / BATCH_ROWS
+    return 1.0 if count is None else count / TOGETHER_ROWS
 
 
 def side_by_side(

@@ -357,7 +357,7 @@ def test_small_neighbours_in_time_are_rewritten_together() -> None:
     small = [file(f"m={month}/{9 - day}", day) for month in (1, 2) for day in range(4)]
     expected = [["m=1/9", "m=1/8"], ["m=1/7", "m=1/6"], ["m=2/9", "m=2/8"], ["m=2/7", "m=2/6"]]
     assert grouped(small) == grouped(small[::-1]) == expected
-    alone = [file("unknown", 1, None), file("long", 2, d.BATCH_ROWS), file("wide", 3, 1, 2**30)]
+    alone = [file("unknown", 1, None), file("long", 2, d.TOGETHER_ROWS), file("wide", 3, 1, 2**30)]
     assert grouped([*alone, *(file(f"{n}", 4 + n) for n in range(2))]) == [["unknown"], ["long"], ["wide"], ["0", "1"]]
     assert {len(group) for group in d.groups([file(f"{n}", n) for n in range(1000)])} == {
         d.GROUP_FILES,
